@@ -1,0 +1,51 @@
+"""ddnn_traces: from packet captures of distributed training to flow tables, SQL, regression and reports.
+
+In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Dataset.query` and `Dataset.sql`, fit with
+`regress`, `report` it. Frames are polars frames.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.regression import Regression
+
+__version__ = "0.1.0"
+__all__ = ["ingest", "open", "regress", "write_report"]
+
+
+def ingest(sources: str | Path | list[str | Path], out: str | Path, engine: str = "numba", window_ms: float = 1.0) -> Dataset:
+    """Read captures and logs into the dataset at `out` and open it.
+
+    sources: files, globs, folders, folders of run folders. engine: numba (fast) or pyshark (tshark's dissectors).
+    window_ms: base window of flow_windows, ms. Raises errors.DdnnTracesError.
+    """
+    from ddnn_traces.ingestors import pipeline
+
+    several = sources if isinstance(sources, list) else [sources]
+    pipeline.ingest([str(source) for source in several], Path(out), engine, window_ms)
+    return open(out)
+
+
+def open(dataset: str | Path) -> Dataset:
+    """Open a dataset. Raises errors.UsageError where there is none."""
+    from ddnn_traces.dataset import Dataset
+
+    return Dataset(Path(dataset))
+
+
+def regress(dataset: Dataset, formula: str | None = None) -> Regression:
+    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise."""
+    from ddnn_traces import regression
+
+    return regression.fit(dataset.query("run_step_volume"), formula or regression.DEFAULT_FORMULA)
+
+
+def write_report(dataset: Dataset, out: str | Path) -> Path:
+    """Write the dataset's report, one self-contained HTML file, and its charts beside it; return its path."""
+    from ddnn_traces import report
+
+    return report.write(dataset, Path(out))

@@ -1,0 +1,41 @@
+"""Errors a user can cause. Each message says what happened, to which file, and what to try next."""
+
+
+class DdnnTracesError(Exception):
+    """Base of all errors that are the user's to mend; the command line prints the message alone."""
+
+    exit_code = 1
+
+
+class UsageError(DdnnTracesError):
+    """The call is wrong: a missing path, an unknown name, a folder that is no dataset."""
+
+    exit_code = 2
+
+
+class CaptureError(DdnnTracesError):
+    """A capture file could not be read."""
+
+
+class EngineError(DdnnTracesError):
+    """The program behind an engine is missing or failed."""
+
+
+class MetadataError(DdnnTracesError):
+    """A run.toml or runs.csv contradicts its schema."""
+
+
+class LogError(DdnnTracesError):
+    """A training log could not be read."""
+
+
+class QueryError(UsageError):
+    """An unknown query or parameter, or SQL that DuckDB refused."""
+
+
+class LedgerError(DdnnTracesError):
+    """Records of a capture are neither in flows nor in the ledger."""
+
+
+class RegressionError(UsageError):
+    """A formula that cannot be used on the dataset's columns."""

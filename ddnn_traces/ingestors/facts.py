@@ -1,0 +1,109 @@
+"""What an engine says of one capture file: the interface between engines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
+NO_STEP = -2
+
+IN_FLOWS = "in_flows"
+DUPLICATE_VANTAGE = "duplicate_vantage"
+#: Why a record is not in a flow, in the order of the packet loop's codes.
+SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
+
+Int64Array = npt.NDArray[np.int64]
+
+#: One row a directed five-tuple of one file, in the order of first appearance. Columns as in schemas/flows.toml;
+#: opened: segments with SYN and no ACK, accepted: with SYN and ACK.
+FLOW_FACTS = pa.schema(
+    [
+        ("src_ip", pa.string()),
+        ("dst_ip", pa.string()),
+        *[
+            (name, pa.int64())
+            for name in (
+                "protocol",
+                "src_port",
+                "dst_port",
+                "first_seen_ns",
+                "last_seen_ns",
+                "packets",
+                "wire_bytes",
+                "ip_bytes",
+                "payload_bytes",
+                "captured_bytes",
+                "syn_packets",
+                "fin_packets",
+                "rst_packets",
+                "retransmitted_packets",
+                "retransmitted_bytes",
+                "opened",
+                "accepted",
+            )
+        ],
+    ]
+)
+
+#: One row a flow (row number in the flow facts), base window (time // window_ns) and step. The same cell may occur
+#: in several rows, which add up.
+CELLS = pa.schema(
+    [
+        ("flow", pa.int32()),
+        ("window", pa.int64()),
+        ("step", pa.int32()),
+        ("packets", pa.int64()),
+        ("wire_bytes", pa.int64()),
+        ("payload_bytes", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read one file.
+
+    step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
+    spill: path (not yet existing) that the engine writes the cells to, as Parquet.
+    progress: called with the number of bytes of the file read since the last call.
+    """
+
+    window_ns: int
+    step_bounds: Int64Array
+    spill: Path
+    progress: Callable[[int], None] = lambda _: None
+
+
+@dataclass
+class CaptureFacts:
+    """One capture file, read. Times in ns since the epoch, UTC."""
+
+    path: Path
+    engine: str
+    sha256: str
+    file_bytes: int
+    format: str | None = None
+    link_types: str | None = None
+    time_resolution_ns: int | None = None
+    snaplen: int | None = None
+    status: str = "complete"
+    status_detail: str | None = None
+    records: int = 0
+    wire_bytes: int = 0
+    trailing_bytes: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    skipped: dict[str, tuple[int, int]] = field(default_factory=dict)  # reason -> packets, wire bytes
+    flows: pa.Table = field(default_factory=lambda: FLOW_FACTS.empty_table())
+    cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
+
+    @property
+    def capture_id(self) -> str:
+        """Name of the file, unique in its run."""
+        return self.path.name

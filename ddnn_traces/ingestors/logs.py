@@ -1,0 +1,155 @@
+"""Training logs: when each worker's steps began and ended.
+
+`train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
+is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch. The begin of the very first
+step is not in such a log: `phases-WORKER.csv` (step,t_begin,...) tells it where there is one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import numpy as np
+
+from ddnn_traces.errors import LogError
+from ddnn_traces.ingestors.facts import Int64Array
+from ddnn_traces.talk import Talk
+
+HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
+REFERENCE_WORKER = "worker-1"  # whose log train_history.log is, unless it equals another worker's
+
+_LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row of `steps`, without run and worker."""
+
+    step: int
+    epoch: int
+    start_ns: int
+    start_source: str
+    end_ns: int
+    loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """The steps of one worker, in the log's order, at least one."""
+
+    worker: str
+    steps: tuple[Step, ...]
+
+    @property
+    def bounds(self) -> Int64Array:
+        """Begin of the first step and the end of every step, int64 ns, ascending: step i is [bounds[i], bounds[i+1])."""
+        times = [self.steps[0].start_ns, *(step.end_ns for step in self.steps)]
+        return np.maximum.accumulate(np.array(times, np.int64))
+
+
+def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
+    """All logs in a run's folder, in the order of their workers; unusable ones are warned about and left out."""
+    if folder is None:
+        return []
+    paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
+    logs = {}
+    for path, worker in paths.items():
+        if worker is None and _has_twin(path, paths):
+            continue
+        try:
+            log = _read_log(path, worker or REFERENCE_WORKER, talk)
+        except (LogError, OSError) as error:
+            talk.warn(str(error))
+        else:
+            logs.setdefault(log.worker, log)
+    return sorted(logs.values(), key=lambda log: natural_order(log.worker))
+
+
+def natural_order(label: str) -> list[tuple[bool, int, str]]:
+    """Sort key that puts worker-2 before worker-10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", label) if part]
+
+
+def _has_twin(path: Path, paths: dict[Path, str | None]) -> bool:
+    """Whether a log without a worker is another worker's log under a second name, or one of worker-1's is there."""
+    if REFERENCE_WORKER in paths.values():
+        return True
+    text = path.read_bytes()
+    return any(worker is not None and other.read_bytes() == text for other, worker in paths.items())
+
+
+def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = list(csv.reader(file))
+    if not rows or [name.strip() for name in rows[0]] != HEADER:
+        raise LogError(f"{path}: the first line is not '{','.join(HEADER)}', so no step is read; add that header")
+    ends: list[tuple[int, int, float | None, float | None]] = []
+    epoch = 0
+    unread = []
+    for line, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        try:
+            kind, _, seconds, loss, accuracy = row
+            if kind == "batch":
+                ends.append((epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
+            elif kind == "epoch":
+                epoch += 1
+            else:
+                unread.append(line)
+        except ValueError:
+            unread.append(line)
+    if unread:
+        talk.warn(f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare it with the header")
+    if not ends:
+        raise LogError(f"{path}: no row of type batch, so no step is read")
+    if any(later[1] < earlier[1] for earlier, later in zip(ends, ends[1:], strict=False)):
+        talk.warn(f"{path}: time stamps go back; steps that end before the one before are empty")
+    return TrainingLog(worker, tuple(_steps(ends, _first_begin(path.parent, worker, talk))))
+
+
+def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
+    """Every step begins where the one before ended."""
+    source = "phases"
+    if begin_ns is None or begin_ns > ends[0][1]:
+        source = "estimated"
+        durations = [later[1] - earlier[1] for earlier, later in zip(ends, ends[1:], strict=False)]
+        begin_ns = ends[0][1] - int(np.median(durations or [0]))
+    steps = []
+    for number, (epoch, end_ns, loss, accuracy) in enumerate(ends):
+        steps.append(Step(number, epoch, begin_ns, source, end_ns, loss, accuracy))
+        begin_ns, source = max(begin_ns, end_ns), "previous_end"
+    return steps
+
+
+def _first_begin(folder: Path, worker: str, talk: Talk) -> int | None:
+    """Begin of the first step by phases-WORKER.csv, ns; None without one."""
+    path = folder / f"phases-{worker}.csv"
+    if not path.exists():
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return seconds_to_ns(next(csv.DictReader(file))["t_begin"])
+    except (KeyError, StopIteration, ValueError, OSError) as error:
+        talk.warn(f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); mend it")
+        return None
+
+
+def seconds_to_ns(text: str) -> int:
+    """Decimal unix seconds to int ns, exactly (a double is good to about 200 ns there). Raises ValueError."""
+    try:
+        ns = int((Decimal(text.strip()) * 1_000_000_000).to_integral_value())
+    except (InvalidOperation, OverflowError) as error:
+        raise ValueError(text) from error
+    if not 0 <= ns < 2**63:
+        raise ValueError(f"{text} is no time after 1970 in seconds")
+    return ns
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.strip() else None

@@ -1,0 +1,194 @@
+"""What is known about a run before its packets are read.
+
+Every field comes from the first of these that has it: `run.toml` in the run's folder; the run's row in a `runs.csv`
+beside the folder; the folder's name in the published scheme
+`framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces import schema
+from ddnn_traces.errors import MetadataError
+
+#: Declared topologies under the words that the frameworks and papers use.
+_TOPOLOGY_WORDS = {
+    "ps": "parameter_server",
+    "gossip": "pair_averaging",
+    "pairavg": "pair_averaging",
+    "recdoubling": "recursive_doubling",
+    "binary_tree": "tree",
+    "bts": "binary_tree_star",
+}
+ROLES = ("worker", "parameter_server", "chief", "other")
+
+#: Columns of `runs` that ingest fills in by itself.
+_NOT_METADATA = ("run_id", "source", "clock_offset_ns")
+_TYPES = {"string": str, "int64": int, "double": float}
+
+_CONDITION = re.compile(r"normal|loss_(?P<loss>[\d.]+)|(?P<delay>[\d.]+)ms|(?P<rate>[\d.]+)(?P<unit>[mg])bit", re.I)
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """A [[hosts]] entry of run.toml."""
+
+    ip: str
+    label: str | None = None
+    role: str | None = None
+    rank: int | None = None
+    ring_position: int | None = None
+
+
+@dataclass(frozen=True)
+class RunMetadata:
+    """Fields of `runs` that are known, by column name, and the declared hosts."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    hosts: tuple[HostEntry, ...] = ()
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a folder is evidently a run's: run.toml in it, a row in runs.csv beside it, or a name in the scheme."""
+    return (folder / "run.toml").exists() or folder.name in _runs_csv(folder.parent) or bool(from_name(folder.name))
+
+
+def read_metadata(folder: Path | None) -> RunMetadata:
+    """Metadata of the run in a folder; empty where there is none. Raises MetadataError."""
+    if folder is None:
+        return RunMetadata()
+    declared, hosts = _run_toml(folder / "run.toml")
+    fields = from_name(folder.name) | _runs_csv(folder.parent).get(folder.name, {}) | declared
+    if "topology" in fields:
+        fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
+    if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
+        fields["model_size_mb"] = size
+    return RunMetadata(fields, hosts)
+
+
+def from_name(name: str) -> dict[str, Any]:
+    """Fields in a folder name of the published scheme; empty for any other name.
+
+    Backend may itself hold a hyphen (mpi-nccl); what follows the topology is the variant.
+    """
+    parts = name.split("-")
+    batch = next((i for i, part in enumerate(parts) if i >= 3 and part.isdigit()), None)
+    if batch is None:
+        return {}
+    condition = next((i for i in range(batch + 2, len(parts)) if _CONDITION.fullmatch(parts[i])), None)
+    if condition is None or condition + 1 >= len(parts):
+        return {}
+    fields: dict[str, Any] = {
+        "framework": parts[0],
+        "model": "-".join(parts[1 : batch - 1]),
+        "optimizer": parts[batch - 1],
+        "batch_size": int(parts[batch]),
+        "backend": "-".join(parts[batch + 1 : condition]),
+        "topology": parts[condition + 1],
+    }
+    if condition + 2 < len(parts):
+        fields["variant"] = "-".join(parts[condition + 2 :])
+    return fields | _conditions(parts[condition])
+
+
+def _conditions(word: str) -> dict[str, Any]:
+    match = _CONDITION.fullmatch(word)
+    if match is None:
+        return {}
+    if match["loss"]:
+        return {"loss_pct": float(match["loss"])}
+    if match["delay"]:
+        return {"delay_ms": float(match["delay"])}
+    if match["rate"]:
+        return {"bandwidth_mbit": float(match["rate"]) * (1000 if match["unit"].lower() == "g" else 1)}
+    return {"delay_ms": 0.0, "loss_pct": 0.0}  # normal
+
+
+@cache
+def _known_models() -> dict[str, float]:
+    with (Path(__file__).parent / "models.toml").open("rb") as file:
+        return {name: entry["model_size_mb"] for name, entry in tomllib.load(file).items()}
+
+
+def nominal_size_mb(model: str | None) -> float | None:
+    """Size in MB that the papers print for a model's name, or None."""
+    return _known_models().get(re.sub(r"[^a-z0-9]", "", model.lower())) if model else None
+
+
+@cache
+def _metadata_columns() -> dict[str, str]:
+    return {c.name: c.type for c in schema.table("runs").columns if c.name not in _NOT_METADATA}
+
+
+def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
+    if not path.exists():
+        return {}, ()
+    try:
+        with path.open("rb") as file:
+            text = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MetadataError(f"{path}: not TOML ({error}); mend that line") from error
+    hosts = text.pop("hosts", [])
+    text.pop("origin", None)  # free text on where the run is from
+    return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
+
+
+def _hosts(path: Path, entries: Any) -> tuple[HostEntry, ...]:
+    try:
+        hosts = tuple(HostEntry(**entry) for entry in entries)
+    except TypeError as error:
+        known = ", ".join(HostEntry.__dataclass_fields__)
+        raise MetadataError(f"{path}: a [[hosts]] entry is wrong ({error}); its keys are {known}") from error
+    for host in hosts:
+        if host.role is not None and host.role not in ROLES:
+            raise MetadataError(f"{path}: role {host.role!r} of {host.ip}; it is one of {', '.join(ROLES)}")
+    return hosts
+
+
+def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
+    path = folder / "runs.csv"
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if "run_id" not in (reader.fieldnames or ()):
+            raise MetadataError(f"{path}: no column run_id; it holds the names of the run folders")
+        rows = list(reader)
+    runs = {}
+    for row in rows:
+        run_id = row.pop("run_id")
+        runs[run_id] = {name: _parsed(path, name, text) for name, text in row.items() if text not in (None, "")}
+    return runs
+
+
+def _typed(path: Path, name: str, value: Any) -> Any:
+    """A TOML value, checked against its column."""
+    wanted = _TYPES[_column_type(path, name)]
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise MetadataError(f"{path}: {name} = {value!r} is not of type {wanted.__name__}; change it")
+    return value
+
+
+def _parsed(path: Path, name: str, text: str) -> Any:
+    """A CSV cell, converted to its column's type."""
+    wanted = _TYPES[_column_type(path, name)]
+    try:
+        return wanted(text)
+    except ValueError:
+        raise MetadataError(f"{path}: {name} = {text!r} is not of type {wanted.__name__}; change it") from None
+
+
+def _column_type(path: Path, name: str) -> str:
+    columns = _metadata_columns()
+    if name not in columns:
+        raise MetadataError(f"{path}: unknown key {name!r}; known are {', '.join(columns)}")
+    return columns[name]

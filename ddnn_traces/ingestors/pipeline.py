@@ -1,0 +1,121 @@
+"""Ingest, end to end: find runs, read their captures, build their tables, put the dataset in place."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import ddnn_traces
+from ddnn_traces import schema
+from ddnn_traces.errors import CaptureError, LedgerError, UsageError
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.logs import TrainingLog, read_logs
+from ddnn_traces.ingestors.metadata import read_metadata
+from ddnn_traces.ingestors.sources import RunInput, find_runs, host_label
+from ddnn_traces.ingestors.store import DatasetWriter
+from ddnn_traces.ingestors.tables import RunFacts, RunTables
+from ddnn_traces.talk import Talk
+
+Engine = Callable[[Path, ReadOptions], CaptureFacts]
+#: Modules with a read_capture; imported when used, since each brings a heavy library.
+ENGINES = {"numba": "ddnn_traces.ingestors.numba_engine", "pyshark": "ddnn_traces.ingestors.pyshark_engine"}
+DEFAULT_ENGINE = "numba"
+
+
+def ingest(
+    sources: list[str], out: Path, engine: str = DEFAULT_ENGINE, window_ms: float = 1.0, talk: Talk | None = None
+) -> list[str]:
+    """Read captures and logs into the dataset at `out`; return the run_ids that were written.
+
+    sources: files, globs, folders, folders of run folders. window_ms: base window of flow_windows, in ms. Runs of an
+    existing dataset that are not among the sources stay as they are. What is partial is marked in the dataset and
+    told to `talk`. Raises UsageError for a wrong call, CaptureError when no run could be read, LedgerError when
+    records are missing from the ledger; then nothing at `out` has changed.
+    """
+    talk = talk or Talk()
+    if engine not in ENGINES:
+        raise UsageError(f"no engine named {engine}; there are {', '.join(ENGINES)}")
+    read_capture: Engine = import_module(ENGINES[engine]).read_capture
+    window_ns = round(window_ms * 1_000_000)
+    if window_ns < 1:
+        raise UsageError(f"a window of {window_ms} ms is below one nanosecond; give a larger one")
+    runs = find_runs(sources)
+    written = []
+    with DatasetWriter(out) as writer:
+        talk.start_files(sum(path.stat().st_size for run in runs for path in run.captures))
+        for run in runs:
+            facts = _read_run(run, read_capture, window_ns, writer.scratch, talk)
+            if not any(file.format for file in facts.files):
+                talk.warn(f"{run.run_id}: left out, none of its files is a capture that can be read")
+                continue
+            _write_run(facts, writer, engine)
+            written.append(run.run_id)
+        talk.end_files()
+        if not written:
+            raise CaptureError(f"no run could be read from {', '.join(sources)}; {out} is as it was")
+        writer.commit()
+    return written
+
+
+def _read_run(run: RunInput, engine: Engine, window_ns: int, scratch: Path, talk: Talk) -> RunFacts:
+    logs = read_logs(run.folder, talk)
+    labels = [host_label(path) for path in run.captures]
+    by_worker = {log.worker: log for log in logs}
+    files, workers = [], []
+    for number, (path, label) in enumerate(zip(run.captures, labels, strict=True)):
+        log = by_worker.get(label or "", logs[0] if logs else None)
+        workers.append(log.worker if log else None)
+        files.append(_read_file(path, engine, _options(window_ns, log, scratch / f"{number}.parquet", talk), talk))
+    metadata = read_metadata(run.folder)
+    return RunFacts(run.run_id, metadata, logs, files, labels, workers, window_ns, ddnn_traces.__version__)
+
+
+def _options(window_ns: int, log: TrainingLog | None, spill: Path, talk: Talk) -> ReadOptions:
+    spill.unlink(missing_ok=True)
+    return ReadOptions(window_ns, log.bounds if log else np.empty(0, np.int64), spill, talk.advance)
+
+
+def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> CaptureFacts:
+    talk.start_file(str(path))
+    try:
+        facts = engine(path, options)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    if facts.status != "complete":
+        talk.warn(f"{path}: {facts.status}: {facts.status_detail}; kept {facts.records:,} records before that")
+    talk.end_file(f"{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}")
+    return facts
+
+
+def _write_run(facts: RunFacts, writer: DatasetWriter, engine: str) -> None:
+    inputs = {file.capture_id: file.sha256 for file in facts.files}
+    provenance = {
+        "version": facts.version,
+        "schema_version": str(schema.SCHEMA_VERSION),
+        "inputs": json.dumps(inputs, sort_keys=True),
+        "parameters": json.dumps({"engine": engine, "window_ns": facts.window_ns}, sort_keys=True),
+    }
+    with RunTables(facts, writer.scratch) as tables:
+        _check_ledger(facts, tables)
+        for name in schema.TABLES:
+            writer.write(name, facts.run_id, tables.batches(name), provenance)
+
+
+def _check_ledger(facts: RunFacts, tables: RunTables) -> None:
+    """Every record is in flows or under a reason. A remainder is a bug of ours, and no dataset is written."""
+    ledger: dict[str, tuple[int, int]] = {}
+    for batch in tables.batches("capture_ledger"):
+        for row in batch.to_pylist():
+            packets, wire = ledger.get(row["capture_id"], (0, 0))
+            ledger[row["capture_id"]] = (packets + row["packets"], wire + row["wire_bytes"])
+    for file in facts.files:
+        found = ledger.get(file.capture_id, (0, 0))
+        if found != (file.records, file.wire_bytes):
+            raise LedgerError(
+                f"{file.path}: {file.records} records of {file.wire_bytes} bytes are in the file, {found[0]} of "
+                f"{found[1]} bytes in the ledger; please report this with the file"
+            )

@@ -1,0 +1,136 @@
+"""Which runs are in what the user named: files, globs, folders, folders of run folders.
+
+A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own, unless its
+folder is evidently a run's (run.toml, a row in runs.csv, a name in the published scheme) or its name carries a host
+(worker-2-tcpdump.pcap): then all such files of the folder are one run.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors import metadata
+from ddnn_traces.ingestors.capture_file import looks_like_capture
+from ddnn_traces.marker import is_dataset
+
+_CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
+_HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?\d*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """The files of one run. folder: where metadata and logs are looked for; None for a bare capture."""
+
+    run_id: str
+    folder: Path | None
+    captures: tuple[Path, ...]
+
+
+def host_label(capture: Path) -> str | None:
+    """Host in the name of a capture (`worker-3-tcpdump.pcap.gz` is worker-3's), or None."""
+    stem = re.sub(r"[-_.]tcpdump$", "", run_name(capture))
+    return stem if _HOST_LABEL.fullmatch(stem) else None
+
+
+def run_name(capture: Path) -> str:
+    """Name of a bare capture's run: the file's name without the endings."""
+    return _CAPTURE_NAME.sub("", capture.name) or capture.name
+
+
+def find_runs(sources: list[str]) -> list[RunInput]:
+    """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures."""
+    files: list[Path] = []
+    folders: dict[Path, None] = {}
+    for source in sources:
+        for path in _expand(source):
+            if path.is_dir():
+                found = list(_run_folders(path))
+                if not found:
+                    raise UsageError(f"{path}: no captures in this folder; name the folder that holds .pcap files")
+                folders.update(dict.fromkeys(found))
+            else:
+                files.append(path)
+    runs = [(_folder_name(folder), folder, tuple(_captures_in(folder))) for folder in folders]
+    runs += [run for run in _runs_of_files(files) if run[1] not in folders]
+    return sorted(_unique_names(runs), key=lambda run: run.run_id)
+
+
+def _expand(source: str) -> list[Path]:
+    if Path(source).exists():
+        return [Path(source).resolve()]
+    paths = [Path(path).resolve() for path in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207 (absolute too)
+    if not paths:
+        raise UsageError(f"{source}: no such file or folder; check the path")
+    return paths
+
+
+def _run_folders(top: Path) -> list[Path]:
+    found = []
+    for folder, subfolders, _ in os.walk(top, onerror=_unreadable):
+        path = Path(folder)
+        if is_dataset(path):
+            subfolders.clear()
+            continue
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        if _captures_in(path):
+            found.append(path)
+    return found
+
+
+def _unreadable(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions")
+
+
+def _captures_in(folder: Path) -> list[Path]:
+    """Captures by name, and files without such a name that begin like one (tcpdump -C and -W name them freely)."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".") and (_CAPTURE_NAME.search(path.name) or _sniff(path))
+    ]
+
+
+def _sniff(path: Path) -> bool:
+    try:
+        return looks_like_capture(path)
+    except OSError:
+        return False  # an unreadable file that does not even have a capture's name
+
+
+def _folder_name(folder: Path) -> str:
+    return folder.name or "root"
+
+
+def _runs_of_files(files: list[Path]) -> list[tuple[str, Path | None, tuple[Path, ...]]]:
+    together: dict[Path, list[Path]] = {}
+    alone = []
+    for path in dict.fromkeys(files):
+        if metadata.is_run_folder(path.parent) or host_label(path):
+            together.setdefault(path.parent, []).append(path)
+        else:
+            alone.append((run_name(path), None, (path,)))
+    return [(_folder_name(folder), folder, tuple(paths)) for folder, paths in together.items()] + alone
+
+
+def _unique_names(runs: list[tuple[str, Path | None, tuple[Path, ...]]]) -> list[RunInput]:
+    """Runs of the same name get the names of the folders above in front, as many as it takes."""
+    taken: dict[str, int] = {}
+    for name, _, _ in runs:
+        taken[name] = taken.get(name, 0) + 1
+    unique: list[RunInput] = []
+    used: set[str] = set()
+    for name, folder, captures in runs:
+        full = name
+        above = folder.parent if folder else captures[0].parent
+        while (taken[name] > 1 and full == name) or full in used:
+            if not above.name:  # nothing left to tell them apart: same name, same folder
+                raise UsageError(f"{captures[0]}: a second run named {full}; rename the file or ingest it by itself")
+            full, above = f"{above.name}_{full}", above.parent
+        used.add(full)
+        unique.append(RunInput(full, folder, captures))
+    return unique

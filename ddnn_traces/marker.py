@@ -1,0 +1,39 @@
+"""dataset.json: the file that makes a folder a dataset, with the schema version it was written with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ddnn_traces import schema
+from ddnn_traces.errors import UsageError
+
+MARKER = "dataset.json"
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether the folder is marked as a dataset, of whatever version."""
+    return (folder / MARKER).is_file()
+
+
+def write_marker(dataset: Path) -> None:
+    """Mark a folder as a dataset of this schema version."""
+    text = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
+    (dataset / MARKER).write_text(json.dumps(text, indent=1) + "\n")
+
+
+def read_marker(dataset: Path) -> None:
+    """Raise UsageError unless the folder is a dataset of this schema version."""
+    if not dataset.is_dir():
+        raise UsageError(f"{dataset}: no such dataset; check the path, or make one with 'ddnn-traces ingest'")
+    try:
+        version = json.loads((dataset / MARKER).read_text())["schema_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{dataset}: no ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'"
+        ) from error
+    if version != schema.SCHEMA_VERSION:
+        raise UsageError(
+            f"{dataset}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
+            "use the matching ddnn_traces or ingest again"
+        )

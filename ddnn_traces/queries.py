@@ -1,0 +1,125 @@
+"""The named queries: one question a file in queries/, read with the head that describes it.
+
+A head is made of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries), figure
+(of the papers), and one `param` line a parameter: `-- param: window_ms DOUBLE = 10; length of a window, ms`. In the
+SQL a parameter is `$window_ms`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces import schema
+from ddnn_traces.errors import QueryError
+
+_HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
+_PARAM = re.compile(r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)")
+_PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+    def parse(self, text: str) -> Any:
+        """The value that a user's text stands for. Raises QueryError."""
+        if text.upper() == "NULL":
+            return None
+        try:
+            return _PYTHON_TYPES[self.type](text)
+        except ValueError:
+            raise QueryError(f"parameter {self.name} = {text!r} is not a {self.type}: {self.meaning}") from None
+
+
+@dataclass(frozen=True)
+class Query:
+    """A named query: question, grain of a row, inputs, the paper's figure, parameters and its SQL."""
+
+    name: str
+    path: Path
+    question: str
+    row: str
+    inputs: tuple[str, ...]
+    figure: str
+    params: tuple[Param, ...]
+    sql: str
+
+    def values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All parameters: the given ones (strings are parsed), else the defaults. Raises QueryError for unknown ones."""
+        known = {param.name: param for param in self.params}
+        for name in given:
+            if name not in known:
+                raise QueryError(f"query {self.name} has no parameter {name}; {_nearest(name, list(known))}")
+        return {
+            name: param.default
+            if name not in given
+            else param.parse(given[name])
+            if isinstance(given[name], str)
+            else given[name]
+            for name, param in known.items()
+        }
+
+
+def find(name: str) -> Query:
+    """The query of that name. Raises QueryError with the nearest names."""
+    found = catalogue().get(name)
+    if found is None:
+        raise QueryError(f"no query named {name}; {_nearest(name, list(catalogue()))}")
+    return found
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
+
+
+@cache
+def catalogue() -> dict[str, Query]:
+    """All named queries, each behind the queries that it reads."""
+    unsorted = {path.stem: _read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}
+    ordered: dict[str, Query] = {}
+
+    def add(query: Query) -> None:
+        for name in query.inputs:
+            if name in unsorted and name not in ordered:
+                add(unsorted[name])
+        ordered.setdefault(query.name, query)
+
+    for query in unsorted.values():
+        add(query)
+    return ordered
+
+
+def _read(path: Path) -> Query:
+    text = path.read_text(encoding="utf-8")
+    head: dict[str, str] = {}
+    params = []
+    for line in text.splitlines():
+        match = _HEAD_LINE.fullmatch(line)
+        if not match:
+            break
+        if match[1] == "param":
+            params.append(_param(path, match[2]))
+        else:
+            head[match[1]] = match[2]
+    inputs = tuple(name.strip() for name in head["inputs"].split(","))
+    return Query(path.stem, path, head["question"], head["row"], inputs, head.get("figure", ""), tuple(params), text)
+
+
+def _param(path: Path, text: str) -> Param:
+    match = _PARAM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{path}: cannot read the parameter {text!r}")
+    default = match["default"].strip()
+    value = None if default == "NULL" else _PYTHON_TYPES[match["type"]](default)
+    return Param(match["name"], match["type"], value, match["meaning"])

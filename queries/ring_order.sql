@@ -1,0 +1,62 @@
+-- question: Do the workers form a ring, and in which order does data flow around it?
+-- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
+-- inputs: runs, hosts, flows, step_flows
+-- figure: zerwas fig. 4(a)
+-- Only payload inside steps counts, so that a start-up broadcast, rendezvous and acknowledgements do not mislead; where
+-- less than a tenth of the payload is inside steps (no log, or a log on another clock), all payload does.
+-- A ring: of the heavy pairs (at least half of the heaviest) each host has one to send to and one to receive from, one
+-- walk along them visits every one of these hosts, and together they carry nine tenths of the payload.
+WITH RECURSIVE in_steps AS (
+    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
+    FROM step_flows
+    WHERE position = 'during'
+    GROUP BY ALL
+), flow_payload AS (
+    SELECT run_id, src_ip, dst_ip, payload_bytes, coalesce(step_payload, 0) AS step_payload,
+           sum(step_payload) OVER (PARTITION BY run_id) >= 0.1 * sum(payload_bytes) OVER (PARTITION BY run_id) AS by_steps
+    FROM flows
+    LEFT JOIN in_steps USING (run_id, flow_id)
+), pairs AS (
+    SELECT run_id, src_ip, dst_ip, sum(CASE WHEN by_steps THEN step_payload ELSE payload_bytes END) AS payload
+    FROM flow_payload
+    GROUP BY ALL
+), weighed AS (
+    SELECT *, max(payload) OVER (PARTITION BY run_id) AS heaviest, sum(payload) OVER (PARTITION BY run_id) AS total
+    FROM pairs
+), heavy AS (
+    SELECT *
+    FROM weighed
+    WHERE payload > 0 AND payload >= 0.5 * heaviest
+), candidate AS (
+    SELECT run_id, count(*) AS hosts
+    FROM heavy
+    GROUP BY run_id
+    HAVING count(*) >= 2
+       AND count(DISTINCT src_ip) = count(*)
+       AND count(DISTINCT dst_ip) = count(*)
+       AND list_sort(list(src_ip)) = list_sort(list(dst_ip))
+       AND sum(payload) >= 0.9 * any_value(total)
+), first_host AS (
+    SELECT heavy.run_id, candidate.hosts, src_ip
+    FROM heavy
+    JOIN candidate USING (run_id)
+    LEFT JOIN hosts AS named ON named.run_id = heavy.run_id AND named.host_ip = heavy.src_ip
+    QUALIFY row_number() OVER (PARTITION BY heavy.run_id ORDER BY rank NULLS LAST, src_ip) = 1
+), walk AS (
+    SELECT run_id, f.hosts, 0 AS position, f.src_ip AS first_ip, f.src_ip AS host_ip, h.dst_ip AS next_host_ip
+    FROM first_host AS f
+    JOIN heavy AS h USING (run_id, src_ip)
+    UNION ALL
+    SELECT w.run_id, w.hosts, w.position + 1, w.first_ip, h.src_ip, h.dst_ip
+    FROM walk AS w
+    JOIN heavy AS h ON h.run_id = w.run_id AND h.src_ip = w.next_host_ip
+    WHERE w.next_host_ip <> w.first_ip
+), ring AS (
+    SELECT run_id, position, host_ip, next_host_ip
+    FROM walk
+    QUALIFY count(*) OVER (PARTITION BY run_id) = hosts
+)
+SELECT run_id, position IS NOT NULL AS is_ring, position::BIGINT AS position, host_ip, next_host_ip
+FROM runs
+LEFT JOIN ring USING (run_id)
+ORDER BY run_id, position

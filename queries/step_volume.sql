@@ -1,0 +1,9 @@
+-- question: How much is transmitted in each training step?
+-- row: a run and a step
+-- inputs: step_flows
+-- figure: zerwas section VI
+SELECT run_id, step, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
+FROM step_flows
+WHERE position = 'during'
+GROUP BY run_id, step
+ORDER BY run_id, step

@@ -1,0 +1,22 @@
+-- question: How much does a run transmit in all, and how large is the model?
+-- row: a run
+-- inputs: runs, flows, steps
+-- figure: zerwas fig. 3
+WITH volume AS (
+    SELECT run_id, count(*) AS flows, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
+           sum(payload_bytes)::BIGINT AS payload_bytes,
+           (max(last_seen_ns) - min(first_seen_ns)) / 1e9 AS duration_s
+    FROM flows
+    GROUP BY run_id
+), step_count AS (
+    SELECT run_id, count(DISTINCT step) AS steps
+    FROM steps
+    GROUP BY run_id
+)
+SELECT run_id, framework, backend, model, model_bytes, model_size_mb, batch_size, topology,
+       coalesce(flows, 0) AS flows, coalesce(packets, 0) AS packets, coalesce(wire_bytes, 0) AS wire_bytes,
+       coalesce(payload_bytes, 0) AS payload_bytes, duration_s, coalesce(steps, 0) AS steps
+FROM runs
+LEFT JOIN volume USING (run_id)
+LEFT JOIN step_count USING (run_id)
+ORDER BY run_id
