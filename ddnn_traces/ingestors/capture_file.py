@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +51,11 @@ class PcapHeader:
     def parse(cls, header: bytes) -> Self | str:
         """The header, or what is wrong with it and what to do, as a clause."""
         if not header:
-            return "the file is empty"
+            return "the file is empty, cut short before the pcap file header"
         for magic, (name, advice) in _NOT_YET.items():
             if header.startswith(magic):
                 return f"{name} is not read by the numba engine: {advice}"
-        if header[:4] not in _PCAP:
+        if not any(magic.startswith(header[:4]) for magic in _PCAP):
             return "not a capture (no pcap magic number)"
         if len(header) < HEADER_BYTES:
             return f"cut short inside the pcap file header, after {len(header)} of {HEADER_BYTES} bytes"
@@ -80,16 +80,18 @@ class CaptureFile:
     """A capture file being read, as a context manager.
 
     After the last block: `damage` says what is wrong with the compressed stream (None: nothing), `truncated` whether
-    that is a mere cut, and `sha256` is that of the file as it lies on disk.
+    that is a mere cut, and `sha256` is that of the file as it lies on disk. `progress` is called with the number of
+    bytes of the file read since the last call.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
         self.path = path
         self.file_bytes = path.stat().st_size
         self.compression = ""
         self.damage: str | None = None
         self.truncated = False
         self.raw_bytes = 0
+        self._progress = progress
         self._file: BinaryIO = path.open("rb", buffering=0)
         self._hash = hashlib.sha256()
         # The hash runs beside the packet loop: both release the interpreter, and the hash is the slower of the two.
@@ -129,6 +131,7 @@ class CaptureFile:
             if not size:
                 return
             self.raw_bytes += size
+            self._progress(size)
             self._hashed.append(self._hasher.submit(self._hash.update, view[:size]))
             yield view[:size]
             buffers.reverse()
@@ -139,13 +142,14 @@ class CaptureFile:
 
     def _gunzip(self, first: memoryview, rest: Iterator[memoryview]) -> Iterator[memoryview]:
         """All members of a gzip file, one after the other (RFC 1952, 2.2)."""
-        inflate = zlib.decompressobj(wbits=31)
-        between_members = True
+        inflate: zlib._Decompress | None = None  # None between members
         for block in itertools.chain([first], rest):
-            data = bytes(block)
-            while data:
-                if between_members:
+            data, out = bytes(block), b""
+            while data or len(out) == BLOCK_BYTES:  # a full block may have left something inside zlib
+                if inflate is None:
                     data = data.lstrip(b"\0")  # some tools pad with zeros
+                    if not data:
+                        break
                     if not data.startswith(_GZIP[: len(data)]):
                         self.damage = "what follows the gzip stream is not gzip"
                         break
@@ -159,25 +163,27 @@ class CaptureFile:
                     break
                 if out:
                     yield memoryview(out)
-                between_members = inflate.eof
                 data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+                if inflate.eof:
+                    inflate = None
             if self.damage:
                 break
         for _ in rest:  # for the hash
             pass
-        if not self.damage and not between_members:
-            yield memoryview(inflate.flush())
-            if not inflate.eof:
-                self.damage, self.truncated = "gzip is cut short", True
+        if inflate is not None and not self.damage:
+            self.damage, self.truncated = "gzip is cut short", True
 
 
 def _salvage(inflate: zlib._Decompress, data: bytes) -> Iterator[memoryview]:
-    """Inflate `data` in small portions up to the error that is known to be in it."""
-    while data:
+    """What `data` inflates to before the error that is known to be in it: up to the very byte, by halving."""
+    at, portion = 0, 1 << 16
+    while portion and at < len(data):
+        trial = inflate.copy()
         try:
-            out = inflate.decompress(data, 64)
+            out = trial.decompress(data[at : at + portion])
         except zlib.error:
-            return
+            portion //= 2
+            continue
+        inflate, at = trial, at + portion
         if out:
             yield memoryview(out)
-        data = inflate.unconsumed_tail

@@ -40,12 +40,13 @@ _COUNTERS = {
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcap.gz. Damage is in the result's status; raises only OSError."""
-    with CaptureFile(path) as file, CellSpill(options.spill) as spill:
+    with CaptureFile(path, options.progress) as file, CellSpill(options.spill) as spill:
         facts = CaptureFacts(path, NAME, "", file.file_bytes)
         _read_records(file, facts, options, spill)
         if file.damage:
-            facts.status = "truncated" if file.truncated else "corrupt"
-            facts.status_detail = file.damage
+            mere_cut = file.truncated and facts.status != "corrupt"
+            facts.status = "truncated" if mere_cut else "corrupt"
+            facts.status_detail = "; ".join(filter(None, (file.damage, facts.status_detail)))
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
     facts.cells = spill.written
@@ -63,11 +64,8 @@ def _read_records(file: CaptureFile, facts: CaptureFacts, options: ReadOptions, 
         return
     _describe(facts, header, file.compression)
     scanner = Scanner(header, options, spill)
-    reported = 0
     for block in itertools.chain([block], blocks):
         scanner.feed(block)
-        options.progress(file.raw_bytes - reported)
-        reported = file.raw_bytes
     scanner.finish(facts)
 
 

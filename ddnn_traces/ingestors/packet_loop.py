@@ -197,7 +197,7 @@ def _count_tcp(row, flags, seq, payload):
     if payload == 0 and syn == 0 and fin == 0:
         return
     following = (seq + payload + syn + fin) & 0xFFFFFFFF
-    if row[NEXT_SEQ] < 0:
+    if syn or row[NEXT_SEQ] < 0:  # a new connection counts from its own number: five-tuples are used again
         row[NEXT_SEQ] = following
         return
     behind = (row[NEXT_SEQ] - seq) & 0xFFFFFFFF  # how far the segment starts below the highest seen
@@ -218,7 +218,7 @@ def scan(buf, pos, size, big_endian, tick_ns, link, max_captured, window_ns, bou
     (m, CELL_COLUMNS). total: int64 (TOTALS). skipped: int64 (reasons, 2), packets and wire bytes.
     """
     zero = np.uint64(0)
-    last_flow = np.int64(-1)
+    last_flow = np.int64(0)  # its key is all zero before the first packet, and so no packet's
     window, window_from, window_to = np.int64(0), np.int64(0), np.int64(0)
     step, step_from, step_to = np.int64(no_step), np.int64(-(2**63)), np.int64(2**63 - 1)
     if len(bounds):
@@ -305,7 +305,7 @@ def scan(buf, pos, size, big_endian, tick_ns, link, max_captured, window_ns, bou
         # --- flow table
         if outcome == FOLLOW:
             key = keys[last_flow]
-            if last_flow >= 0 and key[4] == meta and key[1] == b and key[3] == d and key[0] == a and key[2] == c:
+            if key[4] == meta and key[1] == b and key[3] == d and key[0] == a and key[2] == c:
                 flow = last_flow
             else:
                 slot = _find_slot(slots, keys, a, b, c, d, meta)

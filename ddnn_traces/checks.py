@@ -1,0 +1,18 @@
+"""Data checks: SQL in queries/checks/ that returns the offending rows. A sound dataset returns none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddnn_traces import schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ddnn_traces.dataset import Dataset
+
+
+def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
+    """Offending rows of every check, by the check's name."""
+    files = sorted((schema.shipped_folder("queries") / "checks").glob("*.sql"))
+    return {path.stem: dataset.sql_arrow(path.read_text(encoding="utf-8")) for path in files}

@@ -1,0 +1,240 @@
+"""The command line. A command parses, calls one library function and prints; heavy imports wait inside commands."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from ddnn_traces import __version__
+from ddnn_traces.errors import DdnnTracesError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ddnn_traces.dataset import Dataset
+
+FORMATS = ("table", "csv", "json", "parquet", "arrow")
+
+_dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
+_format_option = click.option("--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True)
+_out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
+_limit_option = click.option("--limit", default=50, show_default=True, help="Rows of a table to print; 0: all.")
+
+
+def main() -> NoReturn:
+    """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except DdnnTracesError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of a pipe (head, less) has had enough
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted; nothing was changed", 130)
+    sys.exit(0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"ddnn-traces: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="ddnn-traces")
+def cli() -> None:
+    """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
+
+    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong.
+    """
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, required=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
+@click.option("--engine", type=click.Choice(["numba", "pyshark"]), default="numba", show_default=True,
+              help="numba: fast. pyshark: tshark's dissectors, slow, reads whatever tshark reads.")  # fmt: skip
+@click.option("--window-ms", default=1.0, show_default=True, help="Base window of flow_windows, ms.")
+def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float) -> None:
+    """Read captures and training logs into a dataset.
+
+    SOURCES are files, globs, folders, or folders of run folders. A folder that holds captures is one run. A run of
+    the same name that is already in the dataset is replaced, other runs stay.
+    """
+    from ddnn_traces import terminal
+    from ddnn_traces.ingestors import pipeline
+
+    talk = terminal.talk()
+    try:
+        runs = pipeline.ingest(list(sources), out, engine, window_ms, talk)
+    finally:
+        talk.end_files()
+    talk.say(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'} written")
+    if talk.warnings:
+        raise click.exceptions.Exit(1)
+
+
+@cli.command()
+@_dataset_argument
+@_format_option
+@_out_option
+@_limit_option
+def runs(dataset: Path, output_format: str, out: Path | None, limit: int) -> None:
+    """List the runs with their metadata and volume."""
+    with _open(dataset) as opened:
+        _emit(opened.query_arrow("total_volume", {}), output_format, out, limit)
+
+
+@cli.command()
+@click.argument("dataset", type=click.Path(path_type=Path), required=False)
+@click.option("--table", "names", multiple=True, help="Only this table; may be repeated.")
+def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
+    """Print the data dictionary: every table and column with type, unit, meaning, source and known inaccuracy.
+
+    With a DATASET, also its numbers of rows.
+    """
+    from ddnn_traces import dictionary
+
+    counts = {}
+    if dataset is not None:
+        with _open(dataset) as opened:
+            counts = dictionary.row_counts(opened)
+    click.echo(dictionary.markdown(names, counts))
+
+
+@cli.command()
+@_dataset_argument
+@click.argument("name", required=False)
+@click.option("--param", "params", multiple=True, metavar="K=V", help="Value of a parameter; may be repeated.")
+@click.option("--describe", "only_describe", is_flag=True, help="Print the query's description and SQL.")
+@_format_option
+@_out_option
+@_limit_option
+def query(
+    dataset: Path, name: str | None, params: tuple[str, ...], only_describe: bool, output_format: str, out: Path | None,
+    limit: int,
+) -> None:  # fmt: skip
+    """Run a named query. Without NAME: list the queries."""
+    from ddnn_traces import queries
+
+    if name is None:
+        for listed in sorted(queries.catalogue()):
+            click.echo(f"{listed:<22} {queries.find(listed).question}")
+        return
+    if only_describe:
+        click.echo(queries.find(name).sql)
+        return
+    with _open(dataset) as opened:
+        _emit(opened.query_arrow(name, _key_values(params)), output_format, out, limit)
+
+
+@cli.command()
+@_dataset_argument
+@click.argument("statement", required=False)
+@_format_option
+@_out_option
+@_limit_option
+def sql(dataset: Path, statement: str | None, output_format: str, out: Path | None, limit: int) -> None:
+    """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
+    input, on a terminal as a shell."""
+    with _open(dataset) as opened:
+        if statement is None and sys.stdin.isatty():
+            from ddnn_traces.shell import run_shell
+
+            run_shell(opened, limit)
+        else:
+            _emit(opened.sql_arrow(statement or sys.stdin.read()), output_format, out, limit)
+
+
+@cli.command()
+@_dataset_argument
+def check(dataset: Path) -> None:
+    """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows."""
+    from ddnn_traces import checks, terminal
+
+    with _open(dataset) as opened:
+        found = checks.run_checks(opened)
+    for name, rows in found.items():
+        click.echo(f"{name}: {'ok' if rows.num_rows == 0 else f'{rows.num_rows} offending rows'}", err=True)
+        if rows.num_rows:
+            terminal.print_table(rows, name)
+    if any(rows.num_rows for rows in found.values()):
+        raise click.exceptions.Exit(1)
+
+
+@cli.command()
+@_dataset_argument
+@click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
+def regress(dataset: Path, formula: str | None) -> None:
+    """Fit per-step volume against model size, framework and backend, batch size and topology."""
+    import ddnn_traces
+    from ddnn_traces import regression_text
+
+    with _open(dataset) as opened:
+        click.echo(regression_text.text(ddnn_traces.regress(opened, formula)))
+
+
+@cli.command()
+@_dataset_argument
+@click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
+def report(dataset: Path, out: Path) -> None:
+    """Write one self-contained HTML report, and its charts as SVG and PNG beside it."""
+    import ddnn_traces
+
+    with _open(dataset) as opened:
+        click.echo(f"wrote {ddnn_traces.write_report(opened, out)}", err=True)
+
+
+@cli.command()
+@click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
+@click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
+def demo(sample: Path | None, out: Path) -> None:
+    """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
+    from ddnn_traces import demo as demonstration
+    from ddnn_traces import terminal
+
+    talk = terminal.talk()
+    try:
+        demonstration.run(sample, out, talk)
+    finally:
+        talk.end_files()
+
+
+def _open(dataset: Path) -> Dataset:
+    import ddnn_traces
+
+    return ddnn_traces.open(dataset)
+
+
+def _key_values(params: tuple[str, ...]) -> dict[str, str]:
+    pairs = [param.partition("=") for param in params]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise UsageError(f"--param {key}: write it as --param {key}=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:
+    from ddnn_traces import formats, terminal
+
+    if output_format == "table" and out is None:
+        terminal.print_table(rows, limit=limit)
+        return
+    written: Any = out.open("wb") if out else sys.stdout.buffer
+    try:
+        formats.write(rows, "csv" if output_format == "table" else output_format, written)
+    finally:
+        if out:
+            written.close()

@@ -1,0 +1,111 @@
+"""What a person sees: tables on stdout, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ddnn_traces.talk import Talk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Width of a table that does not go to a terminal: nothing is folded in a file.
+_FILE_WIDTH = 4000
+
+
+def stdout() -> Console:
+    """Console for data."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
+
+
+def stderr() -> Console:
+    """Console for talk."""
+    return Console(file=sys.stderr, stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
+    """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out."""
+    shown = rows.slice(0, limit) if limit else rows
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for name, kind in zip(shown.schema.names, shown.schema.types, strict=True):
+        numeric = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in zip(*(column.to_pylist() for column in shown.columns), strict=True):
+        table.add_row(*(Text(cell(value, name)) for name, value in zip(shown.schema.names, row, strict=True)))
+    console = stdout()
+    console.print(table)
+    if shown.num_rows < rows.num_rows:
+        stderr().print(f"{rows.num_rows - shown.num_rows:,} more rows: --limit 0, or another --format", style="dim")
+
+
+def cell(value: Any, column: str = "") -> str:
+    """A value as a person reads it: thousands separated, except in times and numbers that are names."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and not column.endswith(("_ns", "_id", "port")):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return str(value)
+
+
+class LineTalk(Talk):
+    """One line a file, for logs and pipes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = stderr()
+
+    def warn(self, message: str) -> None:
+        super().warn(message)
+        self.console.print(Text.assemble(("warning: ", "yellow"), message))
+
+    def say(self, message: str) -> None:
+        self.console.print(Text(message))
+
+    def end_file(self, summary: str) -> None:
+        self.say(summary)
+
+
+class BarTalk(LineTalk):
+    """A progress bar over the bytes of all files, for terminals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress: Progress | None = None
+
+    def start_files(self, total_bytes: int) -> None:
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, TextColumn("{task.description}", markup=False), console=self.console)
+        self._task = self._progress.add_task("", total=total_bytes)
+        self._progress.start()
+
+    def start_file(self, name: str) -> None:
+        if self._progress:
+            self._progress.update(self._task, description=name if len(name) <= 60 else "..." + name[-57:])
+
+    def advance(self, size: int) -> None:
+        if self._progress:
+            self._progress.advance(self._task, size)
+
+    def end_file(self, summary: str) -> None:
+        """The bar tells it already."""
+
+    def end_files(self) -> None:
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+
+
+def talk() -> LineTalk:
+    """A bar on a terminal, lines elsewhere."""
+    return BarTalk() if sys.stderr.isatty() else LineTalk()
