@@ -22,16 +22,16 @@ FORMATS = ("table", "csv", "json", "parquet", "arrow")
 _dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
 _format_option = click.option("--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True)
 _out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
-_limit_option = click.option("--limit", default=50, show_default=True, help="Rows of a table to print; 0: all.")
+_limit_option = click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows of a table to print; 0: all."
+)
 
 
 def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        sys.exit(cli.main(standalone_mode=False))  # the code of a click.exceptions.Exit; commands return None
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -44,7 +44,6 @@ def main() -> NoReturn:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; nothing was changed", 130)
-    sys.exit(0)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from ddnn_traces import queries, schema
-from ddnn_traces.errors import QueryError
+from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.marker import read_marker
 
 if TYPE_CHECKING:
@@ -89,12 +90,16 @@ class Dataset:
 
     def _create_table_view(self, table: schema.Table) -> None:
         # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
-        files = _literal(str(self.path / table.name / "*" / "*.parquet"))
+        files = _literal(f"{glob.escape(str(self.path / table.name))}/*/*.parquet")
         columns = ", ".join(f'"{column.name}"' for column in table.columns)
-        self.connection.execute(
-            f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
-            f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})"
-        )
+        try:
+            self.connection.execute(
+                f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
+                f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})"
+            )
+        except duckdb.Error as error:
+            what = str(error).splitlines()[0]
+            raise UsageError(f"{self.path / table.name}: missing or damaged ({what}); ingest the runs again") from error
         self.connection.execute(f"COMMENT ON VIEW {table.name} IS {_literal(table.row)}")
         for column in table.columns:
             unit = f" [{column.unit}]" if column.unit else ""

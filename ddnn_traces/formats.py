@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import BinaryIO
+import math
+from decimal import Decimal
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -13,9 +15,9 @@ def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     if output_format == "csv":
         import pyarrow.csv
 
-        pyarrow.csv.write_csv(rows, out)
+        pyarrow.csv.write_csv(_flat(rows), out)
     elif output_format == "json":
-        out.write(json.dumps(rows.to_pylist(), indent=1, default=str).encode() + b"\n")
+        out.write(json.dumps(_plain(rows.to_pylist()), indent=1).encode() + b"\n")
     elif output_format == "parquet":
         import pyarrow.parquet
 
@@ -23,3 +25,28 @@ def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     else:
         with pa.ipc.new_stream(out, rows.schema) as stream:
             stream.write_table(rows)
+
+
+def _flat(rows: pa.Table) -> pa.Table:
+    """The table with lists, structs and maps as JSON text, which is how they fit into CSV."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if value is None else json.dumps(_plain(value)) for value in rows[i].to_pylist()]
+            rows = rows.set_column(i, field.name, pa.array(texts, pa.string()))
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: no NaN or infinity, decimals as numbers, all else that JSON lacks as text."""
+    match value:
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case None | str() | int():
+            return value
+    return str(value)

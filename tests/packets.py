@@ -42,9 +42,8 @@ def record_bytes(record: Record, order: str = "<", tick_ns: int = 1000, snaplen:
 
 def ethernet(payload: bytes, kind: int = IPV4, tags: Sequence[int] = ()) -> bytes:
     """tags: EtherTypes of the VLAN tags, outermost first."""
-    return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"".join(struct.pack(">HH", tag, 7) for tag in tags) + type_of(
-        kind
-    ) + payload
+    stack = b"".join(type_of(tag) + b"\0\7" for tag in tags)
+    return b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + stack + type_of(kind) + payload
 
 
 def sll(payload: bytes, kind: int = IPV4) -> bytes:
@@ -88,12 +87,8 @@ def ipv4(
     total = size + len(payload) if total is None else total
     ends = ip_address(source).packed + ip_address(destination).packed
     offset = more << 13 | fragment // 8
-    return (
-        struct.pack(">BBHHHBBH", 4 << 4 | size // 4, 0, total & 0xFFFF, 1, offset, 64, protocol, 0)
-        + ends
-        + options
-        + payload
-    )
+    header = struct.pack(">BBHHHBBH", 4 << 4 | size // 4, 0, total & 0xFFFF, 1, offset, 64, protocol, 0)
+    return header + ends + options + payload
 
 
 def ipv6(
@@ -136,9 +131,8 @@ def tcp(
     options: bytes = b"",
 ) -> bytes:  # fmt: skip
     offset = (20 + len(options)) // 4 << 4
-    return struct.pack(
-        ">HHIIBBHHH", source, destination, seq % 2**32, 0, offset, flags, 0, 0, 0
-    ) + options + payload
+    header = struct.pack(">HHIIBBHHH", source, destination, seq % 2**32, 0, offset, flags, 0, 0, 0)
+    return header + options + payload
 
 
 def udp(payload: bytes = b"", source: int = 40000, destination: int = 5000) -> bytes:

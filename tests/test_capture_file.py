@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import random
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from ddnn_traces.ingestors import capture_file, numba_engine
 from ddnn_traces.ingestors.capture_file import CaptureFile, looks_like_capture
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 
-NOISE = random.Random(1).randbytes(100)  # so that gzip has something to keep
-RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i % 90 :], seq=i)))) for i in range(500)]
+NOISE = random.Random(1).randbytes(600)  # so that gzip has something to keep
+RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i:], seq=i)))) for i in range(500)]
 PCAP = p.pcap(RECORDS)
 GZIP = gzip.compress(PCAP, mtime=0)
 
@@ -35,7 +36,8 @@ def read(tmp_path: Path, content: bytes) -> CaptureFacts:
     path = tmp_path / "capture"
     path.write_bytes(content)
     progress: list[int] = []
-    facts = numba_engine.read_capture(path, ReadOptions(10**6, np.zeros(0, np.int64), tmp_path / "cells", progress.append))
+    options = ReadOptions(10**6, np.zeros(0, np.int64), tmp_path / "cells", progress.append)
+    facts = numba_engine.read_capture(path, options)
     assert facts.sha256 == hashlib.sha256(content).hexdigest()
     assert facts.file_bytes == sum(progress) == len(content)
     return facts
@@ -134,10 +136,8 @@ def test_wrong_check_sum_keeps_all_records(tmp_path: Path) -> None:
 
 def test_broken_stream_keeps_what_came_before(tmp_path: Path) -> None:
     """A block of a type that does not exist, behind one that is whole."""
-    whole = gzip.compress(PCAP, 0)[:-8]
-    stored = whole[10:]
-    assert stored[0] == 1  # the only and last block; RFC 1951, 3.2.3
-    broken = whole[:10] + b"\0" + stored[1:] + b"\x07" + NOISE
+    deflate = zlib.compressobj(wbits=31)
+    broken = deflate.compress(PCAP) + deflate.flush(zlib.Z_FULL_FLUSH) + b"\x07" + NOISE  # RFC 1951, 3.2.3
     facts = read(tmp_path, broken)
     assert (facts.status, facts.records) == ("corrupt", 500)
     assert "invalid block type" in facts.status_detail
@@ -182,26 +182,26 @@ def test_any_damage_to_gzip_is_reported(tmp_path_factory: pytest.TempPathFactory
 # --- what is no capture
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (b"\x0a\x0d\x0d\x0a" + bytes(100), "pcapng"),
-        (b"\x28\xb5\x2f\xfd" + bytes(100), "zstd"),
-        (b"\xfd7zXZ\0" + bytes(100), "xz"),
-        (b"\x04\x22\x4d\x18" + bytes(100), "lz4"),
-        (b"BZh9" + bytes(100), "bzip2"),
-        (b"\x34\xcd\xb2\xa1" + bytes(100), "Kuznetzov"),
-        (gzip.compress(b"\x0a\x0d\x0d\x0a" + bytes(100)), "pcapng"),
-        (b"Type,ID,Timestamp,Loss,Accuracy\n", "not a capture"),
-        (gzip.compress(b"some text"), "not a capture"),
-        (NOISE * 200, "not a capture"),
-    ],
-)
-def test_what_is_no_pcap_is_told_by_name(tmp_path: Path, content: bytes, name: str) -> None:
-    facts = read(tmp_path, content)
-    assert (facts.status, facts.records, facts.format) == ("corrupt", 0, None)
-    assert name in facts.status_detail
-    assert facts.trailing_bytes == len(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+PCAPNG = b"\x0a\x0d\x0d\x0a" + bytes(100)
+NO_PCAPS = {  # what is said of it, and its bytes
+    "pcapng is not read": PCAPNG,
+    "zstd is not read": b"\x28\xb5\x2f\xfd" + bytes(100),
+    "xz is not read": b"\xfd7zXZ\0" + bytes(100),
+    "lz4 is not read": b"\x04\x22\x4d\x18" + bytes(100),
+    "bzip2 is not read": b"BZh9" + bytes(100),
+    "Kuznetzov's modified form is not read": b"\x34\xcd\xb2\xa1" + bytes(100),
+    "not a capture": b"Type,ID,Timestamp,Loss,Accuracy\n" * 1000,
+}
+
+
+@pytest.mark.parametrize("said", NO_PCAPS)
+def test_what_is_no_pcap_is_told_by_name(tmp_path: Path, said: str) -> None:
+    content = NO_PCAPS[said]
+    for file in (content, gzip.compress(content)):
+        facts = read(tmp_path, file)
+        assert (facts.status, facts.records, facts.format) == ("corrupt", 0, None)
+        assert said in facts.status_detail
+        assert facts.trailing_bytes == len(content)
 
 
 def test_empty_file(tmp_path: Path) -> None:
@@ -224,26 +224,29 @@ def test_file_header_alone_is_complete(tmp_path: Path) -> None:
     assert (facts.status, facts.records, facts.trailing_bytes, facts.cells) == ("complete", 0, 0, None)
 
 
-@pytest.mark.parametrize(
-    ("content", "is_capture"),
-    [
-        (PCAP, True),
-        (PCAP[:4], True),
-        (p.pcap([], ">", 1), True),
-        (GZIP, True),
-        (GZIP[:60], True),
-        (gzip.compress(b"\x0a\x0d\x0d\x0a" + bytes(100)), True),
-        (b"\x0a\x0d\x0d\x0a" + bytes(100), True),
-        (b"", False),
-        (b"\x1f", False),
-        (b"\x1f\x8b", False),
-        (b"\x1f\x8bthis is not gzip", False),
-        (gzip.compress(b"some text"), False),
-        (b"Type,ID,Timestamp,Loss,Accuracy\n", False),
-        (b"\x28\xb5\x2f\xfd" + bytes(100), False),
-    ],
-)
-def test_looks_like_capture(tmp_path: Path, content: bytes, is_capture: bool) -> None:
+LOOK_LIKE_CAPTURES = {
+    "plain": PCAP,
+    "magic number alone": PCAP[:4],
+    "big endian, ns": p.pcap([], ">", 1),
+    "gzip": GZIP,
+    "gzip cut short": GZIP[:1500],
+    "pcapng": PCAPNG,
+    "pcapng in gzip": gzip.compress(PCAPNG),
+}
+OTHER_FILES = {
+    "empty": b"",
+    "half a gzip magic number": b"\x1f",
+    "gzip magic number alone": b"\x1f\x8b",
+    "broken gzip": b"\x1f\x8bthis is not gzip",
+    "text in gzip": gzip.compress(b"some text"),
+    "text": b"Type,ID,Timestamp,Loss,Accuracy\n",
+    "zstd": b"\x28\xb5\x2f\xfd" + bytes(100),
+}
+
+
+@pytest.mark.parametrize("what", [*LOOK_LIKE_CAPTURES, *OTHER_FILES])
+def test_looks_like_capture(tmp_path: Path, what: str) -> None:
+    """The name of the file plays no part."""
     path = tmp_path / "worker-1.log"
-    path.write_bytes(content)
-    assert looks_like_capture(path) is is_capture
+    path.write_bytes((LOOK_LIKE_CAPTURES | OTHER_FILES)[what])
+    assert looks_like_capture(path) is (what in LOOK_LIKE_CAPTURES)

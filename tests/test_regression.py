@@ -502,6 +502,12 @@ def test_an_interaction_and_a_transformed_column_are_fitted():
     assert "more data a step" not in sentence(result, "np.log(model_size)")
 
 
+def test_a_slope_that_differs_by_framework_is_not_given_as_the_slope():
+    result = fit(make_runs(), "step_bytes ~ model_size * C(framework_backend)")
+    assert verdict(result, "model_size") == (True, True)
+    assert sentence(result, "model_size").endswith(" of step_bytes for each 1 of model_size")
+
+
 def test_without_an_intercept_r_squared_is_said_to_be_another():
     result = fit(make_runs(), "step_bytes ~ 0 + model_size")
     y, x = make_runs()["step_bytes"].to_numpy(), make_runs()["model_bytes"].to_numpy().astype(float)

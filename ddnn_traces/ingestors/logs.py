@@ -8,9 +8,10 @@ step is not in such a log: `phases-WORKER.csv` (step,t_begin,...) tells it where
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ class TrainingLog:
 
     @property
     def bounds(self) -> Int64Array:
-        """Begin of the first step and the end of every step, int64 ns, ascending: step i is [bounds[i], bounds[i+1])."""
+        """Begin of the first step, end of every step, int64 ns, ascending: step i is [bounds[i], bounds[i+1])."""
         times = [self.steps[0].start_ns, *(step.end_ns for step in self.steps)]
         return np.maximum.accumulate(np.array(times, np.int64))
 
@@ -57,14 +58,16 @@ def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
     if folder is None:
         return []
     paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
-    logs = {}
+    logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
-        if worker is None and _has_twin(path, paths):
-            continue
         try:
+            if worker is None and _has_twin(path, paths):
+                continue
             log = _read_log(path, worker or REFERENCE_WORKER, talk)
-        except (LogError, OSError) as error:
+        except LogError as error:
             talk.warn(str(error))
+        except (OSError, csv.Error) as error:
+            talk.warn(f"{path}: not read ({error}); mend or remove it")
         else:
             logs.setdefault(log.worker, log)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
@@ -84,7 +87,7 @@ def _has_twin(path: Path, paths: dict[Path, str | None]) -> bool:
 
 
 def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = list(csv.reader(file))
     if not rows or [name.strip() for name in rows[0]] != HEADER:
         raise LogError(f"{path}: the first line is not '{','.join(HEADER)}', so no step is read; add that header")
@@ -105,10 +108,10 @@ def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
         except ValueError:
             unread.append(line)
     if unread:
-        talk.warn(f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare it with the header")
+        talk.warn(f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header")
     if not ends:
-        raise LogError(f"{path}: no row of type batch, so no step is read")
-    if any(later[1] < earlier[1] for earlier, later in zip(ends, ends[1:], strict=False)):
+        raise LogError(f"{path}: no row of type batch, so no step is read; remove it if that is right")
+    if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
         talk.warn(f"{path}: time stamps go back; steps that end before the one before are empty")
     return TrainingLog(worker, tuple(_steps(ends, _first_begin(path.parent, worker, talk))))
 
@@ -118,8 +121,8 @@ def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: in
     source = "phases"
     if begin_ns is None or begin_ns > ends[0][1]:
         source = "estimated"
-        durations = [later[1] - earlier[1] for earlier, later in zip(ends, ends[1:], strict=False)]
-        begin_ns = ends[0][1] - int(np.median(durations or [0]))
+        durations = [later[1] - earlier[1] for earlier, later in itertools.pairwise(ends)]
+        begin_ns = ends[0][1] - max(0, int(np.median(durations or [0])))
     steps = []
     for number, (epoch, end_ns, loss, accuracy) in enumerate(ends):
         steps.append(Step(number, epoch, begin_ns, source, end_ns, loss, accuracy))
@@ -133,9 +136,9 @@ def _first_begin(folder: Path, worker: str, talk: Talk) -> int | None:
     if not path.exists():
         return None
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return seconds_to_ns(next(csv.DictReader(file))["t_begin"])
-    except (KeyError, StopIteration, ValueError, OSError) as error:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return seconds_to_ns(next(csv.DictReader(file), {}).get("t_begin") or "")
+    except (ValueError, OSError, csv.Error) as error:
         talk.warn(f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); mend it")
         return None
 
@@ -143,12 +146,13 @@ def _first_begin(folder: Path, worker: str, talk: Talk) -> int | None:
 def seconds_to_ns(text: str) -> int:
     """Decimal unix seconds to int ns, exactly (a double is good to about 200 ns there). Raises ValueError."""
     try:
-        ns = int((Decimal(text.strip()) * 1_000_000_000).to_integral_value())
-    except (InvalidOperation, OverflowError) as error:
+        ns = Decimal(text.strip()) * 1_000_000_000
+        in_range = 0 <= ns < 2**63  # before int(), which takes seconds for 1e999990
+    except DecimalException as error:
         raise ValueError(text) from error
-    if not 0 <= ns < 2**63:
+    if not in_range:
         raise ValueError(f"{text} is no time after 1970 in seconds")
-    return ns
+    return int(ns.to_integral_value())
 
 
 def _number(text: str) -> float | None:

@@ -8,9 +8,10 @@ beside the folder; the folder's name in the published scheme
 from __future__ import annotations
 
 import csv
+import ipaddress
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,11 @@ ROLES = ("worker", "parameter_server", "chief", "other")
 _NOT_METADATA = ("run_id", "source", "clock_offset_ns")
 _TYPES = {"string": str, "int64": int, "double": float}
 
-_CONDITION = re.compile(r"normal|loss_(?P<loss>[\d.]+)|(?P<delay>[\d.]+)ms|(?P<rate>[\d.]+)(?P<unit>[mg])bit", re.I)
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_CONDITION = re.compile(
+    rf"normal|loss_(?P<loss>{_NUMBER})|(?P<delay>{_NUMBER})ms|(?P<rate>{_NUMBER})(?P<unit>[mg])bit", re.IGNORECASE
+)
+_BATCH_SIZE = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def from_name(name: str) -> dict[str, Any]:
     Backend may itself hold a hyphen (mpi-nccl); what follows the topology is the variant.
     """
     parts = name.split("-")
-    batch = next((i for i, part in enumerate(parts) if i >= 3 and part.isdigit()), None)
+    batch = next((i for i, part in enumerate(parts) if i >= 3 and _BATCH_SIZE.fullmatch(part)), None)
     if batch is None:
         return {}
     condition = next((i for i in range(batch + 2, len(parts)) if _CONDITION.fullmatch(parts[i])), None)
@@ -142,25 +147,38 @@ def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
 
 def _hosts(path: Path, entries: Any) -> tuple[HostEntry, ...]:
     try:
-        hosts = tuple(HostEntry(**entry) for entry in entries)
+        hosts = [HostEntry(**entry) for entry in entries]
     except TypeError as error:
         known = ", ".join(HostEntry.__dataclass_fields__)
         raise MetadataError(f"{path}: a [[hosts]] entry is wrong ({error}); its keys are {known}") from error
-    for host in hosts:
-        if host.role is not None and host.role not in ROLES:
-            raise MetadataError(f"{path}: role {host.role!r} of {host.ip}; it is one of {', '.join(ROLES)}")
-    return hosts
+    return tuple(_checked(path, host) for host in hosts)
+
+
+def _checked(path: Path, host: HostEntry) -> HostEntry:
+    for name, value in asdict(host).items():
+        wanted = int if name in ("rank", "ring_position") else str
+        if value is not None and not _has_type(value, wanted):
+            raise MetadataError(f"{path}: {name} = {value!r} in [[hosts]] is not of type {wanted.__name__}; change it")
+    if host.role is not None and host.role not in ROLES:
+        raise MetadataError(f"{path}: role {host.role!r} of {host.ip}; it is one of {', '.join(ROLES)}")
+    try:
+        return replace(host, ip=str(ipaddress.ip_address(host.ip)))
+    except ValueError:
+        raise MetadataError(f"{path}: ip = {host.ip!r} in [[hosts]] is no IP address; change it") from None
 
 
 def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / "runs.csv"
     if not path.exists():
         return {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if "run_id" not in (reader.fieldnames or ()):
-            raise MetadataError(f"{path}: no column run_id; it holds the names of the run folders")
-        rows = list(reader)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            names, rows = reader.fieldnames or (), list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise MetadataError(f"{path}: not CSV in UTF-8 ({error}); save it as that") from error
+    if "run_id" not in names:
+        raise MetadataError(f"{path}: no column run_id; it holds the names of the run folders")
     runs = {}
     for row in rows:
         run_id = row.pop("run_id")
@@ -171,9 +189,9 @@ def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
 def _typed(path: Path, name: str, value: Any) -> Any:
     """A TOML value, checked against its column."""
     wanted = _TYPES[_column_type(path, name)]
-    if wanted is float and type(value) is int:
+    if wanted is float and _has_type(value, int):
         return float(value)
-    if type(value) is not wanted:
+    if not _has_type(value, wanted):
         raise MetadataError(f"{path}: {name} = {value!r} is not of type {wanted.__name__}; change it")
     return value
 
@@ -182,9 +200,17 @@ def _parsed(path: Path, name: str, text: str) -> Any:
     """A CSV cell, converted to its column's type."""
     wanted = _TYPES[_column_type(path, name)]
     try:
-        return wanted(text)
+        value = wanted(text)
     except ValueError:
-        raise MetadataError(f"{path}: {name} = {text!r} is not of type {wanted.__name__}; change it") from None
+        value = None
+    if not _has_type(value, wanted):
+        raise MetadataError(f"{path}: {name} = {text!r} is not of type {wanted.__name__}; change it")
+    return value
+
+
+def _has_type(value: Any, wanted: type) -> bool:
+    """Whether a value is of that very type (a bool is no int), and an int one of 64 bits."""
+    return type(value) is wanted and not (isinstance(value, int) and value.bit_length() > 63)
 
 
 def _column_type(path: Path, name: str) -> str:

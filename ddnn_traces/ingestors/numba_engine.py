@@ -55,16 +55,16 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 def _read_records(file: CaptureFile, facts: CaptureFacts, options: ReadOptions, spill: CellSpill) -> None:
     blocks = file.blocks()
-    start, block = _split_off(blocks, HEADER_BYTES)
+    start, rest = _split_off(blocks, HEADER_BYTES)
     header = PcapHeader.parse(start)
     if isinstance(header, str):
         facts.status = "truncated" if "cut short" in header else "corrupt"
         facts.status_detail = header
-        facts.trailing_bytes = len(start) + len(block) + sum(len(block) for block in blocks)
+        facts.trailing_bytes = len(start) + len(rest) + sum(len(block) for block in blocks)
         return
     _describe(facts, header, file.compression)
     scanner = Scanner(header, options, spill)
-    for block in itertools.chain([block], blocks):
+    for block in itertools.chain([rest], blocks):
         scanner.feed(block)
     scanner.finish(facts)
 

@@ -33,8 +33,8 @@ CELL_COLUMNS = 6
 FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3
 
 TCP, UDP = 6, 17
-ETHERNET, SLL, SLL2, IPV4_LINK, IPV6_LINK = 1, 113, 276, 228, 229
-RAW_LINKS = (12, 14, 101)
+ETHERNET, SLL, SLL2 = 1, 113, 276
+RAW_LINKS = (12, 14, 101, 228, 229)
 NULL_LINKS = (0, 108)
 
 # A captured length above this and above the file's snaplen is damage, as in libpcap and Wireshark.
@@ -72,7 +72,7 @@ def network_header(buf, start, end, link):
         i = start + 14
     elif link == SLL2:
         i = start
-    elif link in RAW_LINKS or link in NULL_LINKS or link == IPV4_LINK or link == IPV6_LINK:
+    elif link in RAW_LINKS or link in NULL_LINKS:
         i = start + 4 if link in NULL_LINKS else start
         if i >= end:
             return CUT_SHORT, 0
@@ -242,7 +242,7 @@ def scan(buf, pos, size, big_endian, tick_ns, link, max_captured, window_ns, bou
 
         # --- header walk: up to the ports, from captured bytes only
         outcome = FOLLOW
-        ip_bytes = payload = seq = flags = np.int64(0)
+        ip_bytes = payload = np.int64(0)
         transport = np.int64(-1)
         a = b = c = d = meta = zero
         i, version = network_header(buf, start, end, link)
@@ -288,7 +288,7 @@ def scan(buf, pos, size, big_endian, tick_ns, link, max_captured, window_ns, bou
                             outcome = MALFORMED
         if outcome == FOLLOW:
             meta = np.uint64((version << 40) | (protocol << 32))
-            if (protocol == TCP or protocol == UDP) and not later:
+            if protocol in (TCP, UDP) and not later:
                 if transport + 4 > end:
                     outcome = CUT_SHORT
                 else:

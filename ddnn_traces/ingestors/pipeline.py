@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
+import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,9 @@ def ingest(
     if engine not in ENGINES:
         raise UsageError(f"no engine named {engine}; there are {', '.join(ENGINES)}")
     read_capture: Engine = import_module(ENGINES[engine]).read_capture
-    window_ns = round(window_ms * 1_000_000)
-    if window_ns < 1:
-        raise UsageError(f"a window of {window_ms} ms is below one nanosecond; give a larger one")
+    window_ns = round(window_ms * 1_000_000) if math.isfinite(window_ms) else 0
+    if not 1 <= window_ns < 2**63:
+        raise UsageError(f"a window of {window_ms} ms is no length of time from 1 ns up; try --window-ms 1")
     runs = find_runs(sources)
     written = []
     with DatasetWriter(out) as writer:
@@ -86,7 +87,8 @@ def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> 
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     if facts.status != "complete":
-        talk.warn(f"{path}: {facts.status}: {facts.status_detail}; kept {facts.records:,} records before that")
+        kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
+        talk.warn(f"{path}: {facts.status}: {facts.status_detail}; {kept}; copy it again, or leave it out")
     talk.end_file(f"{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}")
     return facts
 

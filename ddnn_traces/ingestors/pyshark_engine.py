@@ -4,8 +4,13 @@ It reads whatever tshark reads (pcapng, MPLS, PPPoE, 802.11, ...) and is written
 is a thousand times faster. Both give the same facts. tshark says what is in which header; sizes are derived here, from
 original lengths, by the rules of schemas/flows.toml.
 
-Known differences: tshark shows a TCP header's flags, length and sequence number only when 16 bytes of it were
-captured (numba: 14); and a frame that was captured whole but ends inside its headers is malformed here, cut_short there.
+Where the two differ, and why:
+- encapsulations that numba does not open (MPLS, PPPoE, ...);
+- tshark shows a TCP header's length, flags and sequence number only when 16 bytes of it were captured (numba: 13, 14);
+- a frame that was captured whole but ends inside its headers is malformed here and cut_short there;
+- an IPv6 extension header of which fewer than 8 bytes were captured is cut_short there; here its next header counts;
+- a payload length of 0 before an IPv6 extension header other than jumbo's is malformed here;
+- when one of the first three records of a file is damaged, tshark takes the file for an old variant of pcap.
 """
 
 from __future__ import annotations
@@ -92,7 +97,8 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         complaint = _run_tshark(path, reader.add)
         reader.finish()
     if isinstance(header, PcapHeader):
-        facts.trailing_bytes = raw_bytes - HEADER_BYTES - reader.record_bytes
+        # tshark may get more out of a damaged gzip than CaptureFile does.
+        facts.trailing_bytes = max(0, raw_bytes - HEADER_BYTES - reader.record_bytes)
     elif not facts.records and facts.format is None:  # nothing that anybody reads
         complaint = header
         facts.trailing_bytes = raw_bytes
@@ -133,7 +139,7 @@ def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> Non
 
 
 class _Tshark(pyshark.FileCapture):  # type: ignore[misc]  # pyshark has no types
-    """tshark on one file. Keeps all it says and its exit status, where pyshark keeps one line and kills it at the end."""
+    """tshark on one file, with its exit status and all that it said at the end, of which pyshark is not sure."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.said = ""
@@ -146,6 +152,9 @@ class _Tshark(pyshark.FileCapture):  # type: ignore[misc]  # pyshark has no type
             override_prefs=_PREFERENCES,
             eventloop=loop,  # pyshark's own choice of a loop leaves a child watcher behind, and is deprecated
         )
+
+    def _created_new_process(self, parameters: Any, process: Any, process_name: str = "TShark") -> None:
+        self._running_processes.add(process)  # pyshark raises if it has ended by now; but why it has is still to come
 
     async def _handle_process_stderr_forever(self, stderr: asyncio.StreamReader) -> None:
         self.said = (await stderr.read()).decode(errors="replace")
@@ -217,7 +226,7 @@ class Packet:
     sequence: int | None = None
 
 
-class _Skipped(Exception):  # noqa: N818
+class _Skipped(Exception):
     """The packet is in no flow; the argument is one of facts.SKIP_REASONS."""
 
 
@@ -238,7 +247,7 @@ def dissect(packet: Any) -> Packet:
 
 def _link_protocols(packet: Any) -> list[str]:
     """Protocols in front of the first IP header."""
-    protocols = packet.frame_info.get_field("protocols").split(":")
+    protocols = _text(packet.frame_info, "protocols").split(":")
     first = next((i for i, name in enumerate(protocols) if name in ("ip", "ipv6")), len(protocols))
     return protocols[:first]
 
@@ -259,9 +268,9 @@ def _available(packet: Any, link_protocols: list[str]) -> int | None:
     if not all(name in _LINK_HEADER_BYTES for name in link_protocols):
         return None
     header = sum(_LINK_HEADER_BYTES[name] for name in link_protocols)
-    if _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
+    if "sll" in link_protocols and _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
         header += 4
-    return _number(packet.frame_info, "len") - header
+    return int(packet.length) - header
 
 
 def _ip_bytes(said: int, empty: int, largest: int, available: int | None) -> int:
@@ -438,10 +447,10 @@ class _Reader:
 
     def add(self, packet: Any) -> None:
         """Count one pyshark packet."""
-        frame = packet.frame_info
-        time_ns = _time_ns(_text(frame, "time_epoch"))
-        wire, captured = _number(frame, "len"), _number(frame, "cap_len")
-        self._encapsulations.add(_number(frame, "encap_type"))
+        time_ns = _time_ns(packet.sniff_timestamp)
+        wire, captured = packet.length, _number(packet.frame_info, "cap_len")
+        if self._facts.link_types is None:  # no file header said it
+            self._encapsulations.add(_number(packet.frame_info, "encap_type"))
         self._count_record(time_ns, wire, captured)
         try:
             dissected = dissect(packet)

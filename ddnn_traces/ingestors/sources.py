@@ -1,8 +1,8 @@
 """Which runs are in what the user named: files, globs, folders, folders of run folders.
 
-A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own, unless its
-folder is evidently a run's (run.toml, a row in runs.csv, a name in the published scheme) or its name carries a host
-(worker-2-tcpdump.pcap): then all such files of the folder are one run.
+A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own (with the files
+that tcpdump -C continues it in), unless its folder is evidently a run's (run.toml, a row in runs.csv, a name in the
+published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all such files of the folder are one run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from ddnn_traces.marker import is_dataset
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?\d*", re.IGNORECASE)
+
+
+NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for a bare capture) and captures
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,24 @@ def find_runs(sources: list[str]) -> list[RunInput]:
                 folders.update(dict.fromkeys(found))
             else:
                 files.append(path)
-    runs = [(_folder_name(folder), folder, tuple(_captures_in(folder))) for folder in folders]
+    runs: list[NamedFiles] = [(_folder_name(folder), folder, tuple(_captures_in(folder))) for folder in folders]
     runs += [run for run in _runs_of_files(files) if run[1] not in folders]
     return sorted(_unique_names(runs), key=lambda run: run.run_id)
 
 
 def _expand(source: str) -> list[Path]:
     if Path(source).exists():
-        return [Path(source).resolve()]
-    paths = [Path(path).resolve() for path in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207 (absolute too)
+        return [_absolute(source)]
+    found = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 (absolute patterns too)
+    paths = [_absolute(path) for path in found if Path(path).exists()]  # a link may lead nowhere
     if not paths:
         raise UsageError(f"{source}: no such file or folder; check the path")
     return paths
+
+
+def _absolute(path: str) -> Path:
+    """Absolute, with links as they are: a link's name is the run's or the host's, not its target's."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute() leaves '..' in)
 
 
 def _run_folders(top: Path) -> list[Path]:
@@ -106,18 +115,21 @@ def _folder_name(folder: Path) -> str:
     return folder.name or "root"
 
 
-def _runs_of_files(files: list[Path]) -> list[tuple[str, Path | None, tuple[Path, ...]]]:
+def _runs_of_files(files: list[Path]) -> list[NamedFiles]:
     together: dict[Path, list[Path]] = {}
-    alone = []
+    alone: dict[tuple[Path, str], list[Path]] = {}  # tcpdump -C writes x.pcap, x.pcap1, x.pcap2: one run x
     for path in dict.fromkeys(files):
         if metadata.is_run_folder(path.parent) or host_label(path):
             together.setdefault(path.parent, []).append(path)
         else:
-            alone.append((run_name(path), None, (path,)))
-    return [(_folder_name(folder), folder, tuple(paths)) for folder, paths in together.items()] + alone
+            alone.setdefault((path.parent, run_name(path)), []).append(path)
+    runs: list[NamedFiles] = []
+    runs += [(_folder_name(folder), folder, tuple(paths)) for folder, paths in together.items()]
+    runs += [(name, None, tuple(paths)) for (_, name), paths in alone.items()]
+    return runs
 
 
-def _unique_names(runs: list[tuple[str, Path | None, tuple[Path, ...]]]) -> list[RunInput]:
+def _unique_names(runs: list[NamedFiles]) -> list[RunInput]:
     """Runs of the same name get the names of the folders above in front, as many as it takes."""
     taken: dict[str, int] = {}
     for name, _, _ in runs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import shutil
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
-from ddnn_traces.marker import is_dataset, read_marker, write_marker
+from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -74,6 +75,7 @@ class DatasetWriter:
             for old in sorted((self.out / table).glob("run_id=*")):
                 if not (self.partial / table / old.name).exists():
                     _link_tree(old, self.partial / table / old.name)
+        _keep_other_files(self.out, self.partial)
         write_marker(self.partial)
         _put_in_place(self.partial, self.out)
 
@@ -121,12 +123,25 @@ def _row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterable
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    target.mkdir()
-    for path in source.iterdir():
-        try:
-            os.link(path, target / path.name)
-        except OSError:  # a file system without hard links
-            shutil.copy2(path, target / path.name)
+    shutil.copytree(source, target, symlinks=True, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
+
+
+def _keep_other_files(old: Path, new: Path) -> None:
+    """What somebody else put into the dataset's folder (a report, notes) stays there."""
+    for path in sorted(old.iterdir()) if old.exists() else []:
+        if path.name in (*schema.TABLES, MARKER):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            _link_tree(path, new / path.name)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
 
 
 def _put_in_place(new: Path, out: Path) -> None:
@@ -154,9 +169,9 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _remove_stale(out: Path) -> None:
     """Remove what killed ingests left beside `out`."""
-    for path in out.parent.glob(f".{out.name}.partial-*"):
+    for path in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
         pid = path.name.rsplit("-", 1)[1]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and (int(pid) == os.getpid() or not _alive(int(pid))):  # in a container pids come again
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -18,7 +18,7 @@ from ddnn_traces import schema
 from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, IN_FLOWS, NO_STEP, CaptureFacts
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.vantage import concurrent_sets, find_vantages, is_host
+from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series
 
 #: DuckDB spills to disk beyond this; with the packet loop's buffers the process stays under 600 MB.
 MEMORY_LIMIT = "256MB"
@@ -75,13 +75,12 @@ class RunTables:
 
     def _files(self) -> pa.Table:
         run = self._run
-        sets = concurrent_sets(run.files, self._vantages)
         return pa.table(
             {
                 "file": pa.array(range(len(run.files)), pa.int32()),
                 "capture_id": pa.array([file.capture_id for file in run.files], pa.string()),
                 "vantage_ip": pa.array(self._vantages, pa.string()),
-                "concurrent_set": pa.array(sets, pa.int32()),
+                "series": pa.array(number_series(run.files, self._vantages), pa.int32()),
                 "worker": pa.array(run.step_workers, pa.string()),
                 "steps": pa.array(
                     [next((len(log.steps) for log in run.logs if log.worker == w), 0) for w in run.step_workers],
@@ -103,18 +102,26 @@ class RunTables:
         for ip, sender in self._con.execute(query).fetchall():
             sends[ip] = sends.get(ip, False) or sender
         declared = {host.ip: host for host in self._run.metadata.hosts}
-        by_file = {ip: label for ip, label in zip(self._vantages, self._run.labels, strict=True) if ip and label}
+        by_file = self._labels_by_vantage()
         rows = []
         for ip in sorted(sends.keys() | declared.keys()):
             if not is_host(ip) or (not sends.get(ip) and ip not in declared and ip.endswith(".255")):
                 continue  # an address ending in .255 that never sends is taken for a subnet's broadcast
             known = asdict(declared[ip]) if ip in declared else {}
             label = known.get("label") or by_file.get(ip)
-            row = {"run_id": self._run.run_id, "host_ip": ip, "label": label, "ring_position": known.get("ring_position")}
-            row["role"] = known.get("role") or _role(label)
+            row: dict[str, Any] = {"run_id": self._run.run_id, "host_ip": ip, "label": label}
+            row |= {"role": known.get("role") or _role(label), "ring_position": known.get("ring_position")}
             row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label)
             rows.append(row)
         return _rows("hosts", rows)
+
+    def _labels_by_vantage(self) -> dict[str, str]:
+        """Host in the names of the files captured at an address; none where they contradict each other."""
+        labels: dict[str, set[str]] = {}
+        for ip, label in zip(self._vantages, self._run.labels, strict=True):
+            if ip and label:
+                labels.setdefault(ip, set()).add(label)
+        return {ip: next(iter(found)) for ip, found in labels.items() if len(found) == 1}
 
     def _captures_table(self) -> Iterable[pa.RecordBatch]:
         names = [column.name for column in schema.table("captures").columns]
@@ -182,7 +189,7 @@ class RunTables:
             for number, file in enumerate(self._run.files)
             if file.cells is not None
         ]
-        empty = "SELECT 0::INTEGER AS file, 0::INTEGER AS flow, 0::BIGINT AS \"window\", 0::INTEGER AS step,"
+        empty = 'SELECT 0::INTEGER AS file, 0::INTEGER AS flow, 0::BIGINT AS "window", 0::INTEGER AS step,'
         empty += " 0::BIGINT AS packets, 0::BIGINT AS wire_bytes, 0::BIGINT AS payload_bytes WHERE false"
         return " UNION ALL ".join([empty, *parts])
 
@@ -229,23 +236,23 @@ _SUMS = """sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_byte
 
 _FIVE_TUPLE = "src_ip, dst_ip, protocol, src_port, dst_port"
 
-# Which copies count: see vantage.py. place_packets is what all files of a vantage hold of the five-tuple.
+# Which copies count: see vantage.py. place_packets, series_packets: what all files of a vantage, of a series hold of
+# the five-tuple.
 _RANKED = f"""
 CREATE TEMP TABLE ranked AS
 WITH placed AS (
-    SELECT copies.*, concurrent_set, coalesce(vantage_ip, '') AS place,
+    SELECT copies.*, series, coalesce(vantage_ip, '') AS place,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
-           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets
+           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
+           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_packets
     FROM copies JOIN files USING (file)
 ), best AS (
-    SELECT *, first_value(place) OVER (PARTITION BY {_FIVE_TUPLE}
-                                       ORDER BY distance, place_packets DESC, place) AS best_place,
-           row_number() OVER (PARTITION BY {_FIVE_TUPLE}, place, concurrent_set
-                              ORDER BY packets DESC, file) AS copy_number
+    SELECT *, first_value((place, series)) OVER (PARTITION BY {_FIVE_TUPLE}
+                                                 ORDER BY distance, place_packets DESC, place,
+                                                          series_packets DESC, series) AS best
     FROM placed
 )
-SELECT * EXCLUDE (place, distance, place_packets, best_place, copy_number),
-       place = best_place AND copy_number = 1 AS counts
+SELECT * EXCLUDE (place, distance, place_packets, series_packets, best), (place, series) = best AS counts
 FROM best
 """
 

@@ -2,8 +2,8 @@
 
 A packet captured at two hosts counts once (DESIGN: duplicate_vantage). The decision is made for a directed five-tuple:
 the copy at its sender counts where the sender's own capture has it, else the one at its receiver, else the fullest.
-So a capture that holds only what its host received loses nothing. Files of one host whose times overlap saw the same
-packets; files that follow each other (tcpdump -C, -G) continue each other and all count.
+So a capture that holds only what its host received loses nothing. Files of one host that follow each other (tcpdump
+-C, -G) are one series and all count; series of one host whose times overlap (-i any and -i eth0) saw the same packets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.ingestors.sources import run_name
 
 #: Share of a file's packets that a host must be an end of for the file to be that host's own capture.
 OWN_SHARE = 0.98
+#: Share of a file's time by which the next file of its series may begin too early.
+OUT_OF_ORDER_SHARE = 0.01
 
 
 @lru_cache(maxsize=1 << 16)
@@ -31,20 +34,24 @@ def is_host(address: str) -> bool:
 def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
     """Address of the host that each file was captured at; None at a mirror port, or where two hosts fit.
 
-    A file with a single sender is its sender's. Else it is the host's that is an end of nearly all packets. Where two
-    fit (a file between two hosts), those that other files have claimed drop out.
+    A file with a single sender is its sender's. Else it is the host's that is an end of all packets, else of nearly
+    all. Where two fit (a file between two hosts), those that other files have claimed drop out.
     """
-    candidates = [_candidates(file.flows) for file in files]
-    found: list[str | None] = [None] * len(files)
+    names = [run_name(file.path) for file in files]  # one for x.pcap, x.pcap1, ...: the last may hold next to nothing
+    candidates = {
+        name: _candidates(pa.concat_tables(file.flows for file, its in zip(files, names, strict=True) if its == name))
+        for name in names
+    }
+    found: dict[str, str] = {}
     progress = True
     while progress:
         progress = False
-        for i, fitting in enumerate(candidates):
-            left = fitting if len(fitting) == 1 else fitting - {ip for ip in found if ip}
-            if found[i] is None and len(left) == 1:
-                found[i] = next(iter(left))
+        for name, fitting in candidates.items():
+            left = fitting if len(fitting) == 1 else fitting - set(found.values())
+            if name not in found and len(left) == 1:
+                found[name] = next(iter(left))
                 progress = True
-    return found
+    return [found.get(name) for name in names]
 
 
 def _candidates(flows: pa.Table) -> set[str]:
@@ -56,23 +63,40 @@ def _candidates(flows: pa.Table) -> set[str]:
         total += packets
         sent[src] += packets
         for ip in {src, dst}:
-            ends[ip] += packets if is_host(ip) else 0
-    senders = {ip for ip, packets in sent.items() if packets >= OWN_SHARE * total and is_host(ip)}
-    if senders:
-        return senders
-    fitting = {ip: packets for ip, packets in ends.items() if packets >= OWN_SHARE * total and packets}
-    always = {ip for ip, packets in fitting.items() if packets == total}
-    return always or set(fitting)
+            ends[ip] += packets
+
+    def hosts(counts: Counter[str], least: float) -> set[str]:
+        return {ip for ip, packets in counts.items() if packets >= least and packets and is_host(ip)}
+
+    nearly = OWN_SHARE * total
+    return hosts(sent, total) or hosts(ends, total) or hosts(sent, nearly) or hosts(ends, nearly)
 
 
-def concurrent_sets(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) -> list[int]:
-    """Number of the set that each file belongs to: files of one vantage whose time spans overlap share one."""
-    sets = [-1] * len(files)
-    latest: dict[str | None, tuple[int, int]] = {}  # vantage -> end of its last set, its number
-    order = sorted(range(len(files)), key=lambda i: (files[i].first_ns or 0, files[i].capture_id))
-    for number, i in enumerate(order):
-        first, last = files[i].first_ns or 0, files[i].last_ns or 0
-        end, same = latest.get(vantages[i], (-1, number))
-        sets[i] = same if first < end else number
-        latest[vantages[i]] = (max(end, last), sets[i])
-    return sets
+def number_series(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) -> list[int]:
+    """Number of the series that each file belongs to: files of one vantage that follow each other are one series.
+
+    Each file continues the series of its name (x.pcap, x.pcap1), else the one whose end is nearest to its begin, or
+    begins one.
+    """
+    numbers = [-1] * len(files)
+    ends: dict[str | None, dict[int, CaptureFacts]] = {}  # vantage -> series -> its last file
+    for i in sorted(range(len(files)), key=lambda i: (_span(files[i]), files[i].capture_id)):
+        series = ends.setdefault(vantages[i], {})
+        gaps = [(*_gap(file, files[i]), number) for number, file in series.items() if _continues(file, files[i])]
+        numbers[i] = min(gaps, default=(i,))[-1]
+        series[numbers[i]] = files[i]
+    return numbers
+
+
+def _continues(before: CaptureFacts, after: CaptureFacts) -> bool:
+    """Whether `after` begins where `before` ends. Packets near a rotation may be out of order by their time stamps."""
+    (first, end), (begin, last) = _span(before), _span(after)
+    return last > end and end - begin <= OUT_OF_ORDER_SHARE * min(end - first, last - begin)
+
+
+def _gap(before: CaptureFacts, after: CaptureFacts) -> tuple[bool, int]:
+    return run_name(before.path) != run_name(after.path), abs(_span(after)[0] - _span(before)[1])
+
+
+def _span(file: CaptureFacts) -> tuple[int, int]:
+    return file.first_ns or 0, file.last_ns or 0

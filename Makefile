@@ -1,0 +1,57 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-extras lint format bench docs lock clean
+
+demo: $(VENV)/.core
+	$(BIN)/ddnn-traces demo --out demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+# The extras (testbed, ns3, publish, cluster) have no code yet: what runs here besides `make test` are the benchmarks
+# on a small capture, so that they do not rot.
+test-extras: $(VENV)/.dev
+	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/ingest.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+# New versions of everything; the files name no registry.
+lock: $(VENV)/.dev
+	$(BIN)/pip install pip-tools
+	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --output-file lock/core.txt pyproject.toml
+	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Python cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/core.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+$(VENV)/.dev: lock/dev.txt $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

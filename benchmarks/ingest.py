@@ -1,0 +1,144 @@
+"""Ingest beside its peers on one generated ring capture: packets/s, CPU seconds and peak memory of whole processes.
+
+Peers that are not installed are named and left out. tshark reads a tenth of the capture. Every command is run once to
+warm caches (page cache, numba's) and then --repeat times; the median is printed. --cores 1 pins each process to one
+core; 0 lets it use all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from make_capture import SNAPLEN, write
+
+OUT = Path(__file__).parent / "out"
+
+NFSTREAM = """
+import sys
+from nfstream import NFStreamer
+flows = NFStreamer(source=sys.argv[1], idle_timeout=10**6, active_timeout=10**6, n_dissections=0, n_meters=1)
+print(sum(1 for _ in flows), "flows")
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A command on a capture: name, argument list, and the share of the capture's packets that it reads."""
+
+    name: str
+    command: list[str]
+    share: float = 1.0
+
+
+def peers(capture: Path, tenth: Path, scratch: Path) -> tuple[list[Peer], list[str]]:
+    """The commands that can run here, and the names of those that cannot."""
+    ddnn_traces = [sys.executable, "-c", "from ddnn_traces.cli import main; main()"]
+    known = [
+        Peer("ddnn-traces", [*ddnn_traces, "ingest", str(capture), "--out", str(scratch / "dataset")]),
+        Peer("nfpcapd", ["nfpcapd", "-r", str(capture), "-w", str(scratch)]),
+        Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
+        Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),
+        Peer("nfstream", [sys.executable, "-c", NFSTREAM, str(capture)]),
+        Peer("tshark -T fields", ["tshark", "-r", str(tenth), "-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len",
+                                  "-e", "ip.src", "-e", "ip.dst", "-e", "tcp.srcport", "-e", "tcp.dstport"], 0.1),
+    ]  # fmt: skip
+    there = {peer.name: bool(shutil.which(peer.command[0])) for peer in known}
+    there["nfstream"] = importlib.util.find_spec("nfstream") is not None
+    return [peer for peer in known if there[peer.name]], [name for name, found in there.items() if not found]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a process: wall and CPU seconds, peak resident memory in MB."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def run(peer: Peer, cores: int) -> Measured:
+    """Run a peer once. Raises CalledProcessError when it fails."""
+    pin = (lambda: os.sched_setaffinity(0, range(cores))) if cores else None
+    with tempfile.TemporaryFile() as errors:
+        begin = time.perf_counter()
+        process = subprocess.Popen(peer.command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=pin)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            raise subprocess.CalledProcessError(process.returncode, peer.command, stderr=errors.read().decode())
+    return Measured(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def measure(peer: Peer, cores: int, repeat: int) -> Measured:
+    """Medians of `repeat` runs, after one that is not counted."""
+    runs = [run(peer, cores) for _ in range(repeat + 1)][1:]
+    return Measured(*(statistics.median(getattr(m, name) for m in runs) for name in ("wall_s", "cpu_s", "peak_mb")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--packets", type=int, default=20_000_000)
+    parser.add_argument("--flows", type=int, default=24)
+    parser.add_argument("--cores", type=int, default=1, help="cores a process may use; 0: all")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", help="name of the one command to run")
+    options = parser.parse_args()
+
+    OUT.mkdir(exist_ok=True)
+    capture = OUT / f"ring-{options.packets}-{options.flows}.pcap"
+    if not capture.exists():
+        write(capture.with_suffix(".part"), options.packets, options.flows)
+        capture.with_suffix(".part").rename(capture)
+    tenth = OUT / f"tenth-{options.packets}-{options.flows}.pcap"
+    with capture.open("rb") as whole, tenth.open("wb") as part:
+        shutil.copyfileobj(_Limited(whole, 24 + options.packets // 10 * (16 + SNAPLEN)), part)
+
+    print(f"{_machine()}; {options.cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}")
+    print(f"{options.packets:,} packets, {options.flows} flows, {capture.stat().st_size / 1e9:.2f} GB\n")
+    print(f"{'command':<18} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
+    with tempfile.TemporaryDirectory(dir=OUT) as scratch:
+        there, missing = peers(capture, tenth, Path(scratch))
+        for peer in there:
+            if options.only in (None, peer.name):
+                m = measure(peer, options.cores, options.repeat)
+                rate = options.packets * peer.share / m.wall_s / 1e6
+                print(f"{peer.name:<18} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
+    if missing:
+        print(f"\nnot installed: {', '.join(missing)}")
+
+
+class _Limited:
+    """A file that ends after `left` bytes."""
+
+    def __init__(self, file, left: int) -> None:
+        self._file, self._left = file, left
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def _machine() -> str:
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    main()

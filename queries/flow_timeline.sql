@@ -1,0 +1,60 @@
+-- question: When does each flow of a run send, in windows that suit the run's length?
+-- row: a run, a flow and a window in which it sent something
+-- inputs: flows, flow_windows, host_names, figure_runs
+-- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
+-- param: flows BIGINT = NULL; only so many flows of a run, the largest; NULL: all
+-- param: windows BIGINT = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
+-- figure: zerwas fig. 6 (10 s windows)
+-- The first window begins with the base window of the run's first packet. Large flows carry 99% of the wire bytes
+-- together, as in flow_counts.
+WITH span AS (
+    SELECT run_id, min(window_start_ns) AS begin_ns, max(window_start_ns + window_ns) AS end_ns,
+           max(window_ns) AS base_ns
+    FROM flow_windows
+    JOIN figure_runs USING (run_id)
+    WHERE $runs IS NULL OR place <= $runs
+    GROUP BY run_id
+), least AS (
+    SELECT *, greatest((end_ns - begin_ns) / $windows, base_ns) AS least_ns, 10 ** floor(log10(least_ns)) AS power_ns
+    FROM span
+), grid AS (
+    SELECT run_id, begin_ns, end_ns,
+           -- whole base windows, so that none falls into two
+           (ceil(power_ns * CASE WHEN least_ns <= power_ns THEN 1
+                                 WHEN least_ns <= 2 * power_ns THEN 2
+                                 WHEN least_ns <= 5 * power_ns THEN 5
+                                 ELSE 10 END / base_ns) * base_ns)::BIGINT AS length_ns
+    FROM least
+), ranked AS (
+    SELECT *, row_number() OVER by_size AS flow_place,
+           sum(wire_bytes) OVER (by_size ROWS UNBOUNDED PRECEDING) - wire_bytes
+               < 0.99 * sum(wire_bytes) OVER (PARTITION BY run_id) AS is_large
+    FROM flows
+    WINDOW by_size AS (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id)
+), windowed AS (
+    SELECT run_id, flow_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
+    FROM flow_windows
+    JOIN grid USING (run_id)
+    GROUP BY ALL
+), compared AS (
+    SELECT *, max(bytes) OVER (PARTITION BY run_id) AS peak_bytes,
+           count(*) OVER (PARTITION BY run_id, flow_id) AS active_windows
+    FROM windowed
+)
+SELECT compared.run_id, flow_place,
+       coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
+           || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END AS flow,
+       is_large,
+       active_windows / ceil((end_ns - begin_ns) / length_ns) AS active_share,
+       length_ns / 1e9 AS window_s,
+       number * length_ns / 1e9 AS since_start_s,
+       bytes::BIGINT AS wire_bytes,
+       bytes * 8 / length_ns AS gbit_per_s,
+       bytes / peak_bytes AS share_of_peak
+FROM compared
+JOIN grid USING (run_id)
+JOIN ranked USING (run_id, flow_id)
+LEFT JOIN host_names AS src ON src.run_id = compared.run_id AND src.host_ip = src_ip
+LEFT JOIN host_names AS dst ON dst.run_id = compared.run_id AND dst.host_ip = dst_ip
+WHERE $flows IS NULL OR flow_place <= $flows
+ORDER BY compared.run_id, flow_place, number

@@ -1,0 +1,22 @@
+-- question: What is each host called in a figure?
+-- row: a host in a run
+-- inputs: hosts
+-- figure: zerwas fig. 4 (W1, Ch.)
+-- worker-1 is W1, a chief Ch., a parameter server PS; any other host is its label, else its address. place counts the
+-- hosts of a run from 1, by rank.
+WITH short AS (
+    SELECT run_id, host_ip, rank,
+           CASE WHEN role = 'chief' THEN 'Ch.'
+                WHEN role = 'parameter_server' THEN 'PS'
+                WHEN regexp_full_match(label, 'worker-\d+') THEN 'W' || label[8:]
+                ELSE coalesce(label, host_ip)
+           END AS name
+    FROM hosts
+)
+SELECT run_id, host_ip,
+       CASE WHEN count(*) OVER (PARTITION BY run_id, name) = 1 THEN name
+            ELSE name || ' ' || row_number() OVER (PARTITION BY run_id, name ORDER BY rank NULLS LAST, host_ip)
+       END AS host,
+       row_number() OVER (PARTITION BY run_id ORDER BY rank NULLS LAST, length(host_ip), host_ip) AS place
+FROM short
+ORDER BY run_id, place

@@ -1,0 +1,65 @@
+-- question: How do the pairs of hosts of a run take turns when it is busiest?
+-- row: a run, a directed pair of hosts and a window of the excerpt in which it sent something
+-- inputs: flows, flow_windows, host_names, figure_runs
+-- param: window_ms DOUBLE = 10; length of a window, ms; at least the base window of the dataset
+-- param: length_ms DOUBLE = 250; length of the excerpt, ms
+-- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
+-- param: pairs BIGINT = NULL; only so many pairs of a run, those that send most in the excerpt; NULL: all
+-- figure: zerwas fig. 7
+-- The excerpt is the run's stretch of that length with the most wire bytes, the earliest of equals. Windows are counted
+-- from the base window of the run's first packet.
+WITH span AS (
+    SELECT run_id, min(window_start_ns) AS begin_ns,
+           greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS length_ns,
+           greatest(($length_ms * 1e6)::BIGINT // length_ns, 1) AS excerpt_windows
+    FROM flow_windows
+    JOIN figure_runs USING (run_id)
+    WHERE $runs IS NULL OR place <= $runs
+    GROUP BY run_id
+), pair_windows AS (
+    SELECT run_id, src_ip, dst_ip, (window_start_ns - begin_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
+    FROM flow_windows AS w
+    JOIN span USING (run_id)
+    JOIN flows USING (run_id, flow_id)
+    GROUP BY ALL
+), run_windows AS (
+    SELECT run_id, number, sum(bytes) AS bytes
+    FROM pair_windows
+    GROUP BY ALL
+), stretches AS (
+    SELECT first.run_id, first.number AS first_number, sum(w.bytes) AS bytes
+    FROM run_windows AS first
+    JOIN span USING (run_id)
+    JOIN run_windows AS w
+      ON w.run_id = first.run_id AND w.number >= first.number AND w.number < first.number + excerpt_windows
+    GROUP BY ALL
+), excerpt AS (
+    SELECT run_id, first_number, begin_ns, length_ns, excerpt_windows
+    FROM stretches
+    JOIN span USING (run_id)
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY bytes DESC, first_number) = 1
+), chosen AS (
+    SELECT run_id, src_ip, dst_ip, number - first_number AS number, bytes
+    FROM pair_windows
+    JOIN excerpt USING (run_id)
+    WHERE number >= first_number AND number < first_number + excerpt_windows
+), pairs AS (
+    SELECT run_id, src_ip, dst_ip, row_number() OVER (PARTITION BY run_id ORDER BY sum(bytes) DESC, src_ip, dst_ip) AS size_place
+    FROM chosen
+    GROUP BY run_id, src_ip, dst_ip
+    QUALIFY $pairs IS NULL OR size_place <= $pairs
+)
+SELECT chosen.run_id,
+       coalesce(src.host, chosen.src_ip) || ' → ' || coalesce(dst.host, chosen.dst_ip) AS pair,
+       first_number * length_ns / 1e6 AS excerpt_start_ms,
+       excerpt_windows * length_ns / 1e6 AS excerpt_ms,
+       length_ns / 1e6 AS window_ms,
+       number * length_ns / 1e6 AS since_excerpt_ms,
+       bytes::BIGINT AS wire_bytes,
+       bytes * 8 / length_ns AS gbit_per_s
+FROM chosen
+JOIN pairs USING (run_id, src_ip, dst_ip)
+JOIN excerpt USING (run_id)
+LEFT JOIN host_names AS src ON src.run_id = chosen.run_id AND src.host_ip = chosen.src_ip
+LEFT JOIN host_names AS dst ON dst.run_id = chosen.run_id AND dst.host_ip = chosen.dst_ip
+ORDER BY chosen.run_id, src.place NULLS LAST, chosen.src_ip, dst.place NULLS LAST, chosen.dst_ip, number

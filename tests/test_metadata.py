@@ -1,0 +1,266 @@
+"""What is known of a run before its packets: run.toml, then runs.csv, then the folder's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddnn_traces.errors import MetadataError
+from ddnn_traces.ingestors.metadata import (
+    HostEntry,
+    RunMetadata,
+    from_name,
+    is_run_folder,
+    nominal_size_mb,
+    read_metadata,
+)
+
+NAME = "tensorflow-resnet50-sgd-64-grpc-normal-ring"
+FROM_NAME = {
+    "framework": "tensorflow",
+    "model": "resnet50",
+    "optimizer": "sgd",
+    "batch_size": 64,
+    "backend": "grpc",
+    "topology": "ring",
+    "delay_ms": 0.0,
+    "loss_pct": 0.0,
+}
+
+
+def metadata(top: Path, name: str = "run", toml: str | None = None, table: str | None = None) -> RunMetadata:
+    """Metadata of a run folder with this run.toml and this runs.csv beside it."""
+    folder = top / name
+    folder.mkdir(exist_ok=True)
+    if toml is not None:
+        (folder / "run.toml").write_text(toml)
+    if table is not None:
+        (top / "runs.csv").write_text(table)
+    return read_metadata(folder)
+
+
+def refused(top: Path, toml: str | None = None, table: str | None = None) -> str:
+    with pytest.raises(MetadataError) as caught:
+        metadata(top, toml=toml, table=table)
+    return str(caught.value)
+
+
+# --- the folder's name
+
+
+def test_published_scheme() -> None:
+    assert from_name(NAME) == FROM_NAME
+
+
+@pytest.mark.parametrize(
+    ("condition", "fields"),
+    [
+        ("normal", {"delay_ms": 0.0, "loss_pct": 0.0}),
+        ("loss_0.01", {"loss_pct": 0.01}),
+        ("loss_1", {"loss_pct": 1.0}),
+        ("0ms", {"delay_ms": 0.0}),
+        ("2.5ms", {"delay_ms": 2.5}),
+        ("100mbit", {"bandwidth_mbit": 100.0}),
+        ("2.5gbit", {"bandwidth_mbit": 2500.0}),
+        ("100Mbit", {"bandwidth_mbit": 100.0}),
+    ],
+)
+def test_conditions(condition: str, fields: dict[str, float]) -> None:
+    named = from_name(f"horovod-densenet201-sgd-32-mpi-{condition}-tree")
+    assert {key: value for key, value in named.items() if key.endswith(("_ms", "_pct", "_mbit"))} == fields
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("horovod-resnet50-sgd-64-mpi-nccl-normal-ring", {"backend": "mpi-nccl", "topology": "ring"}),
+        ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", {"variant": "tso", "topology": "ring"}),
+        ("torch-mlp1-sgd-32-gloo-0ms-ring-both-2", {"variant": "both-2"}),
+        ("tf-inception-v3-adam-128-grpc-normal-ps", {"model": "inception-v3", "optimizer": "adam", "batch_size": 128}),
+        ("tf-resnet-50-adam-128-grpc-normal-ps", {"model": "resnet-50", "batch_size": 128}),
+    ],
+)
+def test_parts_with_hyphens(name: str, fields: dict[str, Any]) -> None:
+    assert fields.items() <= from_name(name).items()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run", "my-run-3", "a-b-c-d-e-f-g", "tf-resnet50-sgd-64-grpc", "tf-resnet50-sgd-64-grpc-normal",
+        "tf-resnet50-sgd-many-grpc-normal-ring", "tf-resnet50-sgd-64-grpc-sometimes-ring",
+        "tf-resnet50-sgd-64-grpc-1.2.3ms-ring", "tf-resnet50-sgd-64-grpc-.ms-ring", "tf-resnet50-sgd-²-grpc-0ms-ring",
+        "tf-resnet50-sgd-64-grpc-loss_-ring", "tf-m-sgd-9999999999999999999999-grpc-0ms-ring", "", "-------",
+    ],
+)  # fmt: skip
+def test_other_names_tell_nothing(name: str) -> None:
+    assert from_name(name) == {}
+
+
+# --- which source wins
+
+
+def test_nothing_is_known(tmp_path: Path) -> None:
+    assert metadata(tmp_path) == RunMetadata()
+    assert read_metadata(None) == RunMetadata()
+
+
+def test_order_holds_per_field(tmp_path: Path) -> None:
+    found = metadata(
+        tmp_path,
+        NAME,
+        toml='model = "from toml"\nworkers = 4',
+        table=f"run_id,model,backend,epochs,optimizer\n{NAME},from csv,from csv,3,\nother,x,y,1,z\n",
+    )
+    expected = FROM_NAME | {"model": "from toml", "backend": "from csv", "epochs": 3, "workers": 4}
+    assert found.fields == expected  # an empty cell tells nothing: the optimizer is the name's
+
+
+def test_every_column_can_be_given(tmp_path: Path) -> None:
+    fields = {"model_params": 5, "model_bytes": 20, "model_size_mb": 2.5, "bandwidth_mbit": 10.0, "variant": "x"}
+    lines = [f"{key} = {value!r}" for key, value in fields.items()]
+    assert metadata(tmp_path, toml="\n".join(lines)).fields == fields
+    row = f"run_id,{','.join(fields)}\ntable,{','.join(map(str, fields.values()))}\n"
+    assert metadata(tmp_path, "table", table=row).fields == fields
+
+
+def test_csv_of_a_spreadsheet(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_bytes(b"\xef\xbb\xbfrun_id,model\r\nrun,mlp1\r\n")
+    assert metadata(tmp_path).fields == {"model": "mlp1"}
+
+
+def test_whole_number_is_good_for_a_float(tmp_path: Path) -> None:
+    (value,) = metadata(tmp_path, toml="delay_ms = 20").fields.values()
+    assert value == 20.0
+    assert type(value) is float
+
+
+def test_origin_is_free_text(tmp_path: Path) -> None:
+    assert metadata(tmp_path, toml="[origin]\nanything = [1, 2]\n") == RunMetadata()
+
+
+@pytest.mark.parametrize(
+    ("word", "topology"),
+    [
+        ("ps", "parameter_server"), ("PS", "parameter_server"), ("gossip", "pair_averaging"), ("bts", "binary_tree_star"),
+        ("recdoubling", "recursive_doubling"), ("binary_tree", "tree"), ("ring", "ring"), ("moebius", "moebius"),
+    ],
+)  # fmt: skip
+def test_topology_words(tmp_path: Path, word: str, topology: str) -> None:
+    assert metadata(tmp_path, toml=f'topology = "{word}"').fields == {"topology": topology}
+    assert metadata(tmp_path, f"tf-m-sgd-1-grpc-0ms-{word}").fields["topology"] == topology
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        # zerwas section IV.B, farhat figure 1
+        ("MobileNetV2", 14.0), ("mobilenet_v2", 14.0), ("DenseNet201", 80.0), ("ResNet50", 97.0), ("resnet-101", 171.0),
+        ("VGG19", 549.0), ("Inception-v3", 92.0), ("densenet121", 33.0), ("mobilenet", 16.0), ("mlp1", None), (None, None),
+    ],
+)  # fmt: skip
+def test_nominal_sizes(model: str | None, size: float | None) -> None:
+    assert nominal_size_mb(model) == size
+
+
+def test_nominal_size_is_filled_in(tmp_path: Path) -> None:
+    assert metadata(tmp_path, toml='model = "ResNet50"').fields["model_size_mb"] == 97.0
+    assert metadata(tmp_path, toml='model = "ResNet50"\nmodel_size_mb = 98').fields["model_size_mb"] == 98.0
+
+
+# --- hosts
+
+
+def test_hosts(tmp_path: Path) -> None:
+    found = metadata(
+        tmp_path,
+        toml="""
+        [[hosts]]
+        ip = "10.0.0.2"
+        label = "worker-1"
+        role = "worker"
+        rank = 0
+        ring_position = 1
+        [[hosts]]
+        ip = "FD00:0::2"
+        """,
+    )
+    assert found.hosts == (HostEntry("10.0.0.2", "worker-1", "worker", 0, 1), HostEntry("fd00::2"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ('label = "x"', "ip"), ('ip = "10.0.0.1"\nname = "x"', "name"), ('ip = "10.0.0.1"\nrole = "boss"', "boss"),
+        ('ip = "10.0.0.1"\nrank = "one"', "rank = 'one'"), ('ip = "10.0.0.1"\nring_position = true', "ring_position"),
+        ('ip = "10.0.0.1"\nlabel = 1', "label = 1"), ("ip = 5", "ip = 5"), ('ip = "worker-1"', "'worker-1'"),
+        ('ip = "10.0.0.1"\nrank = 99999999999999999999', "rank"),
+    ],
+)  # fmt: skip
+def test_wrong_host(tmp_path: Path, entry: str, named: str) -> None:
+    message = refused(tmp_path, toml=f"[[hosts]]\n{entry}\n")
+    assert message.startswith(f"{tmp_path / 'run' / 'run.toml'}: ")
+    assert named in message
+
+
+@pytest.mark.parametrize("hosts", ["5", '"10.0.0.1"', '["10.0.0.1"]'])
+def test_hosts_are_a_table(tmp_path: Path, hosts: str) -> None:
+    assert "[[hosts]] entry is wrong" in refused(tmp_path, toml=f"hosts = {hosts}")
+
+
+# --- what is wrong is named
+
+
+@pytest.mark.parametrize(
+    ("toml", "named"),
+    [
+        ("batch_size = 'many'", "batch_size = 'many'"), ("batch_size = true", "batch_size = True"),
+        ("batch_size = 3.0", "batch_size = 3.0"), ("model = 50", "model = 50"), ("loss_pct = '1'", "loss_pct = '1'"),
+        ("model_bytes = 9223372036854775808", "model_bytes"), ("modle = 'x'", "unknown key 'modle'"),
+        ("run_id = 'x'", "unknown key 'run_id'"), ("[model]\nname = 'x'", "model"), ("topology = 3", "topology = 3"),
+        ("model = \nworkers = 4", "line 1"), ("model = 'a'\nmodel = 'b'\n", "line 2"),
+    ],
+)  # fmt: skip
+def test_wrong_toml(tmp_path: Path, toml: str, named: str) -> None:
+    message = refused(tmp_path, toml=toml)
+    assert message.startswith(f"{tmp_path / 'run' / 'run.toml'}: ")
+    assert named in message
+
+
+def test_toml_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_bytes(b'model = "\xff"')
+    assert "not TOML" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ("run_id,batch_size\nrun,many\n", "batch_size = 'many'"), ("run_id,batch_size\nrun,1.5\n", "batch_size = '1.5'"),
+        ("run_id,delay_ms\nrun,fast\n", "delay_ms = 'fast'"), ("run_id,modle\nrun,x\n", "unknown key 'modle'"),
+        ("name,model\nrun,x\n", "no column run_id"), ("", "no column run_id"), ("run_id\nrun,x\n", "unknown key None"),
+        ("run_id,batch_size\nrun,99999999999999999999\n", "batch_size"), ('run_id,model\nrun,"' + 200_000 * "x", "not CSV"),
+    ],
+)  # fmt: skip
+def test_wrong_csv(tmp_path: Path, table: str, named: str) -> None:
+    message = refused(tmp_path, table=table)
+    assert message.startswith(f"{tmp_path / 'runs.csv'}: ")
+    assert named in message
+
+
+def test_csv_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_bytes(b"run_id,model\nrun,\xff\n")
+    assert "not CSV in UTF-8" in refused(tmp_path)
+
+
+# --- which folders are runs'
+
+
+def test_run_folders(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("run_id,model\nlisted,x\n")
+    for name in ("declared", "listed", NAME, "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "declared" / "run.toml").write_text("")
+    assert [is_run_folder(tmp_path / name) for name in ("declared", "listed", NAME, "other")] == [True, True, True, False]

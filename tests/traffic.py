@@ -1,0 +1,172 @@
+"""Small made-up runs: what hosts send each other, and the capture files that see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import packets as p
+import polars as pl
+
+import ddnn_traces
+from ddnn_traces.dataset import Dataset
+
+BEGIN_NS = 1_700_000_000_000_000_000
+SPACING_NS = 10_000
+A, B, C, D = (f"10.0.0.{number}" for number in range(1, 5))
+EVERYBODY = "224.0.0.1"
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A TCP segment (to EVERYBODY: a UDP datagram) of `payload` bytes."""
+
+    time_ns: int
+    src: str
+    dst: str
+    payload: int
+    flags: int = p.ACK
+    ports: tuple[int, int] = (40000, 5000)
+
+    @property
+    def record(self) -> p.Record:
+        source, destination = self.ports
+        if self.dst == EVERYBODY:
+            datagram = p.udp(bytes(self.payload), source, destination)
+            return p.Record(self.time_ns, p.ethernet(p.ipv4(datagram, self.src, self.dst, p.UDP)))
+        segment = p.tcp(bytes(self.payload), source, destination, flags=self.flags)
+        return p.Record(self.time_ns, p.ethernet(p.ipv4(segment, self.src, self.dst)))
+
+
+def exchange(pairs: Iterable[tuple[str, str]], rounds: int = 5) -> list[Packet]:
+    """Rounds in which each pair's first host sends data and its second an acknowledgement, evenly in time.
+
+    Sizes differ from packet to packet, so that a lost one cannot hide behind another counted twice.
+    """
+    ends = [end for pair in list(pairs) * rounds for end in (pair, pair[::-1])]
+    packets = []
+    for i, (src, dst) in enumerate(ends):
+        ports = (5000, 40000) if i % 2 else (40000, 5000)
+        packets.append(Packet(BEGIN_NS + i * SPACING_NS, src, dst, 0 if i % 2 else 100 + i, ports=ports))
+    return packets
+
+
+def ring(*hosts: str, rounds: int = 5) -> list[Packet]:
+    return exchange(zip(hosts, [*hosts[1:], hosts[0]], strict=True), rounds)
+
+
+def star(centre: str, *leaves: str, rounds: int = 5) -> list[Packet]:
+    return exchange([pair for leaf in leaves for pair in ((centre, leaf), (leaf, centre))], rounds)
+
+
+def sent_by(host: str) -> Callable[[Packet], bool]:
+    """As `tcpdump src HOST` at that host."""
+    return lambda packet: packet.src == host
+
+
+def received_by(host: str) -> Callable[[Packet], bool]:
+    return lambda packet: packet.dst in (host, EVERYBODY)
+
+
+def seen_by(host: str) -> Callable[[Packet], bool]:
+    """All that passes a host's interface."""
+    return lambda packet: host in (packet.src, packet.dst) or packet.dst == EVERYBODY
+
+
+def write_captures(folder: Path, captures: dict[str, Iterable[Packet]]) -> Path:
+    """A run folder with these files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, packets in captures.items():
+        (folder / name).write_bytes(p.pcap(packet.record for packet in packets))
+    return folder
+
+
+def write_log(folder: Path, worker: str, ends_ns: Sequence[int]) -> None:
+    """Training log of a worker whose steps end at these times."""
+    rows = [f"batch,{i},{ns // 10**9}.{ns % 10**9:09d},0.5,0.5" for i, ns in enumerate(ends_ns)]
+    text = "\n".join(["Type,ID,Timestamp,Loss,Accuracy", *rows, ""])
+    (folder / f"train_history-{worker}.log").write_text(text)
+
+
+def ingest(folder: Path, captures: dict[str, Iterable[Packet]]) -> Dataset:
+    """Dataset of one run `run` with these files."""
+    return ddnn_traces.ingest(write_captures(folder / "run", captures), folder / "dataset")
+
+
+def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Directed pair -> packets and payload bytes that were really sent."""
+    packets = list(packets)
+    number = Counter((packet.src, packet.dst) for packet in packets)
+    payload: Counter[tuple[str, str]] = Counter()
+    for packet in packets:
+        payload[packet.src, packet.dst] += packet.payload
+    return {pair: (number[pair], payload[pair]) for pair in number}
+
+
+def counted(dataset: Dataset) -> dict[tuple[str, str], tuple[int, int]]:
+    """As sent(), by the dataset."""
+    rows = dataset.query("traffic_matrix").select("src_ip", "dst_ip", "packets", "payload_bytes").rows()
+    return {(src, dst): (packets, payload) for src, dst, packets, payload in rows}
+
+
+def vantages(dataset: Dataset) -> dict[str, str | None]:
+    """Capture -> host that it was taken at."""
+    return dict(dataset.sql("SELECT capture_id, vantage_ip FROM captures").rows())
+
+
+#: SQL that returns rows where the tables of a dataset contradict each other, whatever was captured.
+CONTRADICTIONS = {
+    "a file's ledger adds up to its records": """
+        SELECT run_id, capture_id FROM captures
+        LEFT JOIN (SELECT run_id, capture_id, sum(packets) AS packets, sum(wire_bytes) AS wire
+                   FROM capture_ledger GROUP BY ALL) USING (run_id, capture_id)
+        WHERE records <> coalesce(packets, 0) OR wire_bytes <> coalesce(wire, 0)""",
+    "flows are what the ledger counts": """
+        SELECT run_id FROM (SELECT run_id, sum(packets) AS packets, sum(wire_bytes) AS wire FROM flows GROUP BY ALL)
+        FULL JOIN (SELECT run_id, sum(packets) AS in_flows, sum(wire_bytes) AS in_wire
+                   FROM capture_ledger WHERE reason = 'in_flows' GROUP BY ALL) USING (run_id)
+        WHERE packets IS DISTINCT FROM in_flows OR wire IS DISTINCT FROM in_wire""",
+    "flow ids count from 0 in the order of first_seen_ns": """
+        SELECT run_id, flow_id, row_number() OVER (PARTITION BY run_id ORDER BY first_seen_ns, flow_id) - 1 AS number
+        FROM flows QUALIFY flow_id <> number""",
+    "a five-tuple is one flow": """
+        SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, count(*) FROM flows GROUP BY ALL
+        HAVING count(*) > 1""",
+    "reverse_flow_id is the flow with the ends exchanged, both ways": """
+        SELECT f.run_id, f.flow_id FROM flows AS f
+        LEFT JOIN flows AS r ON (r.run_id, r.src_ip, r.dst_ip, r.protocol, r.src_port, r.dst_port)
+                              = (f.run_id, f.dst_ip, f.src_ip, f.protocol, f.dst_port, f.src_port)
+        WHERE f.reverse_flow_id IS DISTINCT FROM r.flow_id OR r.reverse_flow_id <> f.flow_id""",
+    "one of two directions opened a connection": """
+        SELECT f.run_id, f.flow_id FROM flows AS f JOIN flows AS r ON r.run_id = f.run_id AND r.flow_id = f.reverse_flow_id
+        WHERE f.is_initiator = r.is_initiator""",
+    "windows add up to their flow and lie within it": """
+        SELECT run_id, flow_id FROM flows LEFT JOIN (
+            SELECT run_id, flow_id, sum(packets) AS p, sum(wire_bytes) AS w, sum(payload_bytes) AS b,
+                   min(window_start_ns) AS first_ns, max(window_start_ns + window_ns) AS end_ns,
+                   min(packets) AS least, max(window_start_ns % window_ns) AS rest
+            FROM flow_windows GROUP BY ALL) USING (run_id, flow_id)
+        WHERE (p, w, b) IS DISTINCT FROM (packets, wire_bytes, payload_bytes) OR least < 1 OR rest <> 0
+           OR first_ns > first_seen_ns OR end_ns <= last_seen_ns""",
+    "step_flows add up to their flow in runs with a log": """
+        SELECT run_id, flow_id FROM flows LEFT JOIN (
+            SELECT run_id, flow_id, sum(packets) AS p, sum(wire_bytes) AS w, sum(payload_bytes) AS b
+            FROM step_flows GROUP BY ALL) USING (run_id, flow_id)
+        WHERE run_id IN (SELECT run_id FROM steps)
+          AND (p, w, b) IS DISTINCT FROM (packets, wire_bytes, payload_bytes)""",
+    "step_flows name steps that are there": """
+        SELECT run_id, flow_id FROM step_flows LEFT JOIN steps USING (run_id, worker, step)
+        WHERE (position = 'during') <> (end_ns IS NOT NULL) OR (step IS NULL) = (position = 'during')""",
+    "sizes nest: payload in IP in wire": """
+        SELECT run_id, flow_id FROM flows WHERE payload_bytes > ip_bytes OR ip_bytes > wire_bytes OR packets < 1""",
+    "every end of a flow is a host": """
+        SELECT run_id, src_ip FROM flows ANTI JOIN hosts ON flows.run_id = hosts.run_id AND src_ip = host_ip""",
+}
+
+
+def contradictions(dataset: Dataset) -> dict[str, pl.DataFrame]:
+    """Broken rules of CONTRADICTIONS with the rows that break them; empty for a sound dataset."""
+    found = {rule: dataset.sql(query) for rule, query in CONTRADICTIONS.items()}
+    return {rule: rows for rule, rows in found.items() if len(rows)}
