@@ -30,7 +30,9 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "wire_bytes:Q",
         title="transmitted volume (bytes on the wire; white: nothing)",
         scale=alt.Scale(type="log", scheme="yellowgreenblue", domain=[low, high]),
-        legend=alt.Legend(orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12),
+        legend=alt.Legend(
+            orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12
+        ),
     )
     most_hosts = max(len(_hosts(run)) for _, run in _runs(frame))
     step = 40 if most_hosts <= 6 else 16
@@ -131,7 +133,9 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
                 ],
             )
             .properties(
-                width=330, height=_rows(len(flows), 11), title=_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows")
+                width=330,
+                height=_rows(len(flows), 11),
+                title=_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
             )
         )
 
@@ -222,7 +226,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
         .scale(_positive_scale(shown, ["step_mb", "fitted_mb"]))
     )
     fitted = base.mark_tick(color=INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
-    measured = base.mark_point(size=80, strokeWidth=1.8).encode(
+    measured = base.mark_point(size=90, strokeWidth=2.2).encode(
         y=y,
         color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
         shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
@@ -248,7 +252,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ],
     )
     fitted = base.mark_tick(color=INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
-    measured = base.mark_point(size=60, strokeWidth=1.8).encode(
+    measured = base.mark_point(size=60, strokeWidth=2.2).encode(
         x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
         color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
     )
@@ -260,7 +264,9 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _chart(frame: pl.DataFrame) -> alt.Chart:
     """A chart of the frame's rows. Seven digits are more than a reader sees, and keep the page small."""
-    return alt.Chart(alt.InlineData(frame.with_columns(cs.float().round_sig_figs(7)).to_dicts()))
+    no_json = [float("nan"), float("inf"), float("-inf")]
+    rows = frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None))
+    return alt.Chart(alt.InlineData(rows.to_dicts()))
 
 
 def _run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:

@@ -44,6 +44,10 @@ def main() -> NoReturn:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; nothing was changed", 130)
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
+            raise
+        _fail("interrupted; nothing was changed", 130)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -37,6 +37,7 @@ class Dataset:
         read_marker(path)
         self.path = path
         self.connection = duckdb.connect(config=_CONFIG)
+        self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
         for table in schema.tables():
             self._create_table_view(table)
         for query in queries.catalogue().values():
@@ -84,7 +85,10 @@ class Dataset:
     def _frame(table: pa.Table) -> pl.DataFrame:
         import polars as pl  # costs more to import than most queries take to run
 
-        frame = pl.from_arrow(table)
+        try:
+            frame = pl.from_arrow(table)
+        except pl.exceptions.DuplicateError as error:
+            raise QueryError(f"{error}; rename one with AS") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
 

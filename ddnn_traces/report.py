@@ -161,9 +161,9 @@ def _overview(dataset: Dataset) -> Section:
     ledger = dataset.query("ledger_sums")
     partial = dataset.query("partial_captures")
     counted = dict(zip(ledger["reason"], ledger["share_of_packets"], strict=True)).get("in_flows", 0.0)
-    whole = (
-        "every capture file is complete" if partial.is_empty() else f"{_number(partial.height, 'capture file')} partial"
-    )
+    whole = "every capture file is complete"
+    if not partial.is_empty():
+        whole = f"{partial.height:,} of {_number(runs['captures'].sum(), 'capture file')} could be read only in part"
     headline = (
         f"{_number(runs.height, 'run')}, {_bytes(int(runs['wire_bytes'].sum()))} on the wire in "
         f"{_number(runs['packets'].sum(), 'packet')}; {whole}, and {_percent(counted)} of the captured packets are in "
@@ -226,8 +226,8 @@ def _heatmaps(dataset: Dataset, places: pl.DataFrame) -> Section:
         pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
     )
     headline = (
-        f"A run's heaviest pairs of hosts ({_span(heavy['is_heavy'], 'directed pair')}, each sending at least half as much "
-        f"as the first) carry {_percents(heavy['share'])} of its volume."
+        f"A run's heaviest pairs of hosts ({_span(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
+        f"much as the first) carry {_percents(heavy['share'])} of its volume."
     )
     caption = (
         "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M and G "

@@ -129,6 +129,7 @@ class Scanner:
         self._slots = np.full(2 * _FLOWS_AT_FIRST, -1, np.int32)
         self._cells = np.zeros((_CELLS_AT_ONCE, loop.CELL_COLUMNS), np.int64)
         self._total = np.zeros(loop.TOTALS, np.int64)
+        self._total[loop.EARLIEST], self._total[loop.LATEST] = loop.FAR_FUTURE, loop.FAR_PAST
         self._skipped = np.zeros((len(SKIP_REASONS), 2), np.int64)
         self._left = b""  # begin of a record whose rest is in the next block
         self._fed = self._read = HEADER_BYTES  # bytes that came in, bytes of complete records

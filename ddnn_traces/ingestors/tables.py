@@ -47,6 +47,7 @@ class RunTables:
         self._con = duckdb.connect(
             config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
         )
+        self._con.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout
         self._con.register("copies", self._copies())
         self._con.register("files", self._files())
         self._con.execute(_RANKED).execute(_FLOWS).execute(_FLOW_MAP)

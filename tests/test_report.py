@@ -1,0 +1,244 @@
+"""The report is one page that loads nothing, holds any name of a run, and says what it does not show."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import struct
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from tools import needs_tool
+
+import ddnn_traces
+from ddnn_traces import report, schema
+from ddnn_traces.dataset import Dataset
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors import store
+
+RUNS = (
+    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
+    "torch-mlp1-sgd-128-gloo-0ms-ring-tso",
+    "torchp2p-mlp4-sgd-32-gloo-0ms-star-tso",
+)
+HOSTILE = ("<script>alert(1)</script>", "a</script>b <!--<script> {{7*7}}", "../../x'\"); alert(2) // " + "long" * 60)
+LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
+
+
+@pytest.fixture(scope="module")
+def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    with ddnn_traces.ingest([sample / run for run in RUNS], tmp_path_factory.mktemp("report") / "dataset") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def written(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report.write(dataset, tmp_path_factory.mktemp("written") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def hostile(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the same runs under names that want out of HTML, JSON, JavaScript and the folder."""
+    folder = tmp_path_factory.mktemp("hostile")
+    shutil.copytree(dataset.path, folder / "dataset")
+    for table in schema.TABLES:
+        for run_id, name in zip(RUNS, HOSTILE, strict=True):
+            store.partition(folder / "dataset", table, run_id).rename(store.partition(folder / "dataset", table, name))
+    with ddnn_traces.open(folder / "dataset") as renamed:
+        assert renamed.run_ids == sorted(HOSTILE)
+        return report.write(renamed, folder / "out" / "report.html")
+
+
+class Page(HTMLParser):
+    """Tags, what their attributes load, text, and the text of each script by its id."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.text = ""
+        self.scripts: dict[str | None, str] = {}
+        self._script: str | None = None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in LOADING]
+        if tag == "script":
+            self._script = dict(attrs).get("id") or f"script {len(self.tags)}"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is None:
+            self.text += data
+        else:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    @property
+    def specs(self) -> dict[str, str]:
+        return {name.removeprefix("spec-"): text for name, text in self.scripts.items() if name and "spec-" in name}
+
+
+def charts_of(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-charts")
+
+
+def test_nothing_is_loaded_from_elsewhere(written: Path) -> None:
+    page = Page(written)
+    assert page.loads, "the page links to its sections and charts"
+    for link in page.loads:
+        assert link.startswith("#") or (written.parent / unquote(link)).is_file(), link
+    text = written.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert "@import" not in text and "url(" not in Page(written).text
+    assert not {"img", "link", "iframe", "object", "embed"} & set(page.tags)
+
+
+def test_every_section_has_a_headline_and_the_page_is_small(written: Path) -> None:
+    text = written.read_text(encoding="utf-8")
+    headlines = re.findall(r'<p class="headline">(.*?)</p>', text)
+    assert len(headlines) == text.count("<section ") == 8
+    assert all(len(headline) > 20 and headline.endswith(".") for headline in headlines)
+    assert written.stat().st_size < 15e6
+
+
+def test_charts_are_svg_and_png_files_of_a_sane_size(written: Path) -> None:
+    specs = Page(written).specs
+    assert set(specs) == set(report.FIGURES)
+    assert {path.name for path in charts_of(written).iterdir()} == {f"{n}.{s}" for n in specs for s in ("svg", "png")}
+    for name in specs:
+        svg = ET.parse(charts_of(written) / f"{name}.svg").getroot()
+        png = (charts_of(written) / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG\r\n\x1a\n") and png[-8:-4] == b"IEND"
+        size = struct.unpack(">II", png[16:24])
+        assert all(200 < side < 8000 for side in size)
+        assert size[0] == pytest.approx(report.PNG_SCALE * float(svg.attrib["width"]), abs=2)
+        assert not [e for e in svg.iter() if any(key.endswith("href") for key in e.attrib)]
+
+
+def test_the_same_dataset_gives_the_same_bytes(dataset: Dataset, written: Path, tmp_path: Path) -> None:
+    again = report.write(dataset, tmp_path / "report.html")
+    assert again.read_bytes() == written.read_bytes()
+    for path in charts_of(written).iterdir():
+        assert (charts_of(again) / path.name).read_bytes() == path.read_bytes()
+
+
+def test_names_of_runs_stay_names(written: Path, hostile: Path) -> None:
+    plain, page = Page(written), Page(hostile)
+    assert page.tags == plain.tags, "no name makes an element"
+    assert set(page.specs) == set(plain.specs)
+    for name in HOSTILE:
+        assert name in page.text
+        assert name in {
+            row["run_id"] for rows in json.loads(page.specs["flow_counts"])["datasets"].values() for row in rows
+        }
+    assert {path.name for path in charts_of(hostile).iterdir()} == {path.name for path in charts_of(written).iterdir()}
+    assert {path.name for path in hostile.parent.iterdir()} == {"report.html", "report-charts"}
+    for path in charts_of(hostile).glob("*.svg"):
+        assert not [e for e in ET.parse(path).iter() if e.tag.endswith("script")]
+
+
+@pytest.mark.parametrize("fixture", ["written", "hostile"])
+def test_a_browser_draws_every_chart(fixture: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    page = request.getfixturevalue(fixture)
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+               "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--virtual-time-budget=20000",
+               f"--user-data-dir={tmp_path}")  # fmt: skip
+    done = subprocess.run(
+        [needs_tool("chromium"), *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.count('class="marks"') == len(report.FIGURES)
+    assert "CONSOLE" not in done.stderr, done.stderr
+
+
+def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
+    text = " ".join(Page(written).text.split())
+    runs, counts = dataset.query("run_overview"), dataset.query("flow_counts")
+    assert f"{runs.height} runs" in text and f"{runs['packets'].sum():,} packets" in text
+    assert f"A run has {counts['flows'].min()} to {counts['flows'].max()} flows" in text
+    for row in dataset.query("ledger_sums").iter_rows(named=True):
+        assert f"{row['wire_bytes']:,}" in text
+    regression = ddnn_traces.regress(dataset)
+    assert regression.coefficients
+    for verdict in regression.verdicts:
+        assert verdict.sentence in text
+    for row in dataset.query("ring_comparison").drop_nulls("declared_ring").iter_rows(named=True):
+        assert row["declared_ring"] in text and row["inferred_ring"] in text
+
+
+def test_what_a_figure_leaves_out_is_said(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "HEATMAP_RUNS", 1)
+    monkeypatch.setattr(report, "HEATMAP_HOSTS", 2)
+    monkeypatch.setattr(report, "TIMELINE_RUNS", 2)
+    monkeypatch.setattr(report, "TIMELINE_FLOWS", 3)
+    page = Page(report.write(dataset, tmp_path / "report.html"))
+    assert "2 runs of 3 left out here; the query pair_volume has all." in page.text
+    assert "the 2 hosts with the most traffic are drawn" in page.text
+    assert "1 run of 3 left out here; the query flow_timeline has all." in page.text
+    assert "the 3 largest flows are drawn" in page.text
+    assert len(json.loads(page.specs["volume_heatmaps"])["concat"]) == 1
+
+
+def test_a_bare_capture_says_what_is_missing(sample: Path, dataset: Dataset, tmp_path: Path) -> None:
+    out = report.write(dataset, tmp_path / "report.html")
+    capture = next((sample / RUNS[2]).glob("worker-1-*"))
+    shutil.copy(capture, tmp_path)
+    with ddnn_traces.ingest(tmp_path / capture.name, tmp_path / "bare") as bare:
+        report.write(bare, out)
+    page = Page(out)
+    for words in ("train_history.log", "model_bytes", "No run declares a topology", "Nothing is fitted"):
+        assert words in page.text
+    assert set(page.specs) == {"volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput"}
+    assert not list(charts_of(out).glob("step_volume*")), "charts of the earlier report are gone"
+
+
+def test_a_dataset_without_flows_has_a_report(dataset: Dataset, tmp_path: Path) -> None:
+    shutil.copytree(dataset.path, tmp_path / "dataset")
+    for table in ("flows", "flow_windows", "step_flows"):
+        for file in (tmp_path / "dataset" / table).rglob("*.parquet"):
+            with ddnn_traces.open(tmp_path / "dataset") as opened:
+                empty = opened.sql(f"SELECT * FROM {table} LIMIT 0")
+            empty.write_parquet(file)
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        page = Page(report.write(opened, tmp_path / "report.html"))
+    assert "No run of this dataset has a flow" in page.text
+    assert not page.specs
+
+
+def test_partial_captures_are_named(sample: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut-run"
+    cut.mkdir()
+    whole = next((sample / RUNS[2]).glob("worker-1-*"))
+    (cut / whole.name).write_bytes(whole.read_bytes()[:20000])
+    with ddnn_traces.ingest(cut, tmp_path / "dataset") as opened:
+        detail = opened.query("partial_captures").row(0, named=True)
+        text = html.unescape(report.write(opened, tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "1 of 1 capture file could be read only in part" in text
+    assert detail["status"] == "truncated" and detail["status_detail"] in text
+
+
+def test_a_report_is_replaced_whole_or_not_at_all(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("earlier")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(OSError, match="no space left"):
+        report.write(dataset, out)
+    assert out.read_text() == "earlier"
+    assert list(charts_of(out).iterdir()) == []
+
+
+def test_a_folder_is_no_report(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"report\.html"):
+        report.write(dataset, tmp_path)
