@@ -32,6 +32,13 @@ print(sum(1 for _ in flows), "flows")
 """
 
 
+TSHARK_FIELDS = [
+    part
+    for name in ("frame.time_epoch", "frame.len", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport")
+    for part in ("-e", name)
+]
+
+
 @dataclass(frozen=True)
 class Peer:
     """A command on a capture: name, argument list, and the share of the capture's packets that it reads."""
@@ -50,8 +57,7 @@ def peers(capture: Path, tenth: Path, scratch: Path) -> tuple[list[Peer], list[s
         Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
         Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),
         Peer("nfstream", [sys.executable, "-c", NFSTREAM, str(capture)]),
-        Peer("tshark -T fields", ["tshark", "-r", str(tenth), "-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len",
-                                  "-e", "ip.src", "-e", "ip.dst", "-e", "tcp.srcport", "-e", "tcp.dstport"], 0.1),
+        Peer("tshark -T fields", ["tshark", "-r", str(tenth), "-T", "fields", *TSHARK_FIELDS], 0.1),
     ]  # fmt: skip
     there = {peer.name: bool(shutil.which(peer.command[0])) for peer in known}
     there["nfstream"] = importlib.util.find_spec("nfstream") is not None

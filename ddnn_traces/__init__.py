@@ -17,7 +17,9 @@ __version__ = "0.1.0"
 __all__ = ["ingest", "open", "regress", "write_report"]
 
 
-def ingest(sources: str | Path | list[str | Path], out: str | Path, engine: str = "numba", window_ms: float = 1.0) -> Dataset:
+def ingest(
+    sources: str | Path | list[str | Path], out: str | Path, engine: str = "numba", window_ms: float = 1.0
+) -> Dataset:
     """Read captures and logs into the dataset at `out` and open it.
 
     sources: files, globs, folders, folders of run folders. engine: numba (fast) or pyshark (tshark's dissectors).

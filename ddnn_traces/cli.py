@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json", "parquet", "arrow")
 
 _dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
-_format_option = click.option("--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True)
+_format_option = click.option(
+    "--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True
+)
 _out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
 _limit_option = click.option(
     "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows of a table to print; 0: all."
@@ -76,6 +78,7 @@ def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float) -
     SOURCES are files, globs, folders, or folders of run folders. A folder that holds captures is one run. A run of
     the same name that is already in the dataset is replaced, other runs stay.
     """
+    _hide_unused_libraries()
     from ddnn_traces import terminal
     from ddnn_traces.ingestors import pipeline
 
@@ -213,6 +216,13 @@ def demo(sample: Path | None, out: Path) -> None:
         demonstration.run(sample, out, talk)
     finally:
         talk.end_files()
+
+
+def _hide_unused_libraries() -> None:
+    """numba looks for scipy's BLAS and pyarrow for pandas as soon as they are installed. Ingest needs neither, and
+    importing the two takes longer than reading a small capture; this process does nothing else."""
+    for name in ("scipy", "pandas"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 def _open(dataset: Path) -> Dataset:

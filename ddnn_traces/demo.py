@@ -30,7 +30,9 @@ def run(sample: Path | None, out: Path, talk: Talk) -> None:
         terminal.print_table(opened.query_arrow("total_volume", {}), "The runs")
         matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
         terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
-        terminal.print_table(opened.query_arrow("ring_comparison", {}), "The ring in the traffic beside the declared one")
+        terminal.print_table(
+            opened.query_arrow("ring_comparison", {}), "The ring in the traffic beside the declared one"
+        )
         click.echo("What drives the volume of a step\n")
         click.echo(regression_text.text(ddnn_traces.regress(opened)))
         report = ddnn_traces.write_report(opened, out / "report.html")

@@ -55,7 +55,7 @@ class Query:
     sql: str
 
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
-        """All parameters: the given ones (strings are parsed), else the defaults. Raises QueryError for unknown ones."""
+        """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
         known = {param.name: param for param in self.params}
         for name in given:
             if name not in known:

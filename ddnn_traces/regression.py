@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -172,13 +173,13 @@ def ols(frame: pl.DataFrame, formula: str) -> OlsFit:
         return OlsFit(verdicts=tuple(lost.values()), notes=(note,))
 
     estimate = _estimate(design.response, kept)
-    resting = _resting_on_one_run(kept, frame["run_id"].to_list())
     verdicts = tuple(
-        lost.get(term.name)
-        or _verdict(term, design, estimate.coefficients, aliased[term.name], resting.get(term.name, []))
+        lost.get(term.name) or _verdict(term, design, estimate.coefficients, aliased[term.name])
         for term in design.terms
     )
-    return replace(estimate, verdicts=verdicts, notes=(*_fit_notes(design, crowded, aliases), *estimate.notes))
+    resting = _resting_on_one_run(kept, frame["run_id"].to_list())
+    notes = (*_fit_notes(design, crowded, aliases), *estimate.notes, *resting)
+    return replace(estimate, verdicts=verdicts, notes=notes)
 
 
 # The formula. patsy, the formula engine of statsmodels, hands every factor to Python's eval, so a formula is code:
@@ -435,9 +436,9 @@ def _design(frame: pl.DataFrame, formula: _Formula) -> _Design:
     )
 
 
-def _values(frame: pl.DataFrame, name: str, numeric: bool) -> np.ndarray[Any, Any]:
+def _values(frame: pl.DataFrame, name: str, numeric: bool) -> Any:
     """A column for patsy. Whole numbers that are calculated with become floats, for int64 overflows silently."""
-    import numpy as np
+    import pandas as pd
     import polars as pl
 
     column = frame[name]
@@ -445,7 +446,10 @@ def _values(frame: pl.DataFrame, name: str, numeric: bool) -> np.ndarray[Any, An
         return column.cast(pl.Float64 if numeric else pl.Int64).to_numpy()
     if column.dtype.is_numeric():
         return column.cast(pl.Float64).to_numpy()
-    return np.array(column.to_list(), dtype=object)
+    # patsy compares with the first category: the most frequent one says more than the first in the alphabet
+    texts = column.cast(pl.String)
+    counts = Counter(texts.sort().to_list())
+    return pd.Categorical(texts.to_list(), categories=[text for text, _ in counts.most_common()])
 
 
 def _term(name: str, term: Any, info: Any) -> _Term:
@@ -594,8 +598,8 @@ def _always_together(alias: _Alias, design: _Design, frame: pl.DataFrame) -> str
     return f"{carrier.variables[0]} = {' or '.join(str(level) for level in sorted(levels))}"
 
 
-def _resting_on_one_run(columns: Sequence[_Column], run_ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Of each term, the (label, run) whose coefficient could not be estimated without that one run.
+def _resting_on_one_run(columns: Sequence[_Column], run_ids: Sequence[str]) -> list[str]:
+    """A sentence for each run without which some coefficients could not be estimated, with their labels.
 
     Such a run has leverage 1: the fit goes through it whatever its value. Without it the column of the
     pseudo-inverse that belongs to it would be a direction in which the coefficients are free.
@@ -605,12 +609,12 @@ def _resting_on_one_run(columns: Sequence[_Column], run_ids: Sequence[str]) -> d
     matrix = np.column_stack([_unit(column.values) for column in columns])
     inverse = np.linalg.pinv(matrix)
     leverage = np.sum(matrix * inverse.T, axis=1)
-    resting: dict[str, list[tuple[str, str]]] = {}
+    sentences = []
     for i in np.flatnonzero(leverage > 1 - 1e-8):
         free = abs(inverse[:, i]) > 1e-6 * abs(inverse[:, i]).max()
-        for column in (c for c, is_free in zip(columns, free, strict=True) if is_free):
-            resting.setdefault(column.term, []).append((column.label, run_ids[int(i)]))
-    return resting
+        labels = [column.label for column, is_free in zip(columns, free, strict=True) if is_free]
+        sentences.append(f"The fit goes through {run_ids[int(i)]} by itself, which alone gives {', '.join(labels)}.")
+    return sentences
 
 
 # The fit and its words.
@@ -672,7 +676,6 @@ def _verdict(
     design: _Design,
     coefficients: Sequence[Coefficient],
     aliased: str,
-    resting: Sequence[tuple[str, str]],
 ) -> TermVerdict:
     """The verdict on a term that has at least one coefficient, in the words of Zerwas et al., section VI."""
     own = [c for c in coefficients if c.term == term.name]
@@ -683,8 +686,7 @@ def _verdict(
         sentence = _levels_sentence(term, own, design, bool(aliased))
     else:
         sentence = _slope_sentence(term, own[0], design)
-    parts = [sentence, aliased, *_resting_sentences(resting, len(own))]
-    return TermVerdict(term.name, True, significant, "; ".join(part for part in parts if part))
+    return TermVerdict(term.name, True, significant, "; ".join(part for part in (sentence, aliased) if part))
 
 
 def _is_significant(coefficient: Coefficient) -> bool:
@@ -730,13 +732,3 @@ def _slope_sentence(term: _Term, slope: Coefficient, design: _Design) -> str:
         return f"significant: {change}" if bounds else f"{change}; {UNTESTED}"
     change = f"{number}{interval} of {design.left} for each 1 of {term.name}"
     return f"significant at alpha = {ALPHA}: {change}" if bounds else f"{change}; {UNTESTED}"
-
-
-def _resting_sentences(resting: Sequence[tuple[str, str]], levels: int) -> list[str]:
-    by_run: dict[str, list[str]] = {}
-    for label, run in resting:
-        by_run.setdefault(run, []).append(label)
-    return [
-        f"rests on one run: {run}" if len(labels) == levels else f"{', '.join(labels)} rests on one run: {run}"
-        for run, labels in by_run.items()
-    ]

@@ -19,16 +19,23 @@ def text(regression: Regression) -> str:
 
 
 def rows(coefficients: tuple[Coefficient, ...]) -> list[tuple[str, str, str, str]]:
-    """Cells of the table: name, estimate with unit, interval, p-value. model_size is in MB a MB, others in MB a step."""
+    """Cells of the table: name, estimate with unit, interval, p. model_size is in MB a MB, others in MB a step."""
     return [
         (
             c.name,
             f"{c.estimate * _scale(c):,.4f} {_unit(c)}",
-            "" if c.ci_low is None or c.ci_high is None else f"[{c.ci_low * _scale(c):,.4f}, {c.ci_high * _scale(c):,.4f}]",
+            _interval(c),
             "" if c.p_value is None else f"{c.p_value:.3g}",
         )
         for c in coefficients
     ]
+
+
+def _interval(coefficient: Coefficient) -> str:
+    low, high = coefficient.ci_low, coefficient.ci_high
+    if low is None or high is None:
+        return ""
+    return f"[{low * _scale(coefficient):,.4f}, {high * _scale(coefficient):,.4f}]"
 
 
 def _summary(regression: Regression) -> str:
@@ -56,7 +63,5 @@ def _unit(coefficient: Coefficient) -> str:
 def _table(coefficients: tuple[Coefficient, ...]) -> list[str]:
     table = [_HEADINGS, *rows(coefficients)]
     widths = [max(len(row[i]) for row in table) for i in range(len(_HEADINGS))]
-    return [
-        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in table
-    ]
+    aligned = [f"{{:<{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:])]
+    return ["  ".join(aligned).format(*row) for row in table]

@@ -103,9 +103,18 @@ def write(dataset: Dataset, out: Path) -> Path:
 
 
 def _write_chart(figure: Figure, folder: Path) -> None:
-    svg = vl_convert.vegalite_to_svg(figure.spec, allowed_base_urls=[])
+    svg = _renumbered(vl_convert.vegalite_to_svg(figure.spec, allowed_base_urls=[]))
     _replace(folder / f"{figure.name}.svg", svg.encode())
     _replace(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+
+
+def _renumbered(svg: str) -> str:
+    """Vega numbers gradients through the whole process; a file must not depend on what was drawn before it."""
+    for number, name in enumerate(dict.fromkeys(re.findall(r' id="(gradient_\d+)"', svg))):
+        svg = svg.replace(f' id="{name}"', f' id="gradient-{number}"').replace(
+            f"url(#{name})", f"url(#gradient-{number})"
+        )
+    return svg
 
 
 def _replace(path: Path, content: bytes) -> None:

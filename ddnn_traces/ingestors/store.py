@@ -26,6 +26,8 @@ from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
 
 ROW_GROUP_ROWS = 1 << 17
 
+_HIVE_NULLS = ("null", "__hive_default_partition__")  # what readers of Hive partitions take for NULL
+
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
@@ -92,7 +94,10 @@ def check_target(out: Path) -> None:
 
 def partition(dataset: Path, table: str, run_id: str) -> Path:
     """Folder of a run's rows of a table; characters that a path or Hive could misread are percent-encoded."""
-    return dataset / table / f"run_id={quote(run_id, safe=' +,@~')}"
+    encoded = quote(run_id, safe=" +,@~")
+    if run_id.lower() in _HIVE_NULLS:
+        encoded = f"%{ord(run_id[0]):02X}{run_id[1:]}"
+    return dataset / table / f"run_id={encoded}"
 
 
 def _annotated(table: str, provenance: dict[str, str]) -> pa.Schema:
