@@ -35,7 +35,7 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ),
     )
     most_hosts = max(len(_hosts(run)) for _, run in _runs(frame))
-    step = 40 if most_hosts <= 6 else 16
+    step = 40 if most_hosts <= 6 else 12
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         hosts = _hosts(run)
@@ -326,7 +326,12 @@ def _hosts(run: pl.DataFrame) -> list[str]:
 def _host_axis(hosts: list[str], angle_of_long: int) -> alt.Axis:
     is_short = all(len(host) <= 5 for host in hosts)
     return alt.Axis(
-        labelAngle=0 if is_short else angle_of_long, labelLimit=110, ticks=False, labelPadding=3, domain=False
+        labelAngle=0 if is_short else angle_of_long,
+        labelLimit=110,
+        labelFontSize=10 if len(hosts) <= 6 else 9,
+        ticks=False,
+        labelPadding=3,
+        domain=False,
     )
 
 

@@ -26,9 +26,10 @@ _PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fracti
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
+PCAPNG = b"\x0a\x0d\x0d\x0a"
 _GZIP = b"\x1f\x8b"
 _NOT_YET = {  # known formats that this reader does not read, and what to do about it
-    b"\x0a\x0d\x0d\x0a": ("pcapng", "convert it with 'editcap -F pcap' or use --engine pyshark"),
+    PCAPNG: ("pcapng", "convert it with 'editcap -F pcap' or use --engine pyshark"),
     b"\x34\xcd\xb2\xa1": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
     b"\xa1\xb2\xcd\x34": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
     b"\x28\xb5\x2f\xfd": ("zstd", "decompress it first"),

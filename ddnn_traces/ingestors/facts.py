@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ddnn_traces.ingestors.capture_file import PcapHeader
+
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
 NO_STEP = -2
 
@@ -102,6 +104,14 @@ class CaptureFacts:
     skipped: dict[str, tuple[int, int]] = field(default_factory=dict)  # reason -> packets, wire bytes
     flows: pa.Table = field(default_factory=lambda: FLOW_FACTS.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
+
+    def describe(self, header: PcapHeader, compression: str) -> None:
+        """Take over what a pcap's file header says. compression: empty for a plain file."""
+        order = "le" if header.byte_order == "<" else "be"
+        self.format = f"pcap-{order}" + (f"+{compression}" if compression else "")
+        self.link_types = str(header.link_type)
+        self.time_resolution_ns = header.tick_ns
+        self.snaplen = header.snaplen
 
     @property
     def capture_id(self) -> str:

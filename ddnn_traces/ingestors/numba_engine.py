@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors import packet_loop as loop
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile, PcapHeader
-from ddnn_traces.ingestors.facts import CELLS, FLOW_FACTS, NO_STEP, SKIP_REASONS, CaptureFacts, Int64Array, ReadOptions
+from ddnn_traces.ingestors.cell_spill import CellSpill
+from ddnn_traces.ingestors.facts import FLOW_FACTS, NO_STEP, SKIP_REASONS, CaptureFacts, ReadOptions
 
 NAME = "numba"
 
@@ -62,7 +62,7 @@ def _read_records(file: CaptureFile, facts: CaptureFacts, options: ReadOptions, 
         facts.status_detail = header
         facts.trailing_bytes = len(start) + len(rest) + sum(len(block) for block in blocks)
         return
-    _describe(facts, header, file.compression)
+    facts.describe(header, file.compression)
     scanner = Scanner(header, options, spill)
     for block in itertools.chain([rest], blocks):
         scanner.feed(block)
@@ -77,43 +77,6 @@ def _split_off(blocks: Iterator[memoryview], size: int) -> tuple[bytes, memoryvi
         if len(start) >= size:
             break
     return start[:size], memoryview(start)[size:]
-
-
-def _describe(facts: CaptureFacts, header: PcapHeader, compression: str) -> None:
-    order = "le" if header.byte_order == "<" else "be"
-    facts.format = f"pcap-{order}" + (f"+{compression}" if compression else "")
-    facts.link_types = str(header.link_type)
-    facts.time_resolution_ns = header.tick_ns
-    facts.snaplen = header.snaplen
-
-
-class CellSpill:
-    """Cells on their way to disk: a Parquet file that exists once the first ones were written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> CellSpill:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    @property
-    def written(self) -> Path | None:
-        """The file, or None when there were no cells."""
-        return self.path if self._writer is not None else None
-
-    def write(self, cells: Int64Array) -> None:
-        """Append cells, int64 (n, 6) in the order of facts.CELLS."""
-        if not len(cells):
-            return
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self.path, CELLS, compression="lz4", use_dictionary=False)
-        columns = [pa.array(cells[:, i]).cast(field.type) for i, field in enumerate(CELLS)]
-        self._writer.write_table(pa.table(columns, schema=CELLS))
 
 
 class Scanner:

@@ -31,14 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from ddnn_traces.errors import EngineError
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.cell_spill import CellSpill
 from ddnn_traces.ingestors.facts import FLOW_FACTS, NO_STEP, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.numba_engine import CellSpill
 
 try:
     import pyshark
     from pyshark.tshark.tshark import TSharkNotFoundException, TSharkVersionException
-except ImportError as error:  # pragma: no cover
+except ImportError as error:
     raise EngineError("pyshark is not installed: pip install pyshark, or use --engine numba") from error
 
 NAME = "pyshark"
@@ -91,7 +91,10 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
     header = PcapHeader.parse(start)
-    _describe(facts, start, header, file.compression)
+    if isinstance(header, PcapHeader):
+        facts.describe(header, file.compression)
+    elif start.startswith(PCAPNG):
+        facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
     with CellSpill(options.spill) as spill:
         reader = _Reader(options, spill, facts, raw_bytes)
         complaint = _run_tshark(path, reader.add)
@@ -114,17 +117,6 @@ def _survey(file: CaptureFile) -> tuple[bytes, int]:
         start += bytes(block[: HEADER_BYTES - len(start)])
         size += len(block)
     return start, size
-
-
-def _describe(facts: CaptureFacts, start: bytes, header: PcapHeader | str, compression: str) -> None:
-    suffix = f"+{compression}" if compression else ""
-    if isinstance(header, PcapHeader):
-        facts.format = ("pcap-le" if header.byte_order == "<" else "pcap-be") + suffix
-        facts.link_types = str(header.link_type)
-        facts.time_resolution_ns = header.tick_ns
-        facts.snaplen = header.snaplen
-    elif start.startswith(b"\x0a\x0d\x0d\x0a"):
-        facts.format = "pcapng" + suffix
 
 
 def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> None:

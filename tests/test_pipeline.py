@@ -1,0 +1,258 @@
+"""Ingest, end to end: the same bytes for the same inputs, and an old dataset that stays whole whatever happens."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import packets as p
+import pyarrow.parquet as pq
+import pytest
+from traffic import A, B, C, contradictions, counted, ring, sent, sent_by, write_captures
+
+import ddnn_traces
+from ddnn_traces import schema
+from ddnn_traces.dataset import Dataset
+from ddnn_traces.errors import CaptureError, MetadataError, UsageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.ingestors.store import partition
+from ddnn_traces.talk import Talk
+
+
+def digest(dataset: Path) -> dict[str, str]:
+    """SHA-256 of every file."""
+    files = sorted(path for path in dataset.rglob("*") if path.is_file())
+    return {str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Run folders one and two."""
+    for name, hosts in (("one", (A, B)), ("two", (A, B, C))):
+        packets = ring(*hosts)
+        files = {f"worker-{n}.pcap": list(filter(sent_by(host), packets)) for n, host in enumerate(hosts, 1)}
+        write_captures(tmp_path / "runs" / name, files)
+    return tmp_path / "runs"
+
+
+def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
+    """Warnings of an ingest."""
+    talk = Talk()
+    pipeline.ingest([str(source) for source in sources], out, talk=talk, **options)
+    return talk.warnings
+
+
+# --- the same inputs give the same bytes
+
+
+def test_sample_twice(sample: Path, sample_dataset: Dataset, tmp_path: Path) -> None:
+    ddnn_traces.ingest(sorted(sample.iterdir(), reverse=True), tmp_path / "again").close()
+    assert digest(tmp_path / "again") == digest(sample_dataset.path)
+
+
+def test_wherever_the_inputs_lie(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "elsewhere" / "copy")
+    ingest(runs, out=tmp_path / "first")
+    ingest(tmp_path / "elsewhere" / "copy", out=tmp_path / "second")
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
+    ingest(runs, out=tmp_path / "at once")
+    ingest(runs / "two", out=tmp_path / "run by run")
+    ingest(runs / "one", out=tmp_path / "run by run")
+    assert digest(tmp_path / "at once") == digest(tmp_path / "run by run")
+
+
+# --- what is in the files
+
+
+def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
+    expected = {
+        str(partition(Path(), table, run_id) / "part-0.parquet")
+        for table in schema.TABLES
+        for run_id in sample_dataset.run_ids
+    }
+    assert digest(sample_dataset.path).keys() == expected | {"dataset.json"}
+
+
+@pytest.mark.parametrize("table", schema.TABLES)
+def test_files_have_the_schema_their_order_and_a_page_index(sample_dataset: Dataset, table: str) -> None:
+    wanted = schema.table(table)
+    for path in sorted((sample_dataset.path / table).glob("*/*.parquet")):
+        file = pq.ParquetFile(path)
+        assert file.schema_arrow.equals(wanted.arrow())
+        for i, column in enumerate(wanted.columns):
+            notes = file.schema_arrow.field(i).metadata
+            assert notes[b"meaning"].decode() == column.meaning
+            assert notes[b"unit"].decode() == column.unit
+        rows = file.read().select(wanted.key).to_pylist()
+        keys = [tuple((row[name] is not None, row[name]) for name in wanted.key) for row in rows]
+        assert keys == sorted(set(keys)), path
+        for group in range(file.num_row_groups):
+            first = file.metadata.row_group(group).column(0)
+            assert (first.has_column_index, first.has_offset_index) == (True, True)
+            assert first.compression == "ZSTD"
+
+
+def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
+    run_id = sample_dataset.run_ids[0]
+    inputs = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (sample / run_id).glob("*.pcap*")}
+    for table in schema.TABLES:
+        path = partition(sample_dataset.path, table, run_id) / "part-0.parquet"
+        told = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
+        assert told["ddnn_traces.version"] == ddnn_traces.__version__
+        assert told["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
+        assert json.loads(told["ddnn_traces.inputs"]) == inputs
+        assert json.loads(told["ddnn_traces.parameters"]) == {"engine": "numba", "window_ns": 1_000_000}
+
+
+# --- several ingests
+
+
+def test_second_ingest_adds_replaces_and_keeps(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    ingest(runs, out=out)
+    before = digest(out)
+    changed = ring(B, C)
+    write_captures(runs / "three", {"a.pcap": ring(A, C)})
+    shutil.rmtree(runs / "two")
+    write_captures(runs / "two", {"b.pcap": changed})
+    ingest(runs / "two", runs / "three", out=out)
+    after = digest(out)
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.run_ids == ["one", "three", "two"]
+        assert dataset.sql("SELECT capture_id FROM captures WHERE run_id = 'two'").rows() == [("b.pcap",)]
+        assert contradictions(dataset) == {}
+    assert {name: sha for name, sha in after.items() if "run_id=one" in name} == {
+        name: sha for name, sha in before.items() if "run_id=one" in name
+    }
+
+
+# --- wrong calls
+
+
+@pytest.mark.parametrize("window_ms", [0.0, -1.0, 1e-9, float("nan"), float("inf"), 1e300])
+def test_windows_that_are_none(runs: Path, tmp_path: Path, window_ms: float) -> None:
+    with pytest.raises(UsageError, match="window of .* ms"):
+        ingest(runs, out=tmp_path / "dataset", window_ms=window_ms)
+
+
+def test_unknown_engine(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no engine named steam; there are numba, pyshark"):
+        ingest(runs, out=tmp_path / "dataset", engine="steam")
+
+
+def test_metadata_that_is_wrong_stops_the_ingest(runs: Path, tmp_path: Path) -> None:
+    (runs / "two" / "run.toml").write_text("workers = 'many'")
+    with pytest.raises(MetadataError, match=r"two/run\.toml: workers"):
+        ingest(runs, out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, _: object) -> CaptureFacts:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("ddnn_traces.ingestors.numba_engine.read_capture", refuse)
+    message = r"worker-1\.pcap: cannot be read \(Permission denied\); check its permissions"
+    with pytest.raises(UsageError, match=message):
+        ingest(runs, out=tmp_path / "dataset")
+
+
+# --- partial data: what could be read is kept and marked
+
+GOOD = p.pcap(packet.record for packet in ring(A, B))
+RECORD = 16 + len(ring(A, B)[-1].record.frame)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "records", "said"),
+    [
+        (GOOD[:-1], "truncated", len(ring(A, B)) - 1, "last record cut short"),
+        (GOOD[: -RECORD + 5], "truncated", len(ring(A, B)) - 1, "last record cut short"),
+        (GOOD + b"\xff" * 400, "corrupt", len(ring(A, B)), "no sane record header"),
+        (b"", "truncated", 0, "empty"),
+        (GOOD[:10], "truncated", 0, "cut short inside the pcap file header"),
+        (b"This is no capture at all, but text.", "corrupt", 0, "not a capture"),
+    ],
+)
+def test_damage(tmp_path: Path, content: bytes, status: str, records: int, said: str) -> None:
+    folder = write_captures(tmp_path / "run", {"good.pcap": ring(C, B)})
+    (folder / "bad.pcap").write_bytes(content)
+    (warning,) = ingest(folder, out=tmp_path / "dataset")
+    assert warning.startswith(f"{folder / 'bad.pcap'}: {status}: ")
+    assert said in warning
+    assert warning.endswith("; copy it again, or leave it out")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        found = "SELECT status, records, status_detail IS NULL FROM captures ORDER BY capture_id"
+        assert dataset.sql(found).rows() == [(status, records, False), ("complete", 20, True)]
+        assert counted(dataset) == sent([*ring(C, B), *ring(A, B)[:records]])
+        assert contradictions(dataset) == {}
+
+
+def test_gzip_cut_short_keeps_what_was_there(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {})
+    (folder / "cut.pcap.gz").write_bytes(gzip.compress(GOOD, mtime=0)[:-12])
+    (warning,) = ingest(folder, out=tmp_path / "dataset")
+    assert "cut.pcap.gz: truncated: gzip is cut short" in warning
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        (records,) = dataset.sql("SELECT records FROM captures").row(0)
+        assert 0 < records <= len(ring(A, B))
+        assert contradictions(dataset) == {}
+
+
+def test_run_without_a_readable_file_is_left_out(runs: Path, tmp_path: Path) -> None:
+    write_captures(runs / "bad", {})
+    (runs / "bad" / "a.pcap").write_bytes(b"nothing")
+    warnings = ingest(runs, out=tmp_path / "dataset")
+    assert warnings[-1] == "bad: left out, none of its files is a capture that can be read"
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["one", "two"]
+
+
+def test_nothing_readable_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(b"nothing")
+    with pytest.raises(CaptureError, match="no run could be read from .*a.pcap; .* is as it was"):
+        ingest(tmp_path / "a.pcap", out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
+
+
+# --- an error on the way
+
+
+@pytest.mark.parametrize("where", ["_read_run", "_write_run"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_old_dataset_stays(
+    runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "dataset"
+    ingest(runs, out=out)
+    before = digest(out)
+    (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
+    work = getattr(pipeline, where)
+    calls = []
+
+    def fail_at_the_second_run(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise error
+        return work(*arguments)
+
+    monkeypatch.setattr(pipeline, where, fail_at_the_second_run)
+    with pytest.raises(error):
+        ingest(runs, out=out)
+    assert digest(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "runs"]
+
+
+def test_error_in_the_first_ingest_leaves_nothing(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_check_ledger", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ingest(runs, out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
