@@ -100,7 +100,7 @@ def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float) -
 def runs(dataset: Path, output_format: str, out: Path | None, limit: int) -> None:
     """List the runs with their metadata and volume."""
     with _open(dataset) as opened:
-        _emit(opened.query_arrow("total_volume", {}), output_format, out, limit)
+        _emit(opened.query_arrow("run_overview", {}), output_format, out, limit)
 
 
 @cli.command()
@@ -219,10 +219,9 @@ def demo(sample: Path | None, out: Path) -> None:
 
 
 def _hide_unused_libraries() -> None:
-    """numba looks for scipy's BLAS and pyarrow for pandas as soon as they are installed. Ingest needs neither, and
-    importing the two takes longer than reading a small capture; this process does nothing else."""
-    for name in ("scipy", "pandas"):
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    """numba looks for scipy's BLAS as soon as it is installed. Ingest does not need it, and importing it takes longer
+    than reading a small capture; this process does nothing else. (pandas cannot be hidden so: pyarrow fails then.)"""
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
 
 
 def _open(dataset: Path) -> Dataset:

@@ -27,7 +27,7 @@ def run(sample: Path | None, out: Path, talk: Talk) -> None:
     pipeline.ingest([str(source)], dataset, talk=talk)
     with ddnn_traces.open(dataset) as opened:
         shown = SHOWN_RUN if SHOWN_RUN in opened.run_ids else opened.run_ids[0]
-        terminal.print_table(opened.query_arrow("total_volume", {}), "The runs")
+        terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
         matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
         terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
         terminal.print_table(

@@ -235,8 +235,8 @@ def _heatmaps(dataset: Dataset, places: pl.DataFrame) -> Section:
         pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
     )
     headline = (
-        f"{_among(frame, places)}a run's heaviest pairs of hosts ({_span(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
-        f"much as the first) carry {_percents(heavy['share'])} of its volume."
+        f"A run's heaviest pairs of hosts ({_span(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
+        f"much as the first) carry {_percents(heavy['share'])} of its volume{_of_drawn(frame, places)}."
     )
     caption = (
         "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M and G "
@@ -279,9 +279,8 @@ def _flow_timeline(dataset: Dataset, places: pl.DataFrame) -> Section:
     flows = frame.unique(["run_id", "flow_place"])
     shares = [_number_of(flows.filter(pl.col("is_large") == large)["active_share"].median()) for large in (True, False)]
     small = f", the median other flow in {_percent(shares[1])}" if flows["is_large"].not_().any() else ""
-    headline = (
-        f"{_among(frame, places)}the median large flow sends in {_percent(shares[0])} of its run's windows{small}."
-    )
+    large = f"The median large flow sends in {_percent(shares[0])} of its run's windows"
+    headline = f"{large}{small}{_of_drawn(frame, places)}."
     counts = dataset.query("flow_counts").filter(pl.col("run_id").is_in(frame["run_id"].unique().implode()))
     fewer = (
         f"Of a run the {TIMELINE_FLOWS} largest flows are drawn. "
@@ -304,8 +303,8 @@ def _pair_throughput(dataset: Dataset, places: pl.DataFrame) -> Section:
         return Section(slug, title, _NO_FLOWS)
     peak = frame.sort("gbit_per_s", descending=True, maintain_order=True).row(0, named=True)
     headline = (
-        f"{_among(frame, places)}the highest throughput of a pair is {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: "
-        f"{peak['pair']} in {peak['run_id']}."
+        f"The highest throughput of a pair is {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: "
+        f"{peak['pair']} in {peak['run_id']}{_of_drawn(frame, places)}."
     )
     window_ms, excerpt_ms = (f"{_number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
     caption = (
@@ -447,12 +446,10 @@ def _left_out(shown: int, total: int, query: str, noun: str = "run") -> str:
     return f"{_number(total - shown, noun)} of {total:,} left out here; the query {query} has all."
 
 
-def _among(frame: pl.DataFrame, places: pl.DataFrame) -> str:
-    """What a headline speaks of: it is made from the runs that are drawn."""
+def _of_drawn(frame: pl.DataFrame, places: pl.DataFrame) -> str:
+    """A headline's limit, where it is made from fewer runs than there are."""
     drawn = frame["run_id"].n_unique()
-    if drawn < places.height:
-        return f"In the {_number(drawn, 'run')} drawn here, "
-    return "In this run, " if drawn == 1 else "In all runs, "
+    return "" if drawn == places.height else f" (of the {_number(drawn, 'run')} drawn here)"
 
 
 def _span(values: pl.Series, noun: str) -> str:

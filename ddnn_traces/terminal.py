@@ -31,18 +31,46 @@ def stderr() -> Console:
 
 
 def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
-    """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out."""
+    """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out.
+
+    Columns that do not fit beside each other on the terminal follow below, each time with the first column.
+    """
     shown = rows.slice(0, limit) if limit else rows
-    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for name, kind in zip(shown.schema.names, shown.schema.types, strict=True):
-        numeric = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in zip(*(column.to_pylist() for column in shown.columns), strict=True):
-        table.add_row(*(Text(cell(value, name)) for name, value in zip(shown.schema.names, row, strict=True)))
     console = stdout()
-    console.print(table)
+    for names in _fitting(shown, console.width):
+        console.print(_table(shown.select(names), title))
     if shown.num_rows < rows.num_rows:
         stderr().print(f"{rows.num_rows - shown.num_rows:,} more rows: --limit 0, or another --format", style="dim")
+
+
+def _fitting(rows: pa.Table, width: int) -> list[list[str]]:
+    """Groups of column names that fit into `width` characters, each beginning with the first column."""
+    groups: list[list[str]] = []
+    left = 0
+    first, *others = rows.schema.names or [""]
+    for name in others:
+        size = _width(rows, name)
+        if not groups or size > left:
+            groups.append([first])
+            left = width - _width(rows, first)
+        groups[-1].append(name)
+        left -= size
+    return groups or [rows.schema.names]
+
+
+def _width(rows: pa.Table, name: str) -> int:
+    gap = 3
+    return gap + max([len(name), *(len(cell(value, name)) for value in rows[name].to_pylist())])
+
+
+def _table(rows: pa.Table, title: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
+        numeric = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        table.add_row(*(Text(cell(value, name)) for name, value in zip(rows.schema.names, row, strict=True)))
+    return table
 
 
 def cell(value: Any, column: str = "") -> str:

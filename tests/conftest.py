@@ -12,8 +12,10 @@ import pytest
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 
-#: What the `ddnn-traces` command runs, also where the package is not installed.
-COMMAND = (sys.executable, "-c", "from ddnn_traces.cli import main; main()")
+#: What the `ddnn-traces` command runs, also in another folder and where the package is not installed.
+CODE = f"import sys; sys.path.insert(0, {str(Path(ddnn_traces.__file__).parents[1])!r})\n"
+CODE += "from ddnn_traces.cli import main; main()"
+COMMAND = (sys.executable, "-c", CODE)
 
 RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 

@@ -193,6 +193,7 @@ def test_what_a_figure_leaves_out_is_said(dataset: Dataset, tmp_path: Path, monk
     assert "the 2 hosts with the most traffic are drawn" in page.text
     assert "1 run of 3 left out here; the query flow_timeline has all." in page.text
     assert "the 3 largest flows are drawn" in page.text
+    assert "(of the 1 run drawn here)." in page.text and "(of the 2 runs drawn here)." in page.text
     assert len(json.loads(page.specs["volume_heatmaps"])["concat"]) == 1
 
 

@@ -89,7 +89,7 @@ def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> 
     if facts.status != "complete":
         kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
         talk.warn(f"{path}: {facts.status}: {facts.status_detail}; {kept}; copy it again, or leave it out")
-    talk.end_file(f"{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}")
+    talk.end_file(f"{path.parent.name}/{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}")
     return facts
 
 

@@ -1,0 +1,72 @@
+"""A module imports only what stands above it in the order of stages, and the command line starts light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ddnn_traces
+
+PACKAGE = Path(ddnn_traces.__file__).parent
+
+#: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
+ORDER = (
+    "errors", "talk", "schema", "marker",
+    "ingestors", "ingestors.capture_file", "ingestors.facts", "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine",
+    "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage",
+    "ingestors.tables", "ingestors.store", "ingestors.pipeline",
+    "queries", "dataset", "checks", "dictionary", "formats", "regression", "regression_text", "charts", "report",
+    "terminal", "shell", "demo", "cli",
+)  # fmt: skip
+
+HEAVY = ("altair", "duckdb", "numba", "numpy", "pandas", "polars", "pyarrow", "pyshark", "rich", "statsmodels", "vl_convert")
+
+
+def modules() -> list[str]:
+    """All modules of the package but its public API, dotted, without the package's own name."""
+    paths = [path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")]
+    names = [".".join(path.parts).removesuffix("__init__").removesuffix(".") for path in paths]
+    return sorted(name for name in names if name)
+
+
+def imports(module: str) -> set[str]:
+    """Modules of the package that a module imports, wherever in it, for typing or not."""
+    path = PACKAGE.joinpath(*module.split("."))
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            base = node.module or ""
+            submodules = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {base, *submodules}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.removeprefix("ddnn_traces.") for name in found if name.startswith("ddnn_traces.")} & set(modules())
+
+
+def test_every_module_has_its_place() -> None:
+    assert sorted(ORDER) == modules()
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_imports_go_only_upwards(module: str) -> None:
+    above = set(ORDER[: ORDER.index(module)])
+    assert imports(module) <= above
+
+
+def test_nobody_imports_the_command_line() -> None:
+    assert [module for module in ORDER if "cli" in imports(module)] == []
+
+
+@pytest.mark.parametrize("module", ["ddnn_traces", "ddnn_traces.cli"])
+def test_heavy_libraries_wait_until_they_are_needed(module: str) -> None:
+    """--help has to answer at once; what counts is what is loaded, not how fast this machine loads it."""
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split())
+    assert module.partition(".")[0] in loaded
+    assert loaded.isdisjoint(HEAVY)

@@ -1,0 +1,356 @@
+"""The command line as a user meets it: a process with arguments, two streams and an exit code.
+
+The fixture `command` asserts for every call that no traceback came out.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import packets as p
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import CODE, COMMAND, RunCommand
+from traffic import A, B, C, counted, ring, sent, write_captures
+
+import ddnn_traces
+from ddnn_traces import schema
+from ddnn_traces.cli import cli
+from ddnn_traces.dataset import Dataset
+from ddnn_traces.ingestors.store import partition
+
+GOOD = p.pcap(packet.record for packet in ring(A, B))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    """A dataset of one run. Not to be changed."""
+    top = tmp_path_factory.mktemp("small")
+    with ddnn_traces.ingest(write_captures(top / "run", {"a.pcap": ring(A, B, C)}), top / "dataset") as dataset:
+        yield dataset
+
+
+def lines(stream: bytes) -> list[str]:
+    return stream.decode().splitlines()
+
+
+# --- help
+
+
+@pytest.mark.parametrize("name", ["", *cli.commands])
+def test_help(command: RunCommand, name: str) -> None:
+    done = command(*filter(None, [name]), "--help")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "Usage:" in done.stdout.decode()
+    told = cli.commands[name].help if name else cli.help
+    assert told
+    assert told.split("\n")[0].split()[:5] == done.stdout.decode().split("\n\n")[1].split()[:5]
+
+
+def test_version(command: RunCommand) -> None:
+    assert command("--version").stdout.decode() == f"ddnn-traces, version {ddnn_traces.__version__}\n"
+
+
+# --- wrong calls: exit code 2 and one line with what, which and what next
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("ingest nowhere.pcap --out new", "nowhere.pcap: no such file or folder; check the path"),
+        ("ingest empty --out new", "/empty: no captures in this folder; name the folder that holds .pcap files"),
+        ("ingest good.pcap --out good.pcap", "/good.pcap: exists and is no ddnn_traces dataset; choose another --out"),
+        ("ingest good.pcap --out full", "/full: exists and is no ddnn_traces dataset; choose another --out"),
+        ("ingest good.pcap --out good.pcap/deep", "/good.pcap/deep: cannot be written"),
+        ("ingest good.pcap --out new --window-ms nan", "a window of nan ms"),
+        ("runs nowhere", "nowhere: no such dataset; check the path, or make one with 'ddnn-traces ingest'"),
+        ("runs full", "full: no ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
+        ("check good.pcap", "good.pcap: no such dataset"),
+        ("query DATASET ring_ordr", "no query named ring_ordr; did you mean ring_order"),
+        ("query DATASET --describe xyzzy", "no query named xyzzy; there are: "),
+        ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),
+        ("query DATASET pair_throughput --param window_ms=soon", "parameter window_ms = 'soon' is not a DOUBLE"),
+        ("query DATASET pair_throughput --param window_ms", "--param window_ms: write it as --param window_ms=VALUE"),
+        ("describe --table flow", "no table named flow; there are runs, hosts, "),
+    ],
+)
+def test_wrong_call(command: RunCommand, tmp_path: Path, small: Dataset, call: str, said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "good.pcap").write_bytes(GOOD)
+    done = command(*(str(small.path) if word == "DATASET" else word for word in call.split()))
+    (line,) = lines(done.stderr)
+    assert line.startswith("ddnn-traces: ")
+    assert said in line
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full", "good.pcap"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("nonsense", "No such command 'nonsense'"), ("ingest", "Missing argument 'SOURCES...'"),
+        ("ingest x", "Missing option '--out'"), ("runs x --format xml", "'xml' is not one of"),
+        ("runs x --limit -1", "-1 is not in the range"), ("ingest x --out y --engine steam", "'steam' is not one of"),
+        ("", "Usage:"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_none(command: RunCommand, call: str, said: str) -> None:
+    done = command(*call.split())
+    assert said in done.stderr.decode()
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_sql_that_is_none(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, "SELEC 1")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert lines(done.stderr)[0] == 'ddnn-traces: Parser Error: syntax error at or near "SELEC"'
+
+
+def test_dataset_that_lost_a_table(command: RunCommand, tmp_path: Path) -> None:
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()
+    (partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet").unlink()
+    done = command("runs", "dataset")
+    (line,) = lines(done.stderr)
+    assert line.startswith("ddnn-traces: dataset/flows: missing or damaged (")
+    assert line.endswith("; ingest the runs again")
+    assert done.returncode == 2
+
+
+# --- partial data: exit code 1, one line that names the file, and what could be read is kept
+
+CUT_GZIP = gzip.compress(GOOD, mtime=0)[:-12]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("bad.pcap", b"", "truncated: the file is empty"),
+        ("bad.pcap", b"no capture but text, and more of it", "corrupt: not a capture (no pcap magic number)"),
+        ("bad.pcap", GOOD[:-1], "truncated: last record cut short"),
+        ("bad.pcap.gz", CUT_GZIP, "truncated: gzip is cut short"),
+        ("bad.pcap", GOOD + b"\xff" * 400, "corrupt: no sane record header"),
+        ("train_history.log", b"batch,0,1,2,3\n", "the first line is not 'Type,ID,Timestamp,Loss,Accuracy'"),
+        ("train_history.log", b"", "the first line is not 'Type,ID,Timestamp,Loss,Accuracy'"),
+    ],
+)
+def test_partial_data(command: RunCommand, tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    write_captures(tmp_path / "run", {"good.pcap": ring(B, C)})
+    (tmp_path / "run" / name).write_bytes(content)
+    done = command("ingest", "run", "--out", "dataset")
+    (warning,) = (line for line in lines(done.stderr) if line.startswith("warning: "))
+    assert warning.startswith(f"warning: {tmp_path / 'run' / name}: {said}")
+    assert warning.endswith(("; copy it again, or leave it out", "; add that header"))
+    assert lines(done.stderr)[-1] == "dataset: 1 run written"
+    assert (done.returncode, done.stdout) == (1, b"")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        status = dict(dataset.sql("SELECT capture_id, status FROM captures").rows())
+        assert status.pop("good.pcap") == "complete"
+        assert list(status.values()) == ([said.split(":")[0]] if name.startswith("bad") else [])
+        assert sent(ring(B, C)).items() <= counted(dataset).items()
+
+
+def test_nothing_could_be_read(command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "bad.pcap").write_bytes(b"text")
+    done = command("ingest", "bad.pcap", "--out", "dataset")
+    assert done.returncode == 1
+    assert lines(done.stderr)[-1] == "ddnn-traces: no run could be read from bad.pcap; dataset is as it was"
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.pcap"]
+
+
+def test_metadata_that_is_wrong(command: RunCommand, tmp_path: Path) -> None:
+    write_captures(tmp_path / "run", {"good.pcap": ring(B, C)})
+    (tmp_path / "run" / "run.toml").write_text("workers = 'many'")
+    done = command("ingest", "run", "--out", "dataset")
+    assert done.returncode == 1
+    assert lines(done.stderr)[-1].startswith(f"ddnn-traces: {tmp_path / 'run' / 'run.toml'}: workers = 'many' is not of")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) -> None:
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()
+    assert command("check", "dataset").returncode == 0
+    path = partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet"
+    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+    done = command("check", "dataset")
+    assert done.returncode == 1
+    assert "flows" in done.stdout.decode()
+    assert "offending row" in done.stderr.decode()
+
+
+# --- good calls
+
+
+def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> None:
+    name = "it's a run.pcap"
+    (tmp_path / name).write_bytes(GOOD)
+    done = command("ingest", name, "--out", "my dataset")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert lines(done.stderr) == [f"{name}: 20 packets, 4 flows, complete", "my dataset: 1 run written"]
+    assert "it's a run" in command("runs", "my dataset").stdout.decode()
+
+
+def test_describe_names_every_column(command: RunCommand, small: Dataset) -> None:
+    done = command("describe", small.path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    sections = dict(section.split("\n", 1) for section in ("\n" + done.stdout.decode()).split("\n## ")[1:])
+    assert tuple(sections) == schema.TABLES
+    for table in schema.tables():
+        named = [line.split(" | ")[0].removeprefix("| ") for line in lines(sections[table.name].encode()) if "|" in line]
+        assert named[2:] == [column.name for column in table.columns]
+        rows = small.sql(f"SELECT count(*) FROM {table.name}").item()
+        assert f" {rows:,} rows." in sections[table.name]
+
+
+def test_describe_one_table_without_a_dataset(command: RunCommand) -> None:
+    told = command("describe", "--table", "hosts").stdout.decode()
+    assert told.startswith("## hosts\n\nOne row is a host in a run. Key: run_id, host_ip.\n")
+    assert "## runs" not in told
+
+
+def test_query_lists_and_describes_queries(command: RunCommand, small: Dataset) -> None:
+    from ddnn_traces.queries import catalogue
+
+    listed = lines(command("query", small.path).stdout)
+    assert [line.split()[0] for line in listed] == sorted(catalogue())
+    assert command("query", small.path, "ring_order", "--describe").stdout.decode().strip() == (
+        catalogue()["ring_order"].sql.strip()
+    )
+
+
+def read_back(output_format: str, data: bytes) -> list[dict[str, object]]:
+    if output_format == "csv":
+        return [dict(row) for row in csv.DictReader(io.StringIO(data.decode()))]
+    if output_format == "json":
+        return list(json.loads(data))
+    if output_format == "parquet":
+        return list(pq.read_table(io.BytesIO(data)).to_pylist())
+    return list(pa.ipc.open_stream(data).read_all().to_pylist())
+
+
+@pytest.mark.parametrize("output_format", ["csv", "json", "parquet", "arrow"])
+def test_formats_read_back_equal(command: RunCommand, tmp_path: Path, small: Dataset, output_format: str) -> None:
+    expected = small.query("traffic_matrix").to_dicts()
+    assert len(expected) == 6
+    done = command("query", small.path, "traffic_matrix", "--format", output_format)
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = read_back(output_format, done.stdout)
+    if output_format == "csv":
+        expected = [{name: str(value) for name, value in row.items()} for row in expected]
+    assert found == expected
+    command("query", small.path, "traffic_matrix", "--format", output_format, "--out", "rows")
+    assert (tmp_path / "rows").read_bytes() == done.stdout
+
+
+ODD_VALUES = """SELECT [1, NULL] AS list, {'a': 'nan'::DOUBLE} AS struct, 'inf'::DOUBLE AS inf, 12::HUGEINT AS huge,
+    1.50::DECIMAL(5, 2) AS dec, DATE '2020-02-29' AS day, NULL AS nothing, 'a,"b' AS text, true AS yes"""
+
+
+def test_odd_values_as_json(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, ODD_VALUES, "--format", "json")
+    assert json.loads(done.stdout, parse_constant=pytest.fail) == [
+        {
+            "list": [1, None], "struct": {"a": None}, "inf": None, "huge": 12, "dec": 1.5, "day": "2020-02-29",
+            "nothing": None, "text": 'a,"b', "yes": True,
+        }
+    ]  # fmt: skip
+
+
+def test_odd_values_as_csv(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, ODD_VALUES, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(done.stdout.decode()))
+    assert (row["list"], row["struct"], row["dec"], row["text"]) == ("[1, null]", '{"a": null}', "1.50", 'a,"b')
+
+
+def test_table_tells_what_it_leaves_out(command: RunCommand, small: Dataset) -> None:
+    done = command("query", small.path, "traffic_matrix", "--limit", "4")
+    assert lines(done.stderr) == ["2 more rows: --limit 0, or another --format"]
+    assert done.stdout.decode().count(" run ") == 4
+    assert command("query", small.path, "traffic_matrix", "--limit", "0").stdout.decode().count(" run ") == 6
+
+
+def test_sql_from_standard_input(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, "--format", "csv", stdin=b"SELECT count(*) AS flows FROM flows;")
+    assert done.stdout == b'"flows"\n6\n'
+
+
+def test_reader_that_has_had_enough(small: Dataset) -> None:
+    call = [*COMMAND, "sql", str(small.path), "FROM range(1000000)", "--format", "csv"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b'"range"\n'
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+# --- interrupts
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("there_before", [False, True])
+def test_interrupted_ingest_changes_nothing(tmp_path: Path, number: signal.Signals, code: int, there_before: bool) -> None:
+    """The second file is a pipe that nobody writes into: the ingest waits there until the signal comes."""
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
+    out = tmp_path / "dataset"
+    if there_before:
+        ddnn_traces.ingest(folder, out).close()
+    os.mkfifo(folder / "worker-2.pcap")
+    before = sorted(tmp_path.rglob("*"))
+    call = start_with_signals("ingest", *sorted(folder.iterdir()), "--out", out)
+    with subprocess.Popen(call, stderr=subprocess.PIPE) as process:
+        assert process.stderr
+        assert process.stderr.readline() == b"worker-1.pcap: 20 packets, 4 flows, complete\n"
+        process.send_signal(number)
+        said = process.stderr.read().decode()
+    assert process.returncode == code
+    assert said == ("ddnn-traces: interrupted; nothing was changed\n" if code == 130 else "")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def start_with_signals(*arguments: str | Path) -> list[str]:
+    """The command with Ctrl-C switched on: a parent in the background may have switched it off."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + CODE
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+INTERRUPTED_QUERY = """
+import signal, sys
+from ddnn_traces.cli import main
+from ddnn_traces.dataset import Dataset
+ask = Dataset.sql_arrow
+def ask_and_be_interrupted(*arguments):
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    return ask(*arguments)
+Dataset.sql_arrow = ask_and_be_interrupted
+main()
+"""
+
+
+def test_interrupted_query(small: Dataset) -> None:
+    """A query that would take days: it ends by the interrupt or not at all, whenever that comes."""
+    endless = "SELECT count(*) FROM range(1000000000) AS a, range(1000000000) AS b WHERE a.range * b.range % 7 = 3"
+    call = [sys.executable, "-c", INTERRUPTED_QUERY, "sql", str(small.path), endless]
+    done = subprocess.run(call, capture_output=True)
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr == b"ddnn-traces: interrupted; nothing was changed\n"
+
+
+def test_no_progress_bar_among_the_data(small: Dataset) -> None:
+    """DuckDB draws one on stdout for queries of more than two seconds."""
+    assert small.sql("SELECT current_setting('enable_progress_bar')").item() in (False, "false")
