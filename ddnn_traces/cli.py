@@ -78,7 +78,7 @@ def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float) -
     SOURCES are files, globs, folders, or folders of run folders. A folder that holds captures is one run. A run of
     the same name that is already in the dataset is replaced, other runs stay.
     """
-    _hide_unused_libraries()
+    sys.meta_path.insert(0, _HiddenLibraries)  # this process does nothing else
     from ddnn_traces import terminal
     from ddnn_traces.ingestors import pipeline
 
@@ -218,10 +218,17 @@ def demo(sample: Path | None, out: Path) -> None:
         talk.end_files()
 
 
-def _hide_unused_libraries() -> None:
-    """numba looks for scipy's BLAS as soon as it is installed. Ingest does not need it, and importing it takes longer
-    than reading a small capture; this process does nothing else. (pandas cannot be hidden so: pyarrow fails then.)"""
-    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
+class _HiddenLibraries:
+    """Import hook under which scipy and pandas are not installed.
+
+    numba looks for scipy's BLAS and pyarrow for pandas as soon as they are there. Ingest needs neither, and importing
+    the two takes longer than reading a small capture.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name in ("scipy", "pandas"):
+            raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)
 
 
 def _open(dataset: Path) -> Dataset:

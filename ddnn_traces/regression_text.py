@@ -43,7 +43,7 @@ def _summary(regression: Regression) -> str:
     if regression.r_squared is None or regression.adj_r_squared is None:
         return runs
     return (
-        f"{runs}, R2 = {regression.r_squared:.4f}, adjusted R2 = {regression.adj_r_squared:.4f}, "
+        f"{runs}, R2 = {regression.r_squared:.6f}, adjusted R2 = {regression.adj_r_squared:.6f}, "
         f"{regression.df_resid} residual degrees of freedom"
     )
 

@@ -15,7 +15,7 @@ WITH short AS (
 )
 SELECT run_id, host_ip,
        CASE WHEN count(*) OVER (PARTITION BY run_id, name) = 1 THEN name
-            ELSE name || ' ' || row_number() OVER (PARTITION BY run_id, name ORDER BY rank NULLS LAST, host_ip)
+            ELSE name || ' ' || row_number() OVER (PARTITION BY run_id, name ORDER BY rank NULLS LAST, length(host_ip), host_ip)
        END AS host,
        row_number() OVER (PARTITION BY run_id ORDER BY rank NULLS LAST, length(host_ip), host_ip) AS place
 FROM short

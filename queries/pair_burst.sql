@@ -27,12 +27,11 @@ WITH span AS (
     FROM pair_windows
     GROUP BY ALL
 ), stretches AS (
-    SELECT first.run_id, first.number AS first_number, sum(w.bytes) AS bytes
-    FROM run_windows AS first
+    SELECT run_id, number AS first_number,
+           sum(bytes) OVER (PARTITION BY run_id ORDER BY number
+                            RANGE BETWEEN CURRENT ROW AND excerpt_windows - 1 FOLLOWING) AS bytes
+    FROM run_windows
     JOIN span USING (run_id)
-    JOIN run_windows AS w
-      ON w.run_id = first.run_id AND w.number >= first.number AND w.number < first.number + excerpt_windows
-    GROUP BY ALL
 ), excerpt AS (
     SELECT run_id, first_number, begin_ns, length_ns, excerpt_windows
     FROM stretches
