@@ -50,9 +50,10 @@ class Peer:
 
 def peers(capture: Path, tenth: Path, scratch: Path) -> tuple[list[Peer], list[str]]:
     """The commands that can run here, and the names of those that cannot."""
-    ddnn_traces = [sys.executable, "-c", "from ddnn_traces.cli import main; main()"]
+    ingest = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "ingest", str(capture)]
     known = [
-        Peer("ddnn-traces", [*ddnn_traces, "ingest", str(capture), "--out", str(scratch / "dataset")]),
+        Peer("ddnn-traces", [*ingest, "--out", str(scratch / "dataset")]),
+        Peer("ddnn-traces --no-sha256", [*ingest, "--out", str(scratch / "dataset"), "--no-sha256"]),
         Peer("nfpcapd", ["nfpcapd", "-r", str(capture), "-w", str(scratch)]),
         Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
         Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--flows", type=int, default=24)
     parser.add_argument("--cores", type=int, default=1, help="cores a process may use; 0: all")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", help="name of the one command to run")
+    parser.add_argument("--only", help="only the commands whose names begin so")
     options = parser.parse_args()
 
     OUT.mkdir(exist_ok=True)
@@ -114,14 +115,14 @@ def main() -> None:
 
     print(f"{_machine()}; {options.cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}")
     print(f"{options.packets:,} packets, {options.flows} flows, {capture.stat().st_size / 1e9:.2f} GB\n")
-    print(f"{'command':<18} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
+    print(f"{'command':<24} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
     with tempfile.TemporaryDirectory(dir=OUT) as scratch:
         there, missing = peers(capture, tenth, Path(scratch))
         for peer in there:
-            if options.only in (None, peer.name):
+            if options.only is None or peer.name.startswith(options.only):
                 m = measure(peer, options.cores, options.repeat)
                 rate = options.packets * peer.share / m.wall_s / 1e6
-                print(f"{peer.name:<18} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
+                print(f"{peer.name:<24} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
     if missing:
         print(f"\nnot installed: {', '.join(missing)}")
 

@@ -18,17 +18,22 @@ __all__ = ["ingest", "open", "regress", "write_report"]
 
 
 def ingest(
-    sources: str | Path | list[str | Path], out: str | Path, engine: str = "numba", window_ms: float = 1.0
+    sources: str | Path | list[str | Path],
+    out: str | Path,
+    engine: str = "numba",
+    window_ms: float = 1.0,
+    sha256: bool = True,
 ) -> Dataset:
     """Read captures and logs into the dataset at `out` and open it.
 
     sources: files, globs, folders, folders of run folders. engine: numba (fast) or pyshark (tshark's dissectors).
-    window_ms: base window of flow_windows, ms. Raises errors.DdnnTracesError.
+    window_ms: base window of flow_windows, ms. sha256: whether the input files are hashed. Raises
+    errors.DdnnTracesError.
     """
     from ddnn_traces.ingestors import pipeline
 
     several = sources if isinstance(sources, list) else [sources]
-    pipeline.ingest([str(source) for source in several], Path(out), engine, window_ms)
+    pipeline.ingest([str(source) for source in several], Path(out), engine, window_ms, sha256)
     return open(out)
 
 
@@ -43,7 +48,8 @@ def regress(dataset: Dataset, formula: str | None = None) -> Regression:
     """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise."""
     from ddnn_traces import regression
 
-    return regression.fit(dataset.query("run_step_volume"), formula or regression.DEFAULT_FORMULA)
+    rows = dataset.query("run_step_volume")
+    return regression.fit(rows, formula) if formula else regression.fit(rows)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

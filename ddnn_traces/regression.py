@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import RegressionError
+from ddnn_traces.formula import DEFAULT_FORMULA, Formula, column_names, parse
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
     Vector = np.ndarray[Any, np.dtype[np.float64]]
-
-DEFAULT_FORMULA = "step_bytes ~ model_size + C(framework_backend) + C(batch_size) + C(topology)"
 
 ALPHA = 0.05
 MIN_RUNS = 3
@@ -34,10 +33,6 @@ INTERCEPT = "Intercept"
 INDEPENDENT = 1e-9
 # Residuals below this share of the response are rounding, and a test against rounding means nothing.
 ROUNDING = 1e-12
-
-MAX_FORMULA_CHARACTERS = 500
-MAX_EXPONENT = 10
-MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,7 @@ def fit(rows: pl.DataFrame, formula: str = DEFAULT_FORMULA) -> Regression:
 
     Raises RegressionError for a formula that names no column, is more than a formula, or cannot be evaluated.
     """
-    parsed = _parse(formula, {*rows.columns, "model_size"})
+    parsed = parse(formula, {*rows.columns, "model_size"})
     if parsed.left_names != {"step_bytes"}:
         raise RegressionError(f"The left side of the formula must be step_bytes or a function of it: {formula}")
     sized, source = _with_model_size(rows, parsed.names - {"model_size"})
@@ -152,7 +147,7 @@ def ols(frame: pl.DataFrame, formula: str) -> OlsFit:
     Columns that the rows cannot tell apart from those before them, in formula order, are dropped and named in the
     term's verdict, and so are terms at the end for which there are too few rows. Raises RegressionError.
     """
-    design = _design(frame, _parse(formula, frame.columns))
+    design = _design(frame, parse(formula, frame.columns))
     if _is_constant(design.response):
         return OlsFit(notes=(f"Nothing is fitted: every run has the same {design.left}.",))
     constant = _constant_terms(design, frame)
@@ -180,116 +175,6 @@ def ols(frame: pl.DataFrame, formula: str) -> OlsFit:
     resting = _resting_on_one_run(kept, frame["run_id"].to_list())
     notes = (*_fit_notes(design, crowded, aliases), *estimate.notes, *resting)
     return replace(estimate, verdicts=verdicts, notes=notes)
-
-
-# The formula. patsy, the formula engine of statsmodels, hands every factor to Python's eval, so a formula is code:
-# only what is listed here reaches it.
-
-_CHARACTERS = re.compile(r"[A-Za-z0-9_.+\-*/:()~ ]*")
-_WRAPPERS = frozenset({"C", "I"})
-_NUMPY_FUNCTIONS = frozenset({"log", "log10", "exp", "sqrt"})
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
-_LANGUAGE = "names of columns, numbers, C(), I(), np.log(), np.log10(), np.exp(), np.sqrt() and + - * / : ** ( ) ~"
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """A formula that is safe to evaluate. numeric_names: columns that stand outside C() somewhere."""
-
-    text: str
-    left: str
-    left_names: frozenset[str]
-    right_names: frozenset[str]
-    numeric_names: frozenset[str]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return self.left_names | self.right_names
-
-
-def _parse(formula: str, columns: Iterable[str]) -> _Formula:
-    """Check that `formula` is a formula and nothing else, on `columns`. Raises RegressionError."""
-    text = " ".join(formula.split())
-    if len(text) > MAX_FORMULA_CHARACTERS or not _CHARACTERS.fullmatch(text) or text.count("~") != 1:
-        raise _not_a_formula(formula)
-    left, right = (side.strip() for side in text.split("~"))
-    trees = [_tree(side, formula) for side in (left, right)]
-    for tree in trees:
-        _check(tree, formula)
-    left_names, right_names = (_column_names(tree) for tree in trees)
-    unknown = (left_names | right_names) - set(columns)
-    if unknown:
-        raise RegressionError(
-            f"No column {', '.join(sorted(unknown))} for the formula {text}. There are: {', '.join(sorted(columns))}"
-        )
-    if left_names & right_names:
-        raise RegressionError(f"{', '.join(sorted(left_names & right_names))} is on both sides of the formula {text}")
-    numeric = frozenset().union(*(_column_names(tree, skip="C") for tree in trees))
-    return _Formula(text, left, left_names, right_names, numeric)
-
-
-def _not_a_formula(formula: str, part: str = "") -> RegressionError:
-    where = f" ({part} is not allowed)" if part else ""
-    shown = formula if len(formula) <= MAX_FORMULA_CHARACTERS else f"{formula[:60]}..."
-    return RegressionError(f"Not a formula{where}: {shown}. It may have {_LANGUAGE}, for example {DEFAULT_FORMULA}")
-
-
-def _tree(side: str, formula: str) -> ast.expr:
-    try:
-        # Python has no operator `:`; for what is allowed and which names are used it is like `*`.
-        return ast.parse(side.replace(":", "*"), mode="eval").body
-    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise _not_a_formula(formula) from error
-
-
-def _check(node: ast.expr, formula: str, depth: int = 0) -> None:
-    """Raise RegressionError unless `node` and all below it are in the formula language."""
-    if depth > MAX_DEPTH:
-        raise _not_a_formula(formula, "so deep a nesting")
-    match node:
-        case ast.Name() if node.id not in _WRAPPERS | {"np"}:
-            return
-        case ast.Constant() if type(node.value) in (int, float):
-            return
-        case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
-            _check(operand, formula, depth + 1)
-        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
-            if isinstance(op, ast.Pow) and not _is_small_power(left, right):
-                raise _not_a_formula(formula, ast.unparse(node))
-            _check(left, formula, depth + 1)
-            _check(right, formula, depth + 1)
-        case ast.Call(func=function, args=[argument], keywords=[]) if _is_allowed_function(function):
-            _check(argument, formula, depth + 1)
-        case _:
-            raise _not_a_formula(formula, ast.unparse(node))
-
-
-def _is_small_power(base: ast.expr, exponent: ast.expr) -> bool:
-    """Powers of plain numbers are refused: 9**9**9 would never end."""
-    if not isinstance(exponent, ast.Constant) or type(exponent.value) not in (int, float):
-        return False
-    return bool(_column_names(base)) and float(exponent.value) <= MAX_EXPONENT  # type: ignore[arg-type]
-
-
-def _is_allowed_function(function: ast.expr) -> bool:
-    match function:
-        case ast.Name(id=name):
-            return name in _WRAPPERS
-        case ast.Attribute(value=ast.Name(id="np"), attr=name):
-            return name in _NUMPY_FUNCTIONS
-    return False
-
-
-def _column_names(tree: ast.AST, skip: str | None = None) -> frozenset[str]:
-    """The names in `tree` apart from functions; without those inside calls of `skip`."""
-    if isinstance(tree, ast.Name):
-        return frozenset({tree.id})
-    if isinstance(tree, ast.Call):
-        called = tree.func.id if isinstance(tree.func, ast.Name) else None
-        children: list[ast.AST] = [] if skip and called == skip else list(tree.args)
-    else:
-        children = list(ast.iter_child_nodes(tree))
-    return frozenset().union(*(_column_names(child, skip) for child in children))
 
 
 # The rows.
@@ -403,7 +288,7 @@ class _Design:
         return next(term for term in self.terms if term.name == name)
 
 
-def _design(frame: pl.DataFrame, formula: _Formula) -> _Design:
+def _design(frame: pl.DataFrame, formula: Formula) -> _Design:
     """Evaluate `formula` with patsy, the terms in formula order. Raises RegressionError."""
     import numpy as np
     import patsy  # type: ignore[import-untyped]
@@ -453,7 +338,7 @@ def _values(frame: pl.DataFrame, name: str, numeric: bool) -> Any:
 
 
 def _term(name: str, term: Any, info: Any) -> _Term:
-    variables = {v: None for factor in term.factors for v in sorted(_column_names(ast.parse(factor.code)))}
+    variables = {v: None for factor in term.factors for v in sorted(column_names(ast.parse(factor.code)))}
     infos = [info.factor_infos[factor] for factor in term.factors]
     categorical = any(i.type == "categorical" for i in infos)
     columns = info.term_name_slices[name]

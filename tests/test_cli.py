@@ -304,7 +304,7 @@ def test_reader_that_has_had_enough(small: Dataset) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("there_before", [False, True])
 def test_interrupted_ingest_changes_nothing(tmp_path: Path, number: signal.Signals, code: int, there_before: bool) -> None:
-    """The second file is a pipe that nobody writes into: the ingest waits there until the signal comes."""
+    """The second file is a pipe: the ingest is at it when it has opened it, and goes on only after the signal."""
     folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
     out = tmp_path / "dataset"
     if there_before:
@@ -315,7 +315,8 @@ def test_interrupted_ingest_changes_nothing(tmp_path: Path, number: signal.Signa
     with subprocess.Popen(call, stderr=subprocess.PIPE) as process:
         assert process.stderr
         assert process.stderr.readline() == b"worker-1.pcap: 20 packets, 4 flows, complete\n"
-        process.send_signal(number)
+        with (folder / "worker-2.pcap").open("wb"):
+            process.send_signal(number)
         said = process.stderr.read().decode()
     assert process.returncode == code
     assert said == ("ddnn-traces: interrupted; nothing was changed\n" if code == 130 else "")

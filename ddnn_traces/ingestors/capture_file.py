@@ -81,11 +81,11 @@ class CaptureFile:
     """A capture file being read, as a context manager.
 
     After the last block: `damage` says what is wrong with the compressed stream (None: nothing), `truncated` whether
-    that is a mere cut, and `sha256` is that of the file as it lies on disk. `progress` is called with the number of
-    bytes of the file read since the last call.
+    that is a mere cut, and `sha256` is that of the file as it lies on disk (None without `hashing`). `progress` is
+    called with the number of bytes of the file read since the last call.
     """
 
-    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None, hashing: bool = True) -> None:
         self.path = path
         self.file_bytes = path.stat().st_size
         self.compression = ""
@@ -94,7 +94,7 @@ class CaptureFile:
         self.raw_bytes = 0
         self._progress = progress
         self._file: BinaryIO = path.open("rb", buffering=0)
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashing else None
         # The hash runs beside the packet loop: both release the interpreter, and the hash is the slower of the two.
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="sha256")
         self._hashed: list[Future[None]] = []
@@ -107,10 +107,10 @@ class CaptureFile:
         self._file.close()
 
     @property
-    def sha256(self) -> str:
+    def sha256(self) -> str | None:
         """SHA-256 in hex of what has been read so far."""
         self._wait_for_hash(0)
-        return self._hash.hexdigest()
+        return self._hash.hexdigest() if self._hash else None
 
     def blocks(self) -> Iterator[memoryview]:
         """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is asked for."""
@@ -133,7 +133,8 @@ class CaptureFile:
                 return
             self.raw_bytes += size
             self._progress(size)
-            self._hashed.append(self._hasher.submit(self._hash.update, view[:size]))
+            if self._hash:
+                self._hashed.append(self._hasher.submit(self._hash.update, view[:size]))
             yield view[:size]
             buffers.reverse()
 

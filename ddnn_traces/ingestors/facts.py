@@ -74,12 +74,14 @@ class ReadOptions:
     step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
     progress: called with the number of bytes of the file read since the last call.
+    hashing: whether the file's SHA-256 is wanted.
     """
 
     window_ns: int
     step_bounds: Int64Array
     spill: Path
     progress: Callable[[int], None] = lambda _: None
+    hashing: bool = True
 
 
 @dataclass
@@ -88,7 +90,7 @@ class CaptureFacts:
 
     path: Path
     engine: str
-    sha256: str
+    sha256: str | None
     file_bytes: int
     format: str | None = None
     link_types: str | None = None

@@ -40,8 +40,8 @@ _COUNTERS = {
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcap.gz. Damage is in the result's status; raises only OSError."""
-    with CaptureFile(path, options.progress) as file, CellSpill(options.spill) as spill:
-        facts = CaptureFacts(path, NAME, "", file.file_bytes)
+    with CaptureFile(path, options.progress, options.hashing) as file, CellSpill(options.spill) as spill:
+        facts = CaptureFacts(path, NAME, None, file.file_bytes)
         _read_records(file, facts, options, spill)
         if file.damage:
             mere_cut = file.truncated and facts.status != "corrupt"

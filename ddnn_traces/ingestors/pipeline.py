@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import CaptureError, LedgerError, UsageError
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.logs import TrainingLog, read_logs
+from ddnn_traces.ingestors.logs import read_logs
 from ddnn_traces.ingestors.metadata import read_metadata
 from ddnn_traces.ingestors.sources import RunInput, find_runs, host_label
 from ddnn_traces.ingestors.store import DatasetWriter
@@ -28,14 +29,19 @@ DEFAULT_ENGINE = "numba"
 
 
 def ingest(
-    sources: list[str], out: Path, engine: str = DEFAULT_ENGINE, window_ms: float = 1.0, talk: Talk | None = None
+    sources: list[str],
+    out: Path,
+    engine: str = DEFAULT_ENGINE,
+    window_ms: float = 1.0,
+    sha256: bool = True,
+    talk: Talk | None = None,
 ) -> list[str]:
     """Read captures and logs into the dataset at `out`; return the run_ids that were written.
 
-    sources: files, globs, folders, folders of run folders. window_ms: base window of flow_windows, in ms. Runs of an
-    existing dataset that are not among the sources stay as they are. What is partial is marked in the dataset and
-    told to `talk`. Raises UsageError for a wrong call, CaptureError when no run could be read, LedgerError when
-    records are missing from the ledger; then nothing at `out` has changed.
+    sources: files, globs, folders, folders of run folders. window_ms: base window of flow_windows, in ms. sha256:
+    whether the input files are hashed. Runs of an existing dataset that are not among the sources stay as they are.
+    What is partial is marked in the dataset and told to `talk`. Raises UsageError for a wrong call, CaptureError when
+    no run could be read, LedgerError when records are missing from the ledger; then nothing at `out` has changed.
     """
     talk = talk or Talk()
     if engine not in ENGINES:
@@ -47,9 +53,10 @@ def ingest(
     runs = find_runs(sources)
     written = []
     with DatasetWriter(out) as writer:
+        options = ReadOptions(window_ns, np.empty(0, np.int64), writer.scratch / "cells", talk.advance, sha256)
         talk.start_files(sum(path.stat().st_size for run in runs for path in run.captures))
         for run in runs:
-            facts = _read_run(run, read_capture, window_ns, writer.scratch, talk)
+            facts = _read_run(run, read_capture, options, talk)
             if not any(file.format for file in facts.files):
                 talk.warn(f"{run.run_id}: left out, none of its files is a capture that can be read")
                 continue
@@ -62,7 +69,7 @@ def ingest(
     return written
 
 
-def _read_run(run: RunInput, engine: Engine, window_ns: int, scratch: Path, talk: Talk) -> RunFacts:
+def _read_run(run: RunInput, engine: Engine, options: ReadOptions, talk: Talk) -> RunFacts:
     logs = read_logs(run.folder, talk)
     labels = [host_label(path) for path in run.captures]
     by_worker = {log.worker: log for log in logs}
@@ -70,14 +77,12 @@ def _read_run(run: RunInput, engine: Engine, window_ns: int, scratch: Path, talk
     for number, (path, label) in enumerate(zip(run.captures, labels, strict=True)):
         log = by_worker.get(label or "", logs[0] if logs else None)
         workers.append(log.worker if log else None)
-        files.append(_read_file(path, engine, _options(window_ns, log, scratch / f"{number}.parquet", talk), talk))
+        spill = options.spill.with_name(f"{number}.parquet")
+        spill.unlink(missing_ok=True)  # the run before had one, too
+        bounds = log.bounds if log else options.step_bounds
+        files.append(_read_file(path, engine, replace(options, step_bounds=bounds, spill=spill), talk))
     metadata = read_metadata(run.folder)
-    return RunFacts(run.run_id, metadata, logs, files, labels, workers, window_ns, ddnn_traces.__version__)
-
-
-def _options(window_ns: int, log: TrainingLog | None, spill: Path, talk: Talk) -> ReadOptions:
-    spill.unlink(missing_ok=True)
-    return ReadOptions(window_ns, log.bounds if log else np.empty(0, np.int64), spill, talk.advance)
+    return RunFacts(run.run_id, metadata, logs, files, labels, workers, options.window_ns, ddnn_traces.__version__)
 
 
 def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> CaptureFacts:
@@ -89,7 +94,9 @@ def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> 
     if facts.status != "complete":
         kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
         talk.warn(f"{path}: {facts.status}: {facts.status_detail}; {kept}; copy it again, or leave it out")
-    talk.end_file(f"{path.parent.name}/{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}")
+    talk.end_file(
+        f"{path.parent.name}/{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}"
+    )
     return facts
 
 

@@ -85,8 +85,8 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
     Raises OSError, and EngineError when tshark is missing or fails for another reason than the file.
     """
-    with CaptureFile(path) as file:
-        facts = CaptureFacts(path, NAME, "", file.file_bytes)
+    with CaptureFile(path, hashing=options.hashing) as file:
+        facts = CaptureFacts(path, NAME, None, file.file_bytes)
         start, raw_bytes = _survey(file)
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes

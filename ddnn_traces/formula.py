@@ -1,0 +1,126 @@
+"""Formulas in statsmodels' language, checked before they are evaluated.
+
+patsy, the formula engine of statsmodels, hands every factor to Python's eval, so a formula is code: only what is listed
+here reaches it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddnn_traces.errors import RegressionError
+
+DEFAULT_FORMULA = "step_bytes ~ model_size + C(framework_backend) + C(batch_size) + C(topology)"
+
+MAX_FORMULA_CHARACTERS = 500
+MAX_EXPONENT = 10
+MAX_DEPTH = 100
+
+_CHARACTERS = re.compile(r"[A-Za-z0-9_.+\-*/:()~ ]*")
+_WRAPPERS = frozenset({"C", "I"})
+_NUMPY_FUNCTIONS = frozenset({"log", "log10", "exp", "sqrt"})
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_LANGUAGE = "names of columns, numbers, C(), I(), np.log(), np.log10(), np.exp(), np.sqrt() and + - * / : ** ( ) ~"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that is safe to evaluate. numeric_names: columns that stand outside C() somewhere."""
+
+    text: str
+    left: str
+    left_names: frozenset[str]
+    right_names: frozenset[str]
+    numeric_names: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.left_names | self.right_names
+
+
+def parse(formula: str, columns: Iterable[str]) -> Formula:
+    """Check that `formula` is a formula and nothing else, on `columns`. Raises RegressionError."""
+    text = " ".join(formula.split())
+    if len(text) > MAX_FORMULA_CHARACTERS or not _CHARACTERS.fullmatch(text) or text.count("~") != 1:
+        raise _not_a_formula(formula)
+    left, right = (side.strip() for side in text.split("~"))
+    trees = [_tree(side, formula) for side in (left, right)]
+    for tree in trees:
+        _check(tree, formula)
+    left_names, right_names = (column_names(tree) for tree in trees)
+    unknown = (left_names | right_names) - set(columns)
+    if unknown:
+        raise RegressionError(
+            f"No column {', '.join(sorted(unknown))} for the formula {text}. There are: {', '.join(sorted(columns))}"
+        )
+    if left_names & right_names:
+        raise RegressionError(f"{', '.join(sorted(left_names & right_names))} is on both sides of the formula {text}")
+    numeric = frozenset().union(*(column_names(tree, skip="C") for tree in trees))
+    return Formula(text, left, left_names, right_names, numeric)
+
+
+def _not_a_formula(formula: str, part: str = "") -> RegressionError:
+    where = f" ({part} is not allowed)" if part else ""
+    shown = formula if len(formula) <= MAX_FORMULA_CHARACTERS else f"{formula[:60]}..."
+    return RegressionError(f"Not a formula{where}: {shown}. It may have {_LANGUAGE}, for example {DEFAULT_FORMULA}")
+
+
+def _tree(side: str, formula: str) -> ast.expr:
+    try:
+        # Python has no operator `:`; for what is allowed and which names are used it is like `*`.
+        return ast.parse(side.replace(":", "*"), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise _not_a_formula(formula) from error
+
+
+def _check(node: ast.expr, formula: str, depth: int = 0) -> None:
+    """Raise RegressionError unless `node` and all below it are in the formula language."""
+    if depth > MAX_DEPTH:
+        raise _not_a_formula(formula, "so deep a nesting")
+    match node:
+        case ast.Name() if node.id not in _WRAPPERS | {"np"}:
+            return
+        case ast.Constant() if type(node.value) in (int, float):
+            return
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
+            _check(operand, formula, depth + 1)
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
+            if isinstance(op, ast.Pow) and not _is_small_power(left, right):
+                raise _not_a_formula(formula, ast.unparse(node))
+            _check(left, formula, depth + 1)
+            _check(right, formula, depth + 1)
+        case ast.Call(func=function, args=[argument], keywords=[]) if _is_allowed_function(function):
+            _check(argument, formula, depth + 1)
+        case _:
+            raise _not_a_formula(formula, ast.unparse(node))
+
+
+def _is_small_power(base: ast.expr, exponent: ast.expr) -> bool:
+    """Powers of plain numbers are refused: 9**9**9 would never end."""
+    if not isinstance(exponent, ast.Constant) or type(exponent.value) not in (int, float):
+        return False
+    return bool(column_names(base)) and float(exponent.value) <= MAX_EXPONENT  # type: ignore[arg-type]
+
+
+def _is_allowed_function(function: ast.expr) -> bool:
+    match function:
+        case ast.Name(id=name):
+            return name in _WRAPPERS
+        case ast.Attribute(value=ast.Name(id="np"), attr=name):
+            return name in _NUMPY_FUNCTIONS
+    return False
+
+
+def column_names(tree: ast.AST, skip: str | None = None) -> frozenset[str]:
+    """The names in `tree` apart from functions; without those inside calls of `skip`."""
+    if isinstance(tree, ast.Name):
+        return frozenset({tree.id})
+    if isinstance(tree, ast.Call):
+        called = tree.func.id if isinstance(tree.func, ast.Name) else None
+        children: list[ast.AST] = [] if skip and called == skip else list(tree.args)
+    else:
+        children = list(ast.iter_child_nodes(tree))
+    return frozenset().union(*(column_names(child, skip) for child in children))
