@@ -34,9 +34,9 @@ docs: $(VENV)/.dev
 # New versions of everything; the files name no registry.
 lock: $(VENV)/.dev
 	$(BIN)/pip install pip-tools
-	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
+	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	  --no-emit-trusted-host --output-file lock/core.txt pyproject.toml
-	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
+	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	  --no-emit-trusted-host --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
 
 $(VENV)/bin/python:

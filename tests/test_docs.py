@@ -1,11 +1,15 @@
 """The docs say what the program does: generated pages are current, commands in the docs exist."""
 
+import doctest
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import ddnn_traces
 from ddnn_traces.cli import cli
 
 ROOT = Path(__file__).parents[1]
@@ -41,3 +45,33 @@ def test_every_make_target_in_the_docs_exists():
     for page in ("README.md", "CONTRIBUTING.md"):
         for target in re.findall(r"`?\bmake ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8")):
             assert re.search(rf"^{target}:", makefile, re.M), f"{page}: make {target}"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Folder in which `ddnn-traces demo` has run, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return folder, result.stdout
+
+
+def test_the_readme_shows_what_the_demo_prints(demo):
+    _, printed = demo
+    (block,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    lines = {line.rstrip() for line in printed.splitlines()}
+    assert [line for line in block.splitlines() if line not in lines] == []
+
+
+def test_the_demo_leaves_a_dataset_and_a_report(demo):
+    folder, _ = demo
+    assert (folder / "demo" / "report.html").stat().st_size > 100_000
+    assert len(ddnn_traces.open(folder / "demo" / "dataset").run_ids) == 20
+
+
+def test_python_examples_in_the_readme(demo, monkeypatch):
+    folder, _ = demo
+    monkeypatch.chdir(folder)
+    result = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert result.attempted >= 5
+    assert result.failed == 0
