@@ -1,8 +1,8 @@
 """Ingest beside its peers on one generated ring capture: packets/s, CPU seconds and peak memory of whole processes.
 
 Peers that are not installed are named and left out. tshark reads a tenth of the capture. Every command is run once to
-warm caches (page cache, numba's) and then --repeat times; the median is printed. --cores 1 pins each process to one
-core; 0 lets it use all.
+warm caches (page cache, numba's) and then --repeat times; the median is printed. What takes over half a minute runs
+once. --cores 1 pins each process to one core; 0 lets it use all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from make_capture import SNAPLEN, write
 
 OUT = Path(__file__).parent / "out"
+LONG_S = 30
 
 NFSTREAM = """
 import sys
@@ -90,8 +91,11 @@ def run(peer: Peer, cores: int) -> Measured:
 
 
 def measure(peer: Peer, cores: int, repeat: int) -> Measured:
-    """Medians of `repeat` runs, after one that is not counted."""
-    runs = [run(peer, cores) for _ in range(repeat + 1)][1:]
+    """Medians of `repeat` runs, after one that is not counted; of a command that takes long, its one run."""
+    first = run(peer, cores)
+    if first.wall_s > LONG_S:
+        return first
+    runs = [run(peer, cores) for _ in range(repeat)]
     return Measured(*(statistics.median(getattr(m, name) for m in runs) for name in ("wall_s", "cpu_s", "peak_mb")))
 
 

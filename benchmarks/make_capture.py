@@ -57,14 +57,14 @@ def write(path: Path, packets: int, flow_count: int = 24) -> None:
     """Write a pcap of that many packets; flow_count other than 24: that many flows, drawn at random."""
     rng = np.random.default_rng(1)
     flows = ring_flows() if flow_count == 24 else shuffled_flows(flow_count, rng)
+    sent = np.zeros(len(flows), np.int64)  # payload so far: the next sequence number
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, 1))
         for begin in range(0, packets, CHUNK):
-            chunk = _records(begin, min(CHUNK, packets - begin), flows, rng)
-            chunk.tofile(file)
+            _records(begin, min(CHUNK, packets - begin), flows, sent, rng).tofile(file)
 
 
-def _records(begin: int, count: int, flows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _records(begin: int, count: int, flows: np.ndarray, sent: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     number = np.arange(begin, begin + count)
     if len(flows) == 24:
         # of 100 packets 92 carry gradients, 7 are answers and 1 is on a side flow; trains of 8 as TCP sends them
@@ -89,10 +89,29 @@ def _records(begin: int, count: int, flows: np.ndarray, rng: np.random.Generator
     records["protocol"] = 6
     for column, name in enumerate(("src_ip", "dst_ip", "src_port", "dst_port")):
         records[name] = flows[flow, column]
-    records["seq"] = (number * 1448 // len(flows)).astype(np.uint32)  # grows on every flow
+    payload = records["wire"].astype(np.int64) - 66
+    following = sent[flow] + _sum_so_far(flow, payload)
+    records["seq"] = (following - payload) & 0xFFFFFFFF
+    if len(flows) == 24:  # answers acknowledge what their gradient flow has sent, as far as this chunk goes
+        for link in range(WORKERS):
+            gradients, answers = flow == link, flow == WORKERS + link
+            acknowledged = np.maximum.accumulate(np.where(gradients, following, sent[link]))
+            records["ack"][answers] = acknowledged[answers] & 0xFFFFFFFF
+    np.add.at(sent, flow, payload)
     records["offset"] = 8 << 4
     records["flags"] = 0x10
     return records
+
+
+def _sum_so_far(group: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """For each value the sum of the values of its group up to and with it."""
+    order = np.argsort(group, kind="stable")
+    running = np.cumsum(values[order])
+    first = np.r_[True, group[order][1:] != group[order][:-1]]
+    before = np.maximum.accumulate(np.where(first, running - values[order], 0))
+    result = np.empty_like(running)
+    result[order] = running - before
+    return result
 
 
 if __name__ == "__main__":

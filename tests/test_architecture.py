@@ -15,15 +15,26 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "schema", "marker",
-    "ingestors", "ingestors.capture_file", "ingestors.facts", "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine",
-    "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage",
-    "ingestors.tables", "ingestors.store", "ingestors.pipeline",
-    "queries", "dataset", "checks", "dictionary", "formats", "formula", "regression", "regression_text", "charts", "report",
-    "terminal", "shell", "demo", "cli",
+    "errors", "talk", "schema", "marker", "ingestors", "ingestors.capture_file", "ingestors.facts",
+    "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine", "ingestors.pyshark_engine",
+    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage", "ingestors.tables",
+    "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
+    "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
 )  # fmt: skip
 
-HEAVY = ("altair", "duckdb", "numba", "numpy", "pandas", "polars", "pyarrow", "pyshark", "rich", "statsmodels", "vl_convert")
+HEAVY = (
+    "altair",
+    "duckdb",
+    "numba",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pyshark",
+    "rich",
+    "statsmodels",
+    "vl_convert",
+)
 
 
 def modules() -> list[str]:
@@ -67,6 +78,8 @@ def test_nobody_imports_the_command_line() -> None:
 def test_heavy_libraries_wait_until_they_are_needed(module: str) -> None:
     """--help has to answer at once; what counts is what is loaded, not how fast this machine loads it."""
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split())
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    )
     assert module.partition(".")[0] in loaded
     assert loaded.isdisjoint(HEAVY)

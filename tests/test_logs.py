@@ -61,7 +61,8 @@ def test_seconds(text: str, ns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "now", "nan", "inf", "-inf", "-1", "9223372036.854775808", "1e30", "1e999999999", "1e999990", "0x1", "1,5"]
+    "text",
+    ["", "now", "nan", "inf", "-inf", "-1", "9223372036.854775808", "1e30", "1e999999999", "1e999990", "0x1", "1,5"],
 )
 def test_no_time(text: str) -> None:
     with pytest.raises(ValueError):
@@ -93,7 +94,8 @@ def test_begin_of_the_first_step_by_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "phases", ["", "step,t_begin\n", "step,begin\n0,100.0\n", "step,t_begin\n0,soon\n", "step,t_begin\n0\n", "\0,\0\n\0"]
+    "phases",
+    ["", "step,t_begin\n", "step,begin\n0,100.0\n", "step,t_begin\n0,soon\n", "step,t_begin\n0\n", "\0,\0\n\0"],
 )
 def test_phases_that_tell_nothing(tmp_path: Path, phases: str) -> None:
     (tmp_path / "phases-worker-1.csv").write_text(phases)
@@ -124,7 +126,13 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     (first, second, third) = found.steps
     assert first.loss is not None
     assert math.isnan(first.loss)
-    assert (first.accuracy, second.loss, second.accuracy, third.loss, third.accuracy) == (math.inf, None, None, None, 1e-3)
+    assert (first.accuracy, second.loss, second.accuracy, third.loss, third.accuracy) == (
+        math.inf,
+        None,
+        None,
+        None,
+        1e-3,
+    )
     assert warnings == []
 
 

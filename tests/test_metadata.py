@@ -144,8 +144,9 @@ def test_origin_is_free_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "topology"),
     [
-        ("ps", "parameter_server"), ("PS", "parameter_server"), ("gossip", "pair_averaging"), ("bts", "binary_tree_star"),
-        ("recdoubling", "recursive_doubling"), ("binary_tree", "tree"), ("ring", "ring"), ("moebius", "moebius"),
+        ("ps", "parameter_server"), ("PS", "parameter_server"), ("gossip", "pair_averaging"), ("ring", "ring"),
+        ("bts", "binary_tree_star"), ("recdoubling", "recursive_doubling"), ("binary_tree", "tree"),
+        ("moebius", "moebius"),
     ],
 )  # fmt: skip
 def test_topology_words(tmp_path: Path, word: str, topology: str) -> None:
@@ -158,7 +159,8 @@ def test_topology_words(tmp_path: Path, word: str, topology: str) -> None:
     [
         # zerwas section IV.B, farhat figure 1
         ("MobileNetV2", 14.0), ("mobilenet_v2", 14.0), ("DenseNet201", 80.0), ("ResNet50", 97.0), ("resnet-101", 171.0),
-        ("VGG19", 549.0), ("Inception-v3", 92.0), ("densenet121", 33.0), ("mobilenet", 16.0), ("mlp1", None), (None, None),
+        ("VGG19", 549.0), ("Inception-v3", 92.0), ("densenet121", 33.0), ("mobilenet", 16.0), ("mlp1", None),
+        (None, None),
     ],
 )  # fmt: skip
 def test_nominal_sizes(model: str | None, size: float | None) -> None:
@@ -238,10 +240,12 @@ def test_toml_that_is_not_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ("run_id,batch_size\nrun,many\n", "batch_size = 'many'"), ("run_id,batch_size\nrun,1.5\n", "batch_size = '1.5'"),
+        ("run_id,batch_size\nrun,many\n", "batch_size = 'many'"),
+        ("run_id,batch_size\nrun,1.5\n", "batch_size = '1.5'"),
         ("run_id,delay_ms\nrun,fast\n", "delay_ms = 'fast'"), ("run_id,modle\nrun,x\n", "unknown key 'modle'"),
         ("name,model\nrun,x\n", "no column run_id"), ("", "no column run_id"), ("run_id\nrun,x\n", "unknown key None"),
-        ("run_id,batch_size\nrun,99999999999999999999\n", "batch_size"), ('run_id,model\nrun,"' + 200_000 * "x", "not CSV"),
+        ("run_id,batch_size\nrun,99999999999999999999\n", "batch_size"),
+        ('run_id,model\nrun,"' + 200_000 * "x", "not CSV"),
     ],
 )  # fmt: skip
 def test_wrong_csv(tmp_path: Path, table: str, named: str) -> None:
@@ -263,4 +267,9 @@ def test_run_folders(tmp_path: Path) -> None:
     for name in ("declared", "listed", NAME, "other"):
         (tmp_path / name).mkdir()
     (tmp_path / "declared" / "run.toml").write_text("")
-    assert [is_run_folder(tmp_path / name) for name in ("declared", "listed", NAME, "other")] == [True, True, True, False]
+    assert [is_run_folder(tmp_path / name) for name in ("declared", "listed", NAME, "other")] == [
+        True,
+        True,
+        True,
+        False,
+    ]

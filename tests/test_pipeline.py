@@ -139,7 +139,7 @@ def test_second_ingest_adds_replaces_and_keeps(runs: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("window_ms", [0.0, -1.0, 1e-9, float("nan"), float("inf"), 1e300])
 def test_windows_that_are_none(runs: Path, tmp_path: Path, window_ms: float) -> None:
-    with pytest.raises(UsageError, match="window of .* ms"):
+    with pytest.raises(UsageError, match=r"window of .* ms"):
         ingest(runs, out=tmp_path / "dataset", window_ms=window_ms)
 
 
@@ -218,7 +218,7 @@ def test_run_without_a_readable_file_is_left_out(runs: Path, tmp_path: Path) -> 
 
 def test_nothing_readable_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"nothing")
-    with pytest.raises(CaptureError, match="no run could be read from .*a.pcap; .* is as it was"):
+    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* is as it was"):
         ingest(tmp_path / "a.pcap", out=tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
 

@@ -15,15 +15,15 @@ SIZES = ("wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes")
 
 #: Names that other programs rely on (DESIGN, section 3).
 PROMISED = {
-    "runs": "run_id framework backend model model_params model_bytes model_size_mb optimizer batch_size topology workers"
-    " epochs delay_ms loss_pct bandwidth_mbit source clock_offset_ns",
+    "runs": "run_id framework backend model model_params model_bytes model_size_mb optimizer batch_size topology"
+    " workers epochs delay_ms loss_pct bandwidth_mbit source clock_offset_ns",
     "hosts": "run_id host_ip label role rank",
-    "captures": "run_id capture_id sha256 format link_types time_resolution_ns snaplen first_ns last_ns vantage_ip status"
-    " engine version",
+    "captures": "run_id capture_id sha256 format link_types time_resolution_ns snaplen first_ns last_ns vantage_ip"
+    " status engine version",
     "capture_ledger": "run_id capture_id reason packets wire_bytes",
-    "flows": "run_id flow_id src_ip dst_ip protocol src_port dst_port encapsulation_id first_seen_ns last_seen_ns packets"
-    " wire_bytes ip_bytes payload_bytes captured_bytes syn_packets fin_packets rst_packets retransmitted_packets"
-    " retransmitted_bytes is_initiator initiator_source reverse_flow_id",
+    "flows": "run_id flow_id src_ip dst_ip protocol src_port dst_port encapsulation_id first_seen_ns last_seen_ns"
+    " packets wire_bytes ip_bytes payload_bytes captured_bytes syn_packets fin_packets rst_packets"
+    " retransmitted_packets retransmitted_bytes is_initiator initiator_source reverse_flow_id",
     "flow_windows": "run_id flow_id window_start_ns window_ns packets wire_bytes payload_bytes",
     "steps": "run_id worker step epoch start_ns end_ns loss accuracy",
     "step_flows": "run_id flow_id worker step position packets wire_bytes payload_bytes",
@@ -77,9 +77,12 @@ def test_arrow_schema(name: str) -> None:
 def test_duckdb_has_the_types_and_comments(sample_dataset: Dataset, name: str) -> None:
     types = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
     found = sample_dataset.sql(
-        "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = $1 ORDER BY column_index", [name]
+        "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = $1 ORDER BY column_index",
+        [name],
     ).rows()
-    assert [(column, kind) for column, kind, _ in found] == [(c.name, types[c.type]) for c in schema.table(name).columns]
+    assert [(column, kind) for column, kind, _ in found] == [
+        (c.name, types[c.type]) for c in schema.table(name).columns
+    ]
     for column, (_, _, comment) in zip(schema.table(name).columns, found, strict=True):
         assert comment == column.meaning + (f" [{column.unit}]" if column.unit else "")
     (row,) = sample_dataset.sql("SELECT comment FROM duckdb_views() WHERE view_name = $1", [name]).row(0)

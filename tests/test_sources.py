@@ -195,7 +195,9 @@ def test_new_name_never_takes_another_runs(tmp_path: Path) -> None:
     assert len(found(tmp_path)) == 4
 
 
-@pytest.mark.parametrize("name", ["a b", "it's", 'say "hi"', "Übung 実験", "x=y", "50%", "semi;colon", "new\nline", "-x"])
+@pytest.mark.parametrize(
+    "name", ["a b", "it's", 'say "hi"', "Übung 実験", "x=y", "50%", "semi;colon", "new\nline", "-x"]
+)
 def test_odd_names(tmp_path: Path, name: str) -> None:
     make(tmp_path, f"{name}/{name}.pcap")
     assert found(tmp_path) == {name: [f"{name}.pcap"]}

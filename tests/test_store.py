@@ -46,8 +46,8 @@ def left_beside(out: Path) -> list[str]:
 # --- names
 
 NAMES = [
-    "a b", "x=y", "50%", "per%20cent", "2021-05-01", "12", "ü", "実験", "it's", 'say "hi"', "a[1]", "st*r", "what?", "a:b",
-    "semi;colon", "~x,+@", " ", "-x", "null", "NULL", "nan", "true", "__HIVE_DEFAULT_PARTITION__",
+    "a b", "x=y", "50%", "per%20cent", "2021-05-01", "12", "ü", "実験", "it's", 'say "hi"', "a[1]", "st*r", "what?",
+    "a:b", "semi;colon", "~x,+@", " ", "-x", "null", "NULL", "nan", "true", "__HIVE_DEFAULT_PARTITION__",
 ]  # fmt: skip
 
 
@@ -106,7 +106,9 @@ def test_target_through_a_link(tmp_path: Path) -> None:
 def test_folder_that_is_no_dataset_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("my only copy")
-    with pytest.raises(UsageError, match="out: exists and is no ddnn_traces dataset; choose another --out or remove it"):
+    with pytest.raises(
+        UsageError, match="out: exists and is no ddnn_traces dataset; choose another --out or remove it"
+    ):
         write(tmp_path / "out", "a")
     assert (tmp_path / "out" / "thesis.tex").read_text() == "my only copy"
     assert left_beside(tmp_path / "out") == []
@@ -262,7 +264,9 @@ def test_row_groups_do_not_depend_on_the_batches(
     monkeypatch.setattr(store, "ROW_GROUP_ROWS", 10)
     arrow = schema.table("runs").arrow()
     numbers = iter(range(sum(cuts)))
-    batches = [pa.RecordBatch.from_pylist([ROW | {"workers": next(numbers)} for _ in range(cut)], arrow) for cut in cuts]
+    batches = [
+        pa.RecordBatch.from_pylist([ROW | {"workers": next(numbers)} for _ in range(cut)], arrow) for cut in cuts
+    ]
     with DatasetWriter(tmp_path / "out") as writer:
         writer.write("runs", "run", batches, {})
         file = pq.ParquetFile(partition(writer.partial, "runs", "run") / "part-0.parquet")

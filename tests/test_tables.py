@@ -81,7 +81,7 @@ def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
         (HANDSHAKE, {A: (True, "syn"), B: (False, "syn")}),
         (HANDSHAKE[1:], {A: (True, "reverse_syn"), B: (False, "syn")}),
         (HANDSHAKE[:1] + HANDSHAKE[2:], {A: (True, "syn")}),
-        (HANDSHAKE[:1] + [Packet(BEGIN_NS + 1, B, A, 1, ports=(5000, 40000))],
+        ([*HANDSHAKE[:1], Packet(BEGIN_NS + 1, B, A, 1, ports=(5000, 40000))],
          {A: (True, "syn"), B: (False, "reverse_syn")}),
         (HANDSHAKE[2:], {A: (None, None)}),
     ],
@@ -133,7 +133,7 @@ def test_packets_are_in_the_step_that_their_own_worker_was_in(tmp_path: Path) ->
     write_log(folder, "worker-2", [BEGIN_NS + i * SPACING_NS for i in (3, 5)])
     with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
         rows = dataset.sql(
-            "SELECT worker, src_ip, position, step, step_flows.packets FROM step_flows JOIN flows USING (run_id, flow_id)"
+            "SELECT worker, src_ip, position, step, s.packets FROM step_flows AS s JOIN flows USING (run_id, flow_id)"
         ).rows()
         assert contradictions(dataset) == {}
     assert set(rows) == {
@@ -227,7 +227,14 @@ def test_capture_without_metadata_is_a_run_with_nulls(tmp_path: Path) -> None:
 def test_every_record_is_in_the_ledger(tmp_path: Path) -> None:
     folder = write_captures(tmp_path / "run", {})
     whole = p.segment(100)
-    records = [whole, p.arp(), p.ethernet(p.ipv4(b"\0\0")), p.ethernet(p.ipv4(p.tcp())[:22]), whole, p.ethernet(b"", 0x86DD)]
+    records = [
+        whole,
+        p.arp(),
+        p.ethernet(p.ipv4(b"\0\0")),
+        p.ethernet(p.ipv4(p.tcp())[:22]),
+        whole,
+        p.ethernet(b"", 0x86DD),
+    ]
     (folder / "a.pcap").write_bytes(p.pcap(p.Record(BEGIN_NS, frame) for frame in records))
     with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
         ledger = dict(dataset.sql("SELECT reason, (packets, wire_bytes) FROM capture_ledger").rows())
@@ -278,7 +285,9 @@ def test_sample_tables_agree(sample_dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("run_id", SAMPLE_RUNS)
 def test_sample_records_are_those_in_the_files(sample: Path, sample_dataset: Dataset, run_id: str) -> None:
-    found = sample_dataset.sql("SELECT capture_id, records, wire_bytes FROM captures WHERE run_id = $1", [run_id]).rows()
+    found = sample_dataset.sql(
+        "SELECT capture_id, records, wire_bytes FROM captures WHERE run_id = $1", [run_id]
+    ).rows()
     assert found == [(path.name, *records_in(path)) for path in sorted((sample / run_id).glob("*.pcap*"))]
 
 
@@ -345,7 +354,8 @@ def test_sample_rings_carry_what_an_all_reduce_needs(sample_dataset: Dataset, ru
     """2(N-1)/N model sizes a step from each worker to the next (data/README.md), but for what is cut or sent again."""
     rows = sample_dataset.sql(
         """
-        SELECT sum(s.payload_bytes) / any_value(model_bytes) / (SELECT count(DISTINCT step) FROM steps WHERE run_id = $1)
+        SELECT sum(s.payload_bytes) / any_value(model_bytes)
+               / (SELECT count(DISTINCT step) FROM steps WHERE run_id = $1)
         FROM step_flows AS s JOIN flows USING (run_id, flow_id) JOIN runs USING (run_id)
         JOIN ring_order ON ring_order.run_id = s.run_id AND host_ip = src_ip AND next_host_ip = dst_ip
         WHERE s.run_id = $1 GROUP BY src_ip

@@ -95,6 +95,19 @@ def test_two_mirror_ports(tmp_path: Path) -> None:
     check(tmp_path, RING, {"left.pcap": RING, "right.pcap": RING[3:]})
 
 
+def test_copy_at_the_sender_counts_where_packets_were_lost_on_the_way(tmp_path: Path) -> None:
+    """The receivers' captures miss two packets, and so does one sender's: there the sender still has the word."""
+    heard = [packet for i, packet in enumerate(RING) if i not in (8, 16)]
+    received = {
+        f"{name}.pcap": [*filter(sent_by(ip), RING), *filter(received_by(ip), heard)] for name, ip in HOSTS.items()
+    }
+    check(tmp_path / "lost", RING, received)
+    dropped = {
+        f"{name}.pcap": [*filter(sent_by(ip), heard), *filter(received_by(ip), RING)] for name, ip in HOSTS.items()
+    }
+    check(tmp_path / "not captured", heard, dropped)
+
+
 def test_own_captures_that_miss_a_host(tmp_path: Path) -> None:
     there = ["worker-1", "worker-2", "worker-4"]
     check(tmp_path, RING, captures(RING, seen_by, there), {f"{name}.pcap": HOSTS[name] for name in there})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def seen_by(host: str) -> Callable[[Packet], bool]:
     return lambda packet: host in (packet.src, packet.dst) or packet.dst == EVERYBODY
 
 
-def write_captures(folder: Path, captures: dict[str, Iterable[Packet]]) -> Path:
+def write_captures(folder: Path, captures: Mapping[str, Iterable[Packet]]) -> Path:
     """A run folder with these files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, packets in captures.items():
@@ -90,7 +90,7 @@ def write_log(folder: Path, worker: str, ends_ns: Sequence[int]) -> None:
     (folder / f"train_history-{worker}.log").write_text(text)
 
 
-def ingest(folder: Path, captures: dict[str, Iterable[Packet]]) -> Dataset:
+def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]]) -> Dataset:
     """Dataset of one run `run` with these files."""
     return ddnn_traces.ingest(write_captures(folder / "run", captures), folder / "dataset")
 
@@ -140,7 +140,8 @@ CONTRADICTIONS = {
                               = (f.run_id, f.dst_ip, f.src_ip, f.protocol, f.dst_port, f.src_port)
         WHERE f.reverse_flow_id IS DISTINCT FROM r.flow_id OR r.reverse_flow_id <> f.flow_id""",
     "one of two directions opened a connection": """
-        SELECT f.run_id, f.flow_id FROM flows AS f JOIN flows AS r ON r.run_id = f.run_id AND r.flow_id = f.reverse_flow_id
+        SELECT f.run_id, f.flow_id FROM flows AS f
+        JOIN flows AS r ON r.run_id = f.run_id AND r.flow_id = f.reverse_flow_id
         WHERE f.is_initiator = r.is_initiator""",
     "windows add up to their flow and lie within it": """
         SELECT run_id, flow_id FROM flows LEFT JOIN (
