@@ -39,11 +39,8 @@ def main() -> NoReturn:
         sys.exit(2)
     except DdnnTracesError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of a pipe (head, less) has had enough
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
-        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; nothing was changed", 130)
     except RuntimeError as error:
@@ -253,7 +250,10 @@ def _emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> N
     if output_format == "table" and out is None:
         terminal.print_table(rows, limit=limit)
         return
-    written: Any = out.open("wb") if out else sys.stdout.buffer
+    try:
+        written: Any = out.open("wb") if out else sys.stdout.buffer
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     try:
         formats.write(rows, "csv" if output_format == "table" else output_format, written)
     finally:

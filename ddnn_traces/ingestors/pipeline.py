@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import duckdb
 import numpy as np
 
 import ddnn_traces
@@ -16,7 +18,7 @@ from ddnn_traces import schema
 from ddnn_traces.errors import CaptureError, LedgerError, UsageError
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.logs import read_logs
-from ddnn_traces.ingestors.metadata import read_metadata
+from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.sources import RunInput, find_runs, host_label
 from ddnn_traces.ingestors.store import DatasetWriter
 from ddnn_traces.ingestors.tables import RunFacts, RunTables
@@ -51,12 +53,13 @@ def ingest(
     if not 1 <= window_ns < 2**63:
         raise UsageError(f"a window of {window_ms} ms is no length of time from 1 ns up; try --window-ms 1")
     runs = find_runs(sources)
+    metadata = {run.run_id: read_metadata(run.folder) for run in runs}  # mistakes in it show before hours of reading
     written = []
     with DatasetWriter(out) as writer:
         options = ReadOptions(window_ns, np.empty(0, np.int64), writer.scratch / "cells", talk.advance, sha256)
         talk.start_files(sum(path.stat().st_size for run in runs for path in run.captures))
         for run in runs:
-            facts = _read_run(run, read_capture, options, talk)
+            facts = _read_run(run, metadata[run.run_id], read_capture, options, talk)
             if not any(file.format for file in facts.files):
                 talk.warn(f"{run.run_id}: left out, none of its files is a capture that can be read")
                 continue
@@ -69,7 +72,7 @@ def ingest(
     return written
 
 
-def _read_run(run: RunInput, engine: Engine, options: ReadOptions, talk: Talk) -> RunFacts:
+def _read_run(run: RunInput, metadata: RunMetadata, engine: Engine, options: ReadOptions, talk: Talk) -> RunFacts:
     logs = read_logs(run.folder, talk)
     labels = [host_label(path) for path in run.captures]
     by_worker = {log.worker: log for log in logs}
@@ -81,7 +84,6 @@ def _read_run(run: RunInput, engine: Engine, options: ReadOptions, talk: Talk) -
         spill.unlink(missing_ok=True)  # the run before had one, too
         bounds = log.bounds if log else options.step_bounds
         files.append(_read_file(path, engine, replace(options, step_bounds=bounds, spill=spill), talk))
-    metadata = read_metadata(run.folder)
     return RunFacts(run.run_id, metadata, logs, files, labels, workers, options.window_ns, ddnn_traces.__version__)
 
 
@@ -90,6 +92,8 @@ def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> 
     try:
         facts = engine(path, options)
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
         raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     if facts.status != "complete":
         kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
@@ -108,10 +112,16 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, engine: str) -> None:
         "inputs": json.dumps(inputs, sort_keys=True),
         "parameters": json.dumps({"engine": engine, "window_ns": facts.window_ns}, sort_keys=True),
     }
-    with RunTables(facts, writer.scratch) as tables:
-        _check_ledger(facts, tables)
-        for name in schema.TABLES:
-            writer.write(name, facts.run_id, tables.batches(name), provenance)
+    try:
+        with RunTables(facts, writer.scratch) as tables:
+            _check_ledger(facts, tables)
+            for name in schema.TABLES:
+                writer.write(name, facts.run_id, tables.batches(name), provenance)
+    except duckdb.Error as error:  # mostly: no room for what does not fit into memory
+        reason = str(error).splitlines()[0]
+        raise CaptureError(
+            f"{facts.run_id}: {reason}; is {writer.out.parent} full? {writer.out} is as it was"
+        ) from error
 
 
 def _check_ledger(facts: RunFacts, tables: RunTables) -> None:
