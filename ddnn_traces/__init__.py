@@ -37,11 +37,11 @@ def ingest(
     return open(out)
 
 
-def open(dataset: str | Path) -> Dataset:
-    """Open a dataset. Raises errors.UsageError where there is none."""
+def open(dataset: str | Path, runs: list[str] | None = None) -> Dataset:
+    """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none."""
     from ddnn_traces.dataset import Dataset
 
-    return Dataset(Path(dataset))
+    return Dataset(Path(dataset), runs)
 
 
 def regress(dataset: Dataset, formula: str | None = None) -> Regression:

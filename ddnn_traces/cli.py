@@ -122,15 +122,22 @@ def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
 @cli.command()
 @_dataset_argument
 @click.argument("name", required=False)
+@click.option("--run", "runs", multiple=True, help="Only this run; may be repeated.")
 @click.option("--param", "params", multiple=True, metavar="K=V", help="Value of a parameter; may be repeated.")
 @click.option("--describe", "only_describe", is_flag=True, help="Print the query's description and SQL.")
 @_format_option
 @_out_option
 @_limit_option
 def query(
-    dataset: Path, name: str | None, params: tuple[str, ...], only_describe: bool, output_format: str, out: Path | None,
+    dataset: Path,
+    name: str | None,
+    runs: tuple[str, ...],
+    params: tuple[str, ...],
+    only_describe: bool,
+    output_format: str,
+    out: Path | None,
     limit: int,
-) -> None:  # fmt: skip
+) -> None:
     """Run a named query. Without NAME: list the queries."""
     from ddnn_traces import queries
 
@@ -141,7 +148,7 @@ def query(
     if only_describe:
         click.echo(queries.find(name).sql)
         return
-    with _open(dataset) as opened:
+    with _open(dataset, runs) as opened:
         _emit(opened.query_arrow(name, _key_values(params)), output_format, out, limit)
 
 
@@ -159,8 +166,12 @@ def sql(dataset: Path, statement: str | None, output_format: str, out: Path | No
             from ddnn_traces.shell import run_shell
 
             run_shell(opened, limit)
-        else:
-            _emit(opened.sql_arrow(statement or sys.stdin.read()), output_format, out, limit)
+            return
+        statements = opened.statements(sys.stdin.read() if statement is None else statement)
+        if len(statements) != 1 and (output_format != "table" or out):
+            raise UsageError(f"{len(statements)} statements make no single {output_format}; give one")
+        for one in statements:
+            _emit(opened.sql_arrow(one), output_format, out, limit)
 
 
 @cli.command()
@@ -230,10 +241,10 @@ class _HiddenLibraries:
             raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)
 
 
-def _open(dataset: Path) -> Dataset:
+def _open(dataset: Path, runs: tuple[str, ...] = ()) -> Dataset:
     import ddnn_traces
 
-    return ddnn_traces.open(dataset)
+    return ddnn_traces.open(dataset, list(runs) or None)
 
 
 def _key_values(params: tuple[str, ...]) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -30,18 +32,22 @@ class Dataset:
     """The tables of a dataset as views (with their comments), queries without parameters as views, the others as
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
-    Raises errors.UsageError when `path` holds no dataset of this schema version.
+    runs: names of the runs to see; None: all. Raises errors.UsageError when `path` holds no dataset of this schema
+    version, or has no such run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, runs: Sequence[str] | None = None) -> None:
         read_marker(path)
         self.path = path
+        self._only = "" if runs is None else f" WHERE run_id IN ({', '.join(_literal(run) for run in runs) or 'NULL'})"
         self.connection = duckdb.connect(config=_CONFIG)
         self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
         for table in schema.tables():
             self._create_table_view(table)
         for query in queries.catalogue().values():
             self._create_query(query)
+        if missing := sorted(set(runs or ()) - set(self.run_ids)):
+            raise UsageError(f"{path}: no run named {missing[0]}; 'ddnn-traces runs {path}' lists them")
 
     def __enter__(self) -> Self:
         return self
@@ -73,11 +79,28 @@ class Dataset:
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table."""
+        # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always look for signals.
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(self._ask, text, params)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self.connection.interrupt()
+                raise
+
+    def _ask(self, text: str, params: Any) -> pa.Table:
         import pyarrow as pa
 
         try:
             relation = self.connection.sql(text, params=params)
             return pa.table({}) if relation is None else relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
+
+    def statements(self, text: str) -> list[str]:
+        """The SQL statements in a text. Raises QueryError with DuckDB's message."""
+        try:
+            return [statement.query for statement in self.connection.extract_statements(text)]
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
@@ -89,6 +112,8 @@ class Dataset:
             frame = pl.from_arrow(table)
         except pl.exceptions.DuplicateError as error:
             raise QueryError(f"{error}; rename one with AS") from error
+        except pl.exceptions.PolarsError as error:
+            raise QueryError(f"{error}; cast that column, for example to VARCHAR") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -99,7 +124,7 @@ class Dataset:
         try:
             self.connection.execute(
                 f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
-                f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})"
+                f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){self._only}"
             )
         except duckdb.Error as error:
             what = str(error).splitlines()[0]

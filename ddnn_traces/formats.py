@@ -9,9 +9,21 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from ddnn_traces.errors import QueryError
+
 
 def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
-    """Write a table as csv, json (an array of objects), parquet or arrow (IPC stream)."""
+    """Write a table as csv, json (an array of objects), parquet or arrow (IPC stream).
+
+    Raises QueryError for a type that the format does not have.
+    """
+    try:
+        _write(rows, output_format, out)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise QueryError(f"{output_format} cannot hold this result ({error}); cast that column to VARCHAR") from error
+
+
+def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     if output_format == "csv":
         import pyarrow.csv
 

@@ -8,6 +8,7 @@ SQL a parameter is `$window_ms`.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +37,10 @@ class Param:
         if text.upper() == "NULL":
             return None
         try:
-            return _PYTHON_TYPES[self.type](text)
+            value = _PYTHON_TYPES[self.type](text)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(text)
+            return value
         except ValueError:
             raise QueryError(f"parameter {self.name} = {text!r} is not a {self.type}: {self.meaning}") from None
 

@@ -122,7 +122,7 @@ def fit(rows: pl.DataFrame, formula: str = DEFAULT_FORMULA) -> Regression:
         raise RegressionError(f"The left side of the formula must be step_bytes or a function of it: {formula}")
     sized, source = _with_model_size(rows, parsed.names - {"model_size"})
     usable, excluded = _split_missing(sized, parsed.names, source)
-    obstacle = _obstacle(usable, parsed.names)
+    obstacle = _obstacle(usable)
     outcome = OlsFit(notes=(obstacle,)) if obstacle else ols(usable, formula)
     correlation, sentences = _correlation(usable)
     return Regression(
@@ -222,12 +222,10 @@ def _missing_reason(names: Sequence[str], source: str) -> str:
     return f"{', '.join(columns)} {'is' if len(columns) == 1 else 'are'} missing"
 
 
-def _obstacle(rows: pl.DataFrame, names: Iterable[str]) -> str | None:
+def _obstacle(rows: pl.DataFrame) -> str | None:
     """Why nothing can be fitted to `rows` at all, as a sentence; None where something can."""
     if rows.height < MIN_RUNS:
         return f"Nothing is fitted: {rows.height} usable runs, and at least {MIN_RUNS} are needed."
-    if "model_size" in names and _is_constant(rows["model_size"].to_numpy()):
-        return f"Nothing is fitted: every run has model_size = {rows['model_size'][0]:.0f} bytes."
     return None
 
 
@@ -498,7 +496,7 @@ def _resting_on_one_run(columns: Sequence[_Column], run_ids: Sequence[str]) -> l
     for i in np.flatnonzero(leverage > 1 - 1e-8):
         free = abs(inverse[:, i]) > 1e-6 * abs(inverse[:, i]).max()
         labels = [column.label for column, is_free in zip(columns, free, strict=True) if is_free]
-        sentences.append(f"The fit goes through {run_ids[int(i)]} by itself, which alone gives {', '.join(labels)}.")
+        sentences.append(f"Without {run_ids[int(i)]} these could not be estimated: {', '.join(labels)}.")
     return sentences
 
 

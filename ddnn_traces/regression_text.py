@@ -15,6 +15,8 @@ def text(regression: Regression) -> str:
     lines += [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
     lines += regression.notes
     lines += [f"left out: {run.run_id}: {run.reason}" for run in regression.excluded]
+    if regression.excluded:
+        lines.append("What is missing can be given in a run.toml in the run's folder; then ingest it again.")
     return "\n".join(lines)
 
 

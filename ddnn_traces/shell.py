@@ -23,7 +23,8 @@ def run_shell(dataset: Dataset, limit: int) -> None:
     click.echo("End a statement with ';'. Leave with Ctrl-D.", err=True)
     while (statement := _read_statement()) is not None:
         try:
-            terminal.print_table(dataset.sql_arrow(statement), limit=limit)
+            for one in dataset.statements(statement):
+                terminal.print_table(dataset.sql_arrow(one), limit=limit)
         except QueryError as error:
             click.echo(str(error), err=True)
 

@@ -5,7 +5,8 @@
 -- Only payload inside steps counts, so that a start-up broadcast, rendezvous and acknowledgements do not mislead; where
 -- less than a tenth of the payload is inside steps (no log, or a log on another clock), all payload does.
 -- A ring: of the heavy pairs (at least half of the heaviest) each host has one to send to and one to receive from, one
--- walk along them visits every one of these hosts, and together they carry nine tenths of the payload.
+-- walk along them visits every one of these hosts, and together they carry nine tenths of the payload (three quarters
+-- where the start-up broadcast is in it).
 WITH RECURSIVE in_steps AS (
     SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
     FROM step_flows
@@ -17,7 +18,8 @@ WITH RECURSIVE in_steps AS (
     FROM flows
     LEFT JOIN in_steps USING (run_id, flow_id)
 ), pairs AS (
-    SELECT run_id, src_ip, dst_ip, sum(CASE WHEN by_steps THEN step_payload ELSE payload_bytes END) AS payload
+    SELECT run_id, src_ip, dst_ip, coalesce(by_steps, false) AS by_steps,
+           sum(CASE WHEN by_steps THEN step_payload ELSE payload_bytes END) AS payload
     FROM flow_payload
     GROUP BY ALL
 ), weighed AS (
@@ -35,7 +37,7 @@ WITH RECURSIVE in_steps AS (
        AND count(DISTINCT src_ip) = count(*)
        AND count(DISTINCT dst_ip) = count(*)
        AND list_sort(list(src_ip)) = list_sort(list(dst_ip))
-       AND sum(payload) >= 0.9 * any_value(total)
+       AND sum(payload) >= any_value(CASE WHEN by_steps THEN 0.9 ELSE 0.75 END * total)
 ), first_host AS (
     SELECT heavy.run_id, candidate.hosts, src_ip
     FROM heavy

@@ -18,8 +18,8 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
-from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.ingestors import numba_engine, pipeline
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.store import partition
 from ddnn_traces.talk import Talk
 
@@ -156,13 +156,23 @@ def test_metadata_that_is_wrong_stops_the_ingest(runs: Path, tmp_path: Path) -> 
 
 
 def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, _: object) -> CaptureFacts:
-        raise PermissionError(13, "Permission denied")
+    """It is marked, and the others are kept."""
+    read = numba_engine.read_capture
 
-    monkeypatch.setattr("ddnn_traces.ingestors.numba_engine.read_capture", refuse)
-    message = r"worker-1\.pcap: cannot be read \(Permission denied\); check its permissions"
-    with pytest.raises(UsageError, match=message):
-        ingest(runs, out=tmp_path / "dataset")
+    def refuse(path: Path, options: ReadOptions) -> CaptureFacts:
+        if path.name == "worker-1.pcap":
+            raise PermissionError(13, "Permission denied")
+        return read(path, options)
+
+    monkeypatch.setattr(numba_engine, "read_capture", refuse)
+    talk = Talk()
+    pipeline.ingest([str(runs)], tmp_path / "dataset", talk=talk)
+    assert all("worker-1.pcap: corrupt: cannot be read (Permission denied)" in warning for warning in talk.warnings)
+    assert talk.warnings
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        marked = dataset.sql("SELECT DISTINCT capture_id, engine FROM captures WHERE status = 'corrupt'")
+        assert marked.rows() == [("worker-1.pcap", "none")]
+        assert dataset.sql("SELECT count(*) FROM flows").item() > 0
 
 
 # --- partial data: what could be read is kept and marked

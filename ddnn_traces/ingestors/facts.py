@@ -117,5 +117,5 @@ class CaptureFacts:
 
     @property
     def capture_id(self) -> str:
-        """Name of the file, unique in its run."""
-        return self.path.name
+        """Name of the file, unique in its run; bytes that are not UTF-8 become question marks."""
+        return self.path.name.encode(errors="replace").decode()

@@ -44,7 +44,15 @@ FAR_FUTURE, FAR_PAST = np.int64(2**63 - 1), np.int64(-(2**63))
 # A captured length above this and above the file's snaplen is damage, as in libpcap and Wireshark.
 MAX_CAPTURED = 262144
 
-_jit = njit(nogil=True, cache=True, boundscheck=False)
+
+def _jit(function):
+    """Compile, and keep the result on disk where numba finds a folder that it may write to."""
+    try:
+        return njit(nogil=True, cache=True, boundscheck=False)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache
+        return njit(nogil=True, boundscheck=False)(function)
+
+
 # A call, and a view of a row, costs reference counts on its arrays, which took half of the loop's time: helpers are
 # inlined, and arrays indexed by row and column.
 _inline = njit(nogil=True, boundscheck=False, inline="always")

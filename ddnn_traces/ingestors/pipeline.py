@@ -17,7 +17,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import CaptureError, LedgerError, UsageError
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.logs import read_logs
+from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.sources import RunInput, find_runs, host_label
 from ddnn_traces.ingestors.store import DatasetWriter
@@ -84,6 +84,8 @@ def _read_run(run: RunInput, metadata: RunMetadata, engine: Engine, options: Rea
         spill.unlink(missing_ok=True)  # the run before had one, too
         bounds = log.bounds if log else options.step_bounds
         files.append(_read_file(path, engine, replace(options, step_bounds=bounds, spill=spill), talk))
+        if log:
+            _compare_clocks(files[-1], log, talk)
     return RunFacts(run.run_id, metadata, logs, files, labels, workers, options.window_ns, ddnn_traces.__version__)
 
 
@@ -94,14 +96,27 @@ def _read_file(path: Path, engine: Engine, options: ReadOptions, talk: Talk) -> 
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        reason = f"cannot be read ({error.strerror}), check its permissions"
+        facts = CaptureFacts(path, "none", None, path.lstat().st_size, status="corrupt", status_detail=reason)
     if facts.status != "complete":
         kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
         talk.warn(f"{path}: {facts.status}: {facts.status_detail}; {kept}; copy it again, or leave it out")
     talk.end_file(
-        f"{path.parent.name}/{path.name}: {facts.records:,} packets, {facts.flows.num_rows} flows, {facts.status}"
+        f"{path.parent.name}/{path.name}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, {facts.status}"
     )
     return facts
+
+
+def _compare_clocks(facts: CaptureFacts, log: TrainingLog, talk: Talk) -> None:
+    """Warn when no packet can fall into a step of the log."""
+    begin, end = log.bounds[0], log.bounds[-1]
+    if facts.first_ns is None or facts.last_ns is None or (facts.first_ns < end and facts.last_ns >= begin):
+        return
+    hours = (facts.first_ns - begin) / 3.6e12
+    talk.warn(
+        f"{facts.path}: begins {hours:+.2f} hours after {log.worker}'s log and shares no time with its steps, "
+        "so no packet is in a step; compare the two clocks"
+    )
 
 
 def _write_run(facts: RunFacts, writer: DatasetWriter, engine: str) -> None:

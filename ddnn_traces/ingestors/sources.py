@@ -42,7 +42,12 @@ def host_label(capture: Path) -> str | None:
 
 def run_name(capture: Path) -> str:
     """Name of a bare capture's run: the file's name without the endings."""
-    return _CAPTURE_NAME.sub("", capture.name) or capture.name
+    return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
+
+
+def valid_text(name: str) -> str:
+    """A file name as text; bytes that are not UTF-8 become question marks."""
+    return name.encode(errors="replace").decode()
 
 
 def find_runs(sources: list[str]) -> list[RunInput]:
@@ -64,6 +69,8 @@ def find_runs(sources: list[str]) -> list[RunInput]:
 
 
 def _expand(source: str) -> list[Path]:
+    if not source:
+        raise UsageError("a source is empty (an unset shell variable?); name a file or folder, '.' for this one")
     if Path(source).exists():
         return [_absolute(source)]
     found = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 (absolute patterns too)
@@ -112,7 +119,7 @@ def _sniff(path: Path) -> bool:
 
 
 def _folder_name(folder: Path) -> str:
-    return folder.name or "root"
+    return valid_text(folder.name) or "root"
 
 
 def _runs_of_files(files: list[Path]) -> list[NamedFiles]:

@@ -23,6 +23,10 @@ from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
 MEMORY_LIMIT = "128MB"
 
+#: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (a capture that was cut, or
+#: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes.
+WHOLE_SHARE = 0.98
+
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -245,15 +249,20 @@ WITH placed AS (
     SELECT copies.*, series, coalesce(vantage_ip, '') AS place,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
-           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_packets
+           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_packets,
+           sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_payload
     FROM copies JOIN files USING (file)
+), compared AS (
+    SELECT *, series_payload < {WHOLE_SHARE} * max(series_payload) OVER (PARTITION BY {_FIVE_TUPLE}) AS is_partial
+    FROM placed
 ), best AS (
     SELECT *, first_value((place, series)) OVER (PARTITION BY {_FIVE_TUPLE}
-                                                 ORDER BY distance, place_packets DESC, place,
+                                                 ORDER BY is_partial, distance, place_packets DESC, place,
                                                           series_packets DESC, series) AS best
-    FROM placed
+    FROM compared
 )
-SELECT * EXCLUDE (place, distance, place_packets, series_packets, best), (place, series) = best AS counts
+SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload, is_partial, best),
+       (place, series) = best AS counts
 FROM best
 """
 
