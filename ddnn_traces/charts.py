@@ -19,7 +19,8 @@ PAGE_WIDTH = 980  # px that a row of panels may take
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
-_MARKS = alt.Title("Marks: measured; black lines: fitted values of the same runs", fontWeight="normal")
+_FITTED = alt.Title("Marks: measured; black lines: fitted values of the same runs", fontWeight="normal")
+_MEASURED = alt.Title("Marks: measured; nothing is fitted", fontWeight="normal")
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 
 
@@ -232,7 +233,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
         shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
     )
     return _finished(
-        alt.layer(fitted, measured, title=_MARKS).properties(width=620, height=360),
+        alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360),
         "Volume of a step against model size, with the fit",
     )
 
@@ -257,9 +258,15 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
         color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
     )
     return _finished(
-        alt.layer(fitted, measured, title=_MARKS).properties(width=430, height=_rows(frame.height, 18)),
+        alt.layer(fitted, measured, title=_marks(shown)).properties(width=430, height=_rows(frame.height, 18)),
         "Volume of a step for each MB of model, by run, with the fit",
     )
+
+
+def _marks(frame: pl.DataFrame) -> alt.Title:
+    """What the marks of a chart with fitted values are."""
+    fitted = any("fitted" in name and frame[name].count() for name in frame.columns)
+    return _FITTED if fitted else _MEASURED
 
 
 def _chart(frame: pl.DataFrame) -> alt.Chart:

@@ -378,3 +378,28 @@ def test_no_progress_bar_among_the_data(command: RunCommand, small: Dataset) -> 
     """DuckDB draws one on stdout for long queries where it takes Python for interactive, as with `python -c` here."""
     done = command("sql", small.path, "SELECT current_setting('enable_progress_bar') AS bar", "--format", "csv")
     assert done.stdout == b'"bar"\nfalse\n'
+
+
+def test_several_statements_give_several_tables(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, "SELECT 11 AS one; SELECT 22 AS two;")
+    assert done.returncode == 0
+    assert [line.split() for line in done.stdout.decode().splitlines() if line.strip().isalnum()] == [
+        ["one"], ["11"], ["two"], ["22"],
+    ]  # fmt: skip
+    assert command("sql", small.path, "SELECT 1; SELECT 2", "--format", "csv").returncode == 2
+
+
+@pytest.mark.parametrize("output_format", ["csv", "parquet"])
+def test_types_that_a_format_lacks(command: RunCommand, small: Dataset, output_format: str) -> None:
+    done = command("sql", small.path, "SELECT INTERVAL 1 DAY AS day", "--format", output_format)
+    assert done.returncode == 2
+    assert b"cast that column to VARCHAR" in done.stderr
+
+
+def test_query_of_one_run(command: RunCommand, sample_dataset: Dataset) -> None:
+    run = "tf-mlp1-sgd-32-grpc-0ms-ring"
+    done = command("query", sample_dataset.path, "ring_order", "--run", run, "--format", "json")
+    assert {row["run_id"] for row in json.loads(done.stdout)} == {run}
+    wrong = command("query", sample_dataset.path, "ring_order", "--run", "none such")
+    assert wrong.returncode == 2
+    assert b"no run named none such" in wrong.stderr

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddnn_traces.ingestors import capture_file, numba_engine
+from ddnn_traces.ingestors import capture_file, numba_engine, packet_loop
 from ddnn_traces.ingestors.facts import NO_STEP, CaptureFacts, ReadOptions
 
 T0 = 1_700_000_000 * 10**9
@@ -531,3 +531,15 @@ def test_equal_in_small_blocks_and_buffers(
     sizes = {"block": block, "cells": cells, "flows": flows}
     whole = naive.read(data, 500, bounds)
     assert read_fast(gzip.compress(data) if compressed else data, 500, bounds, **sizes) == whole
+
+
+def test_compiles_without_a_folder_to_keep_the_result_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_it = packet_loop.njit
+
+    def njit(**options: bool) -> object:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return compile_it(**options)
+
+    monkeypatch.setattr(packet_loop, "njit", njit)
+    assert packet_loop._jit(lambda number: number + 1)(2) == 3

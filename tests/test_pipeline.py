@@ -266,3 +266,14 @@ def test_error_in_the_first_ingest_leaves_nothing(runs: Path, tmp_path: Path, mo
     with pytest.raises(ZeroDivisionError):
         ingest(runs, out=tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_log_on_another_clock_is_told(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
+    (folder / "train_history.log").write_text(
+        "Type,ID,Timestamp,Loss,Accuracy\nbatch,0,1700028800.1,0,0\nbatch,1,1700028800.2,0,0\n"
+    )
+    talk = Talk()
+    pipeline.ingest([str(folder)], tmp_path / "dataset", talk=talk)
+    (warning,) = talk.warnings
+    assert "begins -8.00 hours after worker-1's log" in warning

@@ -244,3 +244,15 @@ def refusing(scandir: Callable[..., object], closed: Path) -> Callable[..., obje
         return scandir(path)
 
     return scan
+
+
+def test_no_source() -> None:
+    with pytest.raises(UsageError, match="a source is empty"):
+        find_runs([""])
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"run-\xff")
+    folder.mkdir()
+    (folder / "worker-1.pcap").write_bytes(p.pcap([]))
+    assert [run.run_id for run in find_runs([str(folder)])] == ["run-?"]

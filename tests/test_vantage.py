@@ -108,6 +108,14 @@ def test_copy_at_the_sender_counts_where_packets_were_lost_on_the_way(tmp_path: 
     check(tmp_path / "not captured", RING, dropped)
 
 
+@pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
+def test_capture_that_ends_early_gives_way_to_the_fuller_copy(tmp_path: Path, packets: list[Packet]) -> None:
+    files = {name: list(seen) for name, seen in captures(packets, seen_by).items()}
+    first = next(iter(files))
+    files[first] = files[first][: len(files[first]) // 3]
+    check(tmp_path, packets, files)
+
+
 def test_own_captures_that_miss_a_host(tmp_path: Path) -> None:
     there = ["worker-1", "worker-2", "worker-4"]
     check(tmp_path, RING, captures(RING, seen_by, there), {f"{name}.pcap": HOSTS[name] for name in there})

@@ -24,7 +24,8 @@ from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series
 MEMORY_LIMIT = "128MB"
 
 #: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (a capture that was cut, or
-#: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes.
+#: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes;
+#: packets where there is none.
 WHOLE_SHARE = 0.98
 
 
@@ -253,8 +254,12 @@ WITH placed AS (
            sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_payload
     FROM copies JOIN files USING (file)
 ), compared AS (
-    SELECT *, series_payload < {WHOLE_SHARE} * max(series_payload) OVER (PARTITION BY {_FIVE_TUPLE}) AS is_partial
+    SELECT *, CASE max(series_payload) OVER five_tuple
+                   WHEN 0 THEN series_packets < {WHOLE_SHARE} * max(series_packets) OVER five_tuple
+                   ELSE series_payload < {WHOLE_SHARE} * max(series_payload) OVER five_tuple
+              END AS is_partial
     FROM placed
+    WINDOW five_tuple AS (PARTITION BY {_FIVE_TUPLE})
 ), best AS (
     SELECT *, first_value((place, series)) OVER (PARTITION BY {_FIVE_TUPLE}
                                                  ORDER BY is_partial, distance, place_packets DESC, place,
