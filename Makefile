@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
+INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
 .PHONY: demo test test-extras lint format bench docs lock clean
 
@@ -41,7 +43,7 @@ lock: $(VENV)/.dev
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(INSTALL_VENV) && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); \
 	  echo "Python cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 
 $(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python

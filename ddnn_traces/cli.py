@@ -83,10 +83,9 @@ def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float, s
 
     talk = terminal.talk()
     try:
-        runs = pipeline.ingest(list(sources), out, engine, window_ms, sha256, talk)
+        pipeline.ingest(list(sources), out, engine, window_ms, sha256, talk)
     finally:
         talk.end_files()
-    talk.say(f"{out}: {len(runs)} {'run' if len(runs) == 1 else 'runs'} written")
     if talk.warnings:
         raise click.exceptions.Exit(1)
 

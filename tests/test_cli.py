@@ -207,6 +207,8 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
         "my dataset: 1 run written",
     ]
     assert "it's a run" in command("runs", "my dataset").stdout.decode()
+    again = command("ingest", name, "--out", "my dataset")
+    assert lines(again.stderr)[-1] == "my dataset: 1 run written, 1 of them in place of an older one of that name"
 
 
 def test_describe_names_every_column(command: RunCommand, small: Dataset) -> None:

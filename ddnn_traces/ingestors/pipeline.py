@@ -20,7 +20,7 @@ from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.sources import RunInput, find_runs, host_label
-from ddnn_traces.ingestors.store import DatasetWriter
+from ddnn_traces.ingestors.store import DatasetWriter, partition
 from ddnn_traces.ingestors.tables import RunFacts, RunTables
 from ddnn_traces.talk import Talk
 
@@ -68,7 +68,10 @@ def ingest(
         talk.end_files()
         if not written:
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {out} is as it was")
+        replaced = sum(partition(writer.out, "runs", run).exists() for run in written)
         writer.commit()
+    told = f", {replaced} of them in place of an older one of that name" if replaced else ""
+    talk.say(f"{out}: {len(written)} {'run' if len(written) == 1 else 'runs'} written{told}")
     return written
 
 
