@@ -107,6 +107,15 @@ class Regression:
     notes: tuple[str, ...]
     fitted: pl.DataFrame = field(compare=False)
 
+    def readable(self, coefficient: Coefficient) -> tuple[float, str]:
+        """What to multiply a coefficient by to print it, and its unit then: MB/MB, MB (a step), or none.
+
+        None where the left side is a function of step_bytes: then bytes are not the coefficient's unit.
+        """
+        if self.formula.split("~")[0].strip() != "step_bytes":
+            return 1.0, ""
+        return (1.0, "MB/MB") if coefficient.name == "model_size" else (1e-6, "MB")
+
 
 def fit(rows: pl.DataFrame, formula: str = DEFAULT_FORMULA) -> Regression:
     """Fit `formula` to `rows`, one row a run (Zerwas et al. 2021, section VI, equation 1).

@@ -11,7 +11,7 @@ def text(regression: Regression) -> str:
     """The table, what it says of each term, and what could not be used, as lines of text."""
     lines = [regression.formula, _summary(regression), ""]
     if regression.coefficients:
-        lines += [*_table(regression.coefficients), ""]
+        lines += [*_table(regression), ""]
     lines += [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
     lines += regression.notes
     lines += [f"left out: {run.run_id}: {run.reason}" for run in regression.excluded]
@@ -20,24 +20,16 @@ def text(regression: Regression) -> str:
     return "\n".join(lines)
 
 
-def rows(coefficients: tuple[Coefficient, ...]) -> list[tuple[str, str, str, str]]:
-    """Cells of the table: name, estimate with unit, interval, p. model_size is in MB a MB, others in MB a step."""
-    return [
-        (
-            c.name,
-            f"{c.estimate * _scale(c):,.4f} {_unit(c)}",
-            _interval(c),
-            "" if c.p_value is None else f"{c.p_value:.3g}",
-        )
-        for c in coefficients
-    ]
-
-
-def _interval(coefficient: Coefficient) -> str:
-    low, high = coefficient.ci_low, coefficient.ci_high
-    if low is None or high is None:
-        return ""
-    return f"[{low * _scale(coefficient):,.4f}, {high * _scale(coefficient):,.4f}]"
+def _cells(regression: Regression, coefficient: Coefficient) -> tuple[str, str, str, str]:
+    """Name, estimate with unit, interval and p."""
+    factor, unit = regression.readable(coefficient)
+    low, high, p = coefficient.ci_low, coefficient.ci_high, coefficient.p_value
+    return (
+        coefficient.name,
+        f"{coefficient.estimate * factor:,.4f} {unit}".rstrip(),
+        "" if low is None or high is None else f"[{low * factor:,.4f}, {high * factor:,.4f}]",
+        "" if p is None else f"{p:.3g}",
+    )
 
 
 def _summary(regression: Regression) -> str:
@@ -50,20 +42,8 @@ def _summary(regression: Regression) -> str:
     )
 
 
-def _is_slope(coefficient: Coefficient) -> bool:
-    return coefficient.name == "model_size"
-
-
-def _scale(coefficient: Coefficient) -> float:
-    return 1.0 if _is_slope(coefficient) else 1e-6
-
-
-def _unit(coefficient: Coefficient) -> str:
-    return "MB/MB" if _is_slope(coefficient) else "MB"
-
-
-def _table(coefficients: tuple[Coefficient, ...]) -> list[str]:
-    table = [_HEADINGS, *rows(coefficients)]
+def _table(regression: Regression) -> list[str]:
+    table = [_HEADINGS, *(_cells(regression, coefficient) for coefficient in regression.coefficients)]
     widths = [max(len(row[i]) for row in table) for i in range(len(_HEADINGS))]
     aligned = [f"{{:<{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:])]
     return ["  ".join(aligned).format(*row) for row in table]

@@ -360,7 +360,7 @@ def _regression(regression: Regression) -> Section:
         + (f"; model size alone correlates with {regression.correlation:.3f}." if regression.correlation else ".")
     )
     columns = ("coefficient", "estimate", "95% interval", "p-value", "unit")
-    rows = [_coefficient_row(coefficient) for coefficient in regression.coefficients]
+    rows = [_coefficient_row(regression, coefficient) for coefficient in regression.coefficients]
     caption = (
         f"{regression.formula}, by ordinary least squares over {_number(regression.rows, 'run')}: "
         f"R² {_r_squared(regression.r_squared)}, adjusted R² {_r_squared(regression.adj_r_squared)}, "
@@ -371,17 +371,16 @@ def _regression(regression: Regression) -> Section:
     return Section(slug, title, headline, tables=[table], sentences=sentences, queries=("run_step_volume",))
 
 
-def _coefficient_row(coefficient: Coefficient) -> tuple[str, ...]:
-    # a slope is in bytes a byte; everything else is bytes, and MB read better
-    is_slope = coefficient.term == "model_size"
-    unit, scale = ("MB a step for each MB of model", 1.0) if is_slope else ("MB a step", 1e6)
+def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[str, ...]:
+    factor, unit = regression.readable(coefficient)
+    unit = {"MB/MB": "MB a step for each MB of model", "MB": "MB a step"}.get(unit, unit)
     interval = "–"
     if coefficient.ci_low is not None and coefficient.ci_high is not None:
-        interval = f"{coefficient.ci_low / scale:.4g} to {coefficient.ci_high / scale:.4g}"
+        interval = f"{coefficient.ci_low * factor:.4g} to {coefficient.ci_high * factor:.4g}"
     p = coefficient.p_value
     p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
     name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
-    return name, f"{coefficient.estimate / scale:.4g}", interval, p_text, unit
+    return name, f"{coefficient.estimate * factor:.4g}", interval, p_text, unit
 
 
 def _rings(dataset: Dataset) -> Section:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import packets as p
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -396,6 +397,16 @@ def test_types_that_a_format_lacks(command: RunCommand, small: Dataset, output_f
     done = command("sql", small.path, "SELECT INTERVAL 1 DAY AS day", "--format", output_format)
     assert done.returncode == 2
     assert b"cast that column to VARCHAR" in done.stderr
+
+
+def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, sample_dataset: Dataset) -> None:
+    formula = "np.log(step_bytes) ~ np.log(model_size)"
+    printed = command("regress", sample_dataset.path, "--formula", formula).stdout.decode()
+    (slope,) = (line.split() for line in printed.splitlines() if line.startswith("np.log(model_size) "))
+    rows = sample_dataset.query("run_step_volume")
+    expected, _ = np.polyfit(rows["model_bytes"].log().to_numpy(), rows["step_bytes"].cast(float).log().to_numpy(), 1)
+    assert float(slope[1]) == pytest.approx(expected, abs=5e-5)
+    assert "MB" not in printed
 
 
 def test_query_of_one_run(command: RunCommand, sample_dataset: Dataset) -> None:
