@@ -15,6 +15,7 @@ import duckdb
 from ddnn_traces import queries, schema
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.marker import read_marker
+from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,7 +40,9 @@ class Dataset:
     def __init__(self, path: Path, runs: Sequence[str] | None = None) -> None:
         read_marker(path)
         self.path = path
-        self._only = "" if runs is None else f" WHERE run_id IN ({', '.join(_literal(run) for run in runs) or 'NULL'})"
+        self._only = (
+            "" if runs is None else f" WHERE run_id IN ({', '.join(sql_literal(run) for run in runs) or 'NULL'})"
+        )
         self.connection = duckdb.connect(config=_CONFIG)
         self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
         for table in schema.tables():
@@ -119,7 +122,7 @@ class Dataset:
 
     def _create_table_view(self, table: schema.Table) -> None:
         # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
-        files = _literal(f"{glob.escape(str(self.path / table.name))}/*/*.parquet")
+        files = sql_literal(f"{glob.escape(str(self.path / table.name))}/*/*.parquet")
         columns = ", ".join(f'"{column.name}"' for column in table.columns)
         try:
             self.connection.execute(
@@ -129,11 +132,11 @@ class Dataset:
         except duckdb.Error as error:
             what = str(error).splitlines()[0]
             raise UsageError(f"{self.path / table.name}: missing or damaged ({what}); ingest the runs again") from error
-        self.connection.execute(f"COMMENT ON VIEW {table.name} IS {_literal(table.row)}")
+        self.connection.execute(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
         for column in table.columns:
             unit = f" [{column.unit}]" if column.unit else ""
             self.connection.execute(
-                f"COMMENT ON COLUMN {table.name}.{column.name} IS {_literal(column.meaning + unit)}"
+                f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}"
             )
 
     def _create_query(self, query: queries.Query) -> None:
@@ -150,9 +153,4 @@ class Dataset:
 def _sql_value(value: Any) -> str:
     if value is None:
         return "NULL"
-    return _literal(value) if isinstance(value, str) else repr(value)
-
-
-def _literal(text: str) -> str:
-    """A string as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
+    return sql_literal(value) if isinstance(value, str) else repr(value)

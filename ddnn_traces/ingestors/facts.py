@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ddnn_traces.ingestors.capture_file import PcapHeader
+from ddnn_traces.text import valid_text
 
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
 NO_STEP = -2
@@ -118,4 +119,4 @@ class CaptureFacts:
     @property
     def capture_id(self) -> str:
         """Name of the file, unique in its run; bytes that are not UTF-8 become question marks."""
-        return self.path.name.encode(errors="replace").decode()
+        return valid_text(self.path.name)

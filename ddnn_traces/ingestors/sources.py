@@ -17,6 +17,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
 from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.marker import is_dataset
+from ddnn_traces.text import valid_text
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?\d*", re.IGNORECASE)
@@ -45,25 +46,20 @@ def run_name(capture: Path) -> str:
     return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
 
 
-def valid_text(name: str) -> str:
-    """A file name as text; bytes that are not UTF-8 become question marks."""
-    return name.encode(errors="replace").decode()
-
-
 def find_runs(sources: list[str]) -> list[RunInput]:
     """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures."""
     files: list[Path] = []
-    folders: dict[Path, None] = {}
+    folders: dict[Path, tuple[Path, ...]] = {}  # with their captures
     for source in sources:
         for path in _expand(source):
             if path.is_dir():
-                found = list(_run_folders(path))
+                found = _run_folders(path)
                 if not found:
                     raise UsageError(f"{path}: no captures in this folder; name the folder that holds .pcap files")
-                folders.update(dict.fromkeys(found))
+                folders.update(found)
             else:
                 files.append(path)
-    runs: list[NamedFiles] = [(_folder_name(folder), folder, tuple(_captures_in(folder))) for folder in folders]
+    runs: list[NamedFiles] = [(_folder_name(folder), folder, captures) for folder, captures in folders.items()]
     runs += [run for run in _runs_of_files(files) if run[1] not in folders]
     return sorted(_unique_names(runs), key=lambda run: run.run_id)
 
@@ -85,16 +81,17 @@ def _absolute(path: str) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute() leaves '..' in)
 
 
-def _run_folders(top: Path) -> list[Path]:
-    found = []
+def _run_folders(top: Path) -> dict[Path, tuple[Path, ...]]:
+    """The folders with captures from `top` on, and their captures."""
+    found = {}
     for folder, subfolders, _ in os.walk(top, onerror=_unreadable):
         path = Path(folder)
         if is_dataset(path):
             subfolders.clear()
             continue
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        if _captures_in(path):
-            found.append(path)
+        if captures := _captures_in(path):
+            found[path] = captures
     return found
 
 
@@ -102,13 +99,13 @@ def _unreadable(error: OSError) -> None:
     raise UsageError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions")
 
 
-def _captures_in(folder: Path) -> list[Path]:
+def _captures_in(folder: Path) -> tuple[Path, ...]:
     """Captures by name, and files without such a name that begin like one (tcpdump -C and -W name them freely)."""
-    return [
+    return tuple(
         path
         for path in sorted(folder.iterdir())
         if path.is_file() and not path.name.startswith(".") and (_CAPTURE_NAME.search(path.name) or _sniff(path))
-    ]
+    )
 
 
 def _sniff(path: Path) -> bool:

@@ -19,6 +19,7 @@ from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, IN_FLOWS, NO_STEP, Ca
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series
+from ddnn_traces.text import sql_literal
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
 MEMORY_LIMIT = "128MB"
@@ -191,7 +192,7 @@ class RunTables:
     def _cells(self) -> str:
         """SQL of all files' cells with the file's number. The paths are our own scratch files'."""
         parts = [
-            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({_literal(str(file.cells))})"
+            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(file.cells))})"
             for number, file in enumerate(self._run.files)
             if file.cells is not None
         ]
@@ -203,7 +204,7 @@ class RunTables:
         """The query's rows with the table's columns, types and order."""
         table = schema.table(name)
         sql_types = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
-        values = {"run_id": f"{_literal(self._run.run_id)}"}
+        values = {"run_id": f"{sql_literal(self._run.run_id)}"}
         columns = ", ".join(f"({values.get(c.name, c.name)})::{sql_types[c.type]} AS {c.name}" for c in table.columns)
         order = ", ".join(f"{name} NULLS FIRST" for name in table.key if name != "run_id")
         reader = self._con.sql(f"SELECT {columns} FROM ({query}) ORDER BY {order}").to_arrow_reader()
@@ -213,11 +214,6 @@ class RunTables:
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:
     return [pa.RecordBatch.from_pylist(rows, schema=schema.table(name).arrow())]
-
-
-def _literal(text: str) -> str:
-    """A string as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _role(label: str | None) -> str | None:

@@ -40,10 +40,10 @@ def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
     all. Where two fit (a file between two hosts), those that other files have claimed drop out.
     """
     names = [run_name(file.path) for file in files]  # one for x.pcap, x.pcap1, ...: the last may hold next to nothing
-    candidates = {
-        name: _candidates(pa.concat_tables(file.flows for file, its in zip(files, names, strict=True) if its == name))
-        for name in names
-    }
+    flows: dict[str, list[pa.Table]] = {}
+    for file, name in zip(files, names, strict=True):
+        flows.setdefault(name, []).append(file.flows)
+    candidates = {name: _candidates(pa.concat_tables(parts)) for name, parts in flows.items()}
     found: dict[str, str] = {}
     progress = True
     while progress:
