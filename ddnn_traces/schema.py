@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Goes up when a column changes its name, type or meaning. A dataset carries the version it was written with.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: In the order in which a reader meets them.
-TABLES = ("runs", "hosts", "captures", "capture_ledger", "flows", "flow_windows", "steps", "step_flows")
+TABLES = (
+    "runs", "hosts", "captures", "capture_ledger", "flows", "encapsulations", "flow_opcodes", "flow_windows", "steps",
+    "step_flows", "packets",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

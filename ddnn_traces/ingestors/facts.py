@@ -18,15 +18,25 @@ NO_STEP = -2
 
 IN_FLOWS = "in_flows"
 DUPLICATE_VANTAGE = "duplicate_vantage"
+#: Packets that --filter leaves out.
+FILTERED = "filtered"
 #: Why a record is not in a flow, in the order of the packet loop's codes.
 SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
 
 Int64Array = npt.NDArray[np.int64]
 
-#: One row a directed five-tuple of one file, in the order of first appearance. Columns as in schemas/flows.toml;
-#: opened: segments with SYN and no ACK, accepted: with SYN and ACK.
+#: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order of
+#: first appearance. Columns as in schemas/flows.toml, and:
+#: flow: number of the row, from 0; cells, samples and packets refer to it.
+#: kept: whether --filter lets it through.
+#: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
+#: opened, accepted: segments with SYN and no ACK, with SYN and ACK. initial_sequence: number of the first SYN, null
+#: without one.
+#: large_*: packets whose IP length is above 1,500 bytes; huge_*: above 9,000, which are large, too.
 FLOW_FACTS = pa.schema(
     [
+        ("flow", pa.int32()),
+        ("kept", pa.bool_()),
         ("src_ip", pa.string()),
         ("dst_ip", pa.string()),
         *[
@@ -35,6 +45,9 @@ FLOW_FACTS = pa.schema(
                 "protocol",
                 "src_port",
                 "dst_port",
+                "encapsulation",
+                "roce_dest_qp",
+                "roce_opcode",
                 "first_seen_ns",
                 "last_seen_ns",
                 "packets",
@@ -47,10 +60,32 @@ FLOW_FACTS = pa.schema(
                 "rst_packets",
                 "retransmitted_packets",
                 "retransmitted_bytes",
+                "out_of_order_packets",
+                "out_of_order_bytes",
                 "opened",
                 "accepted",
+                "initial_sequence",
+                "mss",
+                "large_packets",
+                "large_payload_bytes",
+                "huge_packets",
+                "huge_payload_bytes",
             )
         ],
+    ]
+)
+
+#: One row a tunnel of one file, in the order of first appearance. parent: row of the tunnel around it, null for none.
+ENCAPSULATIONS = pa.schema(
+    [
+        ("parent", pa.int64()),
+        ("kind", pa.string()),
+        ("src_ip", pa.string()),
+        ("dst_ip", pa.string()),
+        ("protocol", pa.int64()),
+        ("src_port", pa.int64()),
+        ("dst_port", pa.int64()),
+        ("identifier", pa.int64()),
     ]
 )
 
@@ -67,6 +102,25 @@ CELLS = pa.schema(
     ]
 )
 
+#: One row a packet in a flow, in the order of the file. record: its number in the file, from 0. tcp_flags: null where
+#: there are none.
+PACKETS = pa.schema(
+    [
+        ("record", pa.int64()),
+        ("flow", pa.int32()),
+        ("ts_ns", pa.int64()),
+        ("wire_bytes", pa.int64()),
+        ("ip_bytes", pa.int64()),
+        ("payload_bytes", pa.int64()),
+        ("captured_bytes", pa.int64()),
+        ("tcp_flags", pa.int64()),
+    ]
+)
+
+#: A sample of the TCP segments with payload, the same ones in every file that they are in: identity is a hash of
+#: five-tuple and sequence number, as int64.
+SAMPLES = pa.schema([("identity", pa.int64()), ("flow", pa.int32()), ("ts_ns", pa.int64())])
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -74,14 +128,20 @@ class ReadOptions:
 
     step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
-    progress: called with the number of bytes of the file read since the last call.
+    packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not wanted.
+    open_tunnels: whether the flow is what is inside a tunnel.
+    jobs: threads that the engine may use for this file.
+    progress: called with the number of bytes of the file and of packets read since the last call.
     hashing: whether the file's SHA-256 is wanted.
     """
 
     window_ns: int
     step_bounds: Int64Array
     spill: Path
-    progress: Callable[[int], None] = lambda _: None
+    packets: Path | None = None
+    open_tunnels: bool = True
+    jobs: int = 1
+    progress: Callable[[int, int], None] = lambda _bytes, _packets: None
     hashing: bool = True
 
 
@@ -105,8 +165,12 @@ class CaptureFacts:
     first_ns: int | None = None
     last_ns: int | None = None
     skipped: dict[str, tuple[int, int]] = field(default_factory=dict)  # reason -> packets, wire bytes
+    untimed_records: int = 0  # pcapng's Simple Packet Blocks, which carry no time
     flows: pa.Table = field(default_factory=lambda: FLOW_FACTS.empty_table())
+    encapsulations: pa.Table = field(default_factory=lambda: ENCAPSULATIONS.empty_table())
+    samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
+    packets: Path | None = None  # Parquet file with the PACKETS schema; None where none were wanted or there are none
 
     def describe(self, header: PcapHeader, compression: str) -> None:
         """Take over what a pcap's file header says. compression: empty for a plain file."""
