@@ -29,7 +29,6 @@ _PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fracti
 PCAPNG = b"\x0a\x0d\x0d\x0a"
 _GZIP = b"\x1f\x8b"
 _NOT_YET = {  # known formats that this reader does not read, and what to do about it
-    PCAPNG: ("pcapng", "convert it with 'editcap -F pcap' or use --engine pyshark"),
     b"\x34\xcd\xb2\xa1": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
     b"\xa1\xb2\xcd\x34": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
     b"\x28\xb5\x2f\xfd": ("zstd", "decompress it first"),
@@ -189,3 +188,9 @@ def _salvage(inflate: zlib._Decompress, data: bytes) -> Iterator[memoryview]:
         inflate, at = trial, at + portion
         if out:
             yield memoryview(out)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

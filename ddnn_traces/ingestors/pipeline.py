@@ -56,7 +56,13 @@ def ingest(
     metadata = {run.run_id: read_metadata(run.folder) for run in runs}  # mistakes in it show before hours of reading
     written = []
     with DatasetWriter(out) as writer:
-        options = ReadOptions(window_ns, np.empty(0, np.int64), writer.scratch / "cells", talk.advance, sha256)
+        options = ReadOptions(
+            window_ns,
+            np.empty(0, np.int64),
+            writer.scratch / "cells",
+            progress=lambda size, _: talk.advance(size),
+            hashing=sha256,
+        )
         talk.start_files(sum(path.stat().st_size for run in runs for path in run.captures))
         for run in runs:
             facts = _read_run(run, metadata[run.run_id], read_capture, options, talk)

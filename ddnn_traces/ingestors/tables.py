@@ -15,10 +15,11 @@ import duckdb
 import pyarrow as pa
 
 from ddnn_traces import schema
-from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, IN_FLOWS, NO_STEP, CaptureFacts
+from ddnn_traces.ingestors.encapsulations import number_encapsulations
+from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, FILTERED, IN_FLOWS, NO_STEP, CaptureFacts
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series
+from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series, order_of_files
 from ddnn_traces.text import sql_literal
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
@@ -54,9 +55,11 @@ class RunTables:
             config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
         )
         self._con.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout
-        self._con.register("copies", self._copies())
+        self._encapsulations, rows = number_encapsulations([file.encapsulations for file in run.files])
+        self._con.register("copies", self._copies(rows))
         self._con.register("files", self._files())
-        self._con.execute(_RANKED).execute(_FLOWS).execute(_FLOW_MAP)
+        for statement in (_RANKED, _CONNECTIONS, _MERGED, _REVERSED, _FLOWS, _FLOW_MAP):
+            self._con.execute(statement)
 
     def __enter__(self) -> RunTables:
         return self
@@ -71,13 +74,13 @@ class RunTables:
 
     # --- inputs of the SQL
 
-    def _copies(self) -> pa.Table:
-        """Flow facts of all files in one table, with file number and row number."""
+    def _copies(self, encapsulation_ids: Sequence[Sequence[int]]) -> pa.Table:
+        """Flow facts of all files in one table, with the file's number and the tunnel's in the run."""
         tables = []
-        for number, file in enumerate(self._run.files):
-            size = file.flows.num_rows
-            table = file.flows.append_column("flow", pa.array(range(size), pa.int32()))
-            tables.append(table.append_column("file", pa.array([number] * size, pa.int32())))
+        for number, (file, ids) in enumerate(zip(self._run.files, encapsulation_ids, strict=True)):
+            table = file.flows.append_column("file", pa.array([number] * file.flows.num_rows, pa.int32()))
+            rows = file.flows["encapsulation"].combine_chunks()
+            tables.append(table.append_column("encapsulation_id", pa.array(ids, pa.int64()).take(rows)))
         return pa.concat_tables(tables)
 
     def _files(self) -> pa.Table:
@@ -88,6 +91,7 @@ class RunTables:
                 "capture_id": pa.array([file.capture_id for file in run.files], pa.string()),
                 "vantage_ip": pa.array(self._vantages, pa.string()),
                 "series": pa.array(number_series(run.files, self._vantages), pa.int32()),
+                "file_order": pa.array(order_of_files(run.files), pa.int32()),
                 "worker": pa.array(run.step_workers, pa.string()),
                 "steps": pa.array(
                     [next((len(log.steps) for log in run.logs if log.worker == w), 0) for w in run.step_workers],
@@ -141,12 +145,15 @@ class RunTables:
 
     def _capture_ledger_table(self) -> Iterable[pa.RecordBatch]:
         query = """
-            SELECT capture_id, counts, sum(packets)::BIGINT, sum(wire_bytes)::BIGINT
-            FROM ranked JOIN files USING (file) GROUP BY ALL
+            SELECT capture_id, reason, sum(packets)::BIGINT, sum(wire_bytes)::BIGINT
+            FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN $in_flows ELSE $duplicate END AS reason FROM ranked
+                  UNION ALL SELECT file, packets, wire_bytes, $filtered FROM copies WHERE NOT kept)
+            JOIN files USING (file) GROUP BY ALL
         """
+        reasons = {"in_flows": IN_FLOWS, "duplicate": DUPLICATE_VANTAGE, "filtered": FILTERED}
         ledger = {
-            (capture_id, IN_FLOWS if counts else DUPLICATE_VANTAGE): (packets, wire)
-            for capture_id, counts, packets, wire in self._con.execute(query).fetchall()
+            (capture_id, reason): (packets, wire)
+            for capture_id, reason, packets, wire in self._con.execute(query, reasons).fetchall()
         }
         for file in self._run.files:
             ledger |= {(file.capture_id, reason): sums for reason, sums in file.skipped.items()}
@@ -156,6 +163,30 @@ class RunTables:
 
     def _flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered("flows", "SELECT * FROM run_flows")
+
+    def _encapsulations_table(self) -> Iterable[pa.RecordBatch]:
+        rows = [{"run_id": self._run.run_id, **tunnel} for tunnel in self._encapsulations]
+        return _rows("encapsulations", rows)
+
+    def _flow_opcodes_table(self) -> Iterable[pa.RecordBatch]:
+        return self._ordered(
+            "flow_opcodes",
+            f"SELECT flow_id, roce_opcode, {_SUMS} FROM ranked JOIN flow_map USING (file, flow) "
+            "WHERE counts AND roce_opcode IS NOT NULL GROUP BY ALL",
+        )
+
+    def _packets_table(self) -> Iterable[pa.RecordBatch]:
+        parts = [
+            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(file.packets))})"
+            for number, file in enumerate(self._run.files)
+            if file.packets is not None
+        ]
+        if not parts:
+            return _rows("packets", [])
+        packets = " UNION ALL ".join(parts)
+        return self._ordered(
+            "packets", f"SELECT * FROM ({packets}) JOIN flow_map USING (file, flow) JOIN files USING (file)"
+        )
 
     def _flow_windows_table(self) -> Iterable[pa.RecordBatch]:
         window_ns = self._run.window_ns
@@ -233,22 +264,30 @@ def _rank(label: str | None) -> int | None:
     return number[1] - 1 if number[0] and number[1] > 0 else None
 
 
+_SUMMED = (
+    "packets", "wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes", "syn_packets", "fin_packets", "rst_packets",
+    "retransmitted_packets", "retransmitted_bytes", "out_of_order_packets", "out_of_order_bytes", "opened", "accepted",
+    "large_packets", "large_payload_bytes", "huge_packets", "huge_payload_bytes",
+)  # fmt: skip
+
 _SUMS = """sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
                    sum(payload_bytes)::BIGINT AS payload_bytes"""
 
 _FIVE_TUPLE = "src_ip, dst_ip, protocol, src_port, dst_port"
+_KEY = f"{_FIVE_TUPLE}, encapsulation_id, roce_dest_qp"
 
 # Which copies count: see vantage.py. place_packets, series_packets: what all files of a vantage, of a series hold of
-# the five-tuple.
+# the five-tuple. What a series holds inside and outside of tunnels (a capture of all interfaces of the tunnel's host)
+# are two copies.
 _RANKED = f"""
 CREATE TEMP TABLE ranked AS
 WITH placed AS (
-    SELECT copies.*, series, coalesce(vantage_ip, '') AS place,
+    SELECT copies.*, series, file_order, coalesce(vantage_ip, '') AS place, encapsulation_id IS NOT NULL AS tunneled,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
-           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_packets,
-           sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series) AS series_payload
-    FROM copies JOIN files USING (file)
+           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_packets,
+           sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_payload
+    FROM copies JOIN files USING (file) WHERE kept
 ), compared AS (
     SELECT *, CASE max(series_payload) OVER five_tuple
                    WHEN 0 THEN series_packets < {WHOLE_SHARE} * max(series_packets) OVER five_tuple
@@ -257,40 +296,118 @@ WITH placed AS (
     FROM placed
     WINDOW five_tuple AS (PARTITION BY {_FIVE_TUPLE})
 ), best AS (
-    SELECT *, first_value((place, series)) OVER (PARTITION BY {_FIVE_TUPLE}
-                                                 ORDER BY is_partial, distance, place_packets DESC, place,
-                                                          series_packets DESC, series) AS best
+    SELECT *, first_value((place, series, tunneled))
+              OVER (PARTITION BY {_FIVE_TUPLE}
+                    ORDER BY is_partial, distance, place_packets DESC, place, series_packets DESC, series, tunneled) AS best
     FROM compared
 )
-SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload, is_partial, best),
-       (place, series) = best AS counts
+SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
+       (place, series, tunneled) = best AS counts
 FROM best
 """
 
-_FLOWS = f"""
-CREATE TEMP TABLE run_flows AS
-WITH merged AS (
-    SELECT {_FIVE_TUPLE}, min(first_seen_ns) AS first_seen_ns, max(last_seen_ns) AS last_seen_ns,
-           sum(packets) AS packets, sum(wire_bytes) AS wire_bytes, sum(ip_bytes) AS ip_bytes,
-           sum(payload_bytes) AS payload_bytes, sum(captured_bytes) AS captured_bytes,
-           sum(syn_packets) AS syn_packets, sum(fin_packets) AS fin_packets, sum(rst_packets) AS rst_packets,
-           sum(retransmitted_packets) AS retransmitted_packets, sum(retransmitted_bytes) AS retransmitted_bytes,
-           sum(opened) AS opened, sum(accepted) AS accepted
-    FROM ranked WHERE counts GROUP BY ALL
-), numbered AS (
-    SELECT *, row_number() OVER (ORDER BY first_seen_ns, {_FIVE_TUPLE}) - 1 AS flow_id FROM merged
+# The connections of a five-tuple, through all files of a series: the first row of a file continues the last of the file
+# before, unless its SYN has another sequence number.
+_CONNECTIONS = f"""
+CREATE TEMP TABLE connections AS
+WITH followed AS (
+    SELECT *, lag(file) OVER key AS file_before, lag(initial_sequence) OVER key AS sequence_before
+    FROM ranked WHERE counts
+    WINDOW key AS (PARTITION BY {_KEY} ORDER BY file_order, flow)
 )
-SELECT f.*, NULL::BIGINT AS encapsulation_id, r.flow_id AS reverse_flow_id,
-       CASE WHEN f.opened > 0 OR r.accepted > 0 THEN true WHEN f.accepted > 0 OR r.opened > 0 THEN false
-       END AS is_initiator,
-       CASE WHEN f.opened > 0 OR f.accepted > 0 THEN 'syn' WHEN r.opened > 0 OR r.accepted > 0 THEN 'reverse_syn'
-       END AS initiator_source
-FROM numbered AS f LEFT JOIN numbered AS r
-  ON (f.src_ip, f.dst_ip, f.protocol, f.src_port, f.dst_port)
-   = (r.dst_ip, r.src_ip, r.protocol, r.dst_port, r.src_port)
+SELECT * EXCLUDE (file_before, sequence_before),
+       sum(CASE WHEN protocol <> 6 OR file_before IS NULL THEN 0
+                WHEN file_before = file THEN 1
+                WHEN initial_sequence IS NULL OR initial_sequence = sequence_before THEN 0
+                ELSE 1 END)
+       OVER (PARTITION BY {_KEY} ORDER BY file_order, flow)::BIGINT AS connection
+FROM followed
+"""
+
+_MERGED = f"""
+CREATE TEMP TABLE merged AS
+WITH summed AS (
+    SELECT {_KEY}, connection, min(first_seen_ns) AS first_seen_ns, max(last_seen_ns) AS last_seen_ns,
+           {", ".join(f"sum({name})::BIGINT AS {name}" for name in _SUMMED)},
+           arg_min(mss, (file_order, flow)) FILTER (mss IS NOT NULL) AS mss
+    FROM connections GROUP BY ALL
+)
+SELECT *, row_number() OVER (ORDER BY first_seen_ns, {_KEY}, connection) - 1 AS flow_id FROM summed
+"""
+
+# The flow with the ends exchanged, of several connections the one that begins nearest, and only where that holds for
+# both. flow_id follows first_seen_ns: the nearest is the next one before or behind.
+_REVERSED = """
+CREATE TEMP TABLE reversed AS
+WITH before AS (
+    SELECT f.flow_id, r.flow_id AS other, f.first_seen_ns - r.first_seen_ns AS gap
+    FROM merged AS f ASOF JOIN merged AS r
+      ON f.src_ip = r.dst_ip AND f.dst_ip = r.src_ip AND f.protocol = r.protocol AND f.src_port = r.dst_port
+     AND f.dst_port = r.src_port AND f.flow_id > r.flow_id
+), behind AS (
+    SELECT f.flow_id, r.flow_id AS other, r.first_seen_ns - f.first_seen_ns AS gap
+    FROM merged AS f ASOF JOIN merged AS r
+      ON f.src_ip = r.dst_ip AND f.dst_ip = r.src_ip AND f.protocol = r.protocol AND f.src_port = r.dst_port
+     AND f.dst_port = r.src_port AND f.flow_id < r.flow_id
+), nearest AS (
+    SELECT flow_id, arg_min(other, (gap, other)) AS other
+    FROM (FROM before UNION ALL FROM behind) GROUP BY flow_id
+)
+SELECT a.flow_id, a.other AS reverse_flow_id
+FROM nearest AS a JOIN nearest AS b ON a.other = b.flow_id AND b.other = a.flow_id
+"""
+
+# How busy each end is tells a server: how many other ends it has.
+_FLOWS = """
+CREATE TEMP TABLE run_flows AS
+WITH sides AS (
+    SELECT protocol, src_ip AS ip, src_port AS port, dst_ip AS other_ip, dst_port AS other_port FROM merged
+    UNION
+    SELECT protocol, dst_ip, dst_port, src_ip, src_port FROM merged
+), ends AS (
+    SELECT protocol, ip, port, count(*) AS others FROM sides WHERE port > 0 GROUP BY ALL
+), evidence AS (
+    SELECT f.*, v.reverse_flow_id, least(f.mss, r.mss) AS least_mss,
+           CASE WHEN f.opened + f.accepted > 0 THEN 'syn'
+                WHEN r.opened + r.accepted > 0 THEN 'reverse_syn'
+                WHEN s.others <> d.others THEN 'shared_port'
+                WHEN (f.src_port < 1024) <> (f.dst_port < 1024) THEN 'port'
+                WHEN (f.src_port < 32768) <> (f.dst_port < 32768) THEN 'port'
+                WHEN r.flow_id IS NOT NULL THEN 'first_packet'
+                ELSE 'only_direction'
+           END AS initiator_source,
+           CASE initiator_source
+                WHEN 'syn' THEN f.opened > 0
+                WHEN 'reverse_syn' THEN r.opened = 0
+                WHEN 'shared_port' THEN s.others < d.others
+                WHEN 'port' THEN f.src_port > f.dst_port
+                WHEN 'first_packet' THEN f.flow_id < r.flow_id
+                ELSE true
+           END AS is_initiator
+    FROM merged AS f
+    LEFT JOIN reversed AS v USING (flow_id)
+    LEFT JOIN merged AS r ON r.flow_id = v.reverse_flow_id
+    LEFT JOIN ends AS s ON (s.protocol, s.ip, s.port) = (f.protocol, f.src_ip, f.src_port)
+    LEFT JOIN ends AS d ON (d.protocol, d.ip, d.port) = (f.protocol, f.dst_ip, f.dst_port)
+), sized AS (
+    SELECT *, (wire_bytes - payload_bytes) / packets AS header_bytes,
+           -- TCP options: what the mean header has beyond IP's and TCP's fixed ones
+           least_mss - ((ip_bytes - payload_bytes) / packets - CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END) AS segment,
+           CASE WHEN least_mss > 1500 THEN huge_packets ELSE large_packets END AS super_packets,
+           CASE WHEN least_mss > 1500 THEN huge_payload_bytes ELSE large_payload_bytes END AS super_payload
+    FROM evidence
+)
+SELECT * EXCLUDE (header_bytes, segment, super_packets, super_payload, least_mss),
+       CASE WHEN protocol = 6 AND segment >= 1 THEN
+            (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT
+       END AS cable_bytes_estimate
+FROM sized
 """
 
 _FLOW_MAP = f"""
 CREATE TEMP TABLE flow_map AS
-SELECT file, flow, flow_id FROM ranked JOIN run_flows USING ({_FIVE_TUPLE}) WHERE counts
+SELECT c.file, c.flow, m.flow_id FROM connections AS c JOIN merged AS m
+  ON (c.src_ip, c.dst_ip, c.protocol, c.src_port, c.dst_port, c.connection)
+   = (m.src_ip, m.dst_ip, m.protocol, m.src_port, m.dst_port, m.connection)
+ AND c.encapsulation_id IS NOT DISTINCT FROM m.encapsulation_id AND c.roce_dest_qp IS NOT DISTINCT FROM m.roce_dest_qp
 """

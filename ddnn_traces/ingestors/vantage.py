@@ -82,12 +82,22 @@ def number_series(files: Sequence[CaptureFacts], vantages: Sequence[str | None])
     """
     numbers = [-1] * len(files)
     ends: dict[str | None, dict[int, CaptureFacts]] = {}  # vantage -> series -> its last file
-    for i in sorted(range(len(files)), key=lambda i: (_span(files[i]), files[i].capture_id)):
+    for i in _in_time(files):
         series = ends.setdefault(vantages[i], {})
         gaps = [(*_gap(file, files[i]), number) for number, file in series.items() if _continues(file, files[i])]
         numbers[i] = min(gaps, default=(i,))[-1]
         series[numbers[i]] = files[i]
     return numbers
+
+
+def order_of_files(files: Sequence[CaptureFacts]) -> list[int]:
+    """Place of each file among all, by its times."""
+    places = {i: place for place, i in enumerate(_in_time(files))}
+    return [places[i] for i in range(len(files))]
+
+
+def _in_time(files: Sequence[CaptureFacts]) -> list[int]:
+    return sorted(range(len(files)), key=lambda i: (_span(files[i]), files[i].capture_id))
 
 
 def _continues(before: CaptureFacts, after: CaptureFacts) -> bool:

@@ -1,0 +1,155 @@
+"""TCP: connections of a five-tuple, retransmissions and segments out of order (docs/packets.md; RFC 9293, 3.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddnn_traces.ingestors.compiled.flow_table import (
+    ACCEPTED,
+    CLOSED,
+    FIN,
+    FIRST_SEQ,
+    HOLE,
+    HOLES,
+    ISN,
+    MARKS,
+    MOST_HOLES,
+    MSS,
+    NEXT,
+    OPENED,
+    ORDER_BYTES,
+    ORDER_PACKETS,
+    RETX_BYTES,
+    RETX_PACKETS,
+    RST,
+    SYN,
+)
+from ddnn_traces.ingestors.compiled.jit import helper, u16
+
+FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
+
+# What join.py must know of a connection that was followed from the middle of a file on.
+BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST = 1, 2, 4, 8, 16
+
+
+@helper
+def distance(start, end):
+    """From one sequence number to another, -2^31 to 2^31 - 1."""
+    return ((end - start + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@helper
+def begins_connection(flow, flows, seq):
+    """Whether a SYN on the ports of a connection begins another one."""
+    if flows[flow, CLOSED]:
+        return True
+    if flows[flow, ISN] >= 0:
+        return seq != flows[flow, ISN]
+    return not (flows[flow, FIRST_SEQ] >= 0 and ((seq + 1) & 0xFFFFFFFF) == flows[flow, FIRST_SEQ])
+
+
+@helper
+def control(flow, flows, buf, transport, end, flags, seq):
+    """Count SYN, FIN and RST, and keep what a SYN tells."""
+    flows[flow, FIN] += flags & FIN_FLAG
+    flows[flow, RST] += (flags & RST_FLAG) >> 2
+    if flags & (FIN_FLAG | RST_FLAG):
+        flows[flow, CLOSED] = 1
+    if flags & SYN_FLAG:
+        flows[flow, SYN] += 1
+        flows[flow, ACCEPTED if flags & ACK_FLAG else OPENED] += 1
+        if flows[flow, ISN] < 0:
+            flows[flow, ISN] = seq
+        if flows[flow, MSS] < 0:
+            flows[flow, MSS] = _mss(buf, transport, end)
+
+
+@helper
+def _mss(buf, transport, end):
+    """The MSS option of a TCP header, -1 without one or where it was not captured (RFC 9293, 3.1 and 3.2)."""
+    last = min(end, transport + np.int64(buf[transport + 12] >> 4) * 4)
+    i = transport + 20
+    while i + 1 < last:
+        kind, size = buf[i], np.int64(buf[i + 1])
+        if kind == 1:
+            i += 1
+            continue
+        if kind == 0 or size < 2:
+            break
+        if kind == 2:
+            return u16(buf, i + 2) if size == 4 and i + 4 <= last else np.int64(-1)
+        i += size
+    return np.int64(-1)
+
+
+@helper
+def segment(flow, flows, seq, payload, following):
+    """Follow a segment that occupies sequence space but does not begin where the one before ended."""
+    expected = flows[flow, NEXT]
+    if expected < 0:
+        flows[flow, NEXT] = following
+        flows[flow, FIRST_SEQ] = seq
+        return
+    ahead = distance(expected, seq)
+    if ahead >= 0:
+        if ahead > 0:
+            _add_hole(flow, flows, expected, ahead)
+        flows[flow, NEXT] = following
+        return
+    if distance(flows[flow, FIRST_SEQ], seq) < 0:
+        flows[flow, MARKS] |= BELOW_FIRST
+    if payload:
+        seen = min(-ahead, payload)
+        filled = _fill_holes(flow, flows, seq, seen) if flows[flow, HOLES] else np.int64(0)
+        flows[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
+        flows[flow, ORDER_BYTES] += filled
+        flows[flow, RETX_BYTES] += seen - filled
+    if distance(expected, following) > 0:
+        flows[flow, NEXT] = following
+
+
+@helper
+def _add_hole(flow, flows, begin, size):
+    """Remember a hole as the newest; the oldest is forgotten where there is no room."""
+    flows[flow, MARKS] |= MADE_HOLE
+    if flows[flow, HOLES] == MOST_HOLES:
+        _remove_hole(flow, flows, 0)
+    at = HOLE + 2 * flows[flow, HOLES]
+    flows[flow, at], flows[flow, at + 1] = begin & 0xFFFFFFFF, size
+    flows[flow, HOLES] += 1
+
+
+@helper
+def _remove_hole(flow, flows, number):
+    for at in range(HOLE + 2 * number, HOLE + 2 * (flows[flow, HOLES] - 1)):
+        flows[flow, at] = flows[flow, at + 2]
+    flows[flow, HOLES] -= 1
+
+
+@helper
+def _fill_holes(flow, flows, seq, size):
+    """Take the bytes [seq, seq + size) out of the holes; how many there were."""
+    filled, number = np.int64(0), 0
+    behind_begin = behind_size = np.int64(0)
+    while number < flows[flow, HOLES]:
+        at = HOLE + 2 * number
+        begin, length = flows[flow, at], flows[flow, at + 1]
+        offset = distance(begin, seq)
+        low, high = max(np.int64(0), offset), min(length, offset + size)
+        if high <= low:
+            number += 1
+            continue
+        filled += high - low
+        if low > 0:
+            flows[flow, at + 1] = low
+            if high < length:
+                behind_begin, behind_size = begin + high, length - high
+            number += 1
+        elif high < length:
+            flows[flow, at], flows[flow, at + 1] = (begin + high) & 0xFFFFFFFF, length - high
+            number += 1
+        else:
+            _remove_hole(flow, flows, number)
+    if behind_size:
+        _add_hole(flow, flows, behind_begin, behind_size)
+    return filled

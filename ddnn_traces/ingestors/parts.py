@@ -1,0 +1,131 @@
+"""One large pcap read by several threads: cut into parts at byte offsets, each read without knowing what came before.
+
+Where records begin behind a cut is guessed, and proven when the records before it end there. A part that was guessed
+wrong, or that depends on what came before (compiled/join.py), is read again in its place, so that the result is that of
+one pass, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES
+from ddnn_traces.ingestors.compiled.join import find_record
+from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.record_reader import RecordReader
+from ddnn_traces.ingestors.scanner import Scanner
+
+#: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
+PART_BYTES = 32 << 20
+BLOCK_BYTES = 2 << 20
+
+
+class _Part:
+    """A scanner of one part after the other, with the buffer that it reads into."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self.scanner = scanner
+        self.buffer = bytearray(BLOCK_BYTES)
+        self.begin = -1  # offset of its first record, -1 where none was found
+        self.reader = RecordReader(scanner, 0)
+
+
+class PartsReader:
+    """Reads one plain pcap into `whole` with options.jobs threads."""
+
+    def __init__(self, path: Path, whole: Scanner, options: ReadOptions) -> None:
+        self.reader = RecordReader(whole, HEADER_BYTES)
+        self._whole = whole
+        self._options = options
+        self._path = path
+        self._size = path.stat().st_size
+        self._stopped = threading.Event()
+        self._free: deque[_Part] = deque()
+
+    def read(self) -> None:
+        """Read all. `reader` tells the position and damage as after one pass."""
+        jobs = self._options.jobs
+        starts = iter(range(0, self._size, PART_BYTES))
+        with self._path.open("rb", buffering=0) as file, ThreadPoolExecutor(jobs, "part") as pool:
+            running: deque[tuple[int, Future[_Part]]] = deque()
+
+            def submit() -> None:
+                if (start := next(starts, None)) is not None:
+                    running.append((start, pool.submit(self._read_part, file.fileno(), start)))
+
+            try:
+                for _ in range(jobs + 1):
+                    submit()
+                while running and not self.reader.damage:
+                    start, future = running.popleft()
+                    part = future.result()
+                    self._append(file.fileno(), part, min(start + PART_BYTES, self._size))
+                    part.scanner.reset()
+                    self._free.append(part)
+                    submit()
+            finally:
+                self._stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+        self.reader.left = self._size - self.reader.position
+
+    def _read_part(self, file: int, start: int) -> _Part:
+        """Read the records that begin in [start, start + PART_BYTES), as far as can be told."""
+        try:
+            part = self._free.popleft()
+        except IndexError:
+            part = _Part(self._whole.twin())
+        stop = min(start + PART_BYTES, self._size)
+        part.begin, part.reader = -1, RecordReader(part.scanner, 0, stop)
+        blocks = self._blocks(file, max(start, HEADER_BYTES), part.buffer)
+        first = next(blocks, memoryview(b""))
+        skipped = 0 if start == 0 else self._guess(first)
+        if skipped >= 0:
+            part.begin = part.reader.position = max(start, HEADER_BYTES) + skipped
+            part.reader.feed(first[skipped:])
+            _feed(part.reader, blocks)
+            part.scanner.emit_cells()
+        return part
+
+    def _guess(self, block: memoryview) -> int:
+        framing = self._whole.framing
+        data = np.frombuffer(block, np.uint8)
+        ticks = 1_000_000_000 // framing.tick_ns
+        return int(find_record(data, len(data), framing.big_endian, framing.max_captured, ticks))
+
+    def _append(self, file: int, part: _Part, stop: int) -> None:
+        """Put a part behind the whole, or read its bytes again where it does not fit there."""
+        position, records = self.reader.position, self._whole.records
+        if position < stop:
+            if part.begin == position and self._whole.join(part.scanner):
+                self.reader.position, self.reader.damage = part.reader.position, part.reader.damage
+            else:
+                self.reader = RecordReader(self._whole, position, stop)
+                _feed(self.reader, self._blocks(file, position, part.buffer))
+        self._options.progress(self.reader.position - position, self._whole.records - records)
+
+    def _blocks(self, file: int, start: int, buffer: bytearray) -> Iterator[memoryview]:
+        view = memoryview(buffer)
+        while not self._stopped.is_set() and (size := os.preadv(file, [view], start)):
+            yield view[:size]
+            start += size
+
+
+def _feed(reader: RecordReader, blocks: Iterator[memoryview]) -> None:
+    while not reader.ended and (block := next(blocks, None)) is not None:
+        reader.feed(block)
+
+
+def read_in_parts(path: Path, whole: Scanner, options: ReadOptions, hash_file: Callable[[Path], str]) -> tuple[RecordReader, str | None]:
+    """Read a plain pcap with options.jobs threads, its SHA-256 beside it: (the reader, at its end, and the hash)."""
+    with ThreadPoolExecutor(1, "sha256") as hasher:
+        digest = hasher.submit(hash_file, path) if options.hashing else None
+        parts = PartsReader(path, whole, options)
+        parts.read()
+        return parts.reader, digest.result() if digest else None

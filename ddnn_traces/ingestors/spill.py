@@ -1,0 +1,48 @@
+"""Rows on their way from an engine to the run's tables: on disk, since they grow with the capture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ddnn_traces.ingestors.facts import Int64Array
+
+
+class Spill:
+    """A Parquet file of integers; it exists once the first rows were written. A context manager."""
+
+    def __init__(self, path: Path, schema: pa.Schema, null: int | None = None) -> None:
+        """schema: of facts.py. null: the value that stands for null in columns that may be."""
+        self.path = path
+        self._schema = schema
+        self._null = null
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def written(self) -> Path | None:
+        """The file, or None when there were no rows."""
+        return self.path if self._writer is not None else None
+
+    def write(self, rows: Int64Array) -> None:
+        """Append rows, int64 (n, columns of the schema)."""
+        if not len(rows):
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self.path, self._schema, compression="lz4", use_dictionary=False)
+        columns = [self._column(np.ascontiguousarray(rows[:, i]), field.type) for i, field in enumerate(self._schema)]
+        self._writer.write_table(pa.table(columns, schema=self._schema))
+
+    def _column(self, values: Int64Array, kind: pa.DataType) -> pa.Array:
+        mask = None if self._null is None else values == self._null
+        return pa.array(values, mask=mask).cast(kind)
