@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS
 
-_Tunnel = tuple[Any, ...]  # that of the tunnel around it (empty for none), then the other columns, identifier -1 for none
+_Tunnel = tuple[
+    Any, ...
+]  # that of the tunnel around it (empty for none), then the other columns, identifier -1 for none
 _COLUMNS = ENCAPSULATIONS.names[1:]
 
 

@@ -68,6 +68,7 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
     start, rest = _split_off(blocks, HEADER_BYTES)
     stream: Iterable[memoryview] = itertools.chain([rest], blocks)
     header = PcapHeader.parse(start)
+    reader: RecordReader | None = None
 
     def progress(packets: int) -> None:
         options.progress(0, packets)
@@ -75,12 +76,11 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
     if start.startswith(PCAPNG):
         facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
         stream = itertools.chain([memoryview(start)], stream)
-        reader: RecordReader = PcapngReader(Scanner(pcapng_framing(False), options, cells, packets), progress)
+        reader = PcapngReader(Scanner(pcapng_framing(False), options, cells, packets), progress)
     elif isinstance(header, str):
         facts.status = "truncated" if "cut short" in header else "corrupt"
         facts.status_detail = header
         facts.trailing_bytes = len(start) + sum(len(block) for block in stream)
-        reader = None
     else:
         facts.describe(header, file.compression)
         scanner = Scanner(_pcap_framing(header), options, cells, packets)

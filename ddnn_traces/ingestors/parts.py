@@ -122,7 +122,9 @@ def _feed(reader: RecordReader, blocks: Iterator[memoryview]) -> None:
         reader.feed(block)
 
 
-def read_in_parts(path: Path, whole: Scanner, options: ReadOptions, hash_file: Callable[[Path], str]) -> tuple[RecordReader, str | None]:
+def read_in_parts(
+    path: Path, whole: Scanner, options: ReadOptions, hash_file: Callable[[Path], str]
+) -> tuple[RecordReader, str | None]:
     """Read a plain pcap with options.jobs threads, its SHA-256 beside it: (the reader, at its end, and the hash)."""
     with ThreadPoolExecutor(1, "sha256") as hasher:
         digest = hasher.submit(hash_file, path) if options.hashing else None

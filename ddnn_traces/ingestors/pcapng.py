@@ -105,4 +105,4 @@ def _units(resolution: int) -> tuple[int, int, int]:
 def _resolution_ns(resolution: int) -> int:
     exponent = resolution & 0x7F
     units = 2**exponent if resolution & 0x80 else 10**exponent
-    return -(-(10**9) // units)
+    return int(-(-(10**9) // units))

@@ -45,6 +45,10 @@ _COUNTERS = {
     "ip_bytes": table.IP,
     "payload_bytes": table.PAYLOAD,
     "captured_bytes": table.CAPTURED,
+    "large_packets": table.LARGE_PACKETS,
+    "large_payload_bytes": table.LARGE_PAYLOAD,
+}
+_DETAILS = {
     "syn_packets": table.SYN,
     "fin_packets": table.FIN,
     "rst_packets": table.RST,
@@ -54,12 +58,10 @@ _COUNTERS = {
     "out_of_order_bytes": table.ORDER_BYTES,
     "opened": table.OPENED,
     "accepted": table.ACCEPTED,
-    "large_packets": table.LARGE_PACKETS,
-    "large_payload_bytes": table.LARGE_PAYLOAD,
     "huge_packets": table.HUGE_PACKETS,
     "huge_payload_bytes": table.HUGE_PAYLOAD,
 }
-_MAYBE = {"initial_sequence": table.ISN, "mss": table.MSS}  # -1: unknown
+_MAYBE = {"initial_sequence": table.ISN, "mss": table.MSS}  # details; -1: unknown
 
 
 class Scanner:
@@ -113,7 +115,8 @@ class Scanner:
     def _grow_flows(self) -> None:
         state, count = self._state, int(self._state.total[table.FLOW_COUNT])
         slots, keys = _grown(state.slots, state.keys, count, self._options.salt)
-        self._state = state._replace(slots=slots, keys=keys, flows=_doubled(state.flows))
+        rows = {"flows": _doubled(state.flows), "details": _doubled(state.details)}
+        self._state = state._replace(slots=slots, keys=keys, **rows)
 
     def _grow_tunnels(self) -> None:
         state, count = self._state, int(self._state.total[table.TUNNEL_COUNT])
@@ -203,6 +206,7 @@ class Scanner:
         flows = int(state.total[table.FLOW_COUNT])
         state.slots.fill(-1)
         state.flows[:flows] = 0
+        state.details[:flows] = 0
         state.tunnel_slots.fill(-1)
         state.skipped.fill(0)
         state.datagrams.fill(0)
@@ -231,7 +235,7 @@ class Scanner:
 
     def _flow_facts(self) -> pa.Table:
         count = int(self._state.total[table.FLOW_COUNT])
-        keys, flows = self._state.keys[:count], self._state.flows[:count]
+        keys, flows, details = (rows[:count] for rows in (self._state.keys, self._state.flows, self._state.details))
         rare = keys[:, 5].astype(np.int64)
         columns: dict[str, Any] = _five_tuples(keys)
         columns |= {"flow": np.arange(count, dtype=np.int32), "kept": np.ones(count, bool)}
@@ -240,7 +244,8 @@ class Scanner:
         columns["roce_dest_qp"] = _nullable(rare & 0xFFFFFF, is_roce)
         columns["roce_opcode"] = _nullable((rare >> 24) & 0xFF, is_roce)
         columns |= {name: flows[:, column] for name, column in _COUNTERS.items()}
-        columns |= {name: _nullable(flows[:, column], flows[:, column] >= 0) for name, column in _MAYBE.items()}
+        columns |= {name: details[:, column] for name, column in _DETAILS.items()}
+        columns |= {name: _nullable(details[:, column], details[:, column] >= 0) for name, column in _MAYBE.items()}
         return pa.table({name: columns[name] for name in FLOW_FACTS.names}, schema=FLOW_FACTS)
 
     def _encapsulations(self) -> pa.Table:
@@ -273,6 +278,7 @@ def _new_state(want_packets: bool) -> State:
         slots=_slots(FLOWS_AT_FIRST),
         keys=words(FLOWS_AT_FIRST, table.KEY_WORDS),
         flows=numbers(FLOWS_AT_FIRST, table.FLOW_COLUMNS),
+        details=numbers(FLOWS_AT_FIRST, table.DETAIL_COLUMNS),
         cells=numbers(CELLS_AT_ONCE + table.WAITING_ROOM, table.CELL_COLUMNS),
         packets=numbers(PACKETS_AT_ONCE + table.WAITING_ROOM if want_packets else 0, table.PACKET_COLUMNS),
         samples=numbers(SAMPLES_AT_MOST, table.SAMPLE_COLUMNS),

@@ -404,7 +404,7 @@ SELECT * EXCLUDE (header_bytes, segment, super_packets, super_payload, least_mss
 FROM sized
 """
 
-_FLOW_MAP = f"""
+_FLOW_MAP = """
 CREATE TEMP TABLE flow_map AS
 SELECT c.file, c.flow, m.flow_id FROM connections AS c JOIN merged AS m
   ON (c.src_ip, c.dst_ip, c.protocol, c.src_port, c.dst_port, c.connection)

@@ -39,29 +39,29 @@ def distance(start, end):
 
 
 @helper
-def begins_connection(flow, flows, seq):
+def begins_connection(flow, details, seq):
     """Whether a SYN on the ports of a connection begins another one."""
-    if flows[flow, CLOSED]:
+    if details[flow, CLOSED]:
         return True
-    if flows[flow, ISN] >= 0:
-        return seq != flows[flow, ISN]
-    return not (flows[flow, FIRST_SEQ] >= 0 and ((seq + 1) & 0xFFFFFFFF) == flows[flow, FIRST_SEQ])
+    if details[flow, ISN] >= 0:
+        return seq != details[flow, ISN]
+    return not (details[flow, FIRST_SEQ] >= 0 and ((seq + 1) & 0xFFFFFFFF) == details[flow, FIRST_SEQ])
 
 
 @helper
-def control(flow, flows, buf, transport, end, flags, seq):
+def control(flow, details, buf, transport, end, flags, seq):
     """Count SYN, FIN and RST, and keep what a SYN tells."""
-    flows[flow, FIN] += flags & FIN_FLAG
-    flows[flow, RST] += (flags & RST_FLAG) >> 2
+    details[flow, FIN] += flags & FIN_FLAG
+    details[flow, RST] += (flags & RST_FLAG) >> 2
     if flags & (FIN_FLAG | RST_FLAG):
-        flows[flow, CLOSED] = 1
+        details[flow, CLOSED] = 1
     if flags & SYN_FLAG:
-        flows[flow, SYN] += 1
-        flows[flow, ACCEPTED if flags & ACK_FLAG else OPENED] += 1
-        if flows[flow, ISN] < 0:
-            flows[flow, ISN] = seq
-        if flows[flow, MSS] < 0:
-            flows[flow, MSS] = _mss(buf, transport, end)
+        details[flow, SYN] += 1
+        details[flow, ACCEPTED if flags & ACK_FLAG else OPENED] += 1
+        if details[flow, ISN] < 0:
+            details[flow, ISN] = seq
+        if details[flow, MSS] < 0:
+            details[flow, MSS] = _mss(buf, transport, end)
 
 
 @helper
@@ -83,57 +83,57 @@ def _mss(buf, transport, end):
 
 
 @helper
-def segment(flow, flows, seq, payload, following):
+def segment(flow, flows, details, seq, payload, following):
     """Follow a segment that occupies sequence space but does not begin where the one before ended."""
     expected = flows[flow, NEXT]
     if expected < 0:
         flows[flow, NEXT] = following
-        flows[flow, FIRST_SEQ] = seq
+        details[flow, FIRST_SEQ] = seq
         return
     ahead = distance(expected, seq)
     if ahead >= 0:
         if ahead > 0:
-            _add_hole(flow, flows, expected, ahead)
+            _add_hole(flow, details, expected, ahead)
         flows[flow, NEXT] = following
         return
-    if distance(flows[flow, FIRST_SEQ], seq) < 0:
-        flows[flow, MARKS] |= BELOW_FIRST
+    if distance(details[flow, FIRST_SEQ], seq) < 0:
+        details[flow, MARKS] |= BELOW_FIRST
     if payload:
         seen = min(-ahead, payload)
-        filled = _fill_holes(flow, flows, seq, seen) if flows[flow, HOLES] else np.int64(0)
-        flows[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
-        flows[flow, ORDER_BYTES] += filled
-        flows[flow, RETX_BYTES] += seen - filled
+        filled = _fill_holes(flow, details, seq, seen) if details[flow, HOLES] else np.int64(0)
+        details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
+        details[flow, ORDER_BYTES] += filled
+        details[flow, RETX_BYTES] += seen - filled
     if distance(expected, following) > 0:
         flows[flow, NEXT] = following
 
 
 @helper
-def _add_hole(flow, flows, begin, size):
+def _add_hole(flow, details, begin, size):
     """Remember a hole as the newest; the oldest is forgotten where there is no room."""
-    flows[flow, MARKS] |= MADE_HOLE
-    if flows[flow, HOLES] == MOST_HOLES:
-        _remove_hole(flow, flows, 0)
-    at = HOLE + 2 * flows[flow, HOLES]
-    flows[flow, at], flows[flow, at + 1] = begin & 0xFFFFFFFF, size
-    flows[flow, HOLES] += 1
+    details[flow, MARKS] |= MADE_HOLE
+    if details[flow, HOLES] == MOST_HOLES:
+        _remove_hole(flow, details, 0)
+    at = HOLE + 2 * details[flow, HOLES]
+    details[flow, at], details[flow, at + 1] = begin & 0xFFFFFFFF, size
+    details[flow, HOLES] += 1
 
 
 @helper
-def _remove_hole(flow, flows, number):
-    for at in range(HOLE + 2 * number, HOLE + 2 * (flows[flow, HOLES] - 1)):
-        flows[flow, at] = flows[flow, at + 2]
-    flows[flow, HOLES] -= 1
+def _remove_hole(flow, details, number):
+    for at in range(HOLE + 2 * number, HOLE + 2 * (details[flow, HOLES] - 1)):
+        details[flow, at] = details[flow, at + 2]
+    details[flow, HOLES] -= 1
 
 
 @helper
-def _fill_holes(flow, flows, seq, size):
+def _fill_holes(flow, details, seq, size):
     """Take the bytes [seq, seq + size) out of the holes; how many there were."""
     filled, number = np.int64(0), 0
     behind_begin = behind_size = np.int64(0)
-    while number < flows[flow, HOLES]:
+    while number < details[flow, HOLES]:
         at = HOLE + 2 * number
-        begin, length = flows[flow, at], flows[flow, at + 1]
+        begin, length = details[flow, at], details[flow, at + 1]
         offset = distance(begin, seq)
         low, high = max(np.int64(0), offset), min(length, offset + size)
         if high <= low:
@@ -141,15 +141,15 @@ def _fill_holes(flow, flows, seq, size):
             continue
         filled += high - low
         if low > 0:
-            flows[flow, at + 1] = low
+            details[flow, at + 1] = low
             if high < length:
                 behind_begin, behind_size = begin + high, length - high
             number += 1
         elif high < length:
-            flows[flow, at], flows[flow, at + 1] = (begin + high) & 0xFFFFFFFF, length - high
+            details[flow, at], details[flow, at + 1] = (begin + high) & 0xFFFFFFFF, length - high
             number += 1
         else:
-            _remove_hole(flow, flows, number)
+            _remove_hole(flow, details, number)
     if behind_size:
-        _add_hole(flow, flows, behind_begin, behind_size)
+        _add_hole(flow, details, behind_begin, behind_size)
     return filled

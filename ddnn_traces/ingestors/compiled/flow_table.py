@@ -13,14 +13,17 @@ import numpy.typing as npt
 
 from ddnn_traces.ingestors.compiled.jit import borrowed, compiled, inlined
 
-# Columns of `flows`, int64, one row a connection; those that every packet touches first.
+# Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
 CELL_WINDOW, CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT = range(8)
 FIRST, LAST, IDENTITY, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 16)
-HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(16, 24)
-RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(24, 28)
-ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = 28, 29, 30, 31, 32, 33  # HOLE: begin and length of 4 holes, oldest first
+FLOW_COLUMNS = 16
+
+# Columns of `details`, int64, one row a connection: what few packets touch.
+HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
+RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
+ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and length of 4 holes, oldest first
 MOST_HOLES = 4
-FLOW_COLUMNS = HOLE + 2 * MOST_HOLES
+DETAIL_COLUMNS = HOLE + 2 * MOST_HOLES
 
 # Words of a key: source and destination (high, low), version, protocol and ports, and what is rare (see special_word).
 KEY_WORDS = 6
@@ -49,9 +52,9 @@ class Options(NamedTuple):
     """What does not change while a file is read. window_ns: length of a base window. bounds: begin of the first step,
     then the end of every step, ascending, ns; empty: every packet gets `no_step`. salt: of the hash."""
 
-    window_ns: np.int64
+    window_ns: int
     bounds: Int64Array
-    no_step: np.int64
+    no_step: int
     open_tunnels: bool
     want_packets: bool
     salt: np.uint64
@@ -59,12 +62,14 @@ class Options(NamedTuple):
 
 class State(NamedTuple):
     """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
-    (uint64). Rows: keys and flows a connection each, cells, packets and samples by their counts in total, skipped a reason
-    each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and fragments.py."""
+    (uint64). Rows: keys, flows and details a connection each, cells, packets and samples by their counts in total, skipped
+    a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
+    fragments.py."""
 
     slots: npt.NDArray[np.int32]
     keys: npt.NDArray[np.uint64]
     flows: Int64Array
+    details: Int64Array
     cells: Int64Array
     packets: Int64Array
     samples: Int64Array
@@ -86,7 +91,7 @@ def borrow(options, state):
     return (
         Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
         State(
-            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.cells), borrowed(s.packets),
+            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.cells), borrowed(s.packets),
             borrowed(s.samples), borrowed(s.total), borrowed(s.skipped), borrowed(s.tunnel_slots),
             borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys), borrowed(s.waiting),
             borrowed(s.found), borrowed(s.found_key),
@@ -136,14 +141,14 @@ def find_slot(slots, keys, salt, a, b, c, d, e, f):
 @inlined
 def new_flow(state, slot, a, b, c, d, e, f, ts):
     """A row for the key, which the slot holds from now on."""
-    total, keys, flows = state.total, state.keys, state.flows
+    total, keys, flows, details = state.total, state.keys, state.flows, state.details
     flow = total[FLOW_COUNT]
     total[FLOW_COUNT] += 1
     state.slots[slot] = flow
     keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
     flows[flow, FIRST] = flows[flow, LAST] = ts
     flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
-    flows[flow, NEXT] = flows[flow, ISN] = flows[flow, FIRST_SEQ] = flows[flow, MSS] = -1
+    flows[flow, NEXT] = details[flow, ISN] = details[flow, FIRST_SEQ] = details[flow, MSS] = -1
     return flow
 
 
@@ -187,7 +192,7 @@ def emit_cells(start, flows, cells, total):
 
 
 @inlined
-def count_packet(flow, flows, cells, total, window, step, ts, wire, ip_bytes, payload, captured):
+def count_packet(flow, flows, details, cells, total, window, step, ts, wire, ip_bytes, payload, captured):
     """Add a packet to a flow and its current cell."""
     if flows[flow, CELL_WINDOW] != window or flows[flow, CELL_STEP] != step:
         emit_cell(flow, flows, cells, total)
@@ -204,8 +209,8 @@ def count_packet(flow, flows, cells, total, window, step, ts, wire, ip_bytes, pa
         flows[flow, LARGE_PACKETS] += 1
         flows[flow, LARGE_PAYLOAD] += payload
         if ip_bytes > 9000:
-            flows[flow, HUGE_PACKETS] += 1
-            flows[flow, HUGE_PAYLOAD] += payload
+            details[flow, HUGE_PACKETS] += 1
+            details[flow, HUGE_PAYLOAD] += payload
 
 
 @inlined

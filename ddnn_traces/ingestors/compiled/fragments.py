@@ -10,7 +10,6 @@ import numpy as np
 from ddnn_traces.ingestors.compiled.flow_table import (
     DATAGRAMS,
     FAR_FUTURE,
-    RECORDS,
     WAITING,
     count_packet,
     find_slot,
@@ -44,7 +43,8 @@ WAITING_COLUMNS = 7
 def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
     window = ts // options.window_ns
     step = step_of(ts, options.bounds, options.no_step)
-    count_packet(flow, state.flows, state.cells, state.total, window, step, ts, wire, ip_bytes, payload, captured)
+    flows, details, cells = state.flows, state.details, state.cells
+    count_packet(flow, flows, details, cells, state.total, window, step, ts, wire, ip_bytes, payload, captured)
     if options.want_packets:
         keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, np.int64(-1))
 
@@ -93,9 +93,9 @@ def _oldest(state, waits):
     oldest = np.int64(-1)
     for row in range(MOST_DATAGRAMS):
         opened = state.datagrams[row, OPENED]
-        if opened and (not waits or state.datagrams[row, WAITS]):
-            if oldest < 0 or opened < state.datagrams[oldest, OPENED]:
-                oldest = np.int64(row)
+        counts = opened and (not waits or state.datagrams[row, WAITS])
+        if counts and (oldest < 0 or opened < state.datagrams[oldest, OPENED]):
+            oldest = np.int64(row)
     return oldest
 
 

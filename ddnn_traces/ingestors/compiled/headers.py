@@ -96,8 +96,8 @@ def network_header(buf, start, end, link):
 def ipv6_chain(buf, i, end):
     """(next header, offset behind the extension headers, part, offset of the fragment header) of the IPv6 header at i.
 
-    RFC 8200, section 4. Offset -1: the captured bytes end inside the chain. The offset of the fragment header is that of
-    the first one that tells a fragment; -1 without one.
+    RFC 8200, section 4. Offset -1: the captured bytes end inside the chain. The offset of the fragment header is that
+    of the first one that tells a fragment; -1 without one.
     """
     protocol = np.int64(buf[i + 6])
     part, fragment = np.int64(WHOLE), np.int64(-1)
@@ -123,9 +123,9 @@ def ipv6_chain(buf, i, end):
 
 @inlined
 def ip_header(buf, i, version, start, end, wire):
-    """The IP packet at i: (outcome, protocol, offset of what it carries, bytes of that, IP bytes, part, fragment header).
+    """The IP packet at i: (outcome, protocol, offset of what it carries, bytes of that, IP bytes, part, fragment).
 
-    Lengths are those on the wire, `wire` that of the frame. fragment header: its offset in IPv6, else -1.
+    Lengths are those on the wire, `wire` that of the frame. fragment: offset of its header in IPv6, else -1.
     """
     available = wire - (i - start)
     outcome, part, fragment = np.int64(FOLLOW), np.int64(WHOLE), np.int64(-1)

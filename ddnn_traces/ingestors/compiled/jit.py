@@ -66,7 +66,7 @@ inlined = njit(nogil=True, boundscheck=False, inline="always")
 def borrowed(typing_context, array):
     """The same array without an owner: it is not reference-counted, and lives no longer than the one it was made from.
 
-    Counting is atomic; done for every packet, it took two thirds of the loop's time, and made threads wait for each other.
+    Counting is atomic; done for every packet, it took two thirds of the loop's time, and threads waited for each other.
     """
 
     def generate(context, builder, signature, arguments):

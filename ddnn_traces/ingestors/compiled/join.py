@@ -25,6 +25,7 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     ACCEPTED,
     CAPTURED,
     CLOSED,
+    DETAIL_COLUMNS,
     EARLIEST,
     FIRST,
     FIRST_SEQ,
@@ -64,9 +65,9 @@ from ddnn_traces.ingestors.compiled.flow_table import FIN as FINS
 from ddnn_traces.ingestors.compiled.headers import TCP
 from ddnn_traces.ingestors.compiled.jit import compiled, helper, u32, u32_little
 
-_SUMS = (
-    IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD, HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST,
-    OPENED, ACCEPTED, RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES,
+_FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD)
+_DETAIL_SUMS = (
+    HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED, RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES,
 )  # fmt: skip
 
 
@@ -83,45 +84,49 @@ def _slot(part, row, tunnels, options, state):
 
 
 @helper
-def _continues(new, row, flows, flow):
+def _continues(part, row, state, flow):
     """1: the part's row continues the flow; 0: it is another connection; -1: the part cannot know."""
-    marks = new[row, MARKS]
+    flows, details = state.flows, state.details
+    marks = part.details[row, MARKS]
     if marks & BEGAN_WITH_SYN:
-        return 0 if begins_connection(flow, flows, new[row, ISN]) else -1
+        return 0 if begins_connection(flow, details, part.details[row, ISN]) else -1
     if marks & SYN_LATER:
         return -1
-    if new[row, NEXT] >= 0 and flows[flow, NEXT] >= 0:
-        if new[row, FIRST_SEQ] != flows[flow, NEXT]:
+    if part.flows[row, NEXT] >= 0 and flows[flow, NEXT] >= 0:
+        if part.details[row, FIRST_SEQ] != flows[flow, NEXT]:
             return -1
-        if flows[flow, HOLES] and marks & (BELOW_FIRST | MADE_HOLE):
+        if details[flow, HOLES] and marks & (BELOW_FIRST | MADE_HOLE):
             return -1
     return 1
 
 
 @helper
-def _add(new, row, flows, flow):
-    for column in _SUMS:
+def _add(part, row, state, flow):
+    flows, details, new, new_details = state.flows, state.details, part.flows, part.details
+    for column in _FLOW_SUMS:
         flows[flow, column] += new[row, column]
+    for column in _DETAIL_SUMS:
+        details[flow, column] += new_details[row, column]
     flows[flow, FIRST] = min(flows[flow, FIRST], new[row, FIRST])
     flows[flow, LAST] = max(flows[flow, LAST], new[row, LAST])
-    flows[flow, CLOSED] |= new[row, CLOSED]
+    details[flow, CLOSED] |= new_details[row, CLOSED]
     if new[row, NEXT] >= 0:
         if flows[flow, NEXT] < 0:
-            flows[flow, FIRST_SEQ] = new[row, FIRST_SEQ]
+            details[flow, FIRST_SEQ] = new_details[row, FIRST_SEQ]
         flows[flow, NEXT] = new[row, NEXT]
-        if new[row, HOLES]:
-            for column in range(HOLES, HOLE + 2 * new[row, HOLES]):
-                flows[flow, column] = new[row, column]
+        if new_details[row, HOLES]:
+            for column in range(HOLES, HOLE + 2 * new_details[row, HOLES]):
+                details[flow, column] = new_details[row, column]
 
 
 @compiled
 def join(part, tunnels, mapping, options, state):
     """Put a part's flows and totals behind `state`; False where it is refused, and then nothing has changed.
 
-    tunnels: row in the whole of each of the part's tunnels. mapping: int64, as long as the part's flows; filled with the
-    row of each in the whole. `state` has room for them all.
+    tunnels: row in the whole of each of the part's tunnels. mapping: int64, as long as the part's flows; filled with
+    the row of each in the whole. `state` has room for them all.
     """
-    total, new = state.total, part.flows
+    total = state.total
     if part.total[FRAGMENTS]:
         return False
     count = part.total[FLOW_COUNT]
@@ -129,23 +134,25 @@ def join(part, tunnels, mapping, options, state):
         slot, _ = _slot(part, row, tunnels, options, state)
         flow = np.int64(state.slots[slot])
         mapping[row] = -1
-        if flow >= 0 and not new[row, MARKS] & NOT_THE_FIRST:
+        if flow >= 0 and not part.details[row, MARKS] & NOT_THE_FIRST:
             is_tcp = (part.keys[row, 4] >> np.uint64(32)) & np.uint64(0xFF) == np.uint64(TCP)
-            continues = _continues(new, row, state.flows, flow) if is_tcp else 1
+            continues = _continues(part, row, state, flow) if is_tcp else 1
             if continues < 0:
                 return False
             if continues:
                 mapping[row] = flow
     for row in range(count):
         if mapping[row] >= 0:
-            _add(new, row, state.flows, mapping[row])
+            _add(part, row, state, mapping[row])
             continue
         slot, word = _slot(part, row, tunnels, options, state)
         a, b, c, d, e = part.keys[row, 0], part.keys[row, 1], part.keys[row, 2], part.keys[row, 3], part.keys[row, 4]
-        mapping[row] = new_flow(state, slot, a, b, c, d, e, word, new[row, FIRST])
+        mapping[row] = new_flow(state, slot, a, b, c, d, e, word, part.flows[row, FIRST])
         for column in range(IP, FLOW_COLUMNS):  # not the cell, which was written out
             if column != IDENTITY:
-                state.flows[mapping[row], column] = new[row, column]
+                state.flows[mapping[row], column] = part.flows[row, column]
+        for column in range(DETAIL_COLUMNS):
+            state.details[mapping[row], column] = part.details[row, column]
     for reason in range(len(state.skipped)):
         state.skipped[reason, 0] += part.skipped[reason, 0]
         state.skipped[reason, 1] += part.skipped[reason, 1]

@@ -1,4 +1,4 @@
-"""The loop itself: record headers of a pcap or blocks of a pcapng, one packet after the other, in one pass over the bytes."""
+"""The loop itself: records of a pcap or blocks of a pcapng, one packet after the other, in one pass over the bytes."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ from ddnn_traces.ingestors.compiled.tunnels import IP_BYTES, PART, PAYLOAD, PROT
 # is described here, or `stop` is reached.
 NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 
-# Columns of `interfaces`: link type, snaplen, ns a unit of time (0: none), units a ns (0: too many), bits of the fraction
-# where units are powers of two (-1: they are powers of ten), ns to add. A row whose ns a unit are -1 has no valid times.
+# Columns of `interfaces`: link type, snaplen, ns a unit of time (0: none), units a ns (0: too many), bits of the
+# fraction where units are powers of two (-1: they are powers of ten), ns to add. A row whose ns a unit are -1 has no
+# valid times.
 LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
 INTERFACE_COLUMNS = 6
 
@@ -75,9 +76,9 @@ class Framing(NamedTuple):
 
     is_pcapng: bool
     big_endian: bool
-    tick_ns: np.int64
-    link: np.int64
-    max_captured: np.int64
+    tick_ns: int
+    link: int
+    max_captured: int
 
 
 @helper
@@ -172,7 +173,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     """
     options, state = borrow(options, state)
     buf, interfaces = borrowed(buf), borrowed(interfaces)
-    slots, keys, flows, cells = state.slots, state.keys, state.flows, state.cells
+    slots, keys, flows, details, cells = state.slots, state.keys, state.flows, state.details, state.cells
     samples, packets, total, skipped = state.samples, state.packets, state.total, state.skipped
     found, found_key = state.found, state.found_key
     is_pcapng, big_endian, tick_ns = framing.is_pcapng, framing.big_endian, framing.tick_ns
@@ -275,12 +276,12 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             flow = np.int64(slots[slot])
             is_syn = flags > 0 and flags & SYN_FLAG != 0
             if flow < 0 or is_syn:
-                if flow >= 0 and not flows[flow, MARKS] & BEGAN_WITH_SYN:
-                    flows[flow, MARKS] |= SYN_LATER
-                if flow < 0 or begins_connection(flow, flows, seq):
+                if flow >= 0 and not details[flow, MARKS] & BEGAN_WITH_SYN:
+                    details[flow, MARKS] |= SYN_LATER
+                if flow < 0 or begins_connection(flow, details, seq):
                     marks = np.int64(NOT_THE_FIRST if flow >= 0 else 0)
                     flow = new_flow(state, slot, a, b, c, d, e, f, ts)
-                    flows[flow, MARKS] = marks | BEGAN_WITH_SYN if is_syn else marks
+                    details[flow, MARKS] = marks | BEGAN_WITH_SYN if is_syn else marks
 
             # --- window and step; packets come in bursts, so the last one mostly fits
             if ts < window_from or ts >= window_to:
@@ -291,7 +292,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 step = np.searchsorted(bounds, ts, side="right") - 1
                 step_from = bounds[step] if step >= 0 else FAR_PAST
                 step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
-            count_packet(flow, flows, cells, total, window, step, ts, wire, ip_bytes, payload, captured)
+            count_packet(flow, flows, details, cells, total, window, step, ts, wire, ip_bytes, payload, captured)
             if want_packets:
                 record = first_record + records
                 keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags)
@@ -299,13 +300,13 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             # --- TCP
             if flags >= 0:
                 if flags & 7:
-                    control(flow, flows, buf, transport, end, flags, seq)
+                    control(flow, details, buf, transport, end, flags, seq)
                 following_seq = (seq + payload + ((flags >> 1) & 1) + (flags & 1)) & 0xFFFFFFFF
                 if following_seq != seq:
                     if seq == flows[flow, NEXT]:
                         flows[flow, NEXT] = following_seq
                     else:
-                        segment(flow, flows, seq, payload, following_seq)
+                        segment(flow, flows, details, seq, payload, following_seq)
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
             if part != WHOLE:

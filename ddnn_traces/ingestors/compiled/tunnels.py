@@ -9,7 +9,6 @@ import numpy as np
 
 from ddnn_traces.ingestors.compiled.flow_table import TUNNEL_COUNT, find_slot
 from ddnn_traces.ingestors.compiled.headers import (
-    FIRST_FRAGMENT,
     FOLLOW,
     GRE,
     IPIP4,
@@ -137,7 +136,12 @@ def _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found,
         begin, more, size, protocol = (word & 0x1FFF) * 8, (word >> 13) & 1, carried, np.int64(buf[i + 9])
     else:
         word, identification = u16(buf, fragment + 2), u32(buf, fragment + 4)
-        begin, more, size, protocol = word & 0xFFF8, word & 1, carried + transport - fragment - 8, np.int64(buf[fragment])
+        begin, more, size, protocol = (
+            word & 0xFFF8,
+            word & 1,
+            carried + transport - fragment - 8,
+            np.int64(buf[fragment]),
+        )
     found[FRAGMENT_BEGIN], found[FRAGMENT_BYTES], found[FRAGMENT_MORE] = begin, size, more
     a, b, c, d = addresses(buf, i, version)
     at = DATAGRAM_KEY
