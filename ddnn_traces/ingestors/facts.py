@@ -25,8 +25,8 @@ SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
 
 Int64Array = npt.NDArray[np.int64]
 
-#: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order of
-#: first appearance. Columns as in schemas/flows.toml, and:
+#: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order
+#: of first appearance. Columns as in schemas/flows.toml, and:
 #: flow: number of the row, from 0; cells, samples and packets refer to it.
 #: kept: whether --filter lets it through.
 #: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.

@@ -38,7 +38,7 @@ class Interface:
 
 
 def section_bytes(start: bytes) -> int | None:
-    """Length of the section header block that begins with these bytes; None while there are too few. Raises BadBlock."""
+    """Length of the section header block that begins so; None while there are too few bytes. Raises BadBlock."""
     if len(start) < 12:
         return None
     order = _BYTE_ORDER_MAGIC.get(start[8:12])

@@ -1,4 +1,4 @@
-"""From blocks of bytes, cut anywhere, to whole records for the packet loop; pcapng sections and interfaces between them."""
+"""From blocks of bytes, cut anywhere, to whole records for the packet loop; what pcapng says between them."""
 
 from __future__ import annotations
 

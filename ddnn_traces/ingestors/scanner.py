@@ -136,8 +136,8 @@ class Scanner:
         self._state.total[table.PACKET_COUNT] = 0
 
     def _thin_samples(self) -> None:
-        """Keep the half with the lower identities, and take no others from now on: which ones are kept depends on what is
-        in the file, not on the order in which it was read."""
+        """Keep the half with the lower identities, and take no others from now on: which ones are kept depends on what
+        is in the file, not on the order in which it was read."""
         state, total = self._state, self._state.total
         total[table.SAMPLE_LIMIT] >>= 1
         samples = state.samples[: total[table.SAMPLE_COUNT]]
@@ -235,7 +235,7 @@ class Scanner:
 
     def _flow_facts(self) -> pa.Table:
         count = int(self._state.total[table.FLOW_COUNT])
-        keys, flows, details = (rows[:count] for rows in (self._state.keys, self._state.flows, self._state.details))
+        keys, flows, details = self._state.keys[:count], self._state.flows[:count], self._state.details[:count]
         rare = keys[:, 5].astype(np.int64)
         columns: dict[str, Any] = _five_tuples(keys)
         columns |= {"flow": np.arange(count, dtype=np.int32), "kept": np.ones(count, bool)}

@@ -146,7 +146,8 @@ class RunTables:
     def _capture_ledger_table(self) -> Iterable[pa.RecordBatch]:
         query = """
             SELECT capture_id, reason, sum(packets)::BIGINT, sum(wire_bytes)::BIGINT
-            FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN $in_flows ELSE $duplicate END AS reason FROM ranked
+            FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN $in_flows ELSE $duplicate END AS reason
+                  FROM ranked
                   UNION ALL SELECT file, packets, wire_bytes, $filtered FROM copies WHERE NOT kept)
             JOIN files USING (file) GROUP BY ALL
         """
@@ -298,7 +299,8 @@ WITH placed AS (
 ), best AS (
     SELECT *, first_value((place, series, tunneled))
               OVER (PARTITION BY {_FIVE_TUPLE}
-                    ORDER BY is_partial, distance, place_packets DESC, place, series_packets DESC, series, tunneled) AS best
+                    ORDER BY is_partial, distance, place_packets DESC, place, series_packets DESC, series, tunneled)
+              AS best
     FROM compared
 )
 SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
@@ -392,7 +394,8 @@ WITH sides AS (
 ), sized AS (
     SELECT *, (wire_bytes - payload_bytes) / packets AS header_bytes,
            -- TCP options: what the mean header has beyond IP's and TCP's fixed ones
-           least_mss - ((ip_bytes - payload_bytes) / packets - CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END) AS segment,
+           least_mss - (ip_bytes - payload_bytes) / packets + CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END
+           AS segment,
            CASE WHEN least_mss > 1500 THEN huge_packets ELSE large_packets END AS super_packets,
            CASE WHEN least_mss > 1500 THEN huge_payload_bytes ELSE large_payload_bytes END AS super_payload
     FROM evidence

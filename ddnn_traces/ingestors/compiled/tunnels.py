@@ -1,6 +1,6 @@
-"""Packets that need more than one look: tunnels, fragments and RoCEv2. The innermost IP packet that can be read is told.
+"""Packets that need more than one look: tunnels, fragments and RoCEv2.
 
-Fills state.found and state.found_key, whose entries are named here.
+Told is the innermost IP packet that can be read, in state.found and state.found_key, whose entries are named here.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _tunnel_number(state, salt, a, b, c, d, e, f):
 
 @helper
 def tunnel_word(parent, kind, identifier):
-    """The sixth word of a tunnel's key. parent: row + 1 of the tunnel around it; identifier: + 1; 0 where there is none."""
+    """The sixth word of a tunnel's key. parent: row + 1 of the one around it; identifier: + 1; 0 where there is none."""
     return np.uint64((parent << 36) | (kind << 33) | identifier)
 
 
@@ -159,7 +159,7 @@ def innermost(buf, i, version, start, end, wire, options, state):
     for depth in range(_MOST_TUNNELS + 1):
         outcome, protocol, transport, carried, ip_bytes, part, fragment = ip_header(buf, i, version, start, end, wire)
         both_ports, payload = np.int64(0), carried
-        if outcome == FOLLOW and (protocol == TCP or protocol == UDP) and part != LATER_FRAGMENT:
+        if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
             outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
         if outcome == FOLLOW and depth > 0 and found[PART] != WHOLE and part != WHOLE:
             outcome = np.int64(MALFORMED)  # a fragment inside a fragment is left alone
