@@ -62,8 +62,8 @@ class Options(NamedTuple):
 
 class State(NamedTuple):
     """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
-    (uint64). Rows: keys, flows and details a connection each, cells, packets and samples by their counts in total, skipped
-    a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
+    (uint64). Rows: keys, flows and details a connection each, cells, packets and samples by their counts in total,
+    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
     fragments.py."""
 
     slots: npt.NDArray[np.int32]

@@ -124,7 +124,7 @@ def _tunnel_number(state, salt, a, b, c, d, e, f):
 
 @helper
 def tunnel_word(parent, kind, identifier):
-    """The sixth word of a tunnel's key. parent: row + 1 of the one around it; identifier: + 1; 0 where there is none."""
+    """The sixth word of a tunnel's key. parent: row + 1 of the one around it; identifier: + 1; 0: none."""
     return np.uint64((parent << 36) | (kind << 33) | identifier)
 
 
