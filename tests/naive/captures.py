@@ -54,15 +54,14 @@ class Interface:
 
 def records(data: bytes) -> tuple[list[Record], str, int]:
     """All records up to the first damage, the file's status, and where the first byte lies that is in no record."""
-    found: list[Record] = []
-    end = 0
+    found: list[tuple[Record | None, int]] = [(None, 0)]
+    status = "complete"
     try:
-        for record, end in pcapng(data) if data[:4] == SECTION else pcap(data):
-            if record:
-                found.append(record)
+        for record_and_end in pcapng(data) if data[:4] == SECTION else pcap(data):
+            found.append(record_and_end)  # what came before damage stays
     except Damage as damage:
-        return found, str(damage), end
-    return found, "complete", end
+        status = str(damage)
+    return [record for record, _ in found if record], status, found[-1][1]
 
 
 def pcap(data: bytes) -> Iterator[tuple[Record | None, int]]:

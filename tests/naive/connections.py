@@ -1,4 +1,4 @@
-"""TCP said plainly: connections, and what is in order, out of order or retransmitted; all modulo 2^32 (RFC 9293, 3.4)."""
+"""TCP said plainly: connections, and what is out of order or retransmitted; numbers modulo 2^32 (RFC 9293, 3.4)."""
 
 from __future__ import annotations
 
