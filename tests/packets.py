@@ -217,14 +217,17 @@ def wire_length(record: Record) -> int:
 MPLS, PPPOE = 0x8847, 0x8864
 
 
-def mpls(payload: bytes, labels: int = 1) -> bytes:
+PSEUDOWIRE_LABEL = 17
+
+
+def mpls(payload: bytes, labels: int = 1, label: int = 16) -> bytes:
     """RFC 3032: label, bottom bit, time to live."""
-    return b"".join(struct.pack(">I", 16 << 12 | (i == labels - 1) << 8 | 64) for i in range(labels)) + payload
+    return b"".join(struct.pack(">I", label << 12 | (i == labels - 1) << 8 | 64) for i in range(labels)) + payload
 
 
 def pseudowire(frame: bytes, labels: int = 1) -> bytes:
     """An Ethernet frame behind a control word (RFC 4448)."""
-    return mpls(bytes(4) + frame, labels)
+    return mpls(bytes(4) + frame, labels, PSEUDOWIRE_LABEL)
 
 
 def pppoe(payload: bytes, kind: int = IPV4) -> bytes:
