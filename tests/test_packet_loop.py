@@ -1437,6 +1437,7 @@ def test_threads_change_nothing(data: bytes, chunk: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "capture"
         path.write_bytes(data)
+        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10})
         one = all_facts(path, 1)
         set_sizes(patch, {"chunk": chunk})
         assert all_facts(path, 3) == one
