@@ -35,9 +35,8 @@ def pcap(
 
 def record_bytes(record: Record, order: str = "<", tick_ns: int = 1000, snaplen: int = 262144) -> bytes:
     seconds, fraction = divmod(record.time_ns, 10**9)
-    wire = len(record.frame) if record.wire is None else record.wire
     captured = record.frame[:snaplen]
-    return struct.pack(order + "4I", seconds, fraction // tick_ns, len(captured), wire) + captured
+    return struct.pack(order + "4I", seconds, fraction // tick_ns, len(captured), wire_length(record)) + captured
 
 
 def ethernet(payload: bytes, kind: int = IPV4, tags: Sequence[int] = ()) -> bytes:
@@ -81,13 +80,14 @@ def ipv4(
     total: int | None = None,
     fragment: int = 0,
     more: bool = False,
+    identification: int = 1,
 ) -> bytes:
     """total: the length in the header where it is not the true one (16 bits of it). fragment: offset in bytes."""
     size = 20 + len(options)
     total = size + len(payload) if total is None else total
     ends = ip_address(source).packed + ip_address(destination).packed
     offset = more << 13 | fragment // 8
-    header = struct.pack(">BBHHHBBH", 4 << 4 | size // 4, 0, total & 0xFFFF, 1, offset, 64, protocol, 0)
+    header = struct.pack(">BBHHHBBH", 4 << 4 | size // 4, 0, total & 0xFFFF, identification, offset, 64, protocol, 0)
     return header + ends + options + payload
 
 
@@ -121,9 +121,9 @@ def authentication(units: int = 4) -> tuple[int, bytes]:
     return 51, bytes([0, units]) + bytes(6 + 4 * units)
 
 
-def fragment_header(offset: int = 0, more: bool = False) -> tuple[int, bytes]:
+def fragment_header(offset: int = 0, more: bool = False, identification: int = 99) -> tuple[int, bytes]:
     """offset in bytes, a multiple of 8."""
-    return 44, struct.pack(">BBHI", 0, 0, offset | more, 99)
+    return 44, struct.pack(">BBHI", 0, 0, offset | more, identification)
 
 
 def tcp(
@@ -146,3 +146,157 @@ def icmp(payload: bytes = b"") -> bytes:
 def segment(payload: int = 100, seq: int = 0, flags: int = ACK, **ends: int) -> bytes:
     """An Ethernet frame with `payload` bytes from 10.0.0.1:40000 to 10.0.0.2:5000."""
     return ethernet(ipv4(tcp(bytes(payload), seq=seq, flags=flags, **ends)))
+
+
+# --- pcapng
+
+SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, NAMES, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 4, 6
+RESOLUTION, OFFSET = 9, 14  # options of an interface
+
+
+@dataclass(frozen=True)
+class Section:
+    """The blocks of one section of a pcapng; its methods make blocks in its byte order."""
+
+    order: str = "<"
+
+    def block(self, kind: int, body: bytes) -> bytes:
+        length = struct.pack(self.order + "I", 12 + len(body) + -len(body) % 4)
+        return struct.pack(self.order + "I", kind) + length + padded(body) + length
+
+    def begin(self, major: int = 1, length: int = -1) -> bytes:
+        return self.block(SECTION, struct.pack(self.order + "IHHq", 0x1A2B3C4D, major, 0, length))
+
+    def options(self, *options: tuple[int, bytes]) -> bytes:
+        """Codes and values; with the end of options where there are any."""
+        each = [struct.pack(self.order + "HH", code, len(value)) + padded(value) for code, value in options]
+        return b"".join(each) + (bytes(4) if options else b"")
+
+    def interface(
+        self, link: int = ETHERNET, snaplen: int = 262144, resolution: int | None = None, offset: int | None = None
+    ) -> bytes:
+        """resolution: if_tsresol as it is written; offset: if_tsoffset in seconds."""
+        options = [(2, b"eth0")]
+        if resolution is not None:
+            options.append((RESOLUTION, bytes([resolution])))
+        if offset is not None:
+            options.append((OFFSET, struct.pack(self.order + "q", offset)))
+        return self.block(INTERFACE, struct.pack(self.order + "HHI", link, 0, snaplen) + self.options(*options))
+
+    def enhanced(self, ticks: int, frame: bytes, wire: int | None = None, interface: int = 0) -> bytes:
+        sizes = len(frame), len(frame) if wire is None else wire
+        body = struct.pack(self.order + "5I", interface, ticks >> 32, ticks & 0xFFFFFFFF, *sizes) + padded(frame)
+        return self.block(ENHANCED_PACKET, body + self.options((2, bytes(4))))
+
+    def simple(self, frame: bytes, wire: int | None = None) -> bytes:
+        return self.block(SIMPLE_PACKET, struct.pack(self.order + "I", len(frame) if wire is None else wire) + frame)
+
+    def old(self, ticks: int, frame: bytes, wire: int | None = None, interface: int = 0) -> bytes:
+        sizes = len(frame), len(frame) if wire is None else wire
+        body = struct.pack(self.order + "HH4I", interface, 7, ticks >> 32, ticks & 0xFFFFFFFF, *sizes)
+        return self.block(OLD_PACKET, body + frame)
+
+
+def padded(body: bytes) -> bytes:
+    return body + bytes(-len(body) % 4)
+
+
+def pcapng(records: Iterable[Record], order: str = "<", snaplen: int = 262144, link: int = ETHERNET) -> bytes:
+    """A whole file with one section and one interface, in nanoseconds; frames are cut to the snaplen."""
+    section = Section(order)
+    packets = [section.enhanced(each.time_ns, each.frame[:snaplen], wire_length(each)) for each in records]
+    return section.begin() + section.interface(link, snaplen, 9) + b"".join(packets)
+
+
+def wire_length(record: Record) -> int:
+    return len(record.frame) if record.wire is None else record.wire
+
+
+# --- between Ethernet and IP
+
+MPLS, PPPOE = 0x8847, 0x8864
+
+
+PSEUDOWIRE_LABEL = 17
+
+
+def mpls(payload: bytes, labels: int = 1, label: int = 16) -> bytes:
+    """RFC 3032: label, bottom bit, time to live."""
+    return b"".join(struct.pack(">I", label << 12 | (i == labels - 1) << 8 | 64) for i in range(labels)) + payload
+
+
+def pseudowire(frame: bytes, labels: int = 1) -> bytes:
+    """An Ethernet frame behind a control word (RFC 4448)."""
+    return mpls(bytes(4) + frame, labels, PSEUDOWIRE_LABEL)
+
+
+def pppoe(payload: bytes, kind: int = IPV4) -> bytes:
+    protocol = {IPV4: 0x0021, IPV6: 0x0057}.get(kind, kind)
+    return struct.pack(">BBHHH", 0x11, 0, 1, 2 + len(payload), protocol) + payload
+
+
+# --- tunnels: what goes into IP or UDP
+
+IPIP, IPV6_IN_IP, GRE = 4, 41, 47
+BRIDGED, ERSPAN, ERSPAN_3 = 0x6558, 0x88BE, 0x22EB
+VXLAN_PORT, VXLAN_LINUX_PORT, GENEVE_PORT, ROCE_PORT = 4789, 8472, 6081, 4791
+
+
+def gre(
+    payload: bytes, kind: int = IPV4, key: int | None = None, checksum: bool = False, sequence: int | None = None,
+    flags: int = 0,
+) -> bytes:  # fmt: skip
+    """flags: more of them than key, checksum and sequence call for."""
+    header = b"" if not checksum else bytes(4)
+    header += b"" if key is None else struct.pack(">I", key)
+    header += b"" if sequence is None else struct.pack(">I", sequence)
+    flags |= checksum << 15 | (key is not None) << 13 | (sequence is not None) << 12
+    return struct.pack(">HH", flags, kind) + header + payload
+
+
+def erspan(frame: bytes, version: int, subheader: bool = False) -> bytes:
+    """GRE with a mirrored frame. version: 1, 2 or 3; subheader: of version 3, 8 bytes."""
+    if version == 1:
+        return gre(frame, ERSPAN)
+    if version == 2:
+        return gre(struct.pack(">HHI", 1 << 12, 5, 0) + frame, ERSPAN, sequence=1)
+    return gre(struct.pack(">HHIHH", 2 << 12, 5, 0, 0, subheader) + bytes(8 * subheader) + frame, ERSPAN_3, sequence=1)
+
+
+def vxlan(frame: bytes, vni: int = 7, flags: int = 8) -> bytes:
+    return struct.pack(">BxxxI", flags, vni << 8) + frame
+
+
+def geneve(payload: bytes, kind: int = BRIDGED, vni: int = 7, options: bytes = b"", version: int = 0) -> bytes:
+    """options: a multiple of 4 bytes."""
+    return struct.pack(">BBHI", version << 6 | len(options) // 4, 0, kind, vni << 8) + options + payload
+
+
+def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456) -> bytes:
+    """Base transport header, and the checksum behind the payload."""
+    return struct.pack(">BBHII", opcode, 0, 0xFFFF, queue_pair, 0) + payload + bytes(4)
+
+
+def mss_option(size: int) -> bytes:
+    return b"\x02\x04" + struct.pack(">H", size)
+
+
+# --- fragments
+
+
+def fragments(
+    body: bytes, sizes: Sequence[int], protocol: int = UDP, identification: int = 1, six: bool = False, **ends: str
+) -> list[bytes]:
+    """IP packets with the pieces of a datagram's payload. sizes: bytes of all but the last, multiples of 8."""
+    starts = [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))]
+    packets = []
+    for start, end in zip(starts, [*starts[1:], len(body)], strict=True):
+        piece, more = body[start:end], end < len(body)
+        if six:
+            header = fragment_header(start, more, identification)
+            packets.append(ipv6(piece, protocol=protocol, extensions=[header], **ends))
+        else:
+            packets.append(
+                ipv4(piece, protocol=protocol, fragment=start, more=more, identification=identification, **ends)
+            )
+    return packets

@@ -1,0 +1,370 @@
+"""Headers said plainly: from a frame to the innermost IP packet that can be read. One function a header."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import NamedTuple
+
+ETHERTYPES = {0x0800: 4, 0x86DD: 6}
+PPP_PROTOCOLS = {0x0021: 4, 0x0057: 6}
+VLAN_TAGS = {0x8100, 0x88A8, 0x9100}
+MPLS = {0x8847, 0x8848}
+PPPOE, BRIDGED, ERSPAN, ERSPAN_3 = 0x8864, 0x6558, 0x88BE, 0x22EB
+HOP_BY_HOP, IPIP, TCP, UDP, IPV6_IN_IP, ROUTING, FRAGMENT, GRE = 0, 4, 6, 17, 41, 43, 44, 47
+AUTHENTICATION, DESTINATION, MOBILITY = 51, 60, 135
+EXTENSIONS = {HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION, MOBILITY}
+VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = {4789, 8472}, 6081, 4791
+MOST_TUNNELS = 4
+
+
+class Skip(Exception):
+    """There is no packet of a flow here; `reason` says why. fragment: the first fragment that it would have been."""
+
+    def __init__(self, reason: str, fragment: Fragment | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.fragment = reason, fragment
+
+
+class Encapsulation(NamedTuple):
+    """A tunnel; identifier is None where it has none, around where it is the outermost."""
+
+    kind: str
+    src_ip: str
+    dst_ip: str
+    protocol: int
+    src_port: int
+    dst_port: int
+    identifier: int | None
+    around: Encapsulation | None
+
+
+class Fragment(NamedTuple):
+    """A piece of a datagram. datagram: what all its pieces share. offset, length: in bytes of the datagram."""
+
+    datagram: tuple[Encapsulation | None, str, str, int, int]
+    offset: int
+    length: int
+    more: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is left of a frame behind some header: the captured bytes, and the length it had on the wire."""
+
+    captured: bytes
+    length: int
+
+    def first(self, size: int) -> bytes:
+        if len(self.captured) < size:
+            raise Skip("cut_short")
+        return self.captured[:size]
+
+    def behind(self, size: int) -> Part:
+        return Part(self.captured[size:], self.length - size)
+
+
+@dataclass(frozen=True)
+class Ip:
+    """An IP header. rest: what follows all of it. headers: their bytes."""
+
+    source: str
+    destination: str
+    protocol: int
+    ip_bytes: int
+    headers: int
+    rest: Part
+    fragment: Fragment | None
+
+    @property
+    def later(self) -> bool:
+        """Whether it is a fragment but the first, which has no transport header."""
+        return self.fragment is not None and self.fragment.offset > 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What a TCP header says. mss: None without the option."""
+
+    sequence: int
+    flags: int
+    mss: int | None
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A packet that belongs to a flow. roce: destination queue pair and opcode. segment: None where not captured."""
+
+    source: str
+    destination: str
+    protocol: int
+    ports: tuple[int, int]
+    encapsulation: Encapsulation | None
+    ip_bytes: int
+    payload: int
+    fragment: Fragment | None = None
+    roce: tuple[int, int] | None = None
+    segment: Segment | None = None
+
+
+Datagram = tuple[int, Part]  # IP version and all from the IP header on
+
+
+def parse(frame: Part, link: int, open_tunnels: bool = True) -> Packet:
+    """The flow's packet in a frame; raises Skip where there is none."""
+    return packet(link_payload(frame, link), None, MOST_TUNNELS if open_tunnels else 0, False)
+
+
+# --- link layer
+
+
+def link_payload(frame: Part, link: int) -> Datagram:
+    """Link types as in tcpdump.org/linktypes."""
+    if link == 1:
+        return ethernet(frame)
+    if link == 113:  # Linux cooked
+        return by_ethertype(frame.behind(14), 2)
+    if link == 276:  # Linux cooked 2, where the type comes first
+        return by_ethertype(frame, 20)
+    if link in (0, 108):  # BSD loopback: four bytes of address family, whose numbers differ by system
+        return by_version(frame.behind(4))
+    if link in (12, 14, 101, 228, 229):  # raw IP
+        return by_version(frame)
+    raise Skip("unknown_link_type")
+
+
+def ethernet(frame: Part) -> Datagram:
+    return by_ethertype(frame.behind(12), 2)
+
+
+def by_ethertype(part: Part, size: int) -> Datagram:
+    """The EtherType at the begin of `part` and what it stands for, `size` bytes on."""
+    (ethertype,) = struct.unpack(">H", part.first(2))
+    return of_ethertype(ethertype, part.behind(size))
+
+
+def of_ethertype(ethertype: int, part: Part) -> Datagram:
+    while ethertype in VLAN_TAGS:  # 802.1Q: two bytes of tag, an EtherType
+        (ethertype,) = struct.unpack(">2xH", part.first(4))
+        part = part.behind(4)
+    if ethertype in MPLS:
+        return mpls(part)
+    if ethertype == PPPOE:
+        return pppoe(part)
+    if ethertype not in ETHERTYPES:
+        raise Skip("not_ip")
+    return ETHERTYPES[ethertype], part
+
+
+def mpls(part: Part) -> Datagram:
+    """RFC 3032, 2.1 for the stack; RFC 4928, 3 for the nibble behind; RFC 4448, 4.6 for the control word."""
+    while not part.first(4)[2] & 1:
+        part = part.behind(4)
+    part = part.behind(4)
+    if part.first(1)[0] >> 4 == 0:
+        return ethernet(part.behind(4))
+    return by_version(part)
+
+
+def pppoe(part: Part) -> Datagram:
+    """RFC 2516, 4."""
+    (protocol,) = struct.unpack(">6xH", part.first(8))
+    if protocol not in PPP_PROTOCOLS:
+        raise Skip("not_ip")
+    return PPP_PROTOCOLS[protocol], part.behind(8)
+
+
+def by_version(part: Part) -> Datagram:
+    version = part.first(1)[0] >> 4
+    if version not in (4, 6):
+        raise Skip("not_ip")
+    return version, part
+
+
+# --- IP
+
+
+def packet(datagram: Datagram, around: Encapsulation | None, tunnels: int, in_fragment: bool) -> Packet:
+    """The innermost packet that can be read. around: the tunnel it is in; tunnels: how many may yet be opened."""
+    version, part = datagram
+    ip = ipv4(part, around) if version == 4 else ipv6(part, around)
+    if ip.fragment and in_fragment:
+        raise Skip("not_ip")  # never told: the packet belongs to the flow around it
+    outer = transport(ip, around)
+    if ip.later or not tunnels:
+        return outer
+    try:
+        identifier, kind, inside = tunnel(ip, outer)
+        ends = (ip.source, ip.destination, ip.protocol, *outer.ports)
+        here = Encapsulation(kind, *ends, identifier, around)
+        inner = packet(inside(), here, tunnels - 1, in_fragment or ip.fragment is not None)
+    except Skip:
+        return outer
+    return replace(inner, fragment=ip.fragment) if ip.fragment else inner
+
+
+def ipv4(datagram: Part, around: Encapsulation | None) -> Ip:
+    """RFC 791, 3.1."""
+    header = datagram.first(20)
+    first, total, identification, offset, protocol, *ends = struct.unpack(">BxHHHxB2x4s4s", header)
+    size = (first & 15) * 4
+    ip_bytes = datagram_bytes(total, datagram.length, total == 0, most=0xFFFF)
+    if first >> 4 != 4 or not 20 <= size <= ip_bytes:
+        raise Skip("malformed")
+    source, destination = map(address, ends)
+    fragment = None
+    if offset & 0x3FFF:
+        known_by = around, source, destination, protocol, identification
+        fragment = Fragment(known_by, (offset & 0x1FFF) * 8, ip_bytes - size, bool(offset & 0x2000))
+    return Ip(source, destination, protocol, ip_bytes, size, datagram.behind(size), fragment)
+
+
+def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
+    """RFC 8200, 3 and 4; RFC 4302, 2.2 for the length of the authentication header."""
+    first, length, following, *ends = struct.unpack(">B3xHBx16s16s", datagram.first(40))
+    if first >> 4 != 6:
+        raise Skip("malformed")
+    source, destination = map(address, ends)
+    ip_bytes = datagram_bytes(40 + length, datagram.length, length == 0, most=40 + 0xFFFF)
+    rest, size, fragment = datagram.behind(40), 40, None
+    while following in EXTENSIONS and not (fragment and fragment.offset):
+        kind = following
+        following, length, offset, identification = struct.unpack(">BBHI", rest.first(8))
+        extension = {FRAGMENT: 8, AUTHENTICATION: 4 * (length + 2)}.get(kind, 8 * (length + 1))
+        rest, size = rest.behind(extension), size + extension
+        if kind == FRAGMENT and offset & 0xFFF9:
+            known_by = around, source, destination, following, identification
+            fragment = Fragment(known_by, offset & 0xFFF8, ip_bytes - size, bool(offset & 1))
+    if size > ip_bytes:
+        raise Skip("malformed")
+    return Ip(source, destination, following, ip_bytes, size, rest, fragment)
+
+
+def address(packed: bytes) -> str:
+    return str(ip_address(packed))
+
+
+def datagram_bytes(said: int, on_wire: int, unsaid: bool, most: int) -> int:
+    """IP length as the header says it, or from the frame where the header does not or cannot say it."""
+    return on_wire if unsaid or on_wire > most or said > on_wire else said
+
+
+# --- transport
+
+
+def transport(ip: Ip, around: Encapsulation | None) -> Packet:
+    """Ports and payload (RFC 9293, 3.1; RFC 768); what is skipped here is known as a first fragment, if it is one."""
+    payload = ip.ip_bytes - ip.headers
+    plain = Packet(ip.source, ip.destination, ip.protocol, (0, 0), around, ip.ip_bytes, payload, ip.fragment)
+    if ip.later or ip.protocol not in (TCP, UDP):
+        return plain
+    try:
+        source, destination = struct.unpack(">HH", ip.rest.first(4))
+        header = 8 if ip.protocol == UDP else tcp_header(ip.rest)
+        if payload < header:
+            raise Skip("malformed")
+    except Skip as skip:
+        raise Skip(skip.reason, ip.fragment) from None
+    known = replace(plain, ports=(source, destination), payload=payload - header)
+    if ip.protocol == TCP:
+        return replace(known, segment=segment(ip.rest, header))
+    return replace(known, roce=roce(ip.rest) if destination == ROCE_PORT else None)
+
+
+def tcp_header(part: Part) -> int:
+    """Length of the TCP header; the shortest one where the capture ends before it is said."""
+    size = (part.captured[12] >> 4) * 4 if len(part.captured) > 12 else 20
+    if size < 20:
+        raise Skip("malformed")
+    return size
+
+
+def segment(part: Part, header: int) -> Segment | None:
+    if len(part.captured) < 14:
+        return None
+    sequence, flags = struct.unpack(">4xI5xB", part.first(14))
+    return Segment(sequence, flags, mss(part.captured[20:header]))
+
+
+def mss(options: bytes) -> int | None:
+    """Maximum segment size in TCP options (RFC 9293, 3.2 and 3.7.1), as far as they were captured."""
+    while len(options) >= 2:
+        kind, length = options[0], options[1]
+        if kind == 0:
+            return None
+        if kind == 1:
+            options = options[1:]
+            continue
+        if kind == 2 and length == 4 and len(options) >= 4:
+            return int.from_bytes(options[2:4], "big")
+        if length < 2:
+            return None
+        options = options[length:]
+    return None
+
+
+def roce(part: Part) -> tuple[int, int] | None:
+    """Destination queue pair and opcode of the base transport header (InfiniBand specification, 9.2)."""
+    header = part.captured[8:16]
+    return (int.from_bytes(header[5:8], "big"), header[0]) if len(header) == 8 else None
+
+
+# --- tunnels
+
+Tunnel = tuple[int | None, str, Callable[[], Datagram]]  # identifier, kind, and how to get at what is inside
+
+
+def tunnel(ip: Ip, outer: Packet) -> Tunnel:
+    """The tunnel that a packet is; raises Skip where it is none."""
+    if ip.protocol in (IPIP, IPV6_IN_IP):  # RFC 2003, RFC 4213
+        return None, "ipip", lambda: (4 if ip.protocol == IPIP else 6, ip.rest)
+    if ip.protocol == GRE:
+        return gre(ip.rest)
+    if ip.protocol == UDP and outer.ports[1] in VXLAN_PORTS:
+        return vxlan(ip.rest.behind(8))
+    if ip.protocol == UDP and outer.ports[1] == GENEVE_PORT:
+        return geneve(ip.rest.behind(8))
+    raise Skip("not_ip")
+
+
+def gre(part: Part) -> Tunnel:
+    """RFC 2784, RFC 2890; ERSPAN: draft-foschiano-erspan, 4."""
+    flags, kind = struct.unpack(">HH", part.first(4))
+    if flags & 0x4007:  # routing, or another version
+        raise Skip("not_ip")
+    checksum, key, sequence = flags & 0x8000, flags & 0x2000, flags & 0x1000
+    size = 4 + 4 * (bool(checksum) + bool(key) + bool(sequence))
+    header = part.first(size)
+    identifier = None
+    if key:
+        at = 8 if checksum else 4
+        identifier = int.from_bytes(header[at : at + 4], "big")
+    inside = part.behind(size)
+    if kind == ERSPAN:
+        return identifier, "gre", lambda: ethernet(inside.behind(8 if sequence else 0))
+    if kind == ERSPAN_3:
+        return identifier, "gre", lambda: ethernet(inside.behind(20 if inside.first(12)[11] & 1 else 12))
+    return identifier, "gre", lambda: bridged_or(kind, inside)
+
+
+def vxlan(part: Part) -> Tunnel:
+    """RFC 7348, 5."""
+    flags, identifier = struct.unpack(">B3xI", part.first(8))
+    if not flags & 0x08:
+        raise Skip("not_ip")
+    return identifier >> 8, "vxlan", lambda: ethernet(part.behind(8))
+
+
+def geneve(part: Part) -> Tunnel:
+    """RFC 8926, 3.4."""
+    first, kind, identifier = struct.unpack(">BxHI", part.first(8))
+    if first >> 6 != 0:
+        raise Skip("not_ip")
+    return identifier >> 8, "geneve", lambda: bridged_or(kind, part.behind(8 + 4 * (first & 0x3F)))
+
+
+def bridged_or(kind: int, part: Part) -> Datagram:
+    """An Ethernet frame, or what the EtherType stands for."""
+    return ethernet(part) if kind == BRIDGED else of_ethertype(kind, part)
