@@ -9,12 +9,11 @@ import heapq
 import ipaddress
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
@@ -23,6 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 _MS = 1_000_000
+_TCP = 6
 
 # --- A. captures against each other ---------------------------------------------------------------------------------
 
@@ -206,7 +206,14 @@ _MOST_SPREAD_NS = 4.0 * _MS
 #: From the fitted line, steps up to so far away count as matched: at first, and in the end.
 _REACHES_NS = (12.0 * _MS, 8.0 * _MS)
 #: Quantile of the times from pause to step's end that counts as no time at all: a step's end is logged late, never early.
-_FIRST_SHARE = 0.25
+_FIRST_SHARE = 0.1
+#: Share of the time soon after the steps' ends that may have packets. Above, what was found is no step's end, or the
+#: worker still sends then.
+_MOST_BUSY = 0.4
+#: Windows in which the worker receives, by those in which it has packets, from which on its captures tell both.
+_RECEIVED_SHARE = 0.2
+#: Lags that differ by less are the same.
+_SAME_NS = 8.0 * _MS
 #: A drift is told where its standard error is below this.
 _DRIFT_ERROR = 50e-6
 #: An aligned log's steps end up to so much after their last packet.
@@ -215,10 +222,15 @@ _ALIGNED_NS = 5 * _MS
 
 @dataclass(frozen=True)
 class Traffic:
-    """When a worker's capture has packets: ascending begins of the windows that hold any, and their payload."""
+    """When a worker's captures have packets: ascending begins of the windows of window_ns that hold any.
+
+    received_ns: those of start_ns in which the worker receives data, as far as its captures tell; empty where they do
+    not.
+    """
 
     start_ns: Int64Array
     payload_bytes: Int64Array
+    received_ns: Int64Array
     window_ns: int
 
 
@@ -242,20 +254,60 @@ def is_off(estimate: LogOffset | None) -> bool:
     return estimate is not None and abs(estimate.offset_ns) > _ALIGNED_NS + 2 * estimate.uncertainty_ns
 
 
-def read_traffic(cells: Sequence[Path], window_ns: int) -> Traffic:
-    """The traffic of one worker: the sum of the cells (facts.CELLS) of its captures, over flows and steps."""
-    windows, payloads = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for path in cells:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=["window", "payload_bytes"]):
-                sums = batch.to_struct_array()  # a batch at a time: cells of a long capture do not fit into memory
-                window, inverse = np.unique(pc.struct_field(sums, "window").to_numpy(), return_inverse=True)
-                payload = pc.struct_field(sums, "payload_bytes").to_numpy()
-                windows.append(window)
-                payloads.append(np.bincount(inverse, payload, window.size).astype(np.int64))
+def read_traffic(files: Sequence[CaptureFacts], host: str | None, window_ns: int) -> Traffic:
+    """The traffic of one worker by the cells of its captures, which were taken at `host`.
+
+    It receives data in a cell with payload for it, and, where only what it sends was captured, in one of its TCP flows
+    that holds packets but no payload: acknowledgements.
+    """
+    windows, payloads, received = ([np.empty(0, np.int64)] for _ in range(3))
+    for file in files:
+        incoming, outgoing = _directions(file, host)
+        for flow, window, payload in _cells(file):
+            found, inverse = np.unique(window, return_inverse=True)
+            windows.append(found)
+            payloads.append(np.bincount(inverse, payload, found.size).astype(np.int64))
+            gets = np.where(payload > 0, incoming[flow], outgoing[flow])
+            received.append(np.unique(window[gets]))
     window, inverse = np.unique(np.concatenate(windows), return_inverse=True)
     payload = np.bincount(inverse, np.concatenate(payloads), window.size).astype(np.int64)
-    return Traffic(window.astype(np.int64) * window_ns, payload, window_ns)
+    return Traffic(window * window_ns, payload, np.unique(np.concatenate(received)) * window_ns, window_ns)
+
+
+def _cells(file: CaptureFacts) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """Flow, window and payload bytes of the cells, a batch at a time: those of a long capture fill the memory."""
+    if file.cells is None:
+        return
+    with pq.ParquetFile(file.cells) as cells:
+        for batch in cells.iter_batches(columns=["flow", "window", "payload_bytes"]):
+            flow, window, payload = (batch.column(name).to_numpy() for name in ("flow", "window", "payload_bytes"))
+            yield flow.astype(np.int64), window, payload
+
+
+def _directions(file: CaptureFacts, host: str | None) -> tuple[BoolArray, BoolArray]:
+    """By flow number: whether its data is for the host, and whether it is one of the host's TCP flows."""
+    columns = (file.flows[name].to_pylist() for name in ("flow", "src_ip", "dst_ip", "protocol"))
+    size = 1 + max(file.flows["flow"].to_pylist(), default=-1)
+    incoming, outgoing = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+    for flow, src, dst, protocol in zip(*columns, strict=True):
+        incoming[flow] = dst == host
+        outgoing[flow] = src == host and protocol == _TCP
+    return incoming, outgoing
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Lag at the log's middle and spread, ns; drift; nats by which it is better than any other."""
+
+    lag: float
+    spread: float
+    drift: float | None
+    margin: float
+    ambiguous: bool = False
+
+    @property
+    def confidence(self) -> float:
+        return float(1 / (1 + np.exp(-self.margin / 2)))  # halved: neighbouring steps are not independent
 
 
 @dataclass(frozen=True)
@@ -282,22 +334,38 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     if ends.size < _LEAST_STEPS or traffic.start_ns.size < _LEAST_STEPS:
         return None
     log_origin, origin = int(ends[0] + ends[-1]) // 2, int(traffic.start_ns[0])  # doubles: 2^53 ns are 104 days
-    ends_at = (ends - log_origin).astype(np.float64)
-    active = (traffic.start_ns - origin).astype(np.float64)
-    best: LogOffset | None = None
-    lags = []
-    for pauses in _pause_sets(active, traffic.window_ns, float(np.median(np.diff(ends_at)))):
-        found = _align(ends_at, pauses, float(traffic.window_ns))
-        if found is None:
-            continue
-        lag, spread, drift, confidence = found
-        lags.append(lag)
-        if best is None or confidence > best.confidence:
-            offset = round(lag) + origin - log_origin
-            best = LogOffset(offset, round(spread), None if drift is None else drift * 1e6, confidence)
-    if lags and max(lags) - min(lags) > 2 * _MOST_SPREAD_NS:
-        return None  # pauses of one length tell another offset than those of another
-    return best
+    log = (ends - log_origin).astype(np.float64)
+    active, received = ((times - origin).astype(np.float64) for times in (traffic.start_ns, traffic.received_ns))
+    window = float(traffic.window_ns)
+    # A worker may send on when its step has ended, but it does not receive: where it is known what it receives, the
+    # pauses in that must tell, and the pauses in all traffic must not contradict.
+    telling = received if received.size >= _RECEIVED_SHARE * active.size else active
+    best, other = _best_fit(log, telling, window), _best_fit(log, active, window)
+    if best is None or best.ambiguous or (other is not None and (other.ambiguous or _apart([best, other]))):
+        return None
+    if _busy_after(log + best.lag, active, log) > _MOST_BUSY:
+        return None
+    return LogOffset(
+        round(best.lag) + origin - log_origin,
+        round(best.spread),
+        None if best.drift is None else best.drift * 1e6,
+        best.confidence,
+    )
+
+
+def _best_fit(log: FloatArray, times: FloatArray, window: float) -> _Fit | None:
+    """The most certain fit of the log to the pauses between `times`; ambiguous where good ones contradict."""
+    pause_sets = _pause_sets(times, window, float(np.median(np.diff(log))))
+    fits = [fit for pauses in pause_sets if (fit := _align(log, pauses, window)) is not None]
+    if not fits:
+        return None
+    best = max(fits, key=lambda fit: fit.margin)
+    return replace(best, ambiguous=_apart(fits))
+
+
+def _apart(fits: Sequence[_Fit]) -> bool:
+    lags = [fit.lag for fit in fits]
+    return max(lags) - min(lags) > _SAME_NS
 
 
 def _distinct(ends: Int64Array, least: int) -> Int64Array:
@@ -323,15 +391,12 @@ def _pause_sets(active: FloatArray, window: float, step: float) -> Iterator[Floa
         length *= 1.4
 
 
-def _align(ends: FloatArray, pauses: FloatArray, window: float) -> tuple[float, float, float | None, float] | None:
-    """Lag at the log's middle, spread, drift and confidence, from one set of pauses."""
+def _align(ends: FloatArray, pauses: FloatArray, window: float) -> _Fit | None:
+    """The log fitted to one set of pauses."""
     for chosen in _stretches(ends):
         match = _search(ends[chosen], pauses, window)
-        if match is None or match.margin < _MARGIN:
-            continue
-        fitted = _fit(ends, pauses, chosen, match)
-        if fitted is not None:
-            return *fitted, float(1 / (1 + np.exp(-match.margin / 2)))
+        if match is not None and match.margin >= _MARGIN:
+            return _fit(ends, pauses, chosen, match)
     return None
 
 
@@ -419,9 +484,7 @@ def _after_pause(at: FloatArray, pauses: FloatArray) -> FloatArray:
     return np.where(left < -back, left, back)
 
 
-def _fit(
-    ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match
-) -> tuple[float, float, float | None] | None:
+def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> _Fit | None:
     """Lag at the log's middle (its time 0), spread and drift: a robust line through all matched steps.
 
     The searched stretch is made twice as long again and again, so that the drift is known well enough to find the
@@ -454,7 +517,15 @@ def _fit(
         return None
     lag -= float(np.quantile(after[near], _FIRST_SHARE)) + drift * middle
     error = max(spread, _MS) / (float(np.std(time[near])) * np.sqrt(np.count_nonzero(near)))
-    return lag, spread, drift if error <= _DRIFT_ERROR else None
+    return _Fit(lag, spread, drift if error <= _DRIFT_ERROR else None, match.margin)
+
+
+def _busy_after(at: FloatArray, active: FloatArray, ends: FloatArray) -> float:
+    """Share of the slots behind the steps' ends, of a tenth of a step in all, that have packets of any kind."""
+    slots = np.linspace(0, 0.1 * float(np.median(np.diff(ends))), 6)
+    begin = at[:, None] + _REACHES_NS[-1] + slots[None, :-1]
+    packets = np.searchsorted(active, begin + slots[1]) - np.searchsorted(active, begin)
+    return float(np.mean(packets > 0))
 
 
 def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
