@@ -187,7 +187,7 @@ def _from_reference(reference: str, edges: dict[str, dict[str, tuple[int, int | 
 
 #: Drift that is looked for, and the largest error of a step's time that the grid of drifts leaves.
 _MAX_DRIFT = 400e-6
-_GRID_ERROR_NS = 1.5 * _MS
+_GRID_ERROR_NS = 2.0 * _MS
 #: The search over all lags takes at most this many consecutive steps and, if 24 steps fit into it, this much time.
 _SEARCH_STEPS, _SEARCH_LEAST, _SEARCH_NS = 256, 24, 40_000 * _MS
 _SEARCH_BIN_NS, _SEARCH_BINS = 2 * _MS, 1 << 23
@@ -210,8 +210,6 @@ _FIRST_SHARE = 0.1
 #: Share of the time soon after the steps' ends that may have packets. Above, what was found is no step's end, or the
 #: worker still sends then.
 _MOST_BUSY = 0.4
-#: Windows in which the worker receives, by those in which it has packets, from which on its captures tell both.
-_RECEIVED_SHARE = 0.2
 #: Lags that differ by less are the same.
 _SAME_NS = 8.0 * _MS
 #: A drift is told where its standard error is below this.
@@ -224,8 +222,7 @@ _ALIGNED_NS = 5 * _MS
 class Traffic:
     """When a worker's captures have packets: ascending begins of the windows of window_ns that hold any.
 
-    received_ns: those of start_ns in which the worker receives data, as far as its captures tell; empty where they do
-    not.
+    received_ns: those of start_ns in which the worker receives data, as far as its captures tell.
     """
 
     start_ns: Int64Array
@@ -238,7 +235,7 @@ class Traffic:
 class LogOffset:
     """What must be added to a log's times to bring them onto the capture's clock.
 
-    offset_ns: at the middle of the log. uncertainty_ns: spread of single steps about it. drift_ppm: how much faster the
+    offset_ns: at the middle of the log. uncertainty_ns: spread of single steps about it, and a window. drift_ppm: how much faster the
     capture's clock runs than the log's; None where the log is too short to tell. confidence: from 0.98 (as little as
     is reported) to 1, the odds against the next best alignment.
     """
@@ -255,7 +252,7 @@ def is_off(estimate: LogOffset | None) -> bool:
 
 
 def read_traffic(files: Sequence[CaptureFacts], host: str | None, window_ns: int) -> Traffic:
-    """The traffic of one worker by the cells of its captures, which were taken at `host`.
+    """The traffic of the worker at address `host` by the cells of its captures.
 
     It receives data in a cell with payload for it, and, where only what it sends was captured, in one of its TCP flows
     that holds packets but no payload: acknowledgements.
@@ -297,11 +294,12 @@ def _directions(file: CaptureFacts, host: str | None) -> tuple[BoolArray, BoolAr
 
 @dataclass(frozen=True)
 class _Fit:
-    """Lag at the log's middle and spread, ns; drift; nats by which it is better than any other."""
+    """Lag at the log's middle and spread, ns; drift and its standard error; nats by which it is better than any other."""
 
     lag: float
     spread: float
-    drift: float | None
+    drift: float
+    drift_error: float
     margin: float
     ambiguous: bool = False
 
@@ -337,18 +335,17 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     log = (ends - log_origin).astype(np.float64)
     active, received = ((times - origin).astype(np.float64) for times in (traffic.start_ns, traffic.received_ns))
     window = float(traffic.window_ns)
-    # A worker may send on when its step has ended, but it does not receive: where it is known what it receives, the
-    # pauses in that must tell, and the pauses in all traffic must not contradict.
-    telling = received if received.size >= _RECEIVED_SHARE * active.size else active
-    best, other = _best_fit(log, telling, window), _best_fit(log, active, window)
-    if best is None or best.ambiguous or (other is not None and (other.ambiguous or _apart([best, other]))):
+    # A worker may send on when its step has ended, but it does not receive: the pauses in what it receives tell, and
+    # the pauses in all traffic must not contradict.
+    best, other = _best_fit(log, received, window), _best_fit(log, active, window)
+    if best is None or best.ambiguous or (other is not None and _apart([best, other])):
         return None
-    if _busy_after(log + best.lag, active, log) > _MOST_BUSY:
+    if _busy_after(log * (1 + best.drift) + best.lag, active, log) > _MOST_BUSY:
         return None
     return LogOffset(
         round(best.lag) + origin - log_origin,
-        round(best.spread),
-        None if best.drift is None else best.drift * 1e6,
+        round(best.spread) + traffic.window_ns,
+        best.drift * 1e6 if best.drift_error <= _DRIFT_ERROR else None,
         best.confidence,
     )
 
@@ -485,7 +482,7 @@ def _after_pause(at: FloatArray, pauses: FloatArray) -> FloatArray:
 
 
 def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> _Fit | None:
-    """Lag at the log's middle (its time 0), spread and drift: a robust line through all matched steps.
+    """Lag at the log's middle (its time 0), spread and drift, by a robust line through all matched steps.
 
     The searched stretch is made twice as long again and again, so that the drift is known well enough to find the
     pauses further out.
@@ -517,7 +514,7 @@ def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> 
         return None
     lag -= float(np.quantile(after[near], _FIRST_SHARE)) + drift * middle
     error = max(spread, _MS) / (float(np.std(time[near])) * np.sqrt(np.count_nonzero(near)))
-    return _Fit(lag, spread, drift if error <= _DRIFT_ERROR else None, match.margin)
+    return _Fit(lag, spread, drift, error, match.margin)
 
 
 def _busy_after(at: FloatArray, active: FloatArray, ends: FloatArray) -> float:
