@@ -10,7 +10,6 @@ import ipaddress
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -123,9 +122,11 @@ def _pair_offset(at_a: _Seen, at_b: _Seen, a: str, b: str) -> tuple[int, int | N
     forward = (at_a.src[in_a] == a) & (at_a.dst[in_a] == b)
     back = (at_a.src[in_a] == b) & (at_a.dst[in_a] == a)
     whole = _bounds(ahead, forward, back)
-    if whole is None or whole[1] is None:
-        return whole
+    if whole is None:
+        return None
     offset, uncertainty = whole
+    if uncertainty is None:
+        return whole
     time = at_a.ts_ns[in_a]
     used = time[forward | back]
     first_half = time < (int(used.min()) + int(used.max())) // 2
@@ -178,7 +179,7 @@ def _from_reference(reference: str, edges: dict[str, dict[str, tuple[int, int | 
             continue
         found[host] = HostOffset(offset, None if unknown else uncertainty, reference)
         for other, (ahead, width) in edges[host].items():
-            way = (unknown + (width is None), uncertainty + (width or 0))
+            way = unknown + int(width is None), uncertainty + int(width or 0)
             heapq.heappush(heap, (*way, _address_order(other), other, offset + ahead))
     return found
 
@@ -205,7 +206,8 @@ _LEAST_STEPS, _LEAST_SHARE = 4, 0.6
 _MOST_SPREAD_NS = 4.0 * _MS
 #: From the fitted line, steps up to so far away count as matched: at first, and in the end.
 _REACHES_NS = (12.0 * _MS, 8.0 * _MS)
-#: Quantile of the times from pause to step's end that counts as no time at all: a step's end is logged late, never early.
+#: Quantile of the times from a pause's begin to the step's end that counts as no time: an end is logged late, never
+#: early.
 _FIRST_SHARE = 0.1
 #: Share of the time soon after the steps' ends that may have packets. Above, what was found is no step's end, or the
 #: worker still sends then.
@@ -235,9 +237,9 @@ class Traffic:
 class LogOffset:
     """What must be added to a log's times to bring them onto the capture's clock.
 
-    offset_ns: at the middle of the log. uncertainty_ns: spread of single steps about it, and a window. drift_ppm: how much faster the
-    capture's clock runs than the log's; None where the log is too short to tell. confidence: from 0.98 (as little as
-    is reported) to 1, the odds against the next best alignment.
+    offset_ns: at the middle of the log. uncertainty_ns: spread of single steps about it, and a window. drift_ppm: how
+    much faster the capture's clock runs than the log's; None where the log is too short to tell. confidence: from 0.98
+    (less is not reported) to 1, by the odds against the next best alignment and against chance.
     """
 
     offset_ns: int
@@ -294,7 +296,10 @@ def _directions(file: CaptureFacts, host: str | None) -> tuple[BoolArray, BoolAr
 
 @dataclass(frozen=True)
 class _Fit:
-    """Lag at the log's middle and spread, ns; drift and its standard error; nats by which it is better than any other."""
+    """Lag at the log's middle and spread, ns; drift and its standard error; nats by which it is better than others.
+
+    ambiguous: pauses of another length tell another lag.
+    """
 
     lag: float
     spread: float
