@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddnn_traces.ingestors import capture_file, numba_engine
+from ddnn_traces.ingestors import capture_file, numba_engine, parts, scanner
+from ddnn_traces.ingestors.compiled import jit
 from ddnn_traces.ingestors.facts import FLOW_FACTS, NO_STEP, PACKETS, CaptureFacts, ReadOptions
 
 T0 = 1_700_000_000 * 10**9
@@ -36,8 +37,10 @@ KEY = ("10.0.0.1", "10.0.0.2", p.TCP, 40000, 5000, *FREE)
 def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
     """Sizes of the engine's buffers: the only place that knows their names."""
     places = {
-        "block": (capture_file, "BLOCK_BYTES"), "flows": (numba_engine, "_FLOWS_AT_FIRST"),
-        "cells": (numba_engine, "_CELLS_AT_ONCE"), "chunk": (numba_engine, "CHUNK_BYTES"),
+        "block": (capture_file, "BLOCK_BYTES"), "flows": (scanner, "FLOWS_AT_FIRST"),
+        "cells": (scanner, "CELLS_AT_ONCE"), "packets": (scanner, "PACKETS_AT_ONCE"),
+        "tunnels": (scanner, "TUNNELS_AT_FIRST"), "samples": (scanner, "SAMPLES_AT_MOST"),
+        "chunk": (parts, "PART_BYTES"), "part_block": (parts, "BLOCK_BYTES"),
     }  # fmt: skip
     for name, size in sizes.items():
         patch.setattr(*places[name], size)
@@ -70,7 +73,7 @@ def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
     if facts.packets:
         assert pq.read_schema(facts.packets) == PACKETS
     return naive.Facts(
-        dict(zip(keys, rows, strict=True)), dict(cells), tunnels, rows_of(facts.packets), facts.skipped, facts.records,
+        dict(zip(keys, rows, strict=True)), dict(cells), tunnels, sorted(rows_of(facts.packets)), facts.skipped, facts.records,
         facts.wire_bytes, facts.untimed_records, facts.first_ns, facts.last_ns, facts.trailing_bytes, facts.status,
     )  # fmt: skip
 
@@ -1444,14 +1447,5 @@ def test_threads_change_nothing(data: bytes, chunk: int) -> None:
 
 
 def test_compiles_without_a_folder_to_keep_the_result_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ddnn_traces.ingestors import packet_loop
-
-    compile_it = packet_loop.njit
-
-    def njit(**options: bool) -> object:
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return compile_it(**options)
-
-    monkeypatch.setattr(packet_loop, "njit", njit)
-    assert packet_loop._jit(lambda number: number + 1)(2) == 3
+    monkeypatch.setattr(jit, "_FOLDER", None)
+    assert jit.compiled(lambda number: number + 1)(2) == 3

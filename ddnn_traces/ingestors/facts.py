@@ -102,8 +102,8 @@ CELLS = pa.schema(
     ]
 )
 
-#: One row a packet in a flow, in the order of the file. record: its number in the file, from 0. tcp_flags: null where
-#: there are none.
+#: One row a packet in a flow, mostly in the order of the file (fragments may have waited). record: its number in the
+#: file, from 0. tcp_flags: null where there are none.
 PACKETS = pa.schema(
     [
         ("record", pa.int64()),

@@ -73,7 +73,7 @@ class PartsReader:
             finally:
                 self._stopped.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-        self.reader.left = self._size - self.reader.position
+        self.reader.fed = self._size
 
     def _read_part(self, file: int, start: int) -> _Part:
         """Read the records that begin in [start, start + PART_BYTES), as far as can be told."""

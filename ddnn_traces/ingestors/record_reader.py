@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from ddnn_traces.ingestors import pcapng
 from ddnn_traces.ingestors.compiled import scan as loop
@@ -24,9 +25,9 @@ class RecordReader:
     ) -> None:
         self.scanner = scanner
         self.position = position
+        self.fed = position  # offset behind the last byte that came in
         self.damage: str | None = None
         self.ended = False  # there was damage, or `stop` is reached
-        self.left = 0  # bytes behind the last whole record
         self._stop = stop
         self._progress = progress
         self._waiting = b""  # begin of a record whose rest is in the next block
@@ -39,6 +40,7 @@ class RecordReader:
     def feed(self, block: memoryview) -> None:
         """Read the records of one block, and the one that the block before left unfinished."""
         records = self.scanner.records
+        self.fed += len(block)
         taken = 0
         while self._waiting and taken < len(block) and not self.ended:
             # Copied are only bytes that may belong to the record that spans both blocks.
@@ -50,10 +52,6 @@ class RecordReader:
         if not self._waiting and not self.ended:
             rest = block[taken:]
             self._waiting = bytes(rest[self._scan(rest) :])
-            taken = len(block)
-        self.left = len(self._waiting) if not self.ended else self.left + len(self._waiting) + len(block) - taken
-        if self.ended:
-            self._waiting = b""
         if self._progress:
             self._progress(self.scanner.records - records)
 
@@ -83,10 +81,10 @@ class RecordReader:
     def finish(self, facts: CaptureFacts) -> None:
         """Write the scanner's facts and what is left over into `facts`."""
         self.scanner.finish(facts)
-        facts.trailing_bytes = self.left
+        facts.trailing_bytes = self.fed - self.position
         if self.damage:
             facts.status, facts.status_detail = "corrupt", self.damage
-        elif self.left:
+        elif facts.trailing_bytes:
             facts.status = "truncated"
             facts.status_detail = f"last record cut short at byte {self.position} of the uncompressed file"
 
@@ -100,7 +98,7 @@ class PcapngReader(RecordReader):
         self._described: list[pcapng.Interface] = []
 
     def _describe(self, why: int, block: memoryview | bytes, pos: int) -> int | None:
-        """Take over a section header at `pos`, or the interface description that ends there; where to go on.
+        """Take over the section header or interface description at `pos`; where to go on.
 
         None where the header is not complete or damaged.
         """
@@ -113,8 +111,10 @@ class PcapngReader(RecordReader):
                 pos += size
             else:
                 assert self._section
-                size = int.from_bytes(block[pos - 4 : pos], "little" if self._section.byte_order == "<" else "big")
-                self._described.append(pcapng.add_interface(self._section, bytes(block[pos - size : pos])))
+                order: Literal["little", "big"] = "little" if self._section.byte_order == "<" else "big"
+                size = int.from_bytes(block[pos + 4 : pos + 8], order)
+                self._described.append(pcapng.add_interface(self._section, bytes(block[pos : pos + size])))
+                pos += size
         except pcapng.BadBlock as error:
             self.ended, self.damage = True, f"{error} at byte {self.position + pos} of the uncompressed file"
             return None

@@ -34,8 +34,8 @@ BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST = 1, 2, 4, 8, 1
 
 @helper
 def distance(start, end):
-    """From one sequence number to another, -2^31 to 2^31 - 1."""
-    return ((end - start + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+    """From one sequence number to another, -2^31 + 1 to 2^31."""
+    return ((end - start + 0x7FFFFFFF) & 0xFFFFFFFF) - 0x7FFFFFFF
 
 
 @helper
@@ -83,8 +83,9 @@ def _mss(buf, transport, end):
 
 
 @helper
-def segment(flow, flows, details, seq, payload, following):
-    """Follow a segment that occupies sequence space but does not begin where the one before ended."""
+def segment(flow, flows, details, seq, syn, payload, following):
+    """Follow a segment that occupies sequence space but does not begin where the one before ended. syn: 0 or 1, in front
+    of the payload."""
     expected = flows[flow, NEXT]
     if expected < 0:
         flows[flow, NEXT] = following
@@ -99,8 +100,8 @@ def segment(flow, flows, details, seq, payload, following):
     if distance(details[flow, FIRST_SEQ], seq) < 0:
         details[flow, MARKS] |= BELOW_FIRST
     if payload:
-        seen = min(-ahead, payload)
-        filled = _fill_holes(flow, details, seq, seen) if details[flow, HOLES] else np.int64(0)
+        seen = max(np.int64(0), min(-ahead - syn, payload))
+        filled = _fill_holes(flow, details, seq + syn, seen) if details[flow, HOLES] else np.int64(0)
         details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
         details[flow, ORDER_BYTES] += filled
         details[flow, RETX_BYTES] += seen - filled

@@ -108,7 +108,7 @@ def _find(ts, options, state):
         for word in range(6):
             same = same and keys[row, word] == key[DATAGRAM_KEY + word]
         if same:
-            if abs(ts - datagrams[row, BEGAN]) <= MOST_AGE_NS:
+            if ts - datagrams[row, BEGAN] < MOST_AGE_NS:
                 return np.int64(row)
             _give_up(row, options, state)
     return np.int64(-1)
@@ -143,6 +143,12 @@ def _add_bytes(row, state):
         datagrams[row, END] = found[FRAGMENT_BEGIN] + found[FRAGMENT_BYTES]
     if datagrams[row, FLOW] >= 0 and 0 <= datagrams[row, END] <= datagrams[row, SEEN]:
         datagrams[row, OPENED] = 0
+
+
+@helper
+def close_if_old(ts, options, state):
+    """Close the datagram that the fragment at hand would belong to, where it has been open for too long."""
+    _find(ts, options, state)
 
 
 @helper

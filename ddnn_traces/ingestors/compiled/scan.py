@@ -41,7 +41,7 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     new_flow,
     sample_segment,
 )
-from ddnn_traces.ingestors.compiled.fragments import first_fragment, later_fragment
+from ddnn_traces.ingestors.compiled.fragments import close_if_old, first_fragment, later_fragment
 from ddnn_traces.ingestors.compiled.headers import (
     FOLLOW,
     LATER_FRAGMENT,
@@ -133,7 +133,7 @@ def _pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     if (u32(buf, following - 4) if big_endian else u32_little(buf, following - 4)) != length:
         return corrupt
     if kind == INTERFACE_DESCRIPTION:
-        return np.int64(INTERFACE), False, nothing, nothing, nothing, nothing, nothing, False, following
+        return np.int64(INTERFACE), False, nothing, nothing, nothing, nothing, nothing, False, pos
     if kind == SIMPLE_PACKET:
         if length < 16 or len(interfaces) == 0:
             return corrupt
@@ -169,7 +169,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     """Read complete records from buf[pos:size] that begin before `stop`: (offset of the first unread record, why).
 
     interfaces: int64 (n, INTERFACE_COLUMNS), of the pcapng section at hand. options, state: as in flow_table.py.
-    On INTERFACE the offset is that behind the description, on SECTION that of the section header.
+    On SECTION and INTERFACE the offset is that of the block, which is whole in the case of INTERFACE.
     """
     options, state = borrow(options, state)
     buf, interfaces = borrowed(buf), borrowed(interfaces)
@@ -189,7 +189,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     earliest, latest, ts = FAR_FUTURE, FAR_PAST, total[LAST_TIME]
     window, window_from, window_to = np.int64(0), np.int64(0), np.int64(0)
     step, step_from, step_to = np.int64(no_step), FAR_PAST, FAR_FUTURE
-    if len(bounds):
+    has_steps = len(bounds) > 0
+    if has_steps:
         step_to = step_from  # nothing known yet
     while True:
         if pos >= stop:
@@ -272,6 +273,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             flags, seq = np.int64(-1), np.int64(0)
             if protocol == TCP and transport + 14 <= end:
                 flags, seq = np.int64(buf[transport + 13]), u32(buf, transport + 4)
+            if part != WHOLE:
+                close_if_old(ts, options, state)
             slot = find_slot(slots, keys, salt, a, b, c, d, e, f)
             flow = np.int64(slots[slot])
             is_syn = flags > 0 and flags & SYN_FLAG != 0
@@ -288,7 +291,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 window = ts // window_ns
                 window_from = window * window_ns
                 window_to = window_from + window_ns
-            if ts < step_from or ts >= step_to:
+            if has_steps and (ts < step_from or ts >= step_to):
                 step = np.searchsorted(bounds, ts, side="right") - 1
                 step_from = bounds[step] if step >= 0 else FAR_PAST
                 step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
@@ -306,7 +309,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     if seq == flows[flow, NEXT]:
                         flows[flow, NEXT] = following_seq
                     else:
-                        segment(flow, flows, details, seq, payload, following_seq)
+                        segment(flow, flows, details, seq, (flags >> 1) & 1, payload, following_seq)
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
             if part != WHOLE:
