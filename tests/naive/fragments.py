@@ -41,13 +41,12 @@ class Fragments(Generic[Piece, Flow]):
 
     def first(self, fragment: Fragment, time: int, piece: Piece | None) -> None:
         """A fragment that has the transport header; piece None: it is skipped and not to be counted."""
+        flow = None if piece is None else self._count(piece, None)  # before any that have waited
         datagram = self._of(fragment, time)
         if datagram.had_first:
             self._close(fragment.datagram)
             datagram = self._of(fragment, time)
-        datagram.had_first = True
-        if piece is not None:
-            datagram.flow = self._count(piece, None)
+        datagram.had_first, datagram.flow = True, flow
         self._release(datagram)
         self._take(datagram, fragment)
 
