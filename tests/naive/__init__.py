@@ -52,10 +52,8 @@ def read(data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = Tr
         try:
             packet = parse(Part(record.captured, record.wire), record.link, open_tunnels)
         except Skip as skip:
-            packets, wire = facts.skipped.get(skip.reason, (0, 0))
-            facts.skipped[skip.reason] = packets + 1, wire + record.wire
-            if skip.fragment:
-                counter.fragments.first(skip.fragment, record.time, None)
+            packets, wire = facts.skipped.get(str(skip), (0, 0))
+            facts.skipped[str(skip)] = packets + 1, wire + record.wire
         else:
             counter.add(Piece(number, record, packet))
     counter.fragments.finish()
