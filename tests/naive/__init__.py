@@ -26,11 +26,11 @@ Key = tuple[str, str, int, int, int, Encapsulation | None, int | None, int | Non
 class Facts:
     """What facts.CaptureFacts says. flows: in the order of first appearance, with the columns of FLOW_FACTS that are
     no row numbers. cells: added up, (flow key, window, step) -> [packets, wire, payload]. encapsulations: those of
-    the flows, outer before inner, in the order of first appearance. packets: rows of PACKETS by record."""
+    the flows, and those around them. packets: rows of PACKETS by record."""
 
     flows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     cells: dict[tuple[Key, int, int], list[int]] = field(default_factory=dict)
-    encapsulations: list[Encapsulation] = field(default_factory=list)
+    encapsulations: set[Encapsulation] = field(default_factory=set)
     packets: list[tuple[int | None, ...]] = field(default_factory=list)
     skipped: dict[str, tuple[int, int]] = field(default_factory=dict)
     records: int = 0
@@ -52,10 +52,8 @@ def read(data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = Tr
         try:
             packet = parse(Part(record.captured, record.wire), record.link, open_tunnels)
         except Skip as skip:
-            packets, wire = facts.skipped.get(skip.reason, (0, 0))
-            facts.skipped[skip.reason] = packets + 1, wire + record.wire
-            if skip.fragment:
-                counter.fragments.first(skip.fragment, record.time, None)
+            packets, wire = facts.skipped.get(str(skip), (0, 0))
+            facts.skipped[str(skip)] = packets + 1, wire + record.wire
         else:
             counter.add(Piece(number, record, packet))
     counter.fragments.finish()
@@ -129,9 +127,9 @@ class Counter:
         return self._facts.flows[key]
 
     def _appear(self, tunnel: Encapsulation | None) -> None:
-        if tunnel and tunnel not in self._facts.encapsulations:
-            self._appear(tunnel.around)
-            self._facts.encapsulations.append(tunnel)
+        while tunnel:
+            self._facts.encapsulations.add(tunnel)
+            tunnel = tunnel.around
 
     def _count_cell(self, key: Key, packet: Packet, record: Record) -> None:
         window, step = record.time // self._window_ns, step_of(record.time, self._bounds)

@@ -16,13 +16,12 @@ Flow = TypeVar("Flow")  # the flow of a packet, as the caller has it
 
 @dataclass
 class Datagram(Generic[Piece, Flow]):
-    """opened: time of the fragment that was seen first. flow: that of the first fragment; None: it was skipped, or did
-    not come yet. seen: bytes that came. end: where the last fragment ends, None before it came."""
+    """opened: time of the fragment that was seen first. flow: that of the first fragment, None before it came.
+    seen: bytes that came. end: where the last fragment ends, None before it came."""
 
     opened: int
     seen: int = 0
     end: int | None = None
-    had_first: bool = False
     flow: Flow | None = None
     waiting: list[Piece] = field(default_factory=list)
 
@@ -39,21 +38,20 @@ class Fragments(Generic[Piece, Flow]):
         self._count = count
         self._open: dict[tuple, Datagram[Piece, Flow]] = {}  # in the order in which they were opened
 
-    def first(self, fragment: Fragment, time: int, piece: Piece | None) -> None:
-        """A fragment that has the transport header; piece None: it is skipped and not to be counted."""
+    def first(self, fragment: Fragment, time: int, piece: Piece) -> None:
+        """A fragment that has the transport header. One that was skipped is as if it had not come."""
+        flow = self._count(piece, None)  # before any that have waited
         datagram = self._of(fragment, time)
-        if datagram.had_first:
+        if datagram.flow is not None:
             self._close(fragment.datagram)
             datagram = self._of(fragment, time)
-        datagram.had_first = True
-        if piece is not None:
-            datagram.flow = self._count(piece, None)
+        datagram.flow = flow
         self._release(datagram)
         self._take(datagram, fragment)
 
     def later(self, fragment: Fragment, time: int, piece: Piece) -> None:
         datagram = self._of(fragment, time)
-        if datagram.had_first:
+        if datagram.flow is not None:
             self._count(piece, datagram.flow)
         else:
             datagram.waiting.append(piece)

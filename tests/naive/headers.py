@@ -21,11 +21,7 @@ MOST_TUNNELS = 4
 
 
 class Skip(Exception):
-    """There is no packet of a flow here; `reason` says why. fragment: the first fragment that it would have been."""
-
-    def __init__(self, reason: str, fragment: Fragment | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.fragment = reason, fragment
+    """There is no packet of a flow here; the argument says why."""
 
 
 class Encapsulation(NamedTuple):
@@ -255,18 +251,15 @@ def datagram_bytes(said: int, on_wire: int, unsaid: bool, most: int) -> int:
 
 
 def transport(ip: Ip, around: Encapsulation | None) -> Packet:
-    """Ports and payload (RFC 9293, 3.1; RFC 768); what is skipped here is known as a first fragment, if it is one."""
+    """Ports and payload (RFC 9293, 3.1; RFC 768)."""
     payload = ip.ip_bytes - ip.headers
     plain = Packet(ip.source, ip.destination, ip.protocol, (0, 0), around, ip.ip_bytes, payload, ip.fragment)
     if ip.later or ip.protocol not in (TCP, UDP):
         return plain
-    try:
-        source, destination = struct.unpack(">HH", ip.rest.first(4))
-        header = 8 if ip.protocol == UDP else tcp_header(ip.rest)
-        if payload < header:
-            raise Skip("malformed")
-    except Skip as skip:
-        raise Skip(skip.reason, ip.fragment) from None
+    source, destination = struct.unpack(">HH", ip.rest.first(4))
+    header = 8 if ip.protocol == UDP else tcp_header(ip.rest)
+    if payload < header:
+        raise Skip("malformed")
     known = replace(plain, ports=(source, destination), payload=payload - header)
     if ip.protocol == TCP:
         return replace(known, segment=segment(ip.rest, header))
