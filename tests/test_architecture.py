@@ -18,8 +18,8 @@ ORDER = (
     "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.compression", "ingestors.capture_file",
     "ingestors.facts", "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine",
     "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage",
-    "ingestors.tables", "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats",
-    "formula", "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
+    "ingestors.tables", "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary",
+    "formats", "formula", "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -136,7 +136,7 @@ class CaptureFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
-        self._hasher.shutdown(wait=True, cancel_futures=True)
+        self._hasher.shutdown()
         self._file.close()
         if self._stdin:
             self._stdin.close()
@@ -293,7 +293,7 @@ class _Stdin:
             raise UsageError("standard input is closed; pipe a capture in, or name a file") from None
         if os.isatty(number):
             raise UsageError(
-                "standard input is a terminal; pipe a capture in, as in 'tcpdump -w - | ddnn-traces ingest - --out DATASET'"
+                "standard input is a terminal; pipe a capture in, as in 'tcpdump -w - | ddnn-traces ingest -'"
             )
         self.file: BinaryIO = open(number, "rb", buffering=0, closefd=False)  # noqa: SIM115
         self._woken, self._wake = os.pipe()

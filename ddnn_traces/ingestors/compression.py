@@ -303,7 +303,8 @@ def _drain(decoder: Decoder, data: bytes, max_bytes: int) -> Iterator[bytes]:
         if out:
             yield out
         data = b""
-        more = not (decoder.eof or decoder.needs_input)
+        # bz2 and lz4 ask for input, too, while they still hold something back.
+        more = not decoder.eof and (bool(out) or not decoder.needs_input)
 
 
 def _what(error: Exception) -> str:
