@@ -75,8 +75,8 @@ def byte_by_byte(name: str, content: bytes) -> bytes:
     try:
         for at in range(len(content)):
             got.append(decoder.decompress(content[at : at + 1]))
-            while got[-1] and not decoder.eof:  # some hold something back until they are called again
-                got.append(decoder.decompress(b""))
+            while not decoder.eof and (more := decoder.decompress(b"")):  # some hold it back until they are asked
+                got.append(more)
             if decoder.eof:
                 break
     except error:
@@ -214,7 +214,7 @@ def test_flipped_bytes(tmp_path: Path, name: str) -> None:
     """What the library gives before the error, to the byte, behind a member that is whole."""
     first, content = ENCODERS[name](TRUTH[:999]), ENCODERS[name](TRUTH)
     damaged = 0
-    for at in {*range(10, len(content), len(content) // 9), *range(len(content) - 12, len(content))}:
+    for at in {*range(10, len(content), len(content) // 7), *range(len(content) - 12, len(content), 2)}:
         broken = bytearray(content)
         broken[at] ^= 0x55
         got, file = read(tmp_path, first + broken)
@@ -222,7 +222,7 @@ def test_flipped_bytes(tmp_path: Path, name: str) -> None:
         if file.damage is None:
             assert got == TRUTH[:999] + TRUTH
         damaged += file.damage is not None
-    assert damaged > 16
+    assert damaged > 10
 
 
 #: A byte from the end, of the last check sum.

@@ -297,14 +297,15 @@ def _cut(stream: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 def _drain(decoder: Decoder, data: bytes, max_bytes: int) -> Iterator[bytes]:
     """All that a decoder makes of `data`, max_bytes at a time."""
-    more = True
-    while more:
-        out = decoder.decompress(data, max_bytes)
+    out = decoder.decompress(data, max_bytes)
+    # bz2 and lz4 ask for input while they still hold something back: they are done when they give no more without any.
+    while data or out or not decoder.needs_input:
         if out:
             yield out
+        if decoder.eof:
+            return
         data = b""
-        # bz2 and lz4 ask for input, too, while they still hold something back.
-        more = not decoder.eof and (bool(out) or not decoder.needs_input)
+        out = decoder.decompress(data, max_bytes)
 
 
 def _what(error: Exception) -> str:
