@@ -7,6 +7,8 @@ import gzip
 import lzma
 import random
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
 import zlib
@@ -347,3 +349,20 @@ def test_any_members_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, data
     assert file.truncated is (cut not in ends)
     assert (file.damage is None) is (cut in ends)
     assert cut not in ends or got == ends[cut]
+
+
+def test_libraries_are_loaded_when_their_format_is_met(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(zstd(b"x"))
+    code = """
+import sys
+from pathlib import Path
+from ddnn_traces.ingestors.capture_file import looks_like_capture
+def loaded():
+    print(*sorted({"zlib_ng", "zstandard", "lz4"} & sys.modules.keys()), sep=",")
+loaded()
+looks_like_capture(Path(sys.argv[1]))
+loaded()
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["", "zstandard"]
