@@ -214,20 +214,37 @@ def test_cut_between_members_cannot_be_told(tmp_path: Path, name: str) -> None:
         assert (got, file.damage, file.truncated) == (TRUTH[:5000], damage, damage is not None)
 
 
+@SKIPPABLE
+def test_cut_inside_a_block_that_is_stored(tmp_path: Path, name: str) -> None:
+    noise = random.Random(8).randbytes(400_000)
+    content = ENCODERS[name](noise)
+    for cut in (100, 1000, 200_000, 399_000):
+        got, file = read(tmp_path, content[:cut])
+        assert noise.startswith(got)
+        assert len(got) > cut - 100
+        assert file.truncated
+
+
 @EVERY
-def test_flipped_bytes(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("output", [5000, 1 << 20])
+def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the library gives before the error, to the byte, behind a member that is whole."""
+    monkeypatch.setattr(capture_file, "OUTPUT_BYTES", output)
     first, content = ENCODERS[name](TRUTH[:999]), ENCODERS[name](TRUTH)
     damaged = 0
-    for at in {*range(10, len(content), len(content) // 7), *range(len(content) - 12, len(content), 2)}:
+    for at in {*range(10, len(content), len(content) // 6), *range(len(content) - 12, len(content), 3)}:
         broken = bytearray(content)
         broken[at] ^= 0x55
         got, file = read(tmp_path, first + broken)
-        assert got == TRUTH[:999] + byte_by_byte(name, bytes(broken))
+        library = TRUTH[:999] + byte_by_byte(name, bytes(broken))
+        # bz2 tells a bad block at its end; how much it has given of it by then depends on how much is asked for.
+        leeway = 1 << 15 if name == "bzip2" else 0
+        assert abs(len(got) - len(library)) <= leeway
+        assert got.startswith(library) or library.startswith(got)
         if file.damage is None:
             assert got == TRUTH[:999] + TRUTH
         damaged += file.damage is not None
-    assert damaged > 10
+    assert damaged > 7
 
 
 #: A byte from the end, of the last check sum.
