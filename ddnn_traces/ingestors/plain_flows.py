@@ -196,22 +196,34 @@ class Flow:
 
     def _fill(self, start: int, size: int) -> int:
         """Bytes of the `size` ones from `start` that are in holes, which they fill."""
-        end, filled = (start + size) % 2**32, 0
-        holes, self.holes = self.holes, []
-        behind = None
-        for a, b in holes:
-            first, last = max(0, distance(start, a)), min(size, distance(start, b))
-            if first >= last:
-                self.holes.append((a, b))
+        kept: list[tuple[int, int]] = []
+        behind: list[tuple[int, int]] = []
+        filled: list[range] = []
+        for begin, end in self.holes:
+            at = distance(start, begin)  # from here on counted from `start`, like `to`
+            to = at + (end - begin) % 2**32
+            inside = range(max(0, at), min(size, to))
+            if not inside:
+                kept.append((begin, end))
                 continue
-            filled += last - first
-            left = [part for part in ((a, start), (end, b)) if distance(*part) > 0]
-            self.holes += left[:1]
-            if len(left) == 2:  # then all of the bytes are in this hole
-                behind = left[1]
-        if behind:
-            self._remember(*behind)
-        return filled
+            filled.append(inside)
+            after = ((start + inside.stop) % 2**32, end)
+            if at < inside.start:
+                kept.append((begin, start))
+                behind += [after] * (to > inside.stop)
+            elif to > inside.stop:
+                kept.append(after)
+        self.holes = (kept + behind)[-MOST_HOLES:]
+        return _covered(filled)
+
+
+def _covered(ranges: list[range]) -> int:
+    """Numbers that are in any of the ranges: after a lap of 2^32 bytes, holes may lie on each other."""
+    count, reached = 0, 0
+    for each in sorted(ranges, key=lambda each: each.start):
+        count += max(0, each.stop - max(each.start, reached))
+        reached = max(reached, each.stop)
+    return count
 
 
 def distance(start: int, end: int) -> int:
@@ -280,9 +292,13 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Datagram:
-    """A datagram in fragments. flow: of its first fragment; total: its bytes, once the last fragment has said it."""
+    """A datagram in fragments. flow: of its first fragment, None where that was skipped or did not come yet.
+
+    seen: bytes that came; total: all of them, once the last fragment has said it.
+    """
 
     opened_ns: int
+    had_first: bool = False
     flow: Flow | None = None
     seen: int = 0
     total: int | None = None
@@ -360,30 +376,35 @@ class FlowTable:
 
     # fragments
 
+    def skip_first(self, fragment: Fragment, record: Record) -> None:
+        """A first fragment that is in no flow: its datagram's other fragments need not wait for it."""
+        datagram = self._open(fragment, record)
+        datagram.had_first = True
+        self._release(datagram)
+        self._take(datagram, fragment)
+
     def _add_fragment(self, fragment: Fragment, waiting: _Waiting) -> None:
-        key, record = fragment.datagram, waiting.record
-        datagram = self._open(key, fragment, record)
-        datagram.seen += fragment.size
-        if not fragment.more:
-            datagram.total = fragment.offset + fragment.size
+        datagram = self._open(fragment, waiting.record)
         if fragment.offset == 0:
-            datagram.flow = self._flow_of(waiting.packet, record)
-        if datagram.flow is not None:
+            datagram.had_first = True
+            datagram.flow = self._flow_of(waiting.packet, waiting.record)
             self._count(datagram.flow, waiting)
-            self._settle(datagram, datagram.flow)
+            self._release(datagram)
         else:
             datagram.waiting.append(waiting)
             self._number_waiting += 1
-            if self._number_waiting > MOST_WAITING:
-                self._close(next(key for key, other in self._datagrams.items() if other.waiting))
-        if datagram.total is not None and datagram.seen >= datagram.total:
-            self._close(key)
+            if datagram.had_first:
+                self._release(datagram)
+        self._take(datagram, fragment)
+        if self._number_waiting > MOST_WAITING:
+            self._close(next(key for key, other in self._datagrams.items() if other.waiting))
 
-    def _open(self, key: tuple[Any, ...], fragment: Fragment, record: Record) -> _Datagram:
+    def _open(self, fragment: Fragment, record: Record) -> _Datagram:
         """The fragment's datagram, which may be opened by it."""
+        key = fragment.datagram
         datagram = self._datagrams.get(key)
         if datagram is not None:
-            again = fragment.offset == 0 and datagram.flow is not None
+            again = fragment.offset == 0 and datagram.had_first
             if again or record.time_ns - datagram.opened_ns >= DATAGRAM_NS:
                 self._close(key)
                 datagram = None
@@ -393,15 +414,21 @@ class FlowTable:
             datagram = self._datagrams[key] = _Datagram(record.time_ns)
         return datagram
 
-    def _settle(self, datagram: _Datagram, flow: Flow) -> None:
+    def _take(self, datagram: _Datagram, fragment: Fragment) -> None:
+        """Add up its bytes; the datagram is closed when they are complete."""
+        datagram.seen += fragment.size
+        if not fragment.more:
+            datagram.total = fragment.offset + fragment.size
+        if datagram.total is not None and datagram.seen >= datagram.total:
+            self._close(fragment.datagram)
+
+    def _release(self, datagram: _Datagram) -> None:
+        """Count what waits in the first fragment's flow, or in one without ports."""
         for waiting in datagram.waiting:
-            self._count(flow, waiting)
+            self._count(datagram.flow or self._flow_of(waiting.packet, waiting.record), waiting)
         self._number_waiting -= len(datagram.waiting)
         datagram.waiting = []
 
     def _close(self, key: tuple[Any, ...]) -> None:
         """Forget a datagram; what still waits for its first fragment is a flow without ports."""
-        datagram = self._datagrams.pop(key, None)
-        if datagram is not None and datagram.waiting:
-            first = datagram.waiting[0]
-            self._settle(datagram, self._flow_of(first.packet, first.record))
+        self._release(self._datagrams.pop(key))

@@ -277,9 +277,10 @@ class _Reader:
         try:
             dissected = dissect(packet, self._options.open_tunnels)
         except Skipped as skipped:
-            reason = str(skipped)
-            packets, wire_bytes = facts.skipped.get(reason, (0, 0))
-            facts.skipped[reason] = packets + 1, wire_bytes + record.wire_bytes
+            packets, wire_bytes = facts.skipped.get(skipped.reason, (0, 0))
+            facts.skipped[skipped.reason] = packets + 1, wire_bytes + record.wire_bytes
+            if skipped.fragment:
+                self._flows.skip_first(skipped.fragment, record)
         else:
             self._flows.add(dissected, record)
 

@@ -17,7 +17,7 @@ from typing import Any
 from ddnn_traces.ingestors.plain_flows import SYN, Fragment, Packet, Tunnel
 
 TCP, UDP, GRE = 6, 17, 47
-IPIP = (4, 41)
+IPIP = {4: "ip", 41: "ipv6"}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
 _MOST_TUNNELS = 4
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
@@ -50,7 +50,12 @@ SHOWN = (
 
 
 class Skipped(Exception):
-    """The packet is in no flow; the argument is one of facts.SKIP_REASONS."""
+    """The packet is in no flow. reason: one of facts.SKIP_REASONS; fragment: where it is its datagram's first."""
+
+    def __init__(self, reason: str, fragment: Fragment | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fragment = fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,12 @@ def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
     if not levels:
         raise Skipped(_why_not_ip(packet, link))
     datagram = _read_ip(packet, levels[0][0], _sum_of_sizes(0, link))
-    found = _read_transport(packet, datagram, levels[0])
+    try:
+        found = _read_transport(packet, datagram, levels[0])
+    except Skipped as skipped:
+        raise Skipped(skipped.reason, datagram.fragment) from None
     for around, level in pairwise(levels[: _MOST_TUNNELS + 1]):
-        opened = _tunnel(datagram, around[1:]) if open_tunnels else None
+        opened = _tunnel(datagram, around[1:], level[0].name) if open_tunnels else None
         if opened is None:
             break
         tunnel, offset = opened
@@ -120,8 +128,7 @@ def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
     levels: list[list[_Layer]] = []
     for layer in _layers(packet):
         if layer.name in ("ip", "ipv6"):
-            if layer.fields is not None:  # None: tshark's ip dissector has passed an IPv6 packet on
-                levels.append([layer])
+            levels.append([layer])
         elif levels:
             levels[-1].append(layer)
         else:
@@ -170,6 +177,8 @@ def _sum_of_sizes(offset: int | None, layers: list[_Layer]) -> int | None:
 
 
 def _read_ip(packet: Any, layer: _Layer, offset: int | None) -> _Datagram:
+    if layer.fields is None:  # tshark's dissector of IPv4 has passed it on to that of IPv6
+        raise Skipped(_why_unread(packet))
     try:
         if layer.name == "ip":
             return _read_ipv4(packet, layer.fields, offset)
@@ -300,7 +309,7 @@ def _read_udp(found: Packet, udp: Any) -> Packet:
 _Opened = tuple[str, int, int, int | None, int, int]
 
 
-def _tunnel(datagram: _Datagram, layers: list[_Layer]) -> tuple[Tunnel, int | None] | None:
+def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Tunnel, int | None] | None:
     """The tunnel that the layers between two IP headers are, and where in the frame the second header begins.
 
     None: they are none, like the packet inside an ICMP error, or none that docs/packets.md opens.
@@ -308,7 +317,7 @@ def _tunnel(datagram: _Datagram, layers: list[_Layer]) -> tuple[Tunnel, int | No
     layers = [layer for layer in layers if layer.name not in _EXTENSION_NAMES]
     kind = ":".join(layer.name for layer in layers[:2])
     try:
-        if not layers and datagram.protocol in IPIP:
+        if not layers and IPIP.get(datagram.protocol) == inner:
             opened: _Opened = "ipip", 0, 0, None, 0, 0
         elif layers and layers[0].name == "gre" and datagram.protocol == GRE:
             opened = _gre(layers)
