@@ -682,7 +682,8 @@ import numpy
 from pathlib import Path
 from ddnn_traces.ingestors import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
-facts = pyshark_engine.read_capture(Path("-"), ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "c")!r})))
+options = ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "cells")!r}))
+facts = pyshark_engine.read_capture(Path("-"), options)
 print(facts.records, facts.file_bytes, facts.status)
 """
     done = subprocess.run([sys.executable, "-c", program], input=GOOD, capture_output=True, check=True, cwd=ROOT)

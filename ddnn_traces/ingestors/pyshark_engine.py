@@ -79,9 +79,9 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
             with _Feed(file).pipe() as feed:
                 reader = _Reader(options, flows, facts, feed)
                 complaint = _run_tshark(feed, path, reader.add)
+            flows.finish(facts)
         finally:
             flows.rows.close()
-        flows.finish(facts)
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
     facts.cells = spill.written

@@ -207,7 +207,7 @@ def _read_ipv4(packet: Any, ip: Any, offset: int | None) -> _Datagram:
     if payload < 0:
         raise Skipped(MALFORMED)
     src, dst, protocol = _address(_text(ip, "src")), _address(_text(ip, "dst")), _number(ip, "proto")
-    start, more = _number(ip, "frag_offset"), _number(ip, "flags") & 1 == 1
+    start, more = _number(ip, "frag_offset") * 8, _number(ip, "flags") & 1 == 1
     fragment = None
     if start or more:
         fragment = Fragment((), src, dst, protocol, _number(ip, "id"), start, payload, more)
