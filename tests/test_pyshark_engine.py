@@ -94,6 +94,10 @@ def assert_same(fast: CaptureFacts, reference: CaptureFacts) -> None:
         if field.name not in ("engine", "status_detail", "cells", "packets", "flows", "encapsulations", "samples"):
             assert getattr(reference, field.name) == getattr(fast, field.name), field.name
     assert (reference.status_detail is None) == (fast.status_detail is None)
+    assert_same_traffic(fast, reference)
+
+
+def assert_same_traffic(fast: CaptureFacts, reference: CaptureFacts) -> None:
     assert reference.flows.schema == fast.flows.schema
     assert reference.flows.to_pylist() == fast.flows.to_pylist()
     assert reference.encapsulations.schema == fast.encapsulations.schema
@@ -640,6 +644,23 @@ def test_pcapng(tmp_path: Path) -> None:
     assert (facts.snaplen, facts.time_resolution_ns, facts.trailing_bytes) == (None, None, 0)
     assert facts.flows.to_pylist() == plain.flows.to_pylist()
     assert facts.records == 20
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_engines_agree_on_pcapng(order: str, tmp_path: Path) -> None:
+    """Sections, interfaces with their own resolutions, every kind of packet block; all but what their headers say."""
+    section = p.Section(order)
+    ticks = START // 1000
+    content = section.begin() + section.interface(p.ETHERNET, 96, 6) + section.interface(p.RAW, 200, 0x80 | 30)
+    content += section.enhanced(ticks, p.segment(100)[:96], 154) + section.enhanced(3 << 29, DATA, interface=1)
+    content += section.simple(p.segment(100, 100)[:96], 154) + section.old(ticks + 5, p.segment(20, 200)[:60], 74)
+    content += p.pcapng(records(p.segment(30, 220), p.segment(100, 100)), "<" if order == ">" else ">")
+    path = write(tmp_path, content)
+    fast, reference = (read(engine, path, tmp_path) for engine in (numba_engine, pyshark_engine))
+    assert_same_traffic(fast, reference)
+    for name in ("format", "link_types", "records", "untimed_records", "wire_bytes", "first_ns", "last_ns", "status"):
+        assert getattr(reference, name) == getattr(fast, name), name
+    assert (reference.records, reference.link_types, reference.first_ns) == (6, "1,101", 1_500_000_000)
 
 
 def test_80211(tmp_path: Path) -> None:
