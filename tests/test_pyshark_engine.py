@@ -803,6 +803,36 @@ except KeyboardInterrupt:
         assert process.communicate(timeout=30) == ("left: []\n", "")
 
 
+def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
+    content = p.pcap(records(*[p.segment()] * 50_000))
+    program = f"""
+import numpy
+from pathlib import Path
+from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.facts import ReadOptions
+said = []
+def progress(_bytes, _packets):
+    if not said:
+        said.append(print("reading", flush=True))
+try:
+    pyshark_engine.read_capture(Path("-"), ReadOptions(1000, numpy.array([], numpy.int64),
+                                Path({str(tmp_path / "cells")!r}), progress=progress))
+except KeyboardInterrupt:
+    print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1, env=environment) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(content)
+        process.stdin.flush()
+        assert process.stdout.readline() == b"reading\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == b"left: []\n"  # its input is open still
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+
 def fake_tshark(folder: Path, script: str) -> None:
     """A tshark that says its version, and otherwise does what the script does."""
     program = folder / "tshark"

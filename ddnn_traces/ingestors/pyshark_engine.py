@@ -72,11 +72,15 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
     Raises OSError, and EngineError when tshark is missing or fails for another reason than the file.
     """
-    with CaptureFile(path, hashing=options.hashing) as file, CellSpill(options.spill) as spill:
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,  # ends last: closing the file ends a wait for input
+        CaptureFile(path, hashing=options.hashing) as file,
+        CellSpill(options.spill) as spill,
+    ):
         facts = CaptureFacts(path, NAME, None, file.file_bytes)
         flows = FlowTable(options, spill)
         try:
-            with _Feed(file).pipe() as feed:
+            with _Feed(file).pipe(pool) as feed:
                 reader = _Reader(options, flows, facts, feed)
                 complaint = _run_tshark(feed, path, reader.add)
             flows.finish(facts)
@@ -137,19 +141,21 @@ class _Feed:
         self._stopped = False
 
     @contextmanager
-    def pipe(self) -> Iterator[_Feed]:
-        """Feed the pipe `read_end` from another thread; at the end the whole file has been read and hashed."""
+    def pipe(self, pool: ThreadPoolExecutor) -> Iterator[_Feed]:
+        """Feed the pipe `read_end` from the pool's thread; at the end the whole file has been read and hashed.
+
+        After an exception the thread is not waited for: it may be waiting for standard input.
+        """
         self.read_end, write_end = os.pipe()
-        with ThreadPoolExecutor(1, thread_name_prefix="feed") as pool:
-            fed = pool.submit(self._write, write_end)
-            try:
-                yield self
-            except BaseException:
-                self._stopped = True
-                raise
-            finally:
-                os.close(self.read_end)  # who still writes gets BrokenPipeError
-            fed.result()
+        fed = pool.submit(self._write, write_end)
+        try:
+            yield self
+        except BaseException:
+            self._stopped = True
+            raise
+        finally:
+            os.close(self.read_end)  # who still writes gets BrokenPipeError
+        fed.result()
 
     def _write(self, write_end: int) -> None:
         with open(write_end, "wb", buffering=0) as pipe:  # a descriptor, not a path
