@@ -15,11 +15,20 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
+<<<<<<< HEAD
     "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.compression", "ingestors.capture_file",
     "ingestors.facts", "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine",
     "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage",
     "ingestors.tables", "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary",
     "formats", "formula", "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
+=======
+    "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.capture_file", "ingestors.facts",
+    "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine", "ingestors.plain_flows",
+    "ingestors.tshark_dissect", "ingestors.pyshark_engine",
+    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage", "ingestors.tables",
+    "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
+    "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
+>>>>>>> pyshark
 )  # fmt: skip
 
 HEAVY = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import dataclasses
 import gzip
+import lzma
 import os
 import signal
 import struct
@@ -24,7 +26,7 @@ from tools import needs_tool
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors import numba_engine
-from ddnn_traces.ingestors.facts import CELLS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.facts import CELLS, PACKETS, CaptureFacts, ReadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "sample"
@@ -36,6 +38,8 @@ DATA = p.ipv4(p.tcp(bytes(100)))
 DATA6 = p.ipv6(p.tcp(bytes(100)))
 
 pyshark_engine = pytest.importorskip("ddnn_traces.ingestors.pyshark_engine")
+from ddnn_traces.ingestors import plain_flows, tshark_dissect  # noqa: E402  # where that can be imported
+
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -47,15 +51,21 @@ def _tshark() -> None:
 # --- reading with both
 
 
-def read(engine: Any, path: Path, folder: Path, bounds: tuple[int, ...] = ()) -> CaptureFacts:
-    """Facts of the file; the bytes reported as progress must add up to it."""
-    progress: list[int] = []
-    spill = folder / f"{engine.NAME}.parquet"
+def read(
+    engine: Any, path: Path, folder: Path, bounds: tuple[int, ...] = (), open_tunnels: bool = True
+) -> CaptureFacts:
+    """Facts of the file, packets included; what was reported as progress must add up to it."""
+    progress: list[tuple[int, int]] = []
+    spill, packets = folder / f"{engine.NAME}.cells", folder / f"{engine.NAME}.packets"
     spill.unlink(missing_ok=True)
-    facts = engine.read_capture(path, ReadOptions(MS, np.array(bounds, np.int64), spill, progress.append))
+    packets.unlink(missing_ok=True)
+    options = ReadOptions(
+        MS, np.array(bounds, np.int64), spill, packets, open_tunnels, progress=lambda *step: progress.append(step)
+    )
+    facts = engine.read_capture(path, options)
     if facts.records:
-        assert sum(progress) == facts.file_bytes
-        assert min(progress) >= 0
+        assert [sum(each) for each in zip(*progress, strict=True)] == [facts.file_bytes, facts.records]
+        assert min(min(step) for step in progress) >= 0
     return facts
 
 
@@ -69,22 +79,47 @@ def cells_of(facts: CaptureFacts) -> list[tuple[int, ...]]:
     return sorted(tuple(row.values()) for row in sums.to_pylist())
 
 
+def packets_of(facts: CaptureFacts) -> list[dict[str, Any]]:
+    """Rows of the packets; their sums are those of the flows."""
+    if facts.packets is None:
+        return []
+    table = pq.read_table(facts.packets)
+    assert table.schema == PACKETS
+    return table.to_pylist()
+
+
 def assert_same(fast: CaptureFacts, reference: CaptureFacts) -> None:
     """Every fact but the engine's name and its own words for damage."""
     for field in dataclasses.fields(CaptureFacts):
-        if field.name not in ("engine", "status_detail", "cells", "flows"):
+        if field.name not in ("engine", "status_detail", "cells", "packets", "flows", "encapsulations", "samples"):
             assert getattr(reference, field.name) == getattr(fast, field.name), field.name
     assert (reference.status_detail is None) == (fast.status_detail is None)
+    assert_same_traffic(fast, reference)
+
+
+def assert_same_traffic(fast: CaptureFacts, reference: CaptureFacts) -> None:
     assert reference.flows.schema == fast.flows.schema
     assert reference.flows.to_pylist() == fast.flows.to_pylist()
+    assert reference.encapsulations.schema == fast.encapsulations.schema
+    assert reference.encapsulations.to_pylist() == fast.encapsulations.to_pylist()
     assert cells_of(reference) == cells_of(fast)
+    assert packets_of(reference) == packets_of(fast)
 
 
-def read_both(path: Path, bounds: tuple[int, ...] = ()) -> CaptureFacts:
+def read_both(path: Path, bounds: tuple[int, ...] = (), open_tunnels: bool = True) -> CaptureFacts:
     """Facts of the reference engine, which are those of the fast one."""
-    reference = read(pyshark_engine, path, path.parent, bounds)
-    assert_same(read(numba_engine, path, path.parent, bounds), reference)
+    reference = read(pyshark_engine, path, path.parent, bounds, open_tunnels)
+    assert_same(read(numba_engine, path, path.parent, bounds, open_tunnels), reference)
     return reference
+
+
+def flows_of(frames: list[bytes], folder: Path, **options: Any) -> list[dict[str, Any]]:
+    """Flows of frames 0.4 ms apart, which both engines agree on."""
+    return read_both(write(folder, p.pcap(records(*frames))), **options).flows.to_pylist()
+
+
+def columns(flows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(flow[name] for name in names) for flow in flows]
 
 
 def records(*frames: bytes | tuple[bytes, int]) -> list[p.Record]:
@@ -165,12 +200,6 @@ def frames_by_name() -> Iterator[tuple[str, bytes, dict[str, Any]]]:
     yield "icmp", eth(p.ipv4(p.icmp(), protocol=p.ICMP)), port0 | {"protocol": p.ICMP, "payload_bytes": 8}
     unreachable = struct.pack(">BBHI", 3, 1, 0, 0) + p.ipv4(p.tcp(bytes(100)), "9.9.9.9", "8.8.8.8")[:28]
     yield "icmp error", eth(p.ipv4(unreachable, protocol=p.ICMP)), port0 | {"src_ip": "10.0.0.1", "payload_bytes": 36}
-    inside = p.ipv4(p.tcp(bytes(100)), "9.9.9.9", "8.8.8.8")
-    yield "ip in ip", eth(p.ipv4(inside, protocol=4)), port0 | {"src_ip": "10.0.0.1", "payload_bytes": 140}
-    yield "gre", eth(p.ipv4(b"\0\0\x08\0" + inside, protocol=47)), port0 | {"src_ip": "10.0.0.1", "protocol": 47}
-    vxlan = p.udp(b"\x08\0\0\0\0\0\x01\0" + eth(inside), destination=4789)
-    yield "vxlan", eth(p.ipv4(vxlan, protocol=p.UDP)), {"src_ip": "10.0.0.1", "dst_port": 4789, "payload_bytes": 162}
-    yield "ipv4 in ipv6", eth(p.ipv6(inside, protocol=4), p.IPV6), port0 | {"src_ip": "fd00::1", "protocol": 4}
     yield "arp", p.arp(), {"reason": "not_ip"}
     yield "lldp", eth(bytes(40), 0x88CC), {"reason": "not_ip"}
     yield "version 5", eth(b"\x55" + DATA[1:]), {"reason": "malformed"}
@@ -219,11 +248,321 @@ def test_segments(tmp_path: Path) -> None:
         (100, top - 149, p.ACK), (80, 21, p.ACK), (0, 51, p.ACK), (0, 101, p.FIN | p.ACK), (0, 0, p.RST),
         (0, 5000, p.SYN), (60, 5001, p.ACK), (0, 77, p.SYN | p.ACK),
     ]  # fmt: skip
-    frames = [p.segment(payload, seq % top, flags) for payload, seq, flags in steps]
-    [flow] = read_both(write(tmp_path, p.pcap(records(*frames)))).flows.to_pylist()
-    assert [flow[f"{flag}_packets"] for flag in ("syn", "fin", "rst")] == [3, 1, 1]
-    assert (flow["opened"], flow["accepted"]) == (2, 1)
-    assert (flow["retransmitted_packets"], flow["retransmitted_bytes"]) == (2, 130)
+    flows = flows_of([p.segment(payload, seq % top, flags) for payload, seq, flags in steps], tmp_path)
+    assert columns(flows, "flow", "packets", "syn_packets", "fin_packets", "rst_packets", "opened", "accepted") == [
+        (0, 9, 1, 1, 1, 1, 0), (1, 2, 1, 0, 0, 1, 0), (2, 1, 1, 0, 0, 0, 1),
+    ]  # fmt: skip
+    assert columns(flows, "initial_sequence", "retransmitted_packets", "retransmitted_bytes") == [
+        (top - 150, 2, 130), (5000, 0, 0), (77, 0, 0),
+    ]  # fmt: skip
+    assert all(flow["kept"] for flow in flows)
+
+
+@pytest.mark.parametrize(
+    ("segments", "connections"),
+    [
+        ([(0, 9, p.SYN), (0, 9, p.SYN), (5, 10, p.ACK)], 1),  # the SYN once more
+        ([(0, 9, p.SYN), (0, 8, p.SYN)], 2),
+        ([(0, 9, p.SYN), (0, 10, p.RST), (0, 9, p.SYN)], 2),
+        ([(5, 10, p.ACK), (0, 9, p.SYN)], 1),  # the SYN of what was seen before
+        ([(5, 10, p.ACK), (0, 10, p.SYN)], 2),
+        ([(0, 10, p.ACK), (0, 9, p.SYN)], 2),  # nothing that occupies sequence space was seen before
+    ],
+)
+def test_connections(segments: list[tuple[int, int, int]], connections: int, tmp_path: Path) -> None:
+    assert len(flows_of([p.segment(*each) for each in segments], tmp_path)) == connections
+
+
+HOLES = {
+    "filled in two parts": ([0, 200, 100, 150], [100, 100, 50, 50], (2, 100, 0, 0)),
+    "filled in the middle, then around": ([0, 400, 200, 100, 300], [100, 100, 100, 100, 100], (3, 300, 0, 0)),
+    "filled, and once more": ([0, 200, 100, 100], [100, 100, 100, 100], (1, 100, 1, 100)),
+    "partly filled, partly old": ([0, 200, 50], [100, 100, 100], (1, 50, 0, 50)),
+    "over the end": ([0, 200, 150], [100, 100, 300], (1, 50, 0, 100)),
+    "a fifth hole makes the first forgotten": ([0, 20, 40, 60, 80, 100, 10], [10] * 7, (0, 0, 1, 10)),
+    "the part behind is the newest": ([0, 40, 60, 80, 100, 20, 30, 10], [10] * 8, (2, 20, 1, 10)),
+}
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_out_of_order_and_retransmitted(name: str, tmp_path: Path) -> None:
+    """Across the wrap of sequence numbers, too."""
+    starts, sizes, expected = HOLES[name]
+    for base in (1000, 2**32 - 120):
+        frames = [p.segment(size, (base + start) % 2**32) for start, size in zip(starts, sizes, strict=True)]
+        [counts] = columns(
+            flows_of(frames, tmp_path),
+            "out_of_order_packets", "out_of_order_bytes", "retransmitted_packets", "retransmitted_bytes",
+        )  # fmt: skip
+        assert counts == expected
+
+
+def test_mss(tmp_path: Path) -> None:
+    """Of the first SYN that shows one, however much was captured behind it; not of other segments."""
+
+    def syn(options: bytes, source: int, flags: int = p.SYN) -> bytes:
+        return p.ethernet(p.ipv4(p.tcp(flags=flags, options=options, source=source)))
+
+    option = p.mss_option(1460)
+    frames = [
+        syn(b"", 1), syn(option, 1), syn(p.mss_option(9000), 1), syn(p.TIMESTAMPS + option, 2), syn(option, 3, p.ACK),
+    ]  # fmt: skip
+    assert columns(flows_of(frames, tmp_path), "src_port", "mss") == [(1, 1460), (2, 1460), (3, None)]
+    whole = syn(option + p.TIMESTAMPS, 1)
+    for captured, mss in ((57, None), (58, 1460), (60, 1460)):
+        path = write(tmp_path, p.pcap(records((whole[:captured], len(whole)))))
+        assert read_both(path).flows["mss"].to_pylist() == [mss]
+
+
+def test_large_and_huge(tmp_path: Path) -> None:
+    """By the IP length: above 1,500, above 9,000."""
+    [flow] = flows_of([p.segment(size - 40) for size in (1500, 1501, 9000, 9001)], tmp_path)
+    assert (flow["large_packets"], flow["large_payload_bytes"]) == (3, 1461 + 8960 + 8961)
+    assert (flow["huge_packets"], flow["huge_payload_bytes"]) == (1, 8961)
+
+
+# --- RoCEv2
+
+
+def roce(payload: bytes = bytes(20), port: int = 4791, **header: int) -> bytes:
+    return p.ethernet(p.ipv4(p.udp(p.roce(payload, **header), destination=port), protocol=p.UDP))
+
+
+def test_queue_pairs_and_opcodes(tmp_path: Path) -> None:
+    """One row each; sizes as of any UDP packet."""
+    frames = [
+        roce(opcode=6, queue_pair=0x123), roce(opcode=8, queue_pair=0x123), roce(opcode=6, queue_pair=0xFFFFFF),
+        roce(opcode=6, queue_pair=0x123), roce(port=4790),
+    ]  # fmt: skip
+    flows = flows_of(frames, tmp_path)
+    assert columns(flows, "roce_dest_qp", "roce_opcode", "packets") == [
+        (0x123, 6, 2), (0x123, 8, 1), (0xFFFFFF, 6, 1), (None, None, 1),
+    ]  # fmt: skip
+    assert flows[1]["payload_bytes"] == 36
+
+
+def test_transport_header_that_is_cut(tmp_path: Path) -> None:
+    """Eight bytes of it are needed, which begins at 42."""
+    frame = roce(queue_pair=0x123)
+    facts = read_both(write(tmp_path, p.pcap(records(*[(frame[:n], len(frame)) for n in range(38, 60)]))))
+    assert columns(facts.flows.to_pylist(), "roce_dest_qp", "packets") == [(None, 12), (0x123, 10)]
+
+
+# --- between Ethernet and IP
+
+INSIDE = p.ipv4(p.tcp(bytes(100)), "9.9.9.9", "8.8.8.8")
+UNSAID = p.ipv4(p.tcp(bytes(100)), "9.9.9.9", "8.8.8.8", total=0)  # its length is what the frame leaves for it
+#: Locally administered addresses have a maker for tshark: only in front of such it sees a control word.
+BEHIND_CONTROL_WORD = b"\0\x1b\x21\0\0\1\0\x1b\x21\0\0\2\x08\0"
+BETWEEN = {
+    "one label": p.ethernet(p.mpls(UNSAID), p.MPLS),
+    "three labels": p.ethernet(p.mpls(UNSAID, 3), p.MPLS),
+    "label behind a tag": p.ethernet(p.mpls(UNSAID), p.MPLS, [p.VLAN]),
+    "pseudowire": p.ethernet(p.pseudowire(BEHIND_CONTROL_WORD + UNSAID, 2), p.MPLS),
+    "pppoe": p.ethernet(p.pppoe(UNSAID), p.PPPOE),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_between_ethernet_and_ip(name: str, tmp_path: Path) -> None:
+    assert columns(flows_of([BETWEEN[name]], tmp_path), "src_ip", "src_port", "ip_bytes", "encapsulation") == [
+        ("9.9.9.9", 40000, 140, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    "frame", [p.ethernet(p.mpls(b"\x55" * 60), p.MPLS), p.ethernet(p.pppoe(INSIDE, 0xC021), p.PPPOE)]
+)
+def test_no_ip_between(frame: bytes, tmp_path: Path) -> None:
+    facts = read_both(write(tmp_path, p.pcap(records(frame))))
+    assert facts.skipped == {"not_ip": (1, len(frame))}
+
+
+# --- tunnels
+
+
+def to(port: int, payload: bytes, **ends: Any) -> bytes:
+    """A frame with UDP from 10.0.0.1."""
+    return p.ethernet(p.ipv4(p.udp(payload, destination=port), protocol=p.UDP, **ends))
+
+
+def over(protocol: int, payload: bytes) -> bytes:
+    return p.ethernet(p.ipv4(payload, protocol=protocol))
+
+
+BRIDGED = p.ethernet(UNSAID)
+TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol, ports and identifier
+    "ipip": (over(4, UNSAID), ("ipip", 4, 0, 0, None)),
+    "ipv6 in ipv4": (over(41, p.ipv6(p.tcp(bytes(80)), "9::9", length=0)), ("ipip", 41, 0, 0, None)),
+    "gre": (over(47, p.gre(UNSAID)), ("gre", 47, 0, 0, None)),
+    "gre with everything": (over(47, p.gre(UNSAID, key=77, checksum=True, sequence=5)), ("gre", 47, 0, 0, 77)),
+    "gre of key 0": (over(47, p.gre(UNSAID, key=0)), ("gre", 47, 0, 0, 0)),
+    "gre bridged": (over(47, p.gre(BRIDGED, p.BRIDGED)), ("gre", 47, 0, 0, None)),
+    "gre, mpls": (over(47, p.gre(p.mpls(UNSAID, 2), p.MPLS, key=1)), ("gre", 47, 0, 0, 1)),
+    "erspan 1": (over(47, p.erspan(BRIDGED, 1)), ("gre", 47, 0, 0, None)),
+    "erspan 2": (over(47, p.erspan(BRIDGED, 2)), ("gre", 47, 0, 0, None)),
+    "erspan 3": (over(47, p.erspan(BRIDGED, 3)), ("gre", 47, 0, 0, None)),
+    "erspan 3, subheader": (over(47, p.erspan(BRIDGED, 3, subheader=True)), ("gre", 47, 0, 0, None)),
+    "vxlan": (to(4789, p.vxlan(BRIDGED, vni=0x123456)), ("vxlan", 17, 40000, 4789, 0x123456)),
+    "vxlan, Linux": (to(8472, p.vxlan(BRIDGED)), ("vxlan", 17, 40000, 8472, 7)),
+    "vxlan, tags": (to(4789, p.vxlan(p.ethernet(UNSAID, tags=[p.VLAN, p.VLAN]))), ("vxlan", 17, 40000, 4789, 7)),
+    "geneve": (to(6081, p.geneve(BRIDGED)), ("geneve", 17, 40000, 6081, 7)),
+    "geneve, options": (to(6081, p.geneve(UNSAID, p.IPV4, 9, b"\1\2\0\1" + bytes(4))), ("geneve", 17, 40000, 6081, 9)),
+    "first fragment": (p.ethernet(p.ipv4(p.gre(UNSAID), protocol=47, more=True)), ("gre", 47, 0, 0, None)),
+}
+
+
+@pytest.mark.parametrize("name", TUNNELS)
+def test_tunnels(name: str, tmp_path: Path) -> None:
+    """The flow is what is inside, whose unsaid length is the frame's less all headers in front."""
+    frame, tunnel = TUNNELS[name]
+    facts = read_both(write(tmp_path, p.pcap(records(frame))))
+    [flow] = facts.flows.to_pylist()
+    assert flow["src_ip"][0] == "9"
+    assert (flow["encapsulation"], flow["src_port"], flow["ip_bytes"], flow["wire_bytes"]) == (
+        0,
+        40000,
+        140,
+        len(frame),
+    )
+    [row] = facts.encapsulations.to_pylist()
+    kind, protocol, src_port, dst_port, identifier = tunnel
+    assert row == {
+        "parent": None, "kind": kind, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "protocol": protocol,
+        "src_port": src_port, "dst_port": dst_port, "identifier": identifier,
+    }  # fmt: skip
+    [outer] = flows_of([frame], tmp_path, open_tunnels=False)
+    assert (outer["src_ip"], outer["dst_port"], outer["encapsulation"]) == ("10.0.0.1", dst_port, None)
+
+
+ICMP_ERROR = struct.pack(">BBHI", 3, 1, 0, 0) + INSIDE[:28]
+NO_TUNNELS = {
+    "gre, another version": over(47, p.gre(INSIDE, flags=1)),
+    "gre, routing": over(47, p.gre(bytes(4) + INSIDE, flags=0x4000)),
+    "gre, something else": over(47, p.gre(INSIDE, 0x88B5)),
+    "vxlan without its flag": to(4789, p.vxlan(BRIDGED, flags=0)),
+    "vxlan at another port": to(4788, p.vxlan(BRIDGED)),
+    "from vxlan's port": p.ethernet(p.ipv4(p.udp(p.vxlan(BRIDGED), 4789, 40000), protocol=p.UDP)),
+    "geneve, another version": to(6081, p.geneve(BRIDGED, version=1)),
+    "arp inside": to(4789, p.vxlan(p.arp())),
+    "malformed inside": to(4789, p.vxlan(p.ethernet(b"\x44" + INSIDE[1:]))),
+    "cut short inside": to(4789, p.vxlan(BRIDGED[:36])),
+    "protocol 4, IPv6 inside": over(4, p.ipv6(p.tcp(bytes(80)))),
+    "an ICMP error": over(p.ICMP, ICMP_ERROR),
+    "a fragment in a fragment": p.ethernet(p.ipv4(p.ipv4(p.tcp(bytes(80)), more=True), protocol=4, more=True)),
+    "a later fragment": p.ethernet(p.ipv4(p.gre(INSIDE), protocol=47, fragment=80)),
+}
+
+
+@pytest.mark.parametrize("name", NO_TUNNELS)
+def test_what_is_not_opened(name: str, tmp_path: Path) -> None:
+    facts = read_both(write(tmp_path, p.pcap(records(NO_TUNNELS[name]))))
+    assert columns(facts.flows.to_pylist(), "src_ip", "encapsulation") == [("10.0.0.1", None)]
+    assert facts.encapsulations.num_rows == 0
+
+
+def test_tunnels_in_tunnels(tmp_path: Path) -> None:
+    """Four at most; the same tunnel inside another is another one."""
+
+    def nested(depth: int) -> bytes:
+        packet = INSIDE
+        for i in range(depth):
+            packet = p.ipv4(packet, f"10.1.0.{i}", protocol=4)
+        return p.ethernet(packet)
+
+    bridged = to(4789, p.vxlan(p.ethernet(p.ipv4(INSIDE, "10.1.0.0", protocol=4))))
+    facts = read_both(write(tmp_path, p.pcap(records(nested(1), nested(4), nested(5), bridged))))
+    assert columns(facts.flows.to_pylist(), "src_ip", "encapsulation", "ip_bytes") == [
+        ("9.9.9.9", 0, 140), ("9.9.9.9", 4, 140), ("10.1.0.0", 8, 160), ("9.9.9.9", 10, 140),
+    ]  # fmt: skip
+    assert columns(facts.encapsulations.to_pylist(), "kind", "src_ip", "parent") == [
+        ("ipip", "10.1.0.0", None),
+        ("ipip", "10.1.0.3", None), ("ipip", "10.1.0.2", 1), ("ipip", "10.1.0.1", 2), ("ipip", "10.1.0.0", 3),
+        ("ipip", "10.1.0.4", None), ("ipip", "10.1.0.3", 5), ("ipip", "10.1.0.2", 6), ("ipip", "10.1.0.1", 7),
+        ("vxlan", "10.0.0.1", None), ("ipip", "10.1.0.0", 9),
+    ]  # fmt: skip
+
+
+# --- fragments
+
+FIRST, *LATER = (p.ethernet(each) for each in p.fragments(p.udp(bytes(2992)), [1000, 1000]))  # 3,000 bytes in all
+
+
+@pytest.mark.parametrize("six", [False, True])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_fragments_belong_to_their_datagrams_flow(order: tuple[int, ...], six: bool, tmp_path: Path) -> None:
+    packets = p.fragments(p.udp(bytes(2992)), [1000, 1000], six=six)
+    frames = [p.ethernet(packets[i], p.IPV6 if six else p.IPV4) for i in order]
+    [flow] = flows_of(frames, tmp_path)
+    assert (flow["src_port"], flow["dst_port"], flow["packets"], flow["payload_bytes"]) == (40000, 5000, 3, 2992)
+
+
+def test_packets_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Also those that waited for their first fragment, and those that came meanwhile."""
+    facts = read_both(write(tmp_path, p.pcap(records(LATER[0], p.segment(), p.arp(), FIRST, p.segment(7, 100)))))
+    rows = packets_of(facts)
+    assert columns(rows, "record", "flow", "payload_bytes", "tcp_flags") == [
+        (0, 1, 1000, None), (1, 0, 100, p.ACK), (3, 1, 992, None), (4, 0, 7, p.ACK),
+    ]  # fmt: skip
+    assert columns(rows, "ts_ns", "wire_bytes", "ip_bytes", "captured_bytes")[1] == (START + 400_000, 154, 140, 154)
+
+
+def test_fragments_whose_first_does_not_come(tmp_path: Path) -> None:
+    """A flow without ports; a skipped first fragment is as good as none."""
+    skipped = p.ethernet(p.ipv4(p.udp(bytes(992))[:7], protocol=p.UDP, more=True, identification=1))
+    for frames, packets in (([LATER[0]], 1), ([LATER[0], skipped, LATER[1]], 2)):
+        flows = flows_of(frames, tmp_path)
+        assert columns(flows, "protocol", "src_port", "packets") == [(p.UDP, 0, packets)]
+
+
+def test_datagrams_are_told_apart(tmp_path: Path) -> None:
+    """By identification, by completeness, by a second first fragment, and by 30 s."""
+
+    def datagram(source: int, identification: int) -> list[bytes]:
+        body = p.udp(bytes(1992), source)
+        return [p.ethernet(each) for each in p.fragments(body, [1000], identification=identification)]
+
+    one, other, same = datagram(1, 1), datagram(2, 2), datagram(3, 1)
+    for frames in (
+        [one[0], other[0], one[1], other[1], same[1], same[0]],
+        [one[1], other[1], other[0], one[0], same[0], same[1]],
+    ):
+        flows = flows_of(frames, tmp_path)
+        assert sorted(columns(flows, "src_port", "packets")) == [(1, 2), (2, 2), (3, 2)]
+    assert columns(flows_of([one[0], same[0], same[1]], tmp_path), "src_port", "packets") == [(1, 1), (3, 2)]
+    for seconds, expected in ((29, [(1, 2)]), (30, [(1, 1), (0, 1)])):
+        late = [p.Record(START, one[0]), p.Record(START + seconds * 10**9, one[1])]
+        facts = read_both(write(tmp_path, p.pcap(late)))
+        assert columns(facts.flows.to_pylist(), "src_port", "packets") == expected
+
+
+@pytest.mark.parametrize("limit", ["MOST_DATAGRAMS", "MOST_WAITING"])
+def test_limits_of_fragments(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The datagram opened first gives way; so does the oldest one with waiting fragments: here it is the same."""
+    many = [p.fragments(p.udp(bytes(1992), i), [1000], identification=i) for i in (1, 2, 3, 4)]
+    first, later = ([p.ethernet(each[i]) for each in many] for i in (0, 1))
+    path = write(tmp_path, p.pcap(records(*later, *reversed(first))))
+    monkeypatch.setattr(plain_flows, limit, 3)
+    flows = read(pyshark_engine, path, tmp_path).flows.to_pylist()
+    assert columns(flows, "src_port", "packets") == [(0, 1), (4, 2), (3, 2), (2, 2), (1, 1)]
+
+
+def test_fragments_of_a_tunnel(tmp_path: Path) -> None:
+    """The later fragments of the tunnel's packet belong to the flow inside; fragments inside know their tunnel."""
+    body = p.gre(p.ipv4(p.tcp(bytes(1936)), "9.9.9.9", "8.8.8.8"))
+    first, second = (p.ethernet(each) for each in p.fragments(body, [1000], protocol=47))
+    for frames in ([first, second], [second, first]):
+        [flow] = flows_of(frames, tmp_path)
+        assert (flow["src_ip"], flow["encapsulation"], flow["packets"], flow["wire_bytes"]) == (
+            "9.9.9.9", 0, 2, len(first) + len(second),
+        )  # fmt: skip
+    inner = p.fragments(p.udp(bytes(1992)), [1000])
+    frames = [to(4789, p.vxlan(p.ethernet(each), vni=vni)) for vni in (1, 2) for each in reversed(inner)]
+    flows = flows_of(frames, tmp_path)
+    assert columns(flows, "encapsulation", "src_port", "packets") == [(0, 40000, 2), (1, 40000, 2)]
+
+
+# --- steps and windows
 
 
 def test_steps_and_windows(tmp_path: Path) -> None:
@@ -262,11 +601,10 @@ def test_names(name: str, tmp_path: Path) -> None:
 
 
 def test_relative_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative name that looks like an option, or like stdin."""
+    """A relative name that looks like an option."""
     monkeypatch.chdir(tmp_path)
-    for name in ("-c1", "-"):
-        Path(name).write_bytes(p.pcap(records(p.segment(), p.segment())))
-        assert read_both(Path(name)).records == 2
+    Path("-c1").write_bytes(p.pcap(records(p.segment(), p.segment())))
+    assert read_both(Path("-c1")).records == 2
 
 
 GOOD = p.pcap(records(*[p.segment(seq=100 * i) for i in range(20)]))
@@ -308,17 +646,69 @@ def test_pcapng(tmp_path: Path) -> None:
     assert facts.records == 20
 
 
-@pytest.mark.parametrize(
-    ("frame", "ip_bytes"),
-    [
-        (p.ethernet(struct.pack(">I", 1 << 12 | 0x100 | 64) + DATA, 0x8847), 140),
-        (p.ethernet(struct.pack(">BBHHH", 0x11, 0, 1, 142, 0x21) + DATA, 0x8864), 140),
-    ],
-    ids=["mpls", "pppoe"],
-)
-def test_exotic_encapsulation(frame: bytes, ip_bytes: int, tmp_path: Path) -> None:
-    [flow] = read(pyshark_engine, write(tmp_path, p.pcap(records(frame))), tmp_path).flows.to_pylist()
-    assert (flow["src_port"], flow["ip_bytes"], flow["payload_bytes"]) == (40000, ip_bytes, 100)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_engines_agree_on_pcapng(order: str, tmp_path: Path) -> None:
+    """Sections, interfaces with their own resolutions, every kind of packet block; all but what their headers say."""
+    section = p.Section(order)
+    ticks = START // 1000
+    content = section.begin() + section.interface(p.ETHERNET, 96, 6) + section.interface(p.RAW, 200, 0x80 | 30)
+    content += section.enhanced(ticks, p.segment(100)[:96], 154) + section.enhanced(3 << 29, DATA, interface=1)
+    content += section.simple(p.segment(100, 100)[:96], 154) + section.old(ticks + 5, p.segment(20, 200)[:60], 74)
+    content += p.pcapng(records(p.segment(30, 220), p.segment(100, 100)), "<" if order == ">" else ">")
+    path = write(tmp_path, content)
+    fast, reference = (read(engine, path, tmp_path) for engine in (numba_engine, pyshark_engine))
+    assert_same_traffic(fast, reference)
+    for name in ("format", "link_types", "records", "untimed_records", "wire_bytes", "first_ns", "last_ns", "status"):
+        assert getattr(reference, name) == getattr(fast, name), name
+    assert (reference.records, reference.link_types, reference.first_ns) == (6, "1,101", 1_500_000_000)
+
+
+def test_80211(tmp_path: Path) -> None:
+    """Radiotap, a data frame from an access point, LLC and SNAP: link headers whose sizes only tshark knows."""
+    radiotap = struct.pack("<BBHI", 0, 0, 8, 0)
+    wlan = b"\x08\x02\0\0" + b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2" + b"\2\0\0\0\0\3" + bytes(2)
+    snap = b"\xaa\xaa\3\0\0\0\x08\0"
+    frame = radiotap + wlan + snap + DATA
+    facts = read(pyshark_engine, write(tmp_path, p.pcap(records(frame), link=127)), tmp_path)
+    [flow] = facts.flows.to_pylist()
+    assert (flow["src_ip"], flow["src_port"], flow["ip_bytes"], flow["payload_bytes"]) == ("10.0.0.1", 40000, 140, 100)
+    assert (facts.link_types, flow["wire_bytes"]) == ("127", len(frame))
+
+
+def test_packets_without_time(tmp_path: Path) -> None:
+    """A pcapng's Simple Packet Blocks: the time of the packet before stands in."""
+    section = p.Section()
+    simple = section.simple(p.segment(100)[:96], 154)
+    content = section.begin() + section.interface(p.ETHERNET, 96, 9) + simple
+    content += section.enhanced(START, p.segment(50)[:96], 104) + simple
+    facts = read(pyshark_engine, write(tmp_path, content), tmp_path)
+    assert (facts.records, facts.untimed_records, facts.wire_bytes) == (3, 2, 412)
+    assert (facts.first_ns, facts.last_ns) == (0, START)
+    assert columns(packets_of(facts), "ts_ns", "captured_bytes") == [(0, 96), (START, 96), (START, 96)]
+
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_compressions(name: str, tmp_path: Path) -> None:
+    """Also those that tshark does not know."""
+    facts = read_both(write(tmp_path, COMPRESSIONS[name](GOOD)))
+    assert (facts.format, facts.records, facts.status) == (f"pcap-le+{name}", 20, "complete")
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    program = f"""
+import numpy
+from pathlib import Path
+from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.facts import ReadOptions
+options = ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "cells")!r}))
+facts = pyshark_engine.read_capture(Path("-"), options)
+print(facts.records, facts.file_bytes, facts.status)
+"""
+    done = subprocess.run([sys.executable, "-c", program], input=GOOD, capture_output=True, check=True, cwd=ROOT)
+    assert done.stdout.decode().split() == ["20", str(len(GOOD)), "complete"]
 
 
 def test_unknown_link_type(tmp_path: Path) -> None:
@@ -338,13 +728,18 @@ def test_damage_in_gzip_costs_no_record(tmp_path: Path) -> None:
 
 
 def test_time_stamps_of_other_versions() -> None:
-    assert pyshark_engine._time_ns("1700000000.123456789") == 1_700_000_000_123_456_789
-    assert pyshark_engine._time_ns("2023-11-14T22:13:20.123456789Z") == 1_700_000_000_123_456_789
+    assert tshark_dissect.time_ns("1700000000.123456789") == 1_700_000_000_123_456_789
+    assert tshark_dissect.time_ns("2023-11-14T22:13:20.123456789Z") == 1_700_000_000_123_456_789
 
 
-def test_cells_are_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyshark_engine, "_CELLS_AT_ONCE", 3)
-    read_both(write(tmp_path, GOOD))
+def test_cells_and_packets_are_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_flows, "_CELLS_AT_ONCE", 3)
+    monkeypatch.setattr(plain_flows, "_PACKETS_AT_ONCE", 3)
+    facts = read_both(write(tmp_path, GOOD))
+    assert [row["record"] for row in packets_of(facts)] == list(range(20))
+    frames = [p.segment(), LATER[0], *[p.segment()] * 8, FIRST, p.segment()]
+    facts = read_both(write(tmp_path, p.pcap(records(*frames))))
+    assert columns(packets_of(facts), "record", "flow") == [(i, int(i in (1, 10))) for i in range(12)]
 
 
 # --- the program behind it
@@ -374,12 +769,12 @@ def test_many_times_in_a_process_and_its_threads(tmp_path: Path) -> None:
 def test_error_in_the_reader_leaves_no_process(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 20_000)))
 
-    def fail(_: int) -> None:
+    def fail(_bytes: int, _packets: int) -> None:
         raise ZeroDivisionError
 
     before = children()
     with pytest.raises(ZeroDivisionError):
-        pyshark_engine.read_capture(path, ReadOptions(MS, np.array([], np.int64), tmp_path / "cells", fail))
+        pyshark_engine.read_capture(path, ReadOptions(MS, np.array([], np.int64), tmp_path / "cells", progress=fail))
     assert children() == before
 
 
@@ -391,12 +786,12 @@ from pathlib import Path
 from ddnn_traces.ingestors import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 said = []
-def progress(_):
+def progress(_bytes, _packets):
     if not said:
         said.append(print("reading", flush=True))
 try:
     pyshark_engine.read_capture(Path({str(path)!r}), ReadOptions(1000, numpy.array([], numpy.int64),
-                                Path({str(tmp_path / "cells")!r}), progress))
+                                Path({str(tmp_path / "cells")!r}), progress=progress))
 except KeyboardInterrupt:
     print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
 """
@@ -406,6 +801,36 @@ except KeyboardInterrupt:
         assert process.stdout.readline() == "reading\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == ("left: []\n", "")
+
+
+def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
+    content = p.pcap(records(*[p.segment()] * 50_000))
+    program = f"""
+import numpy
+from pathlib import Path
+from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.facts import ReadOptions
+said = []
+def progress(_bytes, _packets):
+    if not said:
+        said.append(print("reading", flush=True))
+try:
+    pyshark_engine.read_capture(Path("-"), ReadOptions(1000, numpy.array([], numpy.int64),
+                                Path({str(tmp_path / "cells")!r}), progress=progress))
+except KeyboardInterrupt:
+    print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1, env=environment) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(content)
+        process.stdin.flush()
+        assert process.stdout.readline() == b"reading\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == b"left: []\n"  # its input is open still
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
 
 
 def fake_tshark(folder: Path, script: str) -> None:
@@ -449,5 +874,5 @@ def test_slow_reader_is_waited_for(tmp_path: Path) -> None:
     """tshark blocks on a full pipe while packets are counted; nothing may be lost."""
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 2000)))
     spill = tmp_path / "cells"
-    options = ReadOptions(MS, np.array([], np.int64), spill, lambda _: time.sleep(0.2))
+    options = ReadOptions(MS, np.array([], np.int64), spill, progress=lambda *_: time.sleep(0.2))
     assert pyshark_engine.read_capture(path, options).records == 2000

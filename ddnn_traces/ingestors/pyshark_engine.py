@@ -1,73 +1,59 @@
 """The reference engine: tshark's dissectors through pyshark, one packet at a time, in plain Python.
 
-It reads whatever tshark reads (pcapng, MPLS, PPPoE, 802.11, ...) and is written to be checked by eye; the numba engine
-is a thousand times faster. Both give the same facts. tshark says what is in which header; sizes are derived here, from
-original lengths, by the rules of schemas/flows.toml.
+It reads whatever tshark reads (802.11, ...) and is written to be checked by eye; the numba engine is a thousand times
+faster. Both give the same facts, by docs/packets.md.
 
 Where the two differ, and why:
-- encapsulations that numba does not open (MPLS, PPPoE, ...);
+- link types and file formats that numba does not open;
+- a pcapng: only records are known here, not snaplen, time resolution, unused interfaces and trailing bytes; a damaged
+  block or section is what tshark takes for one;
 - tshark shows a TCP header's length, flags and sequence number only when 16 bytes of it were captured (numba: 13, 14);
 - a frame that was captured whole but ends inside its headers is malformed here and cut_short there;
 - an IPv6 extension header of which fewer than 8 bytes were captured is cut_short there; here its next header counts;
 - a payload length of 0 before an IPv6 extension header other than jumbo's is malformed here;
-- when one of the first three records of a file is damaged, tshark takes the file for an old variant of pcap.
+- when one of the first three records of a file is damaged, tshark takes the file for an old variant of pcap;
+- tshark guesses whether there is a control word between MPLS and an Ethernet frame, and that one is there;
+- VLAN tags and PPPoE right behind GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
+  (DNS, ...), are not opened here;
+- samples stay empty: they are for clocks, which need no second opinion.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import os
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.cell_spill import CellSpill
-from ddnn_traces.ingestors.facts import FLOW_FACTS, NO_STEP, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.plain_flows import FlowTable, Record
+from ddnn_traces.ingestors.tshark_dissect import (
+    SHOWN,
+    Skipped,
+    captured_bytes,
+    dissect,
+    encapsulation_type,
+    time_ns,
+)
 
 try:
-    import pyshark
+    from pyshark.capture.pipe_capture import PipeCapture
+    from pyshark.tshark.output_parser.tshark_json import TsharkJsonParser
     from pyshark.tshark.tshark import TSharkNotFoundException, TSharkVersionException
 except ImportError as error:
     raise EngineError("pyshark is not installed: pip install pyshark, or use --engine numba") from error
 
 NAME = "pyshark"
 
-TCP, UDP = 6, 17
-NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
-
-#: Bytes in front of what a link-layer protocol carries, by its name in frame.protocols.
-_LINK_HEADER_BYTES = {
-    "eth": 14, "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "sll": 16, "raw": 0, "null": 4, "mpls": 4, "pppoes": 6,
-}  # fmt: skip
 #: Wireshark's numbers of link types (wiretap/wtap.h) as LINKTYPE_ numbers (www.tcpdump.org/linktypes.html).
-_LINK_TYPES = {1: 1, 4: 9, 7: 101, 15: 0, 20: 105, 25: 113, 129: 228, 130: 229, 174: 108, 210: 276}
-_WIRETAP_SLL2 = 210
-_NO_DISSECTOR = ("", "data", "user_dlt")
-
-#: IPv6 extension headers (RFC 8200): layer, field of the next header, field of the length; length n is
-#: (n + first) * unit bytes (RFC 4302 for AH, RFC 6275 for Mobility).
-_EXTENSIONS = {
-    0: ("hopopts", "nxt", "len", 1, 8),
-    43: ("routing", "nxt", "len", 1, 8),
-    44: ("fraghdr", "nxt", None, 1, 8),
-    51: ("ah", "next_header", "length", 2, 4),
-    60: ("dstopts", "nxt", "len", 1, 8),
-    135: ("mipv6", "proto", "hlen", 1, 8),
-}
-
-# Only these layers are printed: tshark's output is what takes the time.
-_SHOWN = "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp udp"
+_LINK_TYPES = {1: 1, 4: 9, 7: 101, 15: 0, 20: 105, 23: 127, 25: 113, 129: 228, 130: 229, 174: 108, 210: 276}
 _PREFERENCES = {
     "ip.defragment": "FALSE",  # every fragment is a packet of its own
     "ipv6.defragment": "FALSE",
@@ -77,7 +63,8 @@ _PREFERENCES = {
     "tcp.analyze_sequence_numbers": "FALSE",  # keeps memory even, and saves a third of the time
     "tcp.relative_sequence_numbers": "FALSE",
 }
-_CELLS_AT_ONCE = 1 << 18
+_DECODE_AS = {"udp.port==8472": "vxlan"}  # Linux's own port of VXLAN
+_REPORT_EVERY = 1000  # packets
 
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
@@ -85,38 +72,47 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
     Raises OSError, and EngineError when tshark is missing or fails for another reason than the file.
     """
-    with CaptureFile(path, hashing=options.hashing) as file:
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,  # ends last: closing the file ends a wait for input
+        CaptureFile(path, hashing=options.hashing) as file,
+        CellSpill(options.spill) as spill,
+    ):
         facts = CaptureFacts(path, NAME, None, file.file_bytes)
-        start, raw_bytes = _survey(file)
+        flows = FlowTable(options, spill)
+        try:
+            with _Feed(file).pipe(pool) as feed:
+                reader = _Reader(options, flows, facts, feed)
+                complaint = _run_tshark(feed, path, reader.add)
+            flows.finish(facts)
+        finally:
+            flows.rows.close()
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
-    header = PcapHeader.parse(start)
+    facts.cells = spill.written
+    _describe(facts, file, feed, reader)
+    header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
-        facts.describe(header, file.compression)
-    elif start.startswith(PCAPNG):
-        facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
-    with CellSpill(options.spill) as spill:
-        reader = _Reader(options, spill, facts, raw_bytes)
-        complaint = _run_tshark(path, reader.add)
-        reader.finish()
-    if isinstance(header, PcapHeader):
-        # tshark may get more out of a damaged gzip than CaptureFile does.
-        facts.trailing_bytes = max(0, raw_bytes - HEADER_BYTES - reader.record_bytes)
+        facts.trailing_bytes = max(0, feed.size - HEADER_BYTES - reader.record_bytes)
     elif not facts.records and facts.format is None:  # nothing that anybody reads
         complaint = header
-        facts.trailing_bytes = raw_bytes
+        facts.trailing_bytes = feed.size
     _judge(facts, file, complaint)
-    facts.cells = spill.written
+    reader.report_rest()
     return facts
 
 
-def _survey(file: CaptureFile) -> tuple[bytes, int]:
-    """First bytes of the file and its size, both uncompressed; the file's hash is a by-product."""
-    start, size = b"", 0
-    for block in file.blocks():
-        start += bytes(block[: HEADER_BYTES - len(start)])
-        size += len(block)
-    return start, size
+def _describe(facts: CaptureFacts, file: CaptureFile, feed: _Feed, reader: _Reader) -> None:
+    """Set what the file header says, or what stands for it."""
+    header = PcapHeader.parse(feed.start)
+    if isinstance(header, PcapHeader):
+        facts.describe(header, file.compression)
+        return
+    if feed.start.startswith(PCAPNG):
+        facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
+    elif facts.records:
+        facts.format = "other"
+    known = sorted(_LINK_TYPES[number] for number in reader.encapsulation_types if number in _LINK_TYPES)
+    facts.link_types = ",".join(map(str, known)) or None
 
 
 def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> None:
@@ -130,20 +126,78 @@ def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> Non
 # --- tshark
 
 
-class _Tshark(pyshark.FileCapture):  # type: ignore[misc]  # pyshark has no types
-    """tshark on one file, with its exit status and all that it said at the end, of which pyshark is not sure."""
+class _Feed:
+    """The file's decompressed bytes on their way to tshark's standard input.
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    Like this, every compression and every source that CaptureFile knows is one for tshark, too, and the file is read
+    once. start: first bytes; size: number of bytes, both as far as the file has been read.
+    """
+
+    def __init__(self, file: CaptureFile) -> None:
+        self.file = file
+        self.start = b""
+        self.size = 0
+        self.read_end = -1
+        self._stopped = False
+
+    @contextmanager
+    def pipe(self, pool: ThreadPoolExecutor) -> Iterator[_Feed]:
+        """Feed the pipe `read_end` from the pool's thread; at the end the whole file has been read and hashed.
+
+        After an exception the thread is not waited for: it may be waiting for standard input.
+        """
+        self.read_end, write_end = os.pipe()
+        fed = pool.submit(self._write, write_end)
+        try:
+            yield self
+        except BaseException:
+            self._stopped = True
+            raise
+        finally:
+            os.close(self.read_end)  # who still writes gets BrokenPipeError
+        fed.result()
+
+    def _write(self, write_end: int) -> None:
+        with open(write_end, "wb", buffering=0) as pipe:  # a descriptor, not a path
+            broken = False
+            for block in self.file.blocks():
+                self.start += bytes(block[: HEADER_BYTES - len(self.start)])
+                self.size += len(block)
+                while len(block) and not broken:
+                    try:
+                        block = block[pipe.write(block) :]
+                    except BrokenPipeError:  # tshark has seen enough; the rest is for the hash
+                        broken = True
+                if self._stopped:
+                    return
+
+
+class _Parser(TsharkJsonParser):  # type: ignore[misc]  # pyshark has no types
+    """pyshark's parser, which takes it that every packet has a time: a pcapng's Simple Packet Block has none."""
+
+    def _parse_single_packet(self, packet: bytes) -> Any:
+        if b'"frame.time_epoch"' not in packet:
+            packet = packet.replace(b'"frame.number"', b'"frame.time_epoch": "", "frame.number"', 1)
+        return super()._parse_single_packet(packet)
+
+
+class _Tshark(PipeCapture):  # type: ignore[misc]
+    """tshark on a pipe, with its exit status and all that it said at the end, of which pyshark is not sure."""
+
+    def __init__(self, pipe: int, loop: asyncio.AbstractEventLoop) -> None:
         self.said = ""
         self.exit_status = 0
         super().__init__(
-            path.absolute(),  # "-" would be stdin
-            keep_packets=False,
+            pipe,
             use_json=True,
-            custom_parameters=["-j", _SHOWN],
+            custom_parameters=["-j", SHOWN],
             override_prefs=_PREFERENCES,
+            decode_as=_DECODE_AS,
             eventloop=loop,  # pyshark's own choice of a loop leaves a child watcher behind, and is deprecated
         )
+
+    def _setup_tshark_output_parser(self) -> _Parser:
+        return _Parser(self._get_tshark_version())
 
     def _created_new_process(self, parameters: Any, process: Any, process_name: str = "TShark") -> None:
         self._running_processes.add(process)  # pyshark raises if it has ended by now; but why it has is still to come
@@ -159,14 +213,14 @@ class _Tshark(pyshark.FileCapture):  # type: ignore[misc]  # pyshark has no type
         self.exit_status = await process.wait()
 
 
-def _run_tshark(path: Path, callback: Callable[[Any], None]) -> str | None:
+def _run_tshark(feed: _Feed, path: Path, callback: Callable[[Any], None]) -> str | None:
     """Call `callback` with every packet of the file, in order; what tshark finds wrong with the file, if anything.
 
     tshark has ended when this returns or raises, KeyboardInterrupt included.
     """
 
     async def run() -> _Tshark:
-        capture = _Tshark(path, asyncio.get_running_loop())
+        capture = _Tshark(feed.read_end, asyncio.get_running_loop())
         await capture.packets_from_tshark(callback)
         return capture
 
@@ -176,7 +230,7 @@ def _run_tshark(path: Path, callback: Callable[[Any], None]) -> str | None:
         raise EngineError("tshark is not installed: apt-get install tshark, or use --engine numba") from error
     except TSharkVersionException as error:
         raise EngineError(f"this tshark does not do ({error}): install 4.0 or newer, or use --engine numba") from error
-    complaint = re.search(r'^tshark: The file ".*?" (.*)', capture.said, re.DOTALL | re.MULTILINE)
+    complaint = re.search(r'^tshark: The (?:file ".*?"|standard input) (.*)', capture.said, re.DOTALL | re.MULTILINE)
     if complaint:
         return " ".join(complaint[1].split())
     if capture.exit_status:
@@ -200,298 +254,60 @@ def _run_coroutine(function: Callable[[], Coroutine[Any, Any, _Tshark]]) -> _Tsh
         return pool.submit(_run_coroutine, function).result()
 
 
-# --- one packet
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """A packet that belongs to a flow. Sizes as in schemas/flows.toml; flags and sequence: None but for TCP."""
-
-    src_ip: str
-    dst_ip: str
-    protocol: int
-    src_port: int
-    dst_port: int
-    ip_bytes: int
-    payload_bytes: int
-    flags: int | None = None
-    sequence: int | None = None
-
-
-class _Skipped(Exception):
-    """The packet is in no flow; the argument is one of facts.SKIP_REASONS."""
-
-
-def dissect(packet: Any) -> Packet:
-    """The flow's part of a pyshark packet: its first, outermost IP header and what that carries."""
-    link_protocols = _link_protocols(packet)
-    network = next((layer for layer in packet.layers if layer.layer_name in ("ip", "ipv6")), None)
-    if network is None:
-        raise _Skipped(_why_not_ip(packet, link_protocols))
-    available = _available(packet, link_protocols)
-    try:
-        if network.layer_name == "ip":
-            return _dissect_ipv4(packet, network, available)
-        return _dissect_ipv6(packet, network, available)
-    except AttributeError:  # pyshark's word for a field that tshark did not come to
-        raise _Skipped(CUT_SHORT if "_ws.short" in packet else MALFORMED) from None
-
-
-def _link_protocols(packet: Any) -> list[str]:
-    """Protocols in front of the first IP header."""
-    protocols = _text(packet.frame_info, "protocols").split(":")
-    first = next((i for i, name in enumerate(protocols) if name in ("ip", "ipv6")), len(protocols))
-    return protocols[:first]
-
-
-def _why_not_ip(packet: Any, protocols: list[str]) -> str:
-    if protocols[:1] in ([name] for name in _NO_DISSECTOR):
-        return UNKNOWN_LINK
-    if all(name in _LINK_HEADER_BYTES for name in protocols):  # it might still have become IP
-        if "_ws.short" in packet:
-            return CUT_SHORT
-        if "_ws.malformed" in packet:
-            return MALFORMED
-    return NOT_IP
-
-
-def _available(packet: Any, link_protocols: list[str]) -> int | None:
-    """Original bytes from the IP header on; None behind a link header of unknown size."""
-    if not all(name in _LINK_HEADER_BYTES for name in link_protocols):
-        return None
-    header = sum(_LINK_HEADER_BYTES[name] for name in link_protocols)
-    if "sll" in link_protocols and _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
-        header += 4
-    return int(packet.length) - header
-
-
-def _ip_bytes(said: int, empty: int, largest: int, available: int | None) -> int:
-    """IP length as the header says, unless it says nothing (`empty`) or could not hold the frame."""
-    if available is None:
-        return said
-    return available if said == empty or said > available or available > largest else said
-
-
-def _dissect_ipv4(packet: Any, ip: Any, available: int | None) -> Packet:
-    if _number(ip, "version") != 4:
-        raise _Skipped(MALFORMED)
-    ip_bytes = _ip_bytes(_number(ip, "len"), 0, 65535, available)
-    payload = ip_bytes - _number(ip, "hdr_len")
-    later = _number(ip, "frag_offset") > 0
-    return _dissect_transport(packet, ip, _number(ip, "proto"), ip_bytes, payload, later)
-
-
-def _dissect_ipv6(packet: Any, ip: Any, available: int | None) -> Packet:
-    if _number(ip, "version") != 6:
-        raise _Skipped(MALFORMED)
-    ip_bytes = _ip_bytes(40 + _number(ip, "plen"), 40, 65575, available)
-    payload = ip_bytes - 40
-    protocol, later = _number(ip, "nxt"), False
-    headers: dict[int, list[Any]] = {}  # extension headers not yet passed; some may occur twice
-    while protocol in _EXTENSIONS and not later:
-        name, following, length, first, unit = _EXTENSIONS[protocol]
-        if protocol not in headers:
-            layer = ip.get_field(name)
-            headers[protocol] = list(layer) if isinstance(layer, list) else [layer]
-        if not headers[protocol]:
-            raise _Skipped(CUT_SHORT if "_ws.short" in packet else MALFORMED)
-        header = headers[protocol].pop(0)
-        payload -= (first + (_number(header, length) if length else 0)) * unit
-        later = protocol == 44 and _number(header, "offset") > 0
-        protocol = _number(header, following)
-    return _dissect_transport(packet, ip, protocol, ip_bytes, payload, later)
-
-
-def _dissect_transport(packet: Any, ip: Any, protocol: int, ip_bytes: int, payload: int, later: bool) -> Packet:
-    """The packet, given its IP layer, the protocol and bytes that it carries, and whether it is a later fragment."""
-    src_port = dst_port = 0
-    flags = sequence = None
-    if protocol in (TCP, UDP) and not later:
-        transport = getattr(packet, "tcp" if protocol == TCP else "udp")
-        src_port, dst_port = _number(transport, "srcport"), _number(transport, "dstport")
-        if protocol == UDP:
-            payload -= 8
-        else:
-            header = _number_if_any(transport, "hdr_len")
-            header = 20 if header is None else header
-            if header < 20:
-                raise _Skipped(MALFORMED)
-            payload -= header
-            flags, sequence = _number_if_any(transport, "flags"), _number_if_any(transport, "seq_raw")
-    if payload < 0:
-        raise _Skipped(MALFORMED)
-    src_ip, dst_ip = _address(_text(ip, "src")), _address(_text(ip, "dst"))
-    return Packet(src_ip, dst_ip, protocol, src_port, dst_port, ip_bytes, payload, flags, sequence)
-
-
-def _text(layer: Any, name: str) -> str:
-    """A field's text, the first one where it is repeated; AttributeError where there is none."""
-    value = layer.get_field(name)
-    return str(value[0] if isinstance(value, list) else value)
-
-
-def _number(layer: Any, name: str) -> int:
-    """A field as a number; tshark prints some in hexadecimal."""
-    return int(_text(layer, name), 0)
-
-
-def _number_if_any(layer: Any, name: str) -> int | None:
-    try:
-        return _number(layer, name)
-    except AttributeError:
-        return None
-
-
-@lru_cache(maxsize=1 << 16)
-def _address(text: str) -> str:
-    """The address in Python's form (RFC 5952), which is that of the tables."""
-    return str(ipaddress.ip_address(text))
-
-
-def _time_ns(text: str) -> int:
-    """Nanoseconds of frame.time_epoch: seconds with 9 decimals, or ISO 8601 with as many (tshark 4.2 and newer)."""
-    seconds, _, fraction = text.rstrip("Z").partition(".")
-    whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp()) if "T" in seconds else int(seconds)
-    return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
-
-
-# --- accumulation
-
-
-@dataclass(slots=True)
-class _Flow:
-    """Counters of a flow, by their names in facts.FLOW_FACTS."""
-
-    src_ip: str
-    dst_ip: str
-    protocol: int
-    src_port: int
-    dst_port: int
-    first_seen_ns: int
-    last_seen_ns: int
-    packets: int = 0
-    wire_bytes: int = 0
-    ip_bytes: int = 0
-    payload_bytes: int = 0
-    captured_bytes: int = 0
-    syn_packets: int = 0
-    fin_packets: int = 0
-    rst_packets: int = 0
-    retransmitted_packets: int = 0
-    retransmitted_bytes: int = 0
-    opened: int = 0
-    accepted: int = 0
-    next_sequence: int | None = None  # what follows the highest sequence number so far, modulo 2^32
-
-    def add(self, packet: Packet, time_ns: int, wire_bytes: int, captured_bytes: int) -> None:
-        self.first_seen_ns = min(self.first_seen_ns, time_ns)
-        self.last_seen_ns = max(self.last_seen_ns, time_ns)
-        self.packets += 1
-        self.wire_bytes += wire_bytes
-        self.ip_bytes += packet.ip_bytes
-        self.payload_bytes += packet.payload_bytes
-        self.captured_bytes += captured_bytes
-        if packet.flags is not None and packet.sequence is not None:
-            self._add_segment(packet.flags, packet.sequence, packet.payload_bytes)
-
-    def _add_segment(self, flags: int, sequence: int, payload: int) -> None:
-        """TCP flags and retransmissions (RFC 9293, 3.1 and 3.4)."""
-        fin, syn, rst, ack = (flags & bit != 0 for bit in (1, 2, 4, 16))
-        self.fin_packets += fin
-        self.syn_packets += syn
-        self.rst_packets += rst
-        self.opened += syn and not ack
-        self.accepted += syn and ack
-        following = (sequence + payload + syn + fin) % 2**32
-        if syn or (self.next_sequence is None and (payload or fin)):
-            self.next_sequence = following  # a new connection counts from its own number: five-tuples are used again
-        elif self.next_sequence is not None and (payload or fin):
-            behind = _distance(sequence, self.next_sequence)
-            if payload and behind > 0:
-                self.retransmitted_packets += 1
-                self.retransmitted_bytes += min(behind, payload)
-            if _distance(self.next_sequence, following) > 0:
-                self.next_sequence = following
-
-
-def _distance(start: int, end: int) -> int:
-    """From one sequence number to another, -2^31 to 2^31 - 1."""
-    return (end - start + 2**31) % 2**32 - 2**31
+# --- records
 
 
 class _Reader:
-    """Adds packets up to the facts of a file.
+    """Counts the records of a file, and hands those that are in a flow on."""
 
-    Progress is counted in uncompressed records (16 bytes of header each, which is pcap's) and scaled to the file.
-    """
-
-    def __init__(self, options: ReadOptions, spill: CellSpill, facts: CaptureFacts, raw_bytes: int) -> None:
-        self.record_bytes = 0
+    def __init__(self, options: ReadOptions, flows: FlowTable, facts: CaptureFacts, feed: _Feed) -> None:
+        self.record_bytes = 0  # with 16 bytes of header each, which is pcap's
+        self.encapsulation_types: set[int] = set()
         self._options = options
-        self._spill = spill
+        self._flows = flows
         self._facts = facts
-        self._raw_bytes = raw_bytes
-        self._reported = 0
-        self._bounds: list[int] = options.step_bounds.tolist()
-        self._flows: dict[tuple[str, str, int, int, int], tuple[int, _Flow]] = {}  # key -> number, flow
-        self._cells: dict[tuple[int, int, int], list[int]] = {}  # flow, window, step -> packets, wire, payload
-        self._encapsulations: set[int] = set()
+        self._feed = feed
+        self._reported = 0, 0  # bytes, packets
+        self._time_ns = 0
 
     def add(self, packet: Any) -> None:
         """Count one pyshark packet."""
-        time_ns = _time_ns(packet.sniff_timestamp)
-        wire, captured = packet.length, _number(packet.frame_info, "cap_len")
-        if self._facts.link_types is None:  # no file header said it
-            self._encapsulations.add(_number(packet.frame_info, "encap_type"))
-        self._count_record(time_ns, wire, captured)
+        facts = self._facts
+        if packet.sniff_timestamp:
+            self._time_ns = time_ns(packet.sniff_timestamp)
+        else:  # the time of the packet before it stands in
+            facts.untimed_records += 1
+        record = Record(facts.records, self._time_ns, packet.length, captured_bytes(packet))
+        self.encapsulation_types.add(encapsulation_type(packet))
+        self._count_record(record)
         try:
-            dissected = dissect(packet)
-        except _Skipped as skipped:
-            reason = str(skipped)
-            packets, wire_bytes = self._facts.skipped.get(reason, (0, 0))
-            self._facts.skipped[reason] = packets + 1, wire_bytes + wire
+            dissected = dissect(packet, self._options.open_tunnels)
+        except Skipped as skipped:
+            packets, wire_bytes = facts.skipped.get(skipped.reason, (0, 0))
+            facts.skipped[skipped.reason] = packets + 1, wire_bytes + record.wire_bytes
+            if skipped.fragment:
+                self._flows.skip_first(skipped.fragment, record)
         else:
-            self._count_packet(dissected, time_ns, wire, captured)
+            self._flows.add(dissected, record)
 
-    def _count_record(self, time_ns: int, wire: int, captured: int) -> None:
+    def _count_record(self, record: Record) -> None:
         facts = self._facts
         facts.records += 1
-        facts.wire_bytes += wire
-        facts.first_ns = time_ns if facts.first_ns is None else min(facts.first_ns, time_ns)
-        facts.last_ns = time_ns if facts.last_ns is None else max(facts.last_ns, time_ns)
-        self.record_bytes += 16 + captured
-        if facts.records % 1000 == 0:
-            self._report(min(self.record_bytes * facts.file_bytes // self._raw_bytes, facts.file_bytes))
+        facts.wire_bytes += record.wire_bytes
+        facts.first_ns = record.time_ns if facts.first_ns is None else min(facts.first_ns, record.time_ns)
+        facts.last_ns = record.time_ns if facts.last_ns is None else max(facts.last_ns, record.time_ns)
+        self.record_bytes += 16 + record.captured_bytes
+        if facts.records % _REPORT_EVERY == 0:
+            # The pipe is fed in large blocks: of what was read, as much counts as tshark has shown.
+            shown = min(1.0, self.record_bytes / max(1, self._feed.size))
+            self._report(int(self._feed.file.raw_bytes * shown))
 
     def _report(self, position: int) -> None:
-        self._options.progress(position - self._reported)
-        self._reported = position
+        before, packets = self._reported
+        position = max(position, before)
+        self._reported = position, self._facts.records
+        self._options.progress(position - before, self._facts.records - packets)
 
-    def _count_packet(self, packet: Packet, time_ns: int, wire: int, captured: int) -> None:
-        key = packet.src_ip, packet.dst_ip, packet.protocol, packet.src_port, packet.dst_port
-        if key not in self._flows:
-            self._flows[key] = len(self._flows), _Flow(*key, first_seen_ns=time_ns, last_seen_ns=time_ns)
-        number, flow = self._flows[key]
-        flow.add(packet, time_ns, wire, captured)
-        step = bisect_right(self._bounds, time_ns) - 1 if self._bounds else NO_STEP
-        cell = self._cells.setdefault((number, time_ns // self._options.window_ns, step), [0, 0, 0])
-        cell[0] += 1
-        cell[1] += wire
-        cell[2] += packet.payload_bytes
-        if len(self._cells) >= _CELLS_AT_ONCE:
-            self._write_cells()
-
-    def _write_cells(self) -> None:
-        self._spill.write(np.array([(*place, *sums) for place, sums in self._cells.items()], np.int64).reshape(-1, 6))
-        self._cells.clear()
-
-    def finish(self) -> None:
-        """Write the last cells and fill in the flows; the file has been read to the end."""
-        self._write_cells()
-        self._facts.flows = pa.Table.from_pylist([asdict(flow) for _, flow in self._flows.values()], schema=FLOW_FACTS)
-        if self._facts.format is None and self._facts.records:
-            self._facts.format = "other"
-        if self._facts.link_types is None:
-            known = sorted(_LINK_TYPES[number] for number in self._encapsulations if number in _LINK_TYPES)
-            self._facts.link_types = ",".join(map(str, known)) or None
+    def report_rest(self) -> None:
+        """The file has been read to the end."""
         self._report(self._facts.file_bytes)
