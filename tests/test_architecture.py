@@ -15,20 +15,16 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-<<<<<<< HEAD
     "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.compression", "ingestors.capture_file",
-    "ingestors.facts", "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine",
-    "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage",
-    "ingestors.tables", "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary",
-    "formats", "formula", "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
-=======
-    "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.capture_file", "ingestors.facts",
-    "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine", "ingestors.plain_flows",
-    "ingestors.tshark_dissect", "ingestors.pyshark_engine",
-    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage", "ingestors.tables",
-    "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
-    "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
->>>>>>> pyshark
+    "ingestors.facts", "ingestors.spill", "ingestors.compiled", "ingestors.compiled.jit",
+    "ingestors.compiled.flow_table", "ingestors.compiled.headers", "ingestors.compiled.tunnels",
+    "ingestors.compiled.fragments", "ingestors.compiled.connections", "ingestors.compiled.scan",
+    "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner", "ingestors.record_reader", "ingestors.parts",
+    "ingestors.numba_engine", "ingestors.plain_flows", "ingestors.tshark_dissect", "ingestors.pyshark_engine",
+    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.clocks", "ingestors.vantage",
+    "ingestors.encapsulations", "ingestors.tables", "ingestors.store", "ingestors.pipeline", "queries", "dataset",
+    "checks", "dictionary", "formats", "formula", "regression", "regression_text", "charts", "report", "terminal",
+    "shell", "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -73,14 +73,9 @@ def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
     if facts.packets:
         assert pq.read_schema(facts.packets) == PACKETS
     return naive.Facts(
-<<<<<<< HEAD
-        dict(zip(keys, rows, strict=True)), dict(cells), tunnels, sorted(rows_of(facts.packets)), facts.skipped, facts.records,
-        facts.wire_bytes, facts.untimed_records, facts.first_ns, facts.last_ns, facts.trailing_bytes, facts.status,
-=======
         dict(zip(keys, rows, strict=True)), dict(cells), set(tunnels), sorted(rows_of(facts.packets)), facts.skipped,
         facts.records, facts.wire_bytes, facts.untimed_records, facts.first_ns, facts.last_ns, facts.trailing_bytes,
         facts.status,
->>>>>>> naive
     )  # fmt: skip
 
 

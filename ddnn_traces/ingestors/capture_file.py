@@ -44,19 +44,7 @@ _PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fracti
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
 PCAPNG = b"\x0a\x0d\x0d\x0a"
-<<<<<<< HEAD
-_GZIP = b"\x1f\x8b"
-_NOT_YET = {  # known formats that this reader does not read, and what to do about it
-    b"\x34\xcd\xb2\xa1": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
-    b"\xa1\xb2\xcd\x34": ("pcap in Kuznetzov's modified form", "convert it with 'editcap -F pcap'"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "decompress it first"),
-    b"\xfd7zX": ("xz", "decompress it first"),
-    b"\x04\x22\x4d\x18": ("lz4", "decompress it first"),
-    b"BZh": ("bzip2", "decompress it first"),
-}
-=======
 _KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
->>>>>>> compress
 
 
 @dataclass(frozen=True)
@@ -221,21 +209,6 @@ class CaptureFile:
         stream = Decompression(kind, raw, size, None if self._stdin else self._again)
         self._ahead = _Ahead(itertools.chain(_joined(stream.pieces(), size), _exhausted(raw)))
         try:
-<<<<<<< HEAD
-            out = trial.decompress(data[at : at + portion])
-        except zlib.error:
-            portion //= 2
-            continue
-        inflate, at = trial, at + portion
-        if out:
-            yield memoryview(out)
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-=======
             for block in self._ahead:
                 yield memoryview(block)
         finally:
@@ -338,4 +311,3 @@ class _Stdin:
     def close(self) -> None:
         os.close(self._woken)
         os.close(self._wake)
->>>>>>> compress

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces.ingestors.cell_spill import CellSpill
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, NO_STEP, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.spill import Spill
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 LARGE, HUGE = 1500, 9000  # IP lengths above these
@@ -129,7 +129,7 @@ class Flow:
     huge_packets: int = 0
     huge_payload_bytes: int = 0
     first_occupied: int | None = None  # number of the first segment that occupies sequence space
-    next_sequence: int | None = None  # what follows the highest sequence number so far, modulo 2^32
+    next_sequence: int | None = None  # what follows the highest sequence number so far, counted on beyond 2^32
     holes: list[tuple[int, int]] = field(default_factory=list)  # begin and end, the newest last
 
     def ends_with(self, sequence: int) -> bool:
@@ -170,65 +170,50 @@ class Flow:
         if syn and self.mss is None:
             self.mss = mss
         if payload or syn or fin:
-            self._occupy(sequence, (sequence + syn) % 2**32, payload, (sequence + syn + payload + fin) % 2**32)
+            self._occupy(sequence, syn, payload, fin)
 
-    def _occupy(self, sequence: int, start: int, payload: int, following: int) -> None:
-        """Take the numbers from `sequence` to `following`; `payload` bytes begin at `start`."""
+    def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool) -> None:
+        """Take the numbers from `sequence` on: SYN, payload, FIN."""
         if self.next_sequence is None:
-            self.first_occupied, self.next_sequence = sequence, following
-            return
-        ahead = distance(self.next_sequence, sequence)
-        if ahead > 0:
-            self._remember(self.next_sequence, sequence)
-        elif ahead < 0 and payload:
-            old = max(0, min(payload, distance(start, self.next_sequence)))
-            filled = self._fill(start, old)
+            self.first_occupied = self.next_sequence = sequence
+        begin = self.next_sequence + distance(self.next_sequence, sequence)
+        if begin > self.next_sequence:
+            self._remember(self.next_sequence, begin)
+        elif begin < self.next_sequence and payload:
+            start, end = begin + syn, min(begin + syn + payload, self.next_sequence)
+            filled = self._fill(start, end)
             self.out_of_order_bytes += filled
-            self.retransmitted_bytes += old - filled
+            self.retransmitted_bytes += max(0, end - start) - filled
             self.out_of_order_packets += filled > 0
             self.retransmitted_packets += filled == 0
-        if distance(self.next_sequence, following) > 0:
-            self.next_sequence = following
+        self.next_sequence = max(self.next_sequence, begin + syn + payload + fin)
 
     def _remember(self, begin: int, end: int) -> None:
         self.holes.append((begin, end))
         del self.holes[:-MOST_HOLES]
 
-    def _fill(self, start: int, size: int) -> int:
-        """Bytes of the `size` ones from `start` that are in holes, which they fill."""
+    def _fill(self, start: int, end: int) -> int:
+        """How many of the bytes from `start` to `end` are in holes, which they fill."""
         kept: list[tuple[int, int]] = []
         behind: list[tuple[int, int]] = []
-        filled: list[range] = []
-        for begin, end in self.holes:
-            at = distance(start, begin)  # from here on counted from `start`, like `to`
-            to = at + (end - begin) % 2**32
-            inside = range(max(0, at), min(size, to))
-            if not inside:
-                kept.append((begin, end))
+        filled = 0
+        for first, last in self.holes:
+            low, high = max(first, start), min(last, end)
+            if low >= high:
+                kept.append((first, last))
                 continue
-            filled.append(inside)
-            after = ((start + inside.stop) % 2**32, end)
-            if at < inside.start:
-                kept.append((begin, start))
-                behind += [after] * (to > inside.stop)
-            elif to > inside.stop:
-                kept.append(after)
+            filled += high - low
+            if first < low:
+                kept.append((first, low))
+            if high < last:
+                (behind if first < low else kept).append((high, last))
         self.holes = (kept + behind)[-MOST_HOLES:]
-        return _covered(filled)
-
-
-def _covered(ranges: list[range]) -> int:
-    """Numbers that are in any of the ranges: after a lap of 2^32 bytes, holes may lie on each other."""
-    count, reached = 0, 0
-    for each in sorted(ranges, key=lambda each: each.start):
-        count += max(0, each.stop - max(each.start, reached))
-        reached = max(reached, each.stop)
-    return count
+        return filled
 
 
 def distance(start: int, end: int) -> int:
-    """From one sequence number to another, -2^31 to 2^31 - 1."""
-    return (end - start + 2**31) % 2**32 - 2**31
+    """From one sequence number to another, modulo 2^32, -2^31 + 1 to 2^31."""
+    return (end - start + 2**31 - 1) % 2**32 - 2**31 + 1
 
 
 # --- packets, where they are wanted
@@ -308,7 +293,7 @@ class _Datagram:
 class FlowTable:
     """Adds the packets of a file up to flows, encapsulations, cells and packet rows."""
 
-    def __init__(self, options: ReadOptions, spill: CellSpill) -> None:
+    def __init__(self, options: ReadOptions, spill: Spill) -> None:
         self._window_ns = options.window_ns
         self._bounds: list[int] = options.step_bounds.tolist()
         self._spill = spill

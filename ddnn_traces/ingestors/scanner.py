@@ -288,7 +288,7 @@ def _new_state(want_packets: bool) -> State:
         tunnel_keys=words(TUNNELS_AT_FIRST, table.KEY_WORDS),
         datagrams=numbers(fragments.MOST_DATAGRAMS, fragments.DATAGRAM_COLUMNS),
         datagram_keys=words(fragments.MOST_DATAGRAMS, table.KEY_WORDS),
-        waiting=numbers(fragments.MOST_WAITING, fragments.WAITING_COLUMNS),
+        waiting=numbers(fragments.MOST_WAITING + 1, fragments.WAITING_COLUMNS),
         found=np.zeros(tunnels.FOUND, np.int64),
         found_key=np.zeros(tunnels.FOUND_WORDS, np.uint64),
     )

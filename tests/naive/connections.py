@@ -14,7 +14,7 @@ MOST_HOLES = 4
 @dataclass
 class Connection:
     """What a flow has sent so far. initial: number of its first SYN. first: of its first segment that occupies
-    sequence space. holes: begin and length, the newest last."""
+    sequence space. next, holes (begin and end, the newest last): numbers that go on counting beyond 2^32."""
 
     initial: int | None = None
     first: int | None = None
@@ -50,64 +50,44 @@ class Connection:
             self._occupy(segment.sequence, syn, payload, fin, flow)
 
     def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool, flow: dict[str, Any]) -> None:
-        following = (sequence + syn + payload + fin) % 2**32
-        if self.first is None:
-            self.first = sequence
-        if self.next is None or sequence == self.next:
-            self.next = following
-        elif is_below(sequence, self.next):
-            if payload:
-                self._send_again((sequence + syn) % 2**32, payload, flow)
-            if is_below(self.next, following):
-                self.next = following
-        else:
-            self._remember([*self.holes, (self.next, (sequence - self.next) % 2**32)])
-            self.next = following
+        if self.next is None:
+            self.first = self.next = sequence
+        begin = self.next + distance(self.next, sequence)
+        if begin > self.next:
+            self._remember([*self.holes, (self.next, begin)])
+        elif begin < self.next and payload:
+            self._send_again(begin + syn, payload, flow)
+        self.next = max(self.next, begin + syn + payload + fin)
 
     def _send_again(self, start: int, payload: int, flow: dict[str, Any]) -> None:
         """Payload of a segment that begins below `next`: what of it fills holes, and what was there before."""
-        below = min(payload, (self.next - start) % 2**32) if is_below(start, self.next) else 0
-        filled = self._fill(start, below)
+        end = min(start + payload, self.next)
+        filled = self._fill(start, end)
         flow["out_of_order_bytes"] += filled
-        flow["retransmitted_bytes"] += below - filled
+        flow["retransmitted_bytes"] += max(0, end - start) - filled
         flow["out_of_order_packets" if filled else "retransmitted_packets"] += 1
 
-    def _fill(self, start: int, length: int) -> int:
-        """Take `length` bytes from `start` on out of the holes; how many were in any."""
-        kept, behind, filled = [], [], []
-        for begin, size in self.holes:
-            at = distance(start, begin)  # begin of the hole, counted from `start`
-            low, high = max(at, 0), min(at + size, length)
+    def _fill(self, start: int, end: int) -> int:
+        """Take the bytes from `start` to `end` out of the holes; how many were in any."""
+        kept, behind, filled = [], [], 0
+        for first, last in self.holes:
+            low, high = max(first, start), min(last, end)
             if low >= high:
-                kept.append((begin, size))
+                kept.append((first, last))
                 continue
-            filled.append((low, high))
-            left, right = low - at, at + size - high
-            rest = ((start + high) % 2**32, right)
-            if left:
-                kept.append((begin, left))
-            if right:
-                (behind if left else kept).append(rest)
+            filled += high - low
+            left, right = (first, low), (high, last)
+            if first < low:
+                kept.append(left)
+            if high < last:
+                (behind if first < low else kept).append(right)
         self._remember(kept + behind)
-        return covered(filled)
+        return filled
 
     def _remember(self, holes: list[tuple[int, int]]) -> None:
         self.holes = holes[-MOST_HOLES:]
 
 
-def covered(ranges: list[tuple[int, int]]) -> int:
-    """Numbers that are in any of the ranges: after a lap of 2^32 bytes, holes may lie on each other."""
-    count, reached = 0, 0
-    for low, high in sorted(ranges):
-        count += max(0, high - max(low, reached))
-        reached = max(reached, high)
-    return count
-
-
-def is_below(number: int, other: int) -> bool:
-    return 0 < (other - number) % 2**32 < 2**31
-
-
 def distance(start: int, end: int) -> int:
-    """From one sequence number to another, -2^31 to 2^31 - 1."""
-    return (end - start + 2**31) % 2**32 - 2**31
+    """From one sequence number to another, modulo 2^32, -2^31 + 1 to 2^31."""
+    return (end - start + 2**31 - 1) % 2**32 - 2**31 + 1

@@ -83,40 +83,42 @@ def _mss(buf, transport, end):
 
 
 @helper
-def segment(flow, flows, details, seq, syn, payload, following):
-    """Follow a segment that occupies sequence space but does not begin where the one before ended. syn: 0 or 1, in front
-    of the payload."""
+def segment(flow, flows, details, seq, syn, payload, fin):
+    """Follow a segment that occupies sequence space but does not begin where the one before ended. syn, fin: 0 or 1.
+
+    NEXT and the holes go on counting beyond 2^32, so that a hole is not met again a lap later.
+    """
     expected = flows[flow, NEXT]
     if expected < 0:
-        flows[flow, NEXT] = following
         details[flow, FIRST_SEQ] = seq
+        flows[flow, NEXT] = seq + syn + payload + fin
         return
-    ahead = distance(expected, seq)
-    if ahead >= 0:
-        if ahead > 0:
-            _add_hole(flow, details, expected, ahead)
-        flows[flow, NEXT] = following
-        return
-    if distance(details[flow, FIRST_SEQ], seq) < 0:
-        details[flow, MARKS] |= BELOW_FIRST
-    if payload:
-        seen = max(np.int64(0), min(-ahead - syn, payload))
-        filled = _fill_holes(flow, details, seq + syn, seen) if details[flow, HOLES] else np.int64(0)
-        details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
-        details[flow, ORDER_BYTES] += filled
-        details[flow, RETX_BYTES] += seen - filled
-    if distance(expected, following) > 0:
-        flows[flow, NEXT] = following
+    begin = expected + distance(expected, seq)
+    following = begin + syn + payload + fin
+    if begin > expected:
+        _add_hole(flow, details, expected, begin)
+    elif begin < expected:
+        if begin < details[flow, FIRST_SEQ]:
+            details[flow, MARKS] |= BELOW_FIRST
+        if payload:
+            seen = max(np.int64(0), min(expected - begin - syn, payload))
+            filled = np.int64(0)
+            if details[flow, HOLES]:
+                filled = _fill_holes(flow, details, begin + syn, begin + syn + seen)
+            details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
+            details[flow, ORDER_BYTES] += filled
+            details[flow, RETX_BYTES] += seen - filled
+    flows[flow, NEXT] = max(expected, following)
 
 
 @helper
-def _add_hole(flow, details, begin, size):
+def _add_hole(flow, details, begin, end):
     """Remember a hole as the newest; the oldest is forgotten where there is no room."""
     details[flow, MARKS] |= MADE_HOLE
     if details[flow, HOLES] == MOST_HOLES:
         _remove_hole(flow, details, 0)
     at = HOLE + 2 * details[flow, HOLES]
-    details[flow, at], details[flow, at + 1] = begin & 0xFFFFFFFF, size
+    details[flow, at], details[flow, at + 1] = begin, end
     details[flow, HOLES] += 1
 
 
@@ -128,29 +130,28 @@ def _remove_hole(flow, details, number):
 
 
 @helper
-def _fill_holes(flow, details, seq, size):
-    """Take the bytes [seq, seq + size) out of the holes; how many there were."""
+def _fill_holes(flow, details, begin, end):
+    """Take the bytes from `begin` to `end` out of the holes; how many there were."""
     filled, number = np.int64(0), 0
-    behind_begin = behind_size = np.int64(0)
+    behind_begin = behind_end = np.int64(0)
     while number < details[flow, HOLES]:
         at = HOLE + 2 * number
-        begin, length = details[flow, at], details[flow, at + 1]
-        offset = distance(begin, seq)
-        low, high = max(np.int64(0), offset), min(length, offset + size)
+        first, last = details[flow, at], details[flow, at + 1]
+        low, high = max(first, begin), min(last, end)
         if high <= low:
             number += 1
             continue
         filled += high - low
-        if low > 0:
+        if first < low:
             details[flow, at + 1] = low
-            if high < length:
-                behind_begin, behind_size = begin + high, length - high
+            if high < last:
+                behind_begin, behind_end = high, last
             number += 1
-        elif high < length:
-            details[flow, at], details[flow, at + 1] = (begin + high) & 0xFFFFFFFF, length - high
+        elif high < last:
+            details[flow, at] = high
             number += 1
         else:
             _remove_hole(flow, details, number)
-    if behind_size:
-        _add_hole(flow, details, behind_begin, behind_size)
+    if behind_end > behind_begin:
+        _add_hole(flow, details, behind_begin, behind_end)
     return filled

@@ -21,7 +21,7 @@ FLOW_COLUMNS = 16
 # Columns of `details`, int64, one row a connection: what few packets touch.
 HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
 RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
-ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and length of 4 holes, oldest first
+ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and end of 4 holes, oldest first
 MOST_HOLES = 4
 DETAIL_COLUMNS = HOLE + 2 * MOST_HOLES
 

@@ -135,20 +135,14 @@ def _open(ts, options, state):
 
 
 @helper
-def _add_bytes(row, state):
-    """Count the fragment at hand as seen; close the datagram when that was all of it."""
+def _add_bytes(row, options, state):
+    """Count the fragment at hand as seen; close the datagram when its bytes are complete."""
     datagrams, found = state.datagrams, state.found
     datagrams[row, SEEN] += found[FRAGMENT_BYTES]
     if not found[FRAGMENT_MORE]:
         datagrams[row, END] = found[FRAGMENT_BEGIN] + found[FRAGMENT_BYTES]
-    if datagrams[row, FLOW] >= 0 and 0 <= datagrams[row, END] <= datagrams[row, SEEN]:
-        datagrams[row, OPENED] = 0
-
-
-@helper
-def close_if_old(ts, options, state):
-    """Close the datagram that the fragment at hand would belong to, where it has been open for too long."""
-    _find(ts, options, state)
+    if 0 <= datagrams[row, END] <= datagrams[row, SEEN]:
+        _give_up(row, options, state)
 
 
 @helper
@@ -163,7 +157,7 @@ def first_fragment(flow, ts, options, state):
     state.datagrams[row, FLOW] = flow
     if state.datagrams[row, WAITS]:
         _release(row, flow, options, state)
-    _add_bytes(row, state)
+    _add_bytes(row, options, state)
 
 
 @helper
@@ -174,12 +168,8 @@ def later_fragment(record, ts, wire, captured, options, state):
     if row >= 0 and datagrams[row, FLOW] >= 0:
         flow = datagrams[row, FLOW]
         _count(flow, record, ts, wire, found[IP_BYTES], found[PAYLOAD], captured, options, state)
-        _add_bytes(row, state)
+        _add_bytes(row, options, state)
         return
-    if state.total[WAITING] == MOST_WAITING:
-        oldest = _oldest(state, True)
-        _give_up(oldest, options, state)
-        row = np.int64(-1) if oldest == row else row
     if row < 0:
         row = _open(ts, options, state)
     at = state.total[WAITING]
@@ -187,7 +177,9 @@ def later_fragment(record, ts, wire, captured, options, state):
     waiting[at, 3], waiting[at, 4], waiting[at, 5], waiting[at, 6] = wire, found[IP_BYTES], found[PAYLOAD], captured
     state.total[WAITING] += 1
     datagrams[row, WAITS] += 1
-    _add_bytes(row, state)
+    _add_bytes(row, options, state)
+    if state.total[WAITING] > MOST_WAITING:
+        _give_up(_oldest(state, True), options, state)
 
 
 @compiled

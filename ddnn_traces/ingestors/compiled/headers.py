@@ -97,7 +97,7 @@ def ipv6_chain(buf, i, end):
     """(next header, offset behind the extension headers, part, offset of the fragment header) of the IPv6 header at i.
 
     RFC 8200, section 4. Offset -1: the captured bytes end inside the chain. The offset of the fragment header is that
-    of the first one that tells a fragment; -1 without one.
+    of the last one that tells a fragment; -1 without one.
     """
     protocol = np.int64(buf[i + 6])
     part, fragment = np.int64(WHOLE), np.int64(-1)
@@ -108,7 +108,7 @@ def ipv6_chain(buf, i, end):
         following = np.int64(buf[i])
         if protocol == 44:
             word = u16(buf, i + 2)
-            if part == WHOLE and word & 0xFFF9:
+            if word & 0xFFF9:
                 part, fragment = np.int64(FIRST_FRAGMENT), i
             i += 8
             if word & 0xFFF8:

@@ -93,7 +93,7 @@ def _continues(part, row, state, flow):
     if marks & SYN_LATER:
         return -1
     if part.flows[row, NEXT] >= 0 and flows[flow, NEXT] >= 0:
-        if part.details[row, FIRST_SEQ] != flows[flow, NEXT]:
+        if part.details[row, FIRST_SEQ] != flows[flow, NEXT] & 0xFFFFFFFF:
             return -1
         if details[flow, HOLES] and marks & (BELOW_FIRST | MADE_HOLE):
             return -1
@@ -110,13 +110,16 @@ def _add(part, row, state, flow):
     flows[flow, FIRST] = min(flows[flow, FIRST], new[row, FIRST])
     flows[flow, LAST] = max(flows[flow, LAST], new[row, LAST])
     details[flow, CLOSED] |= new_details[row, CLOSED]
-    if new[row, NEXT] >= 0:
-        if flows[flow, NEXT] < 0:
-            details[flow, FIRST_SEQ] = new_details[row, FIRST_SEQ]
-        flows[flow, NEXT] = new[row, NEXT]
-        if new_details[row, HOLES]:
-            for column in range(HOLES, HOLE + 2 * new_details[row, HOLES]):
-                details[flow, column] = new_details[row, column]
+    if new[row, NEXT] < 0:
+        return
+    if flows[flow, NEXT] < 0:
+        details[flow, FIRST_SEQ] = flows[flow, NEXT] = new_details[row, FIRST_SEQ]
+    laps = flows[flow, NEXT] - new_details[row, FIRST_SEQ]
+    flows[flow, NEXT] = new[row, NEXT] + laps
+    if new_details[row, HOLES]:
+        details[flow, HOLES] = new_details[row, HOLES]
+        for column in range(HOLE, HOLE + 2 * new_details[row, HOLES]):
+            details[flow, column] = new_details[row, column] + laps
 
 
 @compiled

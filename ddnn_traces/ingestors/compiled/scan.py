@@ -41,7 +41,7 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     new_flow,
     sample_segment,
 )
-from ddnn_traces.ingestors.compiled.fragments import close_if_old, first_fragment, later_fragment
+from ddnn_traces.ingestors.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.ingestors.compiled.headers import (
     FOLLOW,
     LATER_FRAGMENT,
@@ -118,7 +118,7 @@ def _pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     """The block at pos: (why to stop, or -1; packet, 0 or 1; begin of the frame, captured and original length, time,
     interface; untimed; begin of the next block)."""
     nothing = np.int64(0)
-    if pos + 12 > size:
+    if pos + 8 > size:
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, False, pos
     kind = u32(buf, pos) if big_endian else u32_little(buf, pos)
     if kind == SECTION_HEADER:
@@ -273,8 +273,6 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             flags, seq = np.int64(-1), np.int64(0)
             if protocol == TCP and transport + 14 <= end:
                 flags, seq = np.int64(buf[transport + 13]), u32(buf, transport + 4)
-            if part != WHOLE:
-                close_if_old(ts, options, state)
             slot = find_slot(slots, keys, salt, a, b, c, d, e, f)
             flow = np.int64(slots[slot])
             is_syn = flags > 0 and flags & SYN_FLAG != 0
@@ -304,12 +302,12 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             if flags >= 0:
                 if flags & 7:
                     control(flow, details, buf, transport, end, flags, seq)
-                following_seq = (seq + payload + ((flags >> 1) & 1) + (flags & 1)) & 0xFFFFFFFF
-                if following_seq != seq:
-                    if seq == flows[flow, NEXT]:
-                        flows[flow, NEXT] = following_seq
+                syn, fin = (flags >> 1) & 1, flags & 1
+                if payload or syn or fin:
+                    if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
+                        flows[flow, NEXT] += payload + syn + fin
                     else:
-                        segment(flow, flows, details, seq, (flags >> 1) & 1, payload, following_seq)
+                        segment(flow, flows, details, seq, syn, payload, fin)
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
             if part != WHOLE:
