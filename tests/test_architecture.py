@@ -16,8 +16,9 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
     "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.capture_file", "ingestors.facts",
-    "ingestors.cell_spill", "ingestors.packet_loop", "ingestors.numba_engine", "ingestors.pyshark_engine",
-    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.vantage", "ingestors.tables",
+    "ingestors.cell_spill", "ingestors.flow_filter", "ingestors.parallel", "ingestors.packet_loop",
+    "ingestors.numba_engine", "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources", "ingestors.logs",
+    "ingestors.vantage", "ingestors.tables", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
     "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
 )  # fmt: skip

@@ -36,7 +36,9 @@ def read(tmp_path: Path, content: bytes) -> CaptureFacts:
     path = tmp_path / "capture"
     path.write_bytes(content)
     progress: list[int] = []
-    options = ReadOptions(10**6, np.zeros(0, np.int64), tmp_path / "cells", progress.append)
+    options = ReadOptions(
+        10**6, np.zeros(0, np.int64), tmp_path / "cells", progress=lambda size, _: progress.append(size)
+    )
     facts = numba_engine.read_capture(path, options)
     assert facts.sha256 == hashlib.sha256(content).hexdigest()
     assert facts.file_bytes == sum(progress) == len(content)

@@ -18,8 +18,9 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
-from ddnn_traces.ingestors import numba_engine, pipeline
+from ddnn_traces.ingestors import numba_engine, pipeline, reading
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.pipeline import IngestOptions
 from ddnn_traces.ingestors.store import partition
 from ddnn_traces.talk import Talk
 
@@ -43,7 +44,7 @@ def runs(tmp_path: Path) -> Path:
 def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
     """Warnings of an ingest."""
     talk = Talk()
-    pipeline.ingest([str(source) for source in sources], out, talk=talk, **options)
+    pipeline.ingest([str(source) for source in sources], out, IngestOptions(**options), talk)
     return talk.warnings
 
 
@@ -78,7 +79,7 @@ def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
         for table in schema.TABLES
         for run_id in sample_dataset.run_ids
     }
-    assert digest(sample_dataset.path).keys() == expected | {"dataset.json"}
+    assert digest(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
 
 
 @pytest.mark.parametrize("table", schema.TABLES)
@@ -109,7 +110,14 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
         assert told["ddnn_traces.version"] == ddnn_traces.__version__
         assert told["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
         assert json.loads(told["ddnn_traces.inputs"]) == inputs
-        assert json.loads(told["ddnn_traces.parameters"]) == {"engine": "numba", "window_ns": 1_000_000}
+        assert json.loads(told["ddnn_traces.parameters"]) == {
+            "engine": "numba",
+            "window_ns": 1_000_000,
+            "tunnels": "inner",
+            "packets": False,
+            "filter": None,
+            "clock_offset": "none",
+        }
 
 
 # --- several ingests
@@ -236,7 +244,7 @@ def test_nothing_readable_at_all(tmp_path: Path) -> None:
 # --- an error on the way
 
 
-@pytest.mark.parametrize("where", ["_read_run", "_write_run"])
+@pytest.mark.parametrize("where", ["reading._tell", "pipeline._write_run"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -245,16 +253,19 @@ def test_old_dataset_stays(
     ingest(runs, out=out)
     before = digest(out)
     (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
-    work = getattr(pipeline, where)
+    (runs / "two" / "worker-1.pcap").write_bytes(GOOD)
+    module = {"reading": reading, "pipeline": pipeline}[where.split(".")[0]]
+    name = where.split(".")[1]
+    work = getattr(module, name)
     calls = []
 
-    def fail_at_the_second_run(*arguments: Any) -> Any:
+    def fail_at_the_second_call(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 2:
             raise error
         return work(*arguments)
 
-    monkeypatch.setattr(pipeline, where, fail_at_the_second_run)
+    monkeypatch.setattr(module, name, fail_at_the_second_call)
     with pytest.raises(error):
         ingest(runs, out=out)
     assert digest(out) == before

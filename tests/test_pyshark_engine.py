@@ -52,7 +52,9 @@ def read(engine: Any, path: Path, folder: Path, bounds: tuple[int, ...] = ()) ->
     progress: list[int] = []
     spill = folder / f"{engine.NAME}.parquet"
     spill.unlink(missing_ok=True)
-    facts = engine.read_capture(path, ReadOptions(MS, np.array(bounds, np.int64), spill, progress.append))
+    facts = engine.read_capture(
+        path, ReadOptions(MS, np.array(bounds, np.int64), spill, progress=lambda size, _: progress.append(size))
+    )
     if facts.records:
         assert sum(progress) == facts.file_bytes
         assert min(progress) >= 0
@@ -391,12 +393,12 @@ from pathlib import Path
 from ddnn_traces.ingestors import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 said = []
-def progress(_):
+def progress(_bytes, _packets):
     if not said:
         said.append(print("reading", flush=True))
 try:
     pyshark_engine.read_capture(Path({str(path)!r}), ReadOptions(1000, numpy.array([], numpy.int64),
-                                Path({str(tmp_path / "cells")!r}), progress))
+                                Path({str(tmp_path / "cells")!r}), progress=progress))
 except KeyboardInterrupt:
     print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
 """

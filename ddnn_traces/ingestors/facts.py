@@ -18,6 +18,8 @@ NO_STEP = -2
 
 IN_FLOWS = "in_flows"
 DUPLICATE_VANTAGE = "duplicate_vantage"
+#: Packets that --filter leaves out.
+FILTERED = "filtered"
 #: Why a record is not in a flow, in the order of the packet loop's codes.
 SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
 
@@ -74,14 +76,20 @@ class ReadOptions:
 
     step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
-    progress: called with the number of bytes of the file read since the last call.
+    packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not wanted.
+    open_tunnels: whether the flow is what is inside a tunnel.
+    jobs: threads that the engine may use for this file.
+    progress: called with the number of bytes of the file and of packets read since the last call; may raise.
     hashing: whether the file's SHA-256 is wanted.
     """
 
     window_ns: int
     step_bounds: Int64Array
     spill: Path
-    progress: Callable[[int], None] = lambda _: None
+    packets: Path | None = None
+    open_tunnels: bool = True
+    jobs: int = 1
+    progress: Callable[[int, int], None] = lambda _bytes, _packets: None
     hashing: bool = True
 
 

@@ -40,7 +40,10 @@ _COUNTERS = {
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcap.gz. Damage is in the result's status; raises only OSError."""
-    with CaptureFile(path, options.progress, options.hashing) as file, CellSpill(options.spill) as spill:
+    with (
+        CaptureFile(path, lambda size: options.progress(size, 0), options.hashing) as file,
+        CellSpill(options.spill) as spill,
+    ):
         facts = CaptureFacts(path, NAME, None, file.file_bytes)
         _read_records(file, facts, options, spill)
         if file.damage:
@@ -65,7 +68,9 @@ def _read_records(file: CaptureFile, facts: CaptureFacts, options: ReadOptions, 
     facts.describe(header, file.compression)
     scanner = Scanner(header, options, spill)
     for block in itertools.chain([rest], blocks):
+        before = scanner.records
         scanner.feed(block)
+        options.progress(0, scanner.records - before)
     scanner.finish(facts)
 
 
@@ -97,6 +102,11 @@ class Scanner:
         self._left = b""  # begin of a record whose rest is in the next block
         self._fed = self._read = HEADER_BYTES  # bytes that came in, bytes of complete records
         self._corrupt = False
+
+    @property
+    def records(self) -> int:
+        """Records read so far."""
+        return int(self._total[loop.RECORDS])
 
     def feed(self, block: memoryview) -> None:
         """Read the records of one block, and the one that the block before left unfinished."""

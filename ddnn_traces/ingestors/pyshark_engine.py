@@ -464,7 +464,7 @@ class _Reader:
             self._report(min(self.record_bytes * facts.file_bytes // self._raw_bytes, facts.file_bytes))
 
     def _report(self, position: int) -> None:
-        self._options.progress(position - self._reported)
+        self._options.progress(position - self._reported, 0)
         self._reported = position
 
     def _count_packet(self, packet: Packet, time_ns: int, wire: int, captured: int) -> None:
