@@ -67,9 +67,11 @@ def read_runs(runs: list[tuple[RunInput, RunMetadata]], plan: ReadPlan, talk: Ta
 
         results = pool.results(calls())
         for run, _ in runs:
-            readings = [next(results) for _ in run.captures]
+            for _ in run.captures:
+                reading = next(results)
+                waiting[0].add(reading)
             read = waiting.popleft()
-            yield read.facts(readings)
+            yield read.facts()
             read.remove_scratch()
     talk.end_files()
 
@@ -101,6 +103,7 @@ class _Run:
         self._log_talk = Talk()
         self._logs: list[TrainingLog] = []
         self._log_of_file: list[TrainingLog | None] = []
+        self._files: list[CaptureFacts] = []
 
     def calls(self) -> Iterator[Callable[[], _Reading]]:
         """One call a file."""
@@ -126,18 +129,24 @@ class _Run:
     def _call(self, path: Path, options: ReadOptions) -> Callable[[], _Reading]:
         return lambda: _read_file(path, self._plan, options, self._talk)
 
-    def facts(self, readings: list[_Reading]) -> RunFacts:
-        """All that is known of the run; what was not right is told now."""
-        for warning in self._log_talk.warnings:
-            self._talk.warn(warning)
-        for reading, log in zip(readings, self._log_of_file, strict=True):
-            _tell(reading, self._talk)
-            if log:
-                _compare_clocks(reading.facts, log, self._talk)
+    def add(self, reading: _Reading) -> None:
+        """The next file is read. What was not right is told now, in the order of the files."""
+        if not self._files:
+            for warning in self._log_talk.warnings:
+                self._talk.warn(warning)
+        log = self._log_of_file[len(self._files)]
+        self._files.append(reading.facts)
+        _tell(reading, self._talk)
+        if log:
+            _compare_clocks(reading.facts, log, self._talk)
+
+    def facts(self) -> RunFacts:
+        """All that is known of the run; its files are read."""
         workers = [log.worker if log else None for log in self._log_of_file]
-        files = [reading.facts for reading in readings]
         window_ns, version = self._plan.options.window_ns, ddnn_traces.__version__
-        return RunFacts(self._run.run_id, self._metadata, self._logs, files, self._labels, workers, window_ns, version)
+        return RunFacts(
+            self._run.run_id, self._metadata, self._logs, self._files, self._labels, workers, window_ns, version
+        )
 
     def remove_scratch(self) -> None:
         """The run's tables are written: its scratch files make room."""
