@@ -265,7 +265,7 @@ class _Parser:
         expected = "an IPv4 or IPv6 address (names are not resolved; for a network write net)"
         text = self._text(expected)
         try:
-            return ipaddress.ip_network(ipaddress.ip_address(text))
+            return ipaddress.ip_network(text if "/" not in text and "%" not in text else "")
         except ValueError:
             self._fail(expected, back=1)
 
