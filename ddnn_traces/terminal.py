@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ddnn_traces.talk import Talk
@@ -116,8 +116,9 @@ class BarTalk(LineTalk):
         self._packets = 0
 
     def start_files(self, total_bytes: int | None) -> None:
-        columns = (BarColumn(), DownloadColumn(), _PacketRate(), TimeRemainingColumn())
-        self._progress = Progress(*columns, TextColumn("{task.description}", markup=False), console=self.console)
+        columns = (BarColumn(bar_width=12), DownloadColumn(), _PacketRate(), TimeRemainingColumn())
+        file = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._progress = Progress(*columns, file, console=self.console)
         self._task = self._progress.add_task("", total=total_bytes, packets=0)
         self._progress.start()
 
@@ -136,7 +137,7 @@ class BarTalk(LineTalk):
         if self._progress and self._current:
             name, others = self._current[0], len(self._current) - 1
             shown = name if len(name) <= 60 else "..." + name[-57:]
-            self._progress.update(self._task, description=shown + (f" and {others} more" if others else ""))
+            self._progress.update(self._task, description=shown + (f" +{others}" if others else ""))
 
     def advance(self, size: int, packets: int) -> None:
         if self._progress:
