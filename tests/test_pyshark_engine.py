@@ -376,12 +376,12 @@ def test_many_times_in_a_process_and_its_threads(tmp_path: Path) -> None:
 def test_error_in_the_reader_leaves_no_process(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 20_000)))
 
-    def fail(_: int) -> None:
+    def fail(_bytes: int, _packets: int) -> None:
         raise ZeroDivisionError
 
     before = children()
     with pytest.raises(ZeroDivisionError):
-        pyshark_engine.read_capture(path, ReadOptions(MS, np.array([], np.int64), tmp_path / "cells", fail))
+        pyshark_engine.read_capture(path, ReadOptions(MS, np.array([], np.int64), tmp_path / "cells", progress=fail))
     assert children() == before
 
 
