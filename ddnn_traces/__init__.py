@@ -7,7 +7,7 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
@@ -17,23 +17,17 @@ __version__ = "0.1.0"
 __all__ = ["ingest", "open", "regress", "write_report"]
 
 
-def ingest(
-    sources: str | Path | list[str | Path],
-    out: str | Path,
-    engine: str = "numba",
-    window_ms: float = 1.0,
-    sha256: bool = True,
-) -> Dataset:
+def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
     """Read captures and logs into the dataset at `out` and open it.
 
-    sources: files, globs, folders, folders of run folders. engine: numba (fast) or pyshark (tshark's dissectors).
-    window_ms: base window of flow_windows, ms. sha256: whether the input files are hashed. Raises
-    errors.DdnnTracesError.
+    sources: files, globs, folders, folders of run folders. options: as of the command `ddnn-traces ingest`, with
+    underscores (engine="pyshark", window_ms=0.1, jobs=4, filter="tcp port 5000", wait=False); see
+    ingestors.pipeline.IngestOptions. Raises errors.DdnnTracesError.
     """
     from ddnn_traces.ingestors import pipeline
 
     several = sources if isinstance(sources, list) else [sources]
-    pipeline.ingest([str(source) for source in several], Path(out), engine, window_ms, sha256)
+    pipeline.ingest([str(source) for source in several], Path(out), pipeline.IngestOptions(**options))
     return open(out)
 
 

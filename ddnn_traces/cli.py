@@ -29,6 +29,16 @@ _limit_option = click.option(
 )
 
 
+def _clock_offset(_context: click.Context, _option: click.Parameter, value: str) -> str | float:
+    """auto, none, or a number of seconds."""
+    if value in ("auto", "none"):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not auto, none or a number of seconds") from None
+
+
 def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
@@ -41,8 +51,8 @@ def main() -> NoReturn:
         _fail(str(error), error.exit_code)
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
-    except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted; nothing was changed", 130)
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        _fail(str(interrupt) or "interrupted; nothing was changed", 130)
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
             raise
@@ -66,26 +76,68 @@ def cli() -> None:
 @cli.command()
 @click.argument("sources", nargs=-1, required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
-@click.option("--engine", type=click.Choice(["numba", "pyshark"]), default="numba", show_default=True,
-              help="numba: fast. pyshark: tshark's dissectors, slow, reads whatever tshark reads.")  # fmt: skip
+@click.option(
+    "--engine",
+    type=click.Choice(["numba", "pyshark"]),
+    default="numba",
+    show_default=True,
+    help="numba: fast. pyshark: tshark's dissectors, slow, reads whatever tshark reads.",
+)
 @click.option("--window-ms", default=1.0, show_default=True, help="Base window of flow_windows, ms.")
-@click.option("--sha256/--no-sha256", default=True, show_default=True,
-              help="Hash the input files into captures and provenance: 0.5 s of CPU a GB.")  # fmt: skip
-def ingest(sources: tuple[str, ...], out: Path, engine: str, window_ms: float, sha256: bool) -> None:
+@click.option(
+    "--sha256/--no-sha256",
+    default=True,
+    show_default=True,
+    help="Hash the input files into captures and provenance: 0.5 s of CPU a GB.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads, over files and inside a large one. Default: the CPUs this process may use.",
+)
+@click.option(
+    "--filter",
+    metavar="EXPR",
+    help="Only flows that a capture-filter expression lets through, as 'tcp port 5000 and not host 10.0.0.9': "
+    "host, net, port, portrange, proto and protocols with src, dst, and, or, not. The packets of the "
+    "others are in the ledger as filtered.",
+)
+@click.option(
+    "--tunnels",
+    type=click.Choice(["inner", "outer"]),
+    default="inner",
+    show_default=True,
+    help="inner: flows are what is inside IPIP, GRE, VXLAN and Geneve. outer: the tunnels themselves.",
+)
+@click.option(
+    "--packets", is_flag=True, help="Also write the table packets, one row a packet: as large as the capture."
+)
+@click.option(
+    "--clock-offset",
+    default="none",
+    show_default=True,
+    metavar="auto|none|SECONDS",
+    callback=_clock_offset,
+    help="Seconds to add to the times of the training logs; auto: as many as line their steps up with the traffic.",
+)
+@click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold a single one.")
+@click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
+@click.option("--no-wait", is_flag=True, help="Fail when another ingest is writing the dataset, instead of waiting.")
+def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -> None:
     """Read captures and training logs into a dataset.
 
-    SOURCES are files, globs, folders, or folders of run folders. A folder that holds captures is one run. A run of
-    the same name that is already in the dataset is replaced, other runs stay.
+    SOURCES are files, globs, folders, folders of run folders, or - for standard input. A folder that holds captures is
+    one run. A run whose files and parameters are those of the run in the dataset is not read again; one that changed
+    replaces it whole; other runs stay. Each run that is finished is in the dataset within seconds, also when the ingest
+    is killed later: the next one goes on with the others.
     """
     sys.meta_path.insert(0, _HiddenLibraries)  # this process does nothing else
     from ddnn_traces import terminal
     from ddnn_traces.ingestors import pipeline
 
     talk = terminal.talk()
-    try:
-        pipeline.ingest(list(sources), out, engine, window_ms, sha256, talk)
-    finally:
-        talk.end_files()
+    pipeline.ingest(list(sources), out, pipeline.IngestOptions(wait=not no_wait, **options), talk)
     if talk.warnings:
         raise click.exceptions.Exit(1)
 
@@ -220,11 +272,7 @@ def demo(sample: Path | None, out: Path) -> None:
     from ddnn_traces import demo as demonstration
     from ddnn_traces import terminal
 
-    talk = terminal.talk()
-    try:
-        demonstration.run(sample, out, talk)
-    finally:
-        talk.end_files()
+    demonstration.run(sample, out, terminal.talk())
 
 
 class _HiddenLibraries:

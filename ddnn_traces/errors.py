@@ -33,6 +33,14 @@ class QueryError(UsageError):
     """An unknown query or parameter, or SQL that DuckDB refused."""
 
 
+class StorageError(DdnnTracesError):
+    """There is no room for what is to be written, or it cannot take the old dataset's place."""
+
+
+class BusyError(DdnnTracesError):
+    """Another ingest is writing the dataset, and the caller did not want to wait."""
+
+
 class LedgerError(DdnnTracesError):
     """Records of a capture are neither in flows nor in the ledger."""
 

@@ -16,17 +16,22 @@ class Talk:
     def say(self, message: str) -> None:
         """One line of progress that is not about a single file."""
 
-    def start_files(self, total_bytes: int) -> None:
-        """Capture files of that many bytes together will be read."""
+    def start_files(self, total_bytes: int | None) -> None:
+        """Capture files of that many bytes together will be read; None where nobody knows."""
+
+    # The next three are called by the threads that read, several at once.
 
     def start_file(self, name: str) -> None:
-        """The next file begins."""
+        """A file begins."""
 
-    def advance(self, size: int) -> None:
-        """`size` more bytes of capture files were read."""
+    def advance(self, size: int, packets: int) -> None:
+        """`size` more bytes of capture files and `packets` more packets were read."""
 
-    def end_file(self, summary: str) -> None:
-        """The file is read; summary is one line."""
+    def end_file(self, name: str) -> None:
+        """The file is read."""
+
+    def summarize(self, line: str) -> None:
+        """One line about a file, in the order of the files."""
 
     def end_files(self) -> None:
         """No more files."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 from ddnn_traces.talk import Talk
@@ -100,38 +101,65 @@ class LineTalk(Talk):
     def say(self, message: str) -> None:
         self.console.print(Text(message))
 
-    def end_file(self, summary: str) -> None:
-        self.say(summary)
+    def summarize(self, line: str) -> None:
+        self.say(line)
 
 
 class BarTalk(LineTalk):
-    """A progress bar over the bytes of all files, for terminals."""
+    """A progress bar over the bytes of all files, for terminals, instead of the lines."""
 
     def __init__(self) -> None:
         super().__init__()
         self._progress: Progress | None = None
+        self._lock = threading.Lock()
+        self._current: list[str] = []
+        self._packets = 0
 
-    def start_files(self, total_bytes: int) -> None:
-        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, TextColumn("{task.description}", markup=False), console=self.console)
-        self._task = self._progress.add_task("", total=total_bytes)
+    def start_files(self, total_bytes: int | None) -> None:
+        columns = (BarColumn(bar_width=12), DownloadColumn(), _PacketRate(), TimeRemainingColumn())
+        file = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._progress = Progress(*columns, file, console=self.console)
+        self._task = self._progress.add_task("", total=total_bytes, packets=0)
         self._progress.start()
 
     def start_file(self, name: str) -> None:
-        if self._progress:
-            self._progress.update(self._task, description=name if len(name) <= 60 else "..." + name[-57:])
+        with self._lock:
+            self._current.append(name)
+            self._show_current()
 
-    def advance(self, size: int) -> None:
-        if self._progress:
-            self._progress.advance(self._task, size)
+    def end_file(self, name: str) -> None:
+        with self._lock:
+            self._current.remove(name)
+            self._show_current()
 
-    def end_file(self, summary: str) -> None:
+    def _show_current(self) -> None:
+        """The file that has been read for longest, and how many others are being read."""
+        if self._progress and self._current:
+            name, others = self._current[0], len(self._current) - 1
+            shown = name if len(name) <= 60 else "..." + name[-57:]
+            self._progress.update(self._task, description=shown + (f" +{others}" if others else ""))
+
+    def advance(self, size: int, packets: int) -> None:
+        if self._progress:
+            with self._lock:
+                self._packets += packets
+                self._progress.update(self._task, advance=size, packets=self._packets)
+
+    def summarize(self, line: str) -> None:
         """The bar tells it already."""
 
     def end_files(self) -> None:
         if self._progress:
             self._progress.stop()
             self._progress = None
+
+
+class _PacketRate(ProgressColumn):
+    """Packets a second since the begin."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.fields["packets"] / task.elapsed if task.elapsed else 0.0
+        return Text(f"{rate / 1e6:.2f} M packets/s" if rate >= 1e5 else f"{rate:,.0f} packets/s")
 
 
 def talk() -> LineTalk:

@@ -11,6 +11,8 @@ import gzip
 import io
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -203,13 +205,64 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
     (tmp_path / name).write_bytes(GOOD)
     done = command("ingest", name, "--out", "my dataset")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert lines(done.stderr) == [
-        f"{tmp_path.name}/{name}: 20 packets, 4 flows, complete",
-        "my dataset: 1 run written",
-    ]
+    summary, end = lines(done.stderr)
+    rates = r"[\d,]+ packets/s, [\d.]+ MB/s"
+    assert re.fullmatch(re.escape(f"{tmp_path.name}/{name}: ") + f"20 packets, 4 flows, {rates}, complete", summary)
+    assert end == "my dataset: 1 run written"
     assert "it's a run" in command("runs", "my dataset").stdout.decode()
-    again = command("ingest", name, "--out", "my dataset")
+    again = command("ingest", name, "--out", "my dataset", "--force")
     assert lines(again.stderr)[-1] == "my dataset: 1 run written, 1 of them in place of an older one of that name"
+
+
+def test_ingest_from_standard_input(command: RunCommand, tmp_path: Path) -> None:
+    done = command("ingest", "-", "--out", "dataset", stdin=GOOD)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert lines(done.stderr)[0].startswith("stdin: 20 packets, 4 flows, ")
+    again = command("ingest", "-", "--out", "dataset", "--run-id", "it", stdin=gzip.compress(GOOD, mtime=0))
+    assert again.returncode == 0
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["it", "stdin"]
+        assert dataset.sql("SELECT DISTINCT capture_id, records, status FROM captures").rows() == [
+            ("stdin", 20, "complete")
+        ]
+    assert "unchanged" not in command("ingest", "-", "--out", "dataset", stdin=GOOD).stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("ingest - - --out new", "standard input can be read only once; name '-' once"),
+        ("ingest - --engine pyshark --out new", "--engine pyshark cannot read standard input"),
+        ("ingest - --out new --filter tcp[13]=2", "filter 'tcp[13]=2': at character 1"),
+        ("ingest - --out new --run-id=", "--run-id '' is no name"),
+    ],
+)
+def test_wrong_calls_with_standard_input(command: RunCommand, tmp_path: Path, call: str, said: str) -> None:
+    done = command(*call.split(), stdin=GOOD)
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bar_on_a_terminal(tmp_path: Path) -> None:
+    """Bytes, packets a second and the file, and no line a file; the second time nothing is read."""
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B), "b.pcap": ring(B, C)})
+    for expected in (r"kB \S+ packets/s \S+ run/[ab]\.pcap", "run run: unchanged, not read again"):
+        terminal, child = pty.openpty()
+        call = [*COMMAND, "ingest", "run", "--out", "dataset"]
+        with subprocess.Popen(
+            call, cwd=tmp_path, stderr=child, env=os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+        ) as process:
+            os.close(child)
+            shown = b""
+            with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+                while chunk := os.read(terminal, 4096):
+                    shown += chunk
+        os.close(terminal)
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+        assert process.returncode == 0
+        assert re.search(expected, plain), plain
+        assert ": 20 packets" not in plain
 
 
 def test_describe_names_every_column(command: RunCommand, small: Dataset) -> None:
@@ -326,7 +379,7 @@ def test_interrupted_ingest_changes_nothing(
     call = start_with_signals("ingest", *sorted(folder.iterdir()), "--out", out)
     with subprocess.Popen(call, stderr=subprocess.PIPE) as process, ended(process):
         assert process.stderr
-        assert process.stderr.readline().endswith(b"worker-1.pcap: 20 packets, 4 flows, complete\n")
+        assert b"worker-1.pcap: 20 packets, 4 flows, " in process.stderr.readline()
         with (folder / "worker-2.pcap").open("wb"):
             process.send_signal(number)
         said = process.stderr.read().decode().strip()

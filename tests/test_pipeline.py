@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
-from ddnn_traces.ingestors import numba_engine, pipeline
+from ddnn_traces.ingestors import numba_engine, pipeline, reading
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.pipeline import IngestOptions
 from ddnn_traces.ingestors.store import partition
 from ddnn_traces.talk import Talk
 
@@ -43,7 +45,7 @@ def runs(tmp_path: Path) -> Path:
 def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
     """Warnings of an ingest."""
     talk = Talk()
-    pipeline.ingest([str(source) for source in sources], out, talk=talk, **options)
+    pipeline.ingest([str(source) for source in sources], out, IngestOptions(**options), talk)
     return talk.warnings
 
 
@@ -69,6 +71,69 @@ def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
     assert digest(tmp_path / "at once") == digest(tmp_path / "run by run")
 
 
+@pytest.mark.parametrize("jobs", [2, 3, 16])
+def test_whatever_the_number_of_jobs(runs: Path, tmp_path: Path, jobs: int) -> None:
+    (runs / "one" / "worker-2.pcap").write_bytes(GOOD[:-1])
+    (runs / "two" / "worker-1.pcap").write_bytes(b"nothing")
+    first = ingest(runs, out=tmp_path / "first", jobs=1)
+    assert ingest(runs, out=tmp_path / "second", jobs=jobs) == first
+    assert len(first) == 2
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file is read last, and told first."""
+    ingest(runs, out=tmp_path / "first")
+    read = numba_engine.read_capture
+    others = threading.Semaphore(0)
+
+    def first_waits(path: Path, options: ReadOptions) -> CaptureFacts:
+        if path == runs / "one" / "worker-1.pcap":
+            for _ in range(3):
+                assert others.acquire(timeout=60)
+        facts = read(path, options)
+        others.release()
+        return facts
+
+    monkeypatch.setattr(numba_engine, "read_capture", first_waits)
+    talk = Lines()
+    pipeline.ingest([str(runs)], tmp_path / "second", IngestOptions(jobs=2), talk)
+    files = ["one/worker-1.pcap", "one/worker-2.pcap", "two/worker-1.pcap", "two/worker-2.pcap", "two/worker-3.pcap"]
+    assert [line.split(":")[0] for line in talk.lines] == files
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+class Lines(Talk):
+    """The lines about files, and all the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.said: list[str] = []
+
+    def summarize(self, line: str) -> None:
+        self.lines.append(line)
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@pytest.mark.parametrize(("jobs", "files", "inside"), [(1, 5, 1), (2, 5, 1), (16, 5, 3), (7, 1, 7)])
+def test_jobs_that_no_file_needs_work_inside_the_files(
+    runs: Path, tmp_path: Path, jobs: int, files: int, inside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = numba_engine.read_capture
+    given = []
+
+    def note_jobs(path: Path, options: ReadOptions) -> CaptureFacts:
+        given.append(options.jobs)
+        return read(path, options)
+
+    monkeypatch.setattr(numba_engine, "read_capture", note_jobs)
+    ingest(*sorted(runs.rglob("*.pcap"))[:files], out=tmp_path / "dataset", jobs=jobs)
+    assert given == [inside] * files
+
+
 # --- what is in the files
 
 
@@ -78,7 +143,7 @@ def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
         for table in schema.TABLES
         for run_id in sample_dataset.run_ids
     }
-    assert digest(sample_dataset.path).keys() == expected | {"dataset.json"}
+    assert digest(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
 
 
 @pytest.mark.parametrize("table", schema.TABLES)
@@ -109,7 +174,14 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
         assert told["ddnn_traces.version"] == ddnn_traces.__version__
         assert told["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
         assert json.loads(told["ddnn_traces.inputs"]) == inputs
-        assert json.loads(told["ddnn_traces.parameters"]) == {"engine": "numba", "window_ns": 1_000_000}
+        assert json.loads(told["ddnn_traces.parameters"]) == {
+            "engine": "numba",
+            "window_ns": 1_000_000,
+            "tunnels": "inner",
+            "packets": False,
+            "filter": None,
+            "clock_offset": "none",
+        }
 
 
 # --- several ingests
@@ -233,10 +305,108 @@ def test_nothing_readable_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
 
 
+# --- finished runs are put in place while others are read
+
+
+def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    check, calls = pipeline._check_ledger, []
+
+    def check_or_stop(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise error
+        check(*arguments)
+
+    monkeypatch.setattr(pipeline, "_check_ledger", check_or_stop)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_interrupted_ingest_keeps_what_was_put_in_place(
+    runs: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_captures(runs / "zzz", {"a.pcap": ring(A, C)})
+    out = tmp_path / "dataset"
+    ingest(runs, out=tmp_path / "expected")
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "COMMIT_SECONDS", seconds)
+        patched.setattr(pipeline, "_COMMIT_SHARE", 0.0)
+        stop_at_the_third_run(patched, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt) as caught:
+            ingest(runs, out=out)
+    if seconds:
+        assert str(caught.value) == ""
+        assert not out.exists()
+    else:
+        assert str(caught.value) == (
+            "interrupted; the 2 runs that were finished are in the dataset, ingest again for the others"
+        )
+        with ddnn_traces.open(out) as dataset:
+            assert dataset.run_ids == ["one", "two"]
+            assert contradictions(dataset) == {}
+    talk = Lines()
+    pipeline.ingest([str(runs)], out, talk=talk)
+    assert len(talk.lines) == (6 if seconds else 1)
+    assert digest(out) == digest(tmp_path / "expected")
+
+
+# --- names, and sources that are no files
+
+
+def test_run_id(runs: Path, tmp_path: Path) -> None:
+    ingest(runs / "one", out=tmp_path / "dataset", run_id="monday")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["monday"]
+    with pytest.raises(UsageError, match=r"--run-id x names one run, but 2 were found \(one, two\)"):
+        ingest(runs, out=tmp_path / "dataset", run_id="x")
+    with pytest.raises(UsageError, match="is no name"):
+        ingest(runs / "one", out=tmp_path / "dataset", run_id=" ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"jobs": 0}, "--jobs 0 is no number of threads"),
+        ({"tunnels": "both"}, "--tunnels both: it is one of inner, outer"),
+        ({"clock_offset": "later"}, "--clock-offset later: it is auto, none or a number of seconds"),
+        ({"clock_offset": float("inf")}, "--clock-offset inf"),
+        ({"filter": "port"}, "filter 'port': at its end: expected a port"),
+    ],
+)
+def test_options_that_are_none(runs: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ingest(runs, out=tmp_path / "dataset", **options)
+    assert said in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_first_compilation_is_told(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for compiled in (True, False):
+        monkeypatch.setattr(numba_engine, "is_compiled", lambda told=compiled: told, raising=False)
+        talk = Lines()
+        pipeline.ingest([str(runs)], tmp_path / "dataset", IngestOptions(force=True), talk)
+        said = ["compiling the packet loop, once (about half a minute)"] if not compiled else []
+        assert talk.said[:-1] == said
+
+
+def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    tables = pipeline.RunTables
+    monkeypatch.setattr(
+        pipeline,
+        "RunTables",
+        lambda facts, scratch: (
+            [kept.extend(file.flows["kept"].to_pylist()) for file in facts.files],
+            tables(facts, scratch),
+        )[1],
+    )
+    ingest(runs / "one", out=tmp_path / "dataset", filter=f"src host {A}")
+    assert sorted(kept) == [False, False, True, True]
+
+
 # --- an error on the way
 
 
-@pytest.mark.parametrize("where", ["_read_run", "_write_run"])
+@pytest.mark.parametrize("where", ["reading._tell", "pipeline._write_run"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -245,16 +415,19 @@ def test_old_dataset_stays(
     ingest(runs, out=out)
     before = digest(out)
     (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
-    work = getattr(pipeline, where)
+    (runs / "two" / "worker-1.pcap").write_bytes(GOOD)
+    module = {"reading": reading, "pipeline": pipeline}[where.split(".")[0]]
+    name = where.split(".")[1]
+    work = getattr(module, name)
     calls = []
 
-    def fail_at_the_second_run(*arguments: Any) -> Any:
+    def fail_at_the_second_call(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 2:
             raise error
         return work(*arguments)
 
-    monkeypatch.setattr(pipeline, where, fail_at_the_second_run)
+    monkeypatch.setattr(module, name, fail_at_the_second_call)
     with pytest.raises(error):
         ingest(runs, out=out)
     assert digest(out) == before

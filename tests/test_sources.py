@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import packets as p
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.sources import find_runs, host_label, run_name
+from ddnn_traces.ingestors.sources import STDIN, find_runs, host_label, rename_run, run_name
 from ddnn_traces.marker import write_marker
 
 PCAP = p.pcap([p.Record(10**18, p.segment())])
@@ -202,6 +203,37 @@ def test_odd_names(tmp_path: Path, name: str) -> None:
     make(tmp_path, f"{name}/{name}.pcap")
     assert found(tmp_path) == {name: [f"{name}.pcap"]}
     assert found(tmp_path / name / f"{name}.pcap") == {name: [f"{name}.pcap"]}
+
+
+# --- standard input
+
+
+def test_standard_input_is_a_run_without_a_folder(tmp_path: Path) -> None:
+    (run,) = find_runs(["-"])
+    assert (run.run_id, run.folder, run.captures) == ("stdin", None, (STDIN,))
+    make(tmp_path, "stdin/a.pcap")
+    assert list(found(tmp_path, "-")) == ["dev_stdin", f"{tmp_path.name}_stdin"]
+    with pytest.raises(UsageError, match="standard input can be read only once"):
+        find_runs(["-", "-"])
+
+
+def test_standard_input_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "isatty", lambda _: True)
+        assert refused("-").startswith("standard input is a terminal; pipe a capture into it")
+    one, other = socket.socketpair()
+    with one, other, monkeypatch.context() as patched:
+        status = os.fstat(one.fileno())
+        patched.setattr(os, "fstat", lambda _: status)
+        assert refused("-") == "standard input is a socket, which cannot be opened; put 'cat |' before ddnn-traces"
+
+
+def test_other_name_for_the_only_run(tmp_path: Path) -> None:
+    make(tmp_path, "one/a.pcap", "two/a.pcap")
+    (run,) = rename_run(find_runs([str(tmp_path / "one")]), "monday")
+    assert (run.run_id, run.folder) == ("monday", tmp_path / "one")
+    with pytest.raises(UsageError, match=r"--run-id x names one run, but 2 were found \(one, two\)"):
+        rename_run(find_runs([str(tmp_path)]), "x")
 
 
 # --- wrong calls

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import CODE
+from tools import needs_namespaces
 from traffic import A, B, ring, write_captures
 
 import ddnn_traces
@@ -32,7 +34,7 @@ def write(out: Path, *run_ids: str) -> None:
         for run_id in run_ids:
             rows = pa.RecordBatch.from_pylist([ROW | {"run_id": run_id}], schema.table("runs").arrow())
             writer.write("runs", run_id, [rows], {"version": "0"})
-        writer.commit()
+        writer.commit({"inputs.json": "{}"})
 
 
 def runs_in(dataset: Path) -> list[str]:
@@ -41,6 +43,12 @@ def runs_in(dataset: Path) -> list[str]:
 
 def left_beside(out: Path) -> list[str]:
     return sorted(path.name for path in out.parent.iterdir() if path != out)
+
+
+def dead_pid() -> int:
+    """A process that has been."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
 
 
 # --- names
@@ -195,7 +203,7 @@ def test_an_open_file_of_the_old_version_can_be_read_to_its_end(tmp_path: Path) 
 
 def test_leaving_without_commit_discards(tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "out") as writer:
-        assert left_beside(tmp_path / "out") == [writer.partial.name]
+        assert left_beside(tmp_path / "out") == [".out.lock", writer.partial.name]
     assert left_beside(tmp_path / "out") == []
     assert not (tmp_path / "out").exists()
 
@@ -231,21 +239,113 @@ def test_folders_are_exchanged_where_linux_can(tmp_path: Path) -> None:
 # --- what killed ingests leave
 
 
-def dead_pid() -> int:
-    """A process that has been."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        return process.pid
+LEFTOVERS = {"dead": dead_pid(), "mine": os.getpid(), "living": os.getppid()}
 
 
-def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_path: Path) -> None:
-    pids = {"dead": dead_pid(), "mine": os.getpid(), "living": os.getppid()}
-    partial = {whose: tmp_path / f".out.partial-{pid}" for whose, pid in pids.items()}
-    for folder in (*partial.values(), tmp_path / ".other.partial-1", tmp_path / ".out.partial-x"):
-        folder.mkdir()
-        (folder / "half").touch()
+def make_leftovers(folder: Path) -> dict[str, str]:
+    """Hidden folders of these processes and two that are nobody's; return the names of the first."""
+    names = {whose: f".out.partial-{pid}" for whose, pid in LEFTOVERS.items()}
+    for name in (*names.values(), ".other.partial-1", ".out.partial-x"):
+        (folder / name).mkdir()
+        (folder / name / "half").touch()
+    return names
+
+
+def test_leftovers_are_removed(tmp_path: Path) -> None:
+    """Whoever holds the lock is the only one who writes, whatever the pids say: other machines have them, too."""
+    make_leftovers(tmp_path)
     write(tmp_path / "out", "a")
-    assert left_beside(tmp_path / "out") == sorted([".other.partial-1", ".out.partial-x", partial["living"].name])
-    shutil.rmtree(partial["living"])
+    assert left_beside(tmp_path / "out") == [".other.partial-1", ".out.partial-x"]
+
+
+def test_without_locks_leftovers_of_the_living_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    names = make_leftovers(tmp_path)
+    write(tmp_path / "out", "a")
+    assert left_beside(tmp_path / "out") == sorted([".other.partial-1", ".out.partial-x", names["living"]])
+
+
+def no_locks(*_: object) -> NoReturn:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_old_version_comes_back_when_killed_between_two_renames(tmp_path: Path) -> None:
+    """Where folders cannot be exchanged, the old one waits in the hidden folder for the new one to take its place."""
+    out = tmp_path / "out"
+    write(out, "a")
+    partial = tmp_path / f".out.partial-{dead_pid()}"
+    partial.mkdir()
+    out.rename(partial / "old")
+    write(out, "b")
+    assert (runs_in(out), left_beside(out)) == (["a", "b"], [])
+
+
+def test_old_version_comes_back_when_the_second_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    write(out, "a")
+    monkeypatch.setattr(store, "_exchange", lambda *_: False)
+    rename = Path.rename
+
+    def fail_for_the_new_one(path: Path, target: Path) -> Path:
+        if path.name == "next":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_the_new_one)
+    with pytest.raises(KeyboardInterrupt):
+        write(out, "b")
+    assert (runs_in(out), left_beside(out)) == (["a"], [])
+
+
+# --- several commits
+
+
+def test_every_commit_is_a_dataset(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write(out, "a", "b")
+    rows = pa.RecordBatch.from_pylist([ROW | {"run_id": "c"}], schema.table("runs").arrow())
+    with DatasetWriter(out) as writer:
+        for run_id, expected in (("c", ["a", "b", "c"]), ("d", ["a", "b", "c", "d"])):
+            with writer.new_run(run_id):
+                rows = pa.RecordBatch.from_pylist([ROW | {"run_id": run_id}], schema.table("runs").arrow())
+                writer.write("runs", run_id, [rows], {})
+            assert writer.uncommitted
+            writer.commit({"note": f"up to {run_id}"})
+            assert not writer.uncommitted
+            assert runs_in(out) == expected
+            assert is_dataset(out)
+            assert (out / "note").read_text() == f"up to {run_id}"
+    assert left_beside(out) == []
+
+
+def test_replaced_file_is_all_that_changes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write(out, "a")
+    before = {path: path.stat().st_ino for path in out.rglob("*") if path.name != "inputs.json"}
+    with DatasetWriter(out) as writer:
+        writer.replace_file("inputs.json", "new")
+    assert (out / "inputs.json").read_text() == "new"
+    assert {path: path.stat().st_ino for path in out.rglob("*") if path.name != "inputs.json"} == before
+    assert left_beside(out) == []
+
+
+# --- mount points
+
+
+@needs_namespaces
+def test_mount_point_is_no_target(tmp_path: Path) -> None:
+    """Also one that is mounted from the same file system, which only /proc tells."""
+    (tmp_path / "it's a mount").mkdir()
+    (tmp_path / "bound").mkdir()
+    program = f"{CODE.rsplit('from', 1)[0]}\nfrom pathlib import Path\nimport ddnn_traces.ingestors.store as store\n"
+    program += "import sys\nfor out in sys.argv[1:]:\n    try:\n        store.check_target(Path(out))\n"
+    program += "    except store.UsageError as error:\n        print(error)\n"
+    script = 'mount -t tmpfs none "$1" && mount --bind "$2" "$2" && exec "$3" -c "$4" "$1" "$2"'
+    paths = [tmp_path / "it's a mount", tmp_path / "bound"]
+    call = ["unshare", "-m", "sh", "-ec", script, "sh", *map(str, paths), sys.executable, program]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    told = "is a mount point, which no other folder can take the place of; choose a folder in it, like"
+    assert done.stdout.splitlines() == [f"{path}: {told} {path / 'dataset'}" for path in paths]
 
 
 # --- row groups
@@ -269,6 +369,6 @@ def test_row_groups_do_not_depend_on_the_batches(
     ]
     with DatasetWriter(tmp_path / "out") as writer:
         writer.write("runs", "run", batches, {})
-        file = pq.ParquetFile(partition(writer.partial, "runs", "run") / "part-0.parquet")
+        file = pq.ParquetFile(partition(writer.next, "runs", "run") / "part-0.parquet")
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == sizes
         assert file.read()["workers"].to_pylist() == list(range(sum(cuts)))

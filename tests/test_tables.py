@@ -36,7 +36,7 @@ from traffic import (
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import LedgerError
-from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors import numba_engine
 from ddnn_traces.ingestors.facts import CaptureFacts
 
 HANDSHAKE = [
@@ -259,14 +259,14 @@ def test_run_without_packets(tmp_path: Path) -> None:
 
 
 def test_a_record_that_got_lost_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_file = pipeline._read_file
+    read = numba_engine.read_capture
 
     def one_more(*arguments: Any) -> CaptureFacts:
-        facts = read_file(*arguments)
+        facts = read(*arguments)
         facts.records += 1
         return facts
 
-    monkeypatch.setattr(pipeline, "_read_file", one_more)
+    monkeypatch.setattr(numba_engine, "read_capture", one_more)
     with pytest.raises(LedgerError, match=r"a\.pcap: 21 records .* 20 of"):
         ingest(tmp_path, {"a.pcap": ring(A, B)})
     assert not (tmp_path / "dataset").exists()

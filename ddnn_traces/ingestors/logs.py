@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal, DecimalException
 from pathlib import Path
 
@@ -45,6 +46,11 @@ class TrainingLog:
 
     worker: str
     steps: tuple[Step, ...]
+
+    def shifted(self, clock: Callable[[int], int]) -> TrainingLog:
+        """The same steps with other times: `clock` tells for each, ns."""
+        steps = (replace(step, start_ns=clock(step.start_ns), end_ns=clock(step.end_ns)) for step in self.steps)
+        return TrainingLog(self.worker, tuple(steps))
 
     @property
     def bounds(self) -> Int64Array:

@@ -3,6 +3,7 @@
 A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own (with the files
 that tcpdump -C continues it in), unless its folder is evidently a run's (run.toml, a row in runs.csv, a name in the
 published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all such files of the folder are one run.
+`-` is standard input, a run named stdin.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from dataclasses import dataclass
+import stat
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
-from ddnn_traces.ingestors.capture_file import looks_like_capture
+from ddnn_traces.ingestors.capture_file import STDIN, looks_like_capture
 from ddnn_traces.marker import is_dataset
 from ddnn_traces.text import valid_text
 
@@ -51,6 +53,9 @@ def find_runs(sources: list[str]) -> list[RunInput]:
     files: list[Path] = []
     folders: dict[Path, tuple[Path, ...]] = {}  # with their captures
     for source in sources:
+        if source == "-":
+            files.append(_standard_input(again=STDIN in files))
+            continue
         for path in _expand(source):
             if path.is_dir():
                 found = _run_folders(path)
@@ -62,6 +67,34 @@ def find_runs(sources: list[str]) -> list[RunInput]:
     runs: list[NamedFiles] = [(_folder_name(folder), folder, captures) for folder, captures in folders.items()]
     runs += [run for run in _runs_of_files(files) if run[1] not in folders]
     return sorted(_unique_names(runs), key=lambda run: run.run_id)
+
+
+def _standard_input(again: bool) -> Path:
+    if again:
+        raise UsageError("standard input can be read only once; name '-' once")
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError as error:
+        raise UsageError("standard input is closed; pipe a capture into it") from error
+    if os.isatty(0):
+        raise UsageError(
+            "standard input is a terminal; pipe a capture into it: tcpdump -w - | ddnn-traces ingest - ..."
+        )
+    if stat.S_ISSOCK(mode):
+        raise UsageError("standard input is a socket, which cannot be opened; put 'cat |' before ddnn-traces")
+    return STDIN
+
+
+def rename_run(runs: list[RunInput], run_id: str) -> list[RunInput]:
+    """The only run under another name. UsageError when there are several, or the name is none."""
+    if not run_id.strip() or "\0" in run_id:
+        raise UsageError(f"--run-id {run_id!r} is no name; give one with letters or digits")
+    if len(runs) > 1:
+        names = ", ".join(run.run_id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
+        raise UsageError(
+            f"--run-id {run_id} names one run, but {len(runs)} were found ({names}); ingest them one by one"
+        )
+    return [replace(run, run_id=valid_text(run_id)) for run in runs]
 
 
 def _expand(source: str) -> list[Path]:

@@ -7,7 +7,7 @@ need not fit. Everything has a total order; the same facts give the same rows in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import duckdb
 import pyarrow as pa
 
 from ddnn_traces import schema
+from ddnn_traces.ingestors.clocks import host_offsets
 from ddnn_traces.ingestors.encapsulations import number_encapsulations
 from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, FILTERED, IN_FLOWS, NO_STEP, CaptureFacts
+from ddnn_traces.ingestors.log_clock import LogClock
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series, order_of_files
@@ -43,6 +45,7 @@ class RunFacts:
     step_workers: Sequence[str | None]  # worker whose log the file's packets were binned by
     window_ns: int
     version: str
+    clock: LogClock = field(default_factory=lambda: LogClock())
 
 
 class RunTables:
@@ -104,7 +107,10 @@ class RunTables:
 
     def _runs_table(self) -> Iterable[pa.RecordBatch]:
         row = {column.name: self._run.metadata.fields.get(column.name) for column in schema.table("runs").columns}
-        row |= {"run_id": self._run.run_id, "source": "capture"}
+        clock, estimate = self._run.clock, self._run.clock.estimate
+        row |= {"run_id": self._run.run_id, "source": "capture", "clock_offset_ns": clock.applied_ns}
+        if estimate:
+            row |= {"clock_offset_estimate_ns": estimate.offset_ns, "clock_drift_ppm": estimate.drift_ppm}
         return _rows("runs", [row])
 
     def _hosts_table(self) -> Iterable[pa.RecordBatch]:
@@ -137,9 +143,13 @@ class RunTables:
     def _captures_table(self) -> Iterable[pa.RecordBatch]:
         names = [column.name for column in schema.table("captures").columns]
         rows = []
-        for file, vantage in zip(self._run.files, self._vantages, strict=True):
+        offsets = host_offsets(self._run.files, self._vantages)
+        for file, vantage, offset in zip(self._run.files, self._vantages, offsets, strict=True):
             row = {name: getattr(file, name, None) for name in names}
             row |= {"run_id": self._run.run_id, "vantage_ip": vantage, "version": self._run.version}
+            if offset:
+                row |= {"clock_offset_ns": offset.offset_ns, "clock_offset_uncertainty_ns": offset.uncertainty_ns}
+                row["clock_reference_ip"] = offset.reference_ip
             rows.append(row)
         return _rows("captures", sorted(rows, key=lambda row: str(row["capture_id"])))
 

@@ -1,0 +1,83 @@
+"""One ingest at a time into a dataset: flock on a hidden file beside it, let go by the kernel when its holder dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ddnn_traces.errors import BusyError
+
+#: What flock answers where the file system has no locks (some network file systems).
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class DatasetLock:
+    """The right to write the dataset at `out`. The lock file is there only while somebody holds or wants it."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._path = out.parent / f".{out.name}.lock"
+        self._file: int | None = None
+        #: Whether the lock is really held: not on a file system without locks.
+        self.is_held = False
+
+    def acquire(self, wait: bool, say: Callable[[str], None]) -> bool:
+        """Take the lock; return whether another ingest had to be waited for.
+
+        Raises BusyError when somebody has it and `wait` is false, OSError when the file cannot be made.
+        """
+        waited = False
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                waited |= self._lock(file, wait, say)
+                current = self._is_current(file)
+            except BaseException:
+                os.close(file)
+                raise
+            if current:
+                break
+            os.close(file)  # its last holder removed it while we waited: whoever comes now locks another file
+        self._file = file
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        return waited
+
+    def _lock(self, file: int, wait: bool, say: Callable[[str], None]) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 20, 0).decode("ascii", "replace") or "unknown"
+            if not wait:
+                raise BusyError(
+                    f"{self._out}: another ingest (pid {holder}) is writing it; try again later, or without --no-wait"
+                ) from None
+            say(f"waiting for another ingest into {self._out} (pid {holder})")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.is_held = True
+            return True
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            say(f"{self._path.parent} has no file locks; let no other ingest write {self._out.name} meanwhile")
+            return False
+        self.is_held = True
+        return False
+
+    def _is_current(self, file: int) -> bool:
+        """Whether the path still leads to the open file."""
+        try:
+            return os.path.samestat(os.fstat(file), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let the next one in."""
+        if self._file is None:
+            return
+        self._path.unlink(missing_ok=True)  # while it is held, so that nobody's file but ours goes
+        os.close(self._file)
+        self._file, self.is_held = None, False

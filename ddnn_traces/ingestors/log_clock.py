@@ -1,0 +1,56 @@
+"""The clock of a run's logs against that of its captures: found, told, and applied where it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ddnn_traces.ingestors.clocks import LogOffset, is_off, log_offset, read_traffic
+from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.ingestors.logs import TrainingLog
+from ddnn_traces.ingestors.vantage import find_vantages
+
+#: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
+_LOGS_TRIED = 2
+
+
+@dataclass(frozen=True)
+class LogClock:
+    """What was added to the logs' times, ns (None: there is no log), and what would have to be (None: cannot be told).
+
+    middle_ns: time by the logs at which the estimate holds; away from it the drift adds up.
+    """
+
+    applied_ns: int | None = None
+    estimate: LogOffset | None = None
+    middle_ns: int = 0
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the logs' clock differs from the captures' by more than the estimate's error."""
+        return is_off(self.estimate)
+
+    @property
+    def correction(self) -> Callable[[int], int]:
+        """From a time by the logs to one by the captures, as estimated, with the drift, ns."""
+        assert self.estimate
+        offset, drift, middle = self.estimate.offset_ns, (self.estimate.drift_ppm or 0.0) * 1e-6, self.middle_ns
+        return lambda time_ns: time_ns + offset + round((time_ns - middle) * drift)
+
+
+def estimate_clock(
+    logs: Sequence[TrainingLog], files: Sequence[CaptureFacts], labels: Sequence[str | None], window_ns: int
+) -> LogClock:
+    """Line up the run's logs, as they are, with what their workers' captures hold. labels: host in each file's name.
+
+    The first log that tells counts for all: they are of one run, and mostly of one clock.
+    """
+    vantages = find_vantages(files)
+    for log in logs[:_LOGS_TRIED]:
+        own = [i for i, label in enumerate(labels) if label == log.worker] or list(range(len(files)))
+        hosts = {vantages[i] for i in own}
+        host = next(iter(hosts)) if len(hosts) == 1 else None
+        estimate = log_offset(log.bounds, read_traffic([files[i] for i in own], host, window_ns))
+        if estimate:
+            return LogClock(0, estimate, int(log.bounds[0] + (log.bounds[-1] - log.bounds[0]) // 2))
+    return LogClock(0 if logs else None)

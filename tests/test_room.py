@@ -1,0 +1,107 @@
+"""A full disk: a clear error, the old dataset as it was, nothing left behind. On small file systems of our own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import duckdb
+import pytest
+from conftest import COMMAND
+from test_pipeline import digest
+from tools import needs_namespaces
+from traffic import A, B, C, ring, write_captures
+
+import ddnn_traces
+from ddnn_traces.errors import StorageError
+from ddnn_traces.ingestors import numba_engine, pipeline, store
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+
+#: KiB: from hardly more than the old dataset has to what is enough.
+SIZES = (150, 250, 350, 450, 600, 800, 1000, 1300, 16000)
+
+#: Ingests into file systems of these sizes; prints exit code, stderr and what is left of each.
+PROGRAM = """
+import hashlib, json, shutil, subprocess, sys
+from pathlib import Path
+old, source, small, sizes, command = json.loads(sys.argv[1])
+def files(folder):
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+for size in sizes:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
+    out = Path(small, "dataset")
+    shutil.copytree(old, out)
+    done = subprocess.run([*command, "ingest", source, "--out", str(out)], capture_output=True, text=True)
+    left = sorted(path.name for path in Path(small).iterdir())
+    print(json.dumps([done.returncode, done.stderr, left, files(out)]))
+    subprocess.run(["umount", small], check=True)
+"""
+
+
+@needs_namespaces
+def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
+    ddnn_traces.ingest(write_captures(tmp_path / "run", {"a.pcap": ring(A, B)}), tmp_path / "old").close()
+    (tmp_path / "small").mkdir()
+    source = sample / "torch-mlp1-sgd-32-gloo-0ms-ring"
+    arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), SIZES, COMMAND]
+    call = ["unshare", "-m", sys.executable, "-c", PROGRAM, json.dumps(arguments)]
+    printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    before = digest(tmp_path / "old")
+    codes = []
+    for line in printed.splitlines():
+        code, said, left, after = json.loads(line)
+        codes.append(code)
+        assert left == ["dataset"]
+        assert "Traceback" not in said
+        if code:
+            assert after == before
+            assert f"ddnn-traces: {tmp_path / 'small'}: no room to write (" in said.splitlines()[-1]
+            assert said.endswith("free some space there and ingest again\n")
+        else:
+            assert any(source.name in name for name in after)
+    assert len(codes) == len(SIZES)
+    assert codes == sorted(codes, reverse=True)
+    assert set(codes) == {0, 1}
+
+
+def no_room(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def duckdb_has_none(*_: object) -> NoReturn:
+    raise duckdb.IOException("IO Error: could not write\nmore of it")
+
+
+def quota(_: Path, __: ReadOptions) -> CaptureFacts:
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "failure", "said"),
+    [
+        (numba_engine, "read_capture", quota, "Disk quota exceeded"),
+        (pipeline, "RunTables", duckdb_has_none, "run: IO Error: could not write"),
+        (store.pq, "ParquetWriter", no_room, "No space left on device"),
+        (store, "_link_tree", no_room, "No space left on device"),
+        (store, "_put_in_place", no_room, "No space left on device"),
+    ],
+    ids=["cells", "duckdb", "tables", "links", "exchange"],
+)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_whoever_finds_the_disk_full(
+    tmp_path: Path, module: object, name: str, failure: object, said: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_captures(tmp_path / "kept", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "kept", tmp_path / "dataset").close()
+    before = digest(tmp_path / "dataset")
+    write_captures(tmp_path / "run", {"a.pcap": ring(B, C), "b.pcap": ring(A, C)})
+    monkeypatch.setattr(module, name, failure)
+    with pytest.raises(StorageError, match=rf"no room to write \({said}\); .*dataset holds what was finished before"):
+        ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
+    assert digest(tmp_path / "dataset") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]
