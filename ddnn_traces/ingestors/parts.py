@@ -23,7 +23,7 @@ from ddnn_traces.ingestors.record_reader import RecordReader
 from ddnn_traces.ingestors.scanner import Scanner
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
-PART_BYTES = 32 << 20
+PART_BYTES = 64 << 20
 BLOCK_BYTES = 2 << 20
 
 
@@ -67,7 +67,7 @@ class PartsReader:
                     start, future = running.popleft()
                     part = future.result()
                     self._append(file.fileno(), part, min(start + PART_BYTES, self._size))
-                    part.scanner.reset()
+                    part.scanner.reset(self._whole)
                     self._free.append(part)
                     submit()
             finally:

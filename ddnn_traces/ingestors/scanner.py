@@ -168,12 +168,22 @@ class Scanner:
             return False
         cells = other.cells[: other.total[table.CELL_COUNT]]
         cells[:, 0] = mapping[cells[:, 0]]
-        if self._cells is not None:
-            self._cells.write(cells)
+        self._append_cells(cells)
         samples = other.samples[: other.total[table.SAMPLE_COUNT]]
         samples[:, 1] = mapping[samples[:, 1]]
         self._join_samples(samples, int(other.total[table.SAMPLE_LIMIT]))
         return True
+
+    def _append_cells(self, cells: Int64Array) -> None:
+        """Many small writes would take longer than the packet loop."""
+        total, room = self._state.total, len(self._state.cells) - table.WAITING_ROOM
+        for begin in range(0, len(cells), room):
+            some = cells[begin : begin + room]
+            if total[table.CELL_COUNT] + len(some) > room:
+                self._spill_cells()
+            count = int(total[table.CELL_COUNT])
+            self._state.cells[count : count + len(some)] = some
+            total[table.CELL_COUNT] += len(some)
 
     def _join_tunnels(self, other: State) -> Int64Array:
         rows = np.empty(int(other.total[table.TUNNEL_COUNT]), np.int64)
@@ -187,12 +197,13 @@ class Scanner:
     def _join_samples(self, samples: Int64Array, limit: int) -> None:
         total = self._state.total
         total[table.SAMPLE_LIMIT] = min(int(total[table.SAMPLE_LIMIT]), limit)
-        joined = np.concatenate([self._state.samples[: total[table.SAMPLE_COUNT]], samples])
-        room = len(self._state.samples)
-        joined = joined[joined[:, 0] <= total[table.SAMPLE_LIMIT]]
-        while len(joined) >= room:
-            total[table.SAMPLE_LIMIT] >>= 1
+        kept = self._state.samples[: total[table.SAMPLE_COUNT]]
+        joined = np.concatenate([kept, samples])
+        while True:
             joined = joined[joined[:, 0] <= total[table.SAMPLE_LIMIT]]
+            if len(joined) < len(self._state.samples):
+                break
+            total[table.SAMPLE_LIMIT] >>= 1
         self._state.samples[: len(joined)] = joined
         total[table.SAMPLE_COUNT] = len(joined)
 
@@ -200,8 +211,8 @@ class Scanner:
         """A new scanner for a part of the same file, which keeps its cells in memory."""
         return Scanner(self.framing, self._read_options, None, None)
 
-    def reset(self) -> None:
-        """Forget everything, and be as new."""
+    def reset(self, whole: Scanner) -> None:
+        """Forget everything, and be as new, for another part of what `whole` reads."""
         state = self._state
         flows = int(state.total[table.FLOW_COUNT])
         state.slots.fill(-1)
@@ -211,6 +222,7 @@ class Scanner:
         state.skipped.fill(0)
         state.datagrams.fill(0)
         _clear(state.total)
+        state.total[table.SAMPLE_LIMIT] = whole._state.total[table.SAMPLE_LIMIT]  # no others will be kept in the end
 
     def finish(self, facts: CaptureFacts) -> None:
         """Write what is still in memory, and the totals, flows, tunnels and samples into `facts`."""
