@@ -136,6 +136,7 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     from ddnn_traces import terminal
     from ddnn_traces.ingestors import pipeline
 
+    _give_memory_back()
     talk = terminal.talk()
     pipeline.ingest(list(sources), out, pipeline.IngestOptions(wait=not no_wait, **options), talk)
     if talk.warnings:
@@ -273,6 +274,13 @@ def demo(sample: Path | None, out: Path) -> None:
     from ddnn_traces import terminal
 
     demonstration.run(sample, out, terminal.talk())
+
+
+def _give_memory_back() -> None:
+    """Arrow's own allocator keeps what it once had, which was a tenth of the memory that an ingest took."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 class _HiddenLibraries:

@@ -23,7 +23,7 @@ ORDER = (
     "ingestors.numba_engine", "ingestors.plain_flows", "ingestors.tshark_dissect", "ingestors.pyshark_engine",
     "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.clocks", "ingestors.vantage",
     "ingestors.log_clock",
-    "ingestors.encapsulations", "ingestors.tables", "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading",
+    "ingestors.encapsulations", "ingestors.windows", "ingestors.tables", "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading",
     "ingestors.inputs", "ingestors.locking", "ingestors.store", "ingestors.pipeline", "queries", "dataset",
     "checks", "dictionary", "formats", "formula", "regression", "regression_text", "charts", "report", "terminal",
     "shell", "demo", "cli",

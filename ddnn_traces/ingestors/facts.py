@@ -170,6 +170,7 @@ class CaptureFacts:
     encapsulations: pa.Table = field(default_factory=lambda: ENCAPSULATIONS.empty_table())
     samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
+    cell_lag: int = 0  # windows by which a cell may come behind one of a later window
     packets: Path | None = None  # Parquet file with the PACKETS schema; None where none were wanted or there are none
 
     def describe(self, header: PcapHeader, compression: str) -> None:

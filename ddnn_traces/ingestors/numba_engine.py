@@ -12,10 +12,10 @@ from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile
 from ddnn_traces.ingestors.compiled import scan as loop
 from ddnn_traces.ingestors.compiled.jit import is_cached
 from ddnn_traces.ingestors.compiled.scan import Framing
-from ddnn_traces.ingestors.facts import CELLS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.facts import PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.record_reader import PcapngReader, RecordReader, pcapng_framing
 from ddnn_traces.ingestors.scanner import Scanner
-from ddnn_traces.ingestors.spill import Spill
+from ddnn_traces.ingestors.spill import CellSpill, Spill
 
 NAME = "numba"
 # A captured length above this and above the file's snaplen is damage, as in libpcap and Wireshark.
@@ -31,7 +31,7 @@ def is_compiled() -> bool:
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcapng, compressed or not. Damage is in the result's status; raises only OSError."""
     with ExitStack() as stack:
-        cells = stack.enter_context(Spill(options.spill, CELLS))
+        cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_PACKET)) if options.packets else None
         header = _plain_pcap(path, options)
         if header:
@@ -39,7 +39,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         else:
             file = stack.enter_context(CaptureFile(path, lambda size: options.progress(size, 0), options.hashing))
             facts = _read_stream(file, options, cells, packets)
-    facts.cells = cells.written
+    facts.cells, facts.cell_lag = cells.written, cells.lag
     facts.packets = packets.written if packets else None
     return facts
 

@@ -25,6 +25,8 @@ from ddnn_traces.ingestors.scanner import Scanner
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
 BLOCK_BYTES = 2 << 20
+#: With more flows than this, one pass is faster, and does not need their table several times.
+MOST_FLOWS = 1 << 14
 
 
 class _Part:
@@ -63,7 +65,7 @@ class PartsReader:
             try:
                 for _ in range(jobs + 1):
                     submit()
-                while running and not self.reader.damage:
+                while running and not self.reader.damage and self._whole.flows <= MOST_FLOWS:
                     start, future = running.popleft()
                     part = future.result()
                     self._append(file.fileno(), part, min(start + PART_BYTES, self._size))
@@ -73,7 +75,20 @@ class PartsReader:
             finally:
                 self._stopped.set()
                 pool.shutdown(wait=True, cancel_futures=True)
+            self._free.clear()
+            if not self.reader.damage:
+                self._read_rest(file.fileno())
         self.reader.fed = self._size
+
+    def _read_rest(self, file: int) -> None:
+        """In one pass, what the parts have left."""
+        self._stopped.clear()
+        self.reader = RecordReader(self._whole, self.reader.position)
+        records = self._whole.records
+        for block in self._blocks(file, self.reader.position, bytearray(BLOCK_BYTES)):
+            self.reader.feed(block)
+            self._options.progress(len(block), self._whole.records - records)
+            records = self._whole.records
 
     def _read_part(self, file: int, start: int) -> _Part:
         """Read the records that begin in [start, start + PART_BYTES), as far as can be told."""
@@ -90,7 +105,7 @@ class PartsReader:
             part.begin = part.reader.position = max(start, HEADER_BYTES) + skipped
             part.reader.feed(first[skipped:])
             _feed(part.reader, blocks)
-            part.scanner.emit_cells()
+            part.scanner.close_cells()
         return part
 
     def _guess(self, block: memoryview) -> int:

@@ -31,9 +31,9 @@ from typing import Any
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
-from ddnn_traces.ingestors.facts import CELLS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.plain_flows import FlowTable, Record
-from ddnn_traces.ingestors.spill import Spill
+from ddnn_traces.ingestors.spill import CellSpill
 from ddnn_traces.ingestors.tshark_dissect import (
     SHOWN,
     Skipped,
@@ -75,7 +75,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with (
         ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,  # ends last: closing the file ends a wait for input
         CaptureFile(path, hashing=options.hashing) as file,
-        Spill(options.spill, CELLS) as spill,
+        CellSpill(options.spill) as spill,
     ):
         facts = CaptureFacts(path, NAME, None, file.file_bytes)
         flows = FlowTable(options, spill)

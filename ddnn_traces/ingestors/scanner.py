@@ -32,7 +32,7 @@ from ddnn_traces.ingestors.spill import Spill
 FLOWS_AT_FIRST = 4096
 TUNNELS_AT_FIRST = 64
 # Rows that are kept in memory before they go to disk.
-CELLS_AT_ONCE = 1 << 19
+CELLS_AT_ONCE = 1 << 17
 PACKETS_AT_ONCE = 1 << 17
 #: Segments of a file that are kept to compare clocks by.
 SAMPLES_AT_MOST = 1 << 15
@@ -97,6 +97,11 @@ class Scanner:
         """Records read so far."""
         return int(self._state.total[table.RECORDS])
 
+    @property
+    def flows(self) -> int:
+        """Flows found so far."""
+        return int(self._state.total[table.FLOW_COUNT])
+
     def _make_room(self, flows: int = 0) -> None:
         """Room for at least the rows that one packet may add, and `flows` more."""
         state, total = self._state, self._state.total
@@ -105,7 +110,7 @@ class Scanner:
             state = self._state
         if total[table.TUNNEL_COUNT] + table.ROOM > len(state.tunnel_keys):
             self._grow_tunnels()
-        if total[table.CELL_COUNT] + table.WAITING_ROOM > len(state.cells):
+        while total[table.CELL_COUNT] + total[table.OPEN_CELLS] + table.WAITING_ROOM > len(self._state.cells):
             self._spill_cells()
         if self._options.want_packets and total[table.PACKET_COUNT] + table.WAITING_ROOM > len(state.packets):
             self._spill_packets()
@@ -115,7 +120,7 @@ class Scanner:
     def _grow_flows(self) -> None:
         state, count = self._state, int(self._state.total[table.FLOW_COUNT])
         slots, keys = _grown(state.slots, state.keys, count, self._options.salt)
-        rows = {"flows": _doubled(state.flows), "details": _doubled(state.details)}
+        rows = {name: _doubled(getattr(state, name)) for name in ("flows", "details", "open_cells")}
         self._state = state._replace(slots=slots, keys=keys, **rows)
 
     def _grow_tunnels(self) -> None:
@@ -124,7 +129,7 @@ class Scanner:
         self._state = state._replace(tunnel_slots=slots, tunnel_keys=keys)
 
     def _spill_cells(self) -> None:
-        if self._cells is None:
+        if self._cells is None or not self._state.total[table.CELL_COUNT]:
             self._state = self._state._replace(cells=_doubled(self._state.cells))
             return
         self._cells.write(self._state.cells[: self._state.total[table.CELL_COUNT]])
@@ -145,26 +150,20 @@ class Scanner:
         state.samples[: len(kept)] = kept
         total[table.SAMPLE_COUNT] = len(kept)
 
-    def emit_cells(self) -> None:
-        """Append every flow's current cell to the cells."""
-        flow = 0
-        while True:
-            flow = int(table.emit_cells(flow, self._state.flows, self._state.cells, self._state.total))
-            if flow == self._state.total[table.FLOW_COUNT]:
-                break
-            self._spill_cells()
-        if self._cells is not None:
-            self._spill_cells()
+    def close_cells(self) -> None:
+        """Append every flow's present cell to the cells."""
+        self._make_room()
+        table.close_cells(self._state)
 
     def join(self, part: Scanner) -> bool:
         """Put what `part` read behind what was read so far; False where it has to be read again, in its place."""
-        mine, other = self._state, part._state
+        other = part._state
         flows = int(other.total[table.FLOW_COUNT])
+        self.close_cells()  # so that cells stay in the order of time
         self._make_room(flows)
-        mine = self._state
         rows = self._join_tunnels(other)
         mapping = np.empty(flows, np.int64)
-        if not join(other, rows, mapping, self._options, mine):
+        if not join(other, rows, mapping, self._options, self._state):
             return False
         cells = other.cells[: other.total[table.CELL_COUNT]]
         cells[:, 0] = mapping[cells[:, 0]]
@@ -229,7 +228,9 @@ class Scanner:
         self._make_room()
         while fragments.give_up_one(self._options, self._state):
             self._make_room()
-        self.emit_cells()
+        self.close_cells()
+        if self._state.total[table.CELL_COUNT]:
+            self._spill_cells()
         self._spill_packets()
         total = self._state.total
         facts.records, facts.wire_bytes = int(total[table.RECORDS]), int(total[table.TOTAL_WIRE])
@@ -291,6 +292,7 @@ def _new_state(want_packets: bool) -> State:
         keys=words(FLOWS_AT_FIRST, table.KEY_WORDS),
         flows=numbers(FLOWS_AT_FIRST, table.FLOW_COLUMNS),
         details=numbers(FLOWS_AT_FIRST, table.DETAIL_COLUMNS),
+        open_cells=np.zeros(FLOWS_AT_FIRST, np.int64),
         cells=numbers(CELLS_AT_ONCE + table.WAITING_ROOM, table.CELL_COLUMNS),
         packets=numbers(PACKETS_AT_ONCE + table.WAITING_ROOM if want_packets else 0, table.PACKET_COLUMNS),
         samples=numbers(SAMPLES_AT_MOST, table.SAMPLE_COLUMNS),

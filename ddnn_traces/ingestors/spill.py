@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces.ingestors.facts import Int64Array
+from ddnn_traces.ingestors.facts import CELLS, Int64Array
+
+ROW_GROUP_ROWS = 1 << 16  # what a reader holds of each file
 
 
 class Spill:
@@ -41,8 +43,24 @@ class Spill:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self.path, self._schema, compression="lz4", use_dictionary=False)
         columns = [self._column(np.ascontiguousarray(rows[:, i]), field.type) for i, field in enumerate(self._schema)]
-        self._writer.write_table(pa.table(columns, schema=self._schema))
+        self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=ROW_GROUP_ROWS)
 
     def _column(self, values: Int64Array, kind: pa.DataType) -> pa.Array:
         mask = None if self._null is None else values == self._null
         return pa.array(values, mask=mask).cast(kind)
+
+
+class CellSpill(Spill):
+    """A Parquet file of cells, mostly in the order of time. lag: windows by which one came behind a later one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, CELLS)
+        self.lag = 0
+        self._latest = -(2**63)
+
+    def write(self, rows: Int64Array) -> None:
+        super().write(rows)
+        if len(rows):
+            latest = np.maximum(np.maximum.accumulate(rows[:, 1]), self._latest)
+            self.lag = max(self.lag, int((latest - rows[:, 1]).max()))
+            self._latest = int(latest[-1])

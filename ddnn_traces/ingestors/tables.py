@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from ddnn_traces import schema
@@ -22,6 +23,7 @@ from ddnn_traces.ingestors.log_clock import LogClock
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series, order_of_files
+from ddnn_traces.ingestors.windows import CellFile, merge_windows
 from ddnn_traces.text import sql_literal
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
@@ -31,6 +33,10 @@ MEMORY_LIMIT = "128MB"
 #: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes;
 #: packets where there is none.
 WHOLE_SHARE = 0.98
+
+
+#: Windows by which the cells of a file may be out of the order of time to be merged as they come.
+MOST_LAG = 10_000
 
 
 @dataclass(frozen=True)
@@ -200,6 +206,32 @@ class RunTables:
         )
 
     def _flow_windows_table(self) -> Iterable[pa.RecordBatch]:
+        if any(file.cell_lag > MOST_LAG for file in self._run.files):
+            return self._windows_by_sorting()
+        return self._windows_in_time()
+
+    def _windows_in_time(self) -> Iterable[pa.RecordBatch]:
+        """The cells of all files merged: they are in the order of time but for a little."""
+        run, arrow = self._run, schema.table("flow_windows").arrow()
+        flow_ids = [np.full(file.flows.num_rows, -1, np.int64) for file in run.files]
+        columns = self._con.execute("SELECT file, flow, flow_id FROM flow_map").fetchnumpy()
+        for file, ids in enumerate(flow_ids):
+            mine = columns["file"] == file
+            ids[columns["flow"][mine]] = columns["flow_id"][mine]
+        cells = [
+            CellFile(file.cells, ids, file.cell_lag)
+            for file, ids in zip(run.files, flow_ids, strict=True)
+            if file.cells is not None
+        ]
+        for window, flow_id, packets, wire_bytes, payload_bytes in merge_windows(cells):
+            size = len(window)
+            run_ids = pa.repeat(pa.scalar(run.run_id), size)
+            window_ns = pa.repeat(pa.scalar(run.window_ns), size)
+            values = [run_ids, window * run.window_ns, window_ns, flow_id, packets, wire_bytes, payload_bytes]
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in values], schema=arrow)
+
+    def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:
+        """The same where time stamps are far out of order: DuckDB sorts beyond memory."""
         window_ns = self._run.window_ns
         return self._ordered(
             "flow_windows",

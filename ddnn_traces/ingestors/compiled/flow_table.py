@@ -1,7 +1,8 @@
 """The flow table: which row a key has, what is counted in it, and the cells that windows and steps are made of.
 
-One pass, one accumulator: every flow has a current *cell* (window, step); when a packet falls into another, the cell
-is appended to `cells`. Windows and steps are both sums over cells, so that each packet is touched once.
+One pass, one accumulator: every flow has a current *cell* (window, step). When a packet of the file falls into another
+window, the cells of all flows that sent in the one before are appended to `cells`, so that cells come in the order of
+time. Windows and steps are both sums over cells: each packet is touched once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from ddnn_traces.ingestors.compiled.jit import borrowed, compiled, inlined
 
 # Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
-CELL_WINDOW, CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT = range(8)
-FIRST, LAST, IDENTITY, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 16)
+CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
+FIRST, LAST, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 15)
 FLOW_COLUMNS = 16
 
 # Columns of `details`, int64, one row a connection: what few packets touch.
@@ -30,8 +31,8 @@ KEY_WORDS = 6
 
 # Entries of `total`, int64.
 RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
-TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING = range(8, 15)
-TOTALS = 15
+TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, WINDOW, OPEN_CELLS = range(8, 17)
+TOTALS = 17
 
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
 ROOM, WAITING_ROOM = 8, 4096 + 8
@@ -62,7 +63,8 @@ class Options(NamedTuple):
 
 class State(NamedTuple):
     """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
-    (uint64). Rows: keys, flows and details a connection each, cells, packets and samples by their counts in total,
+    (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the present window
+    (total[WINDOW]), cells, packets and samples by their counts in total,
     skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
     fragments.py."""
 
@@ -70,6 +72,7 @@ class State(NamedTuple):
     keys: npt.NDArray[np.uint64]
     flows: Int64Array
     details: Int64Array
+    open_cells: Int64Array
     cells: Int64Array
     packets: Int64Array
     samples: Int64Array
@@ -91,8 +94,8 @@ def borrow(options, state):
     return (
         Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
         State(
-            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.cells),
-            borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped), borrowed(s.tunnel_slots),
+            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details),
+            borrowed(s.open_cells), borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped), borrowed(s.tunnel_slots),
             borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys), borrowed(s.waiting),
             borrowed(s.found), borrowed(s.found_key),
         ),
@@ -161,46 +164,53 @@ def refill(slots, keys, count, salt):
 
 
 @inlined
-def emit_cell(flow, flows, cells, total):
-    """Append a flow's current cell, and add it to the flow's own sums."""
-    if flows[flow, CELL_PACKETS] == 0:
-        return
+def add_cell(flow, flows, cells, total, window, step, packets, wire, payload):
+    """Append a cell, and add it to the flow's own sums."""
     at = total[CELL_COUNT]
-    cells[at, 0] = flow
-    cells[at, 1] = flows[flow, CELL_WINDOW]
-    cells[at, 2] = flows[flow, CELL_STEP]
-    cells[at, 3] = flows[flow, CELL_PACKETS]
-    cells[at, 4] = flows[flow, CELL_WIRE]
-    cells[at, 5] = flows[flow, CELL_PAYLOAD]
+    cells[at, 0], cells[at, 1], cells[at, 2] = flow, window, step
+    cells[at, 3], cells[at, 4], cells[at, 5] = packets, wire, payload
     total[CELL_COUNT] += 1
-    flows[flow, PACKETS] += flows[flow, CELL_PACKETS]
-    flows[flow, WIRE] += flows[flow, CELL_WIRE]
-    flows[flow, PAYLOAD] += flows[flow, CELL_PAYLOAD]
+    flows[flow, PACKETS] += packets
+    flows[flow, WIRE] += wire
+    flows[flow, PAYLOAD] += payload
+
+
+@inlined
+def _close_cell(flow, flows, cells, total):
+    packets, wire, payload = flows[flow, CELL_PACKETS], flows[flow, CELL_WIRE], flows[flow, CELL_PAYLOAD]
+    add_cell(flow, flows, cells, total, total[WINDOW], flows[flow, CELL_STEP], packets, wire, payload)
     flows[flow, CELL_PACKETS] = 0
     flows[flow, CELL_WIRE] = 0
     flows[flow, CELL_PAYLOAD] = 0
 
 
 @compiled
-def emit_cells(start, flows, cells, total):
-    """Append the current cells of the flows from `start` on; the flow to go on with when `cells` is full."""
-    for flow in range(start, total[FLOW_COUNT]):
-        if total[CELL_COUNT] == len(cells):
-            return flow
-        emit_cell(flow, flows, cells, total)
-    return total[FLOW_COUNT]
+def close_cells(state):
+    """Append the cells of the present window, of all flows."""
+    for i in range(state.total[OPEN_CELLS]):
+        _close_cell(state.open_cells[i], state.flows, state.cells, state.total)
+    state.total[OPEN_CELLS] = 0
 
 
 @inlined
-def count_packet(flow, flows, details, cells, total, window, step, ts, wire, ip_bytes, payload, captured):
-    """Add a packet to a flow and its current cell."""
-    if flows[flow, CELL_WINDOW] != window or flows[flow, CELL_STEP] != step:
-        emit_cell(flow, flows, cells, total)
-        flows[flow, CELL_WINDOW] = window
+def count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured):
+    """Add a packet of the present window to a flow and its cell."""
+    if flows[flow, CELL_PACKETS] == 0:
+        open_cells[total[OPEN_CELLS]] = flow
+        total[OPEN_CELLS] += 1
+        flows[flow, CELL_STEP] = step
+    elif flows[flow, CELL_STEP] != step:
+        _close_cell(flow, flows, cells, total)
         flows[flow, CELL_STEP] = step
     flows[flow, CELL_PACKETS] += 1
     flows[flow, CELL_WIRE] += wire
     flows[flow, CELL_PAYLOAD] += payload
+    count_sizes(flow, flows, details, ts, ip_bytes, payload, captured)
+
+
+@inlined
+def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
+    """Add a packet to what of a flow is not in its cells."""
     flows[flow, IP] += ip_bytes
     flows[flow, CAPTURED] += captured
     flows[flow, FIRST] = min(flows[flow, FIRST], ts)

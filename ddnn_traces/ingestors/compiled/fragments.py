@@ -11,7 +11,8 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     DATAGRAMS,
     FAR_FUTURE,
     WAITING,
-    count_packet,
+    add_cell,
+    count_sizes,
     find_slot,
     keep_packet,
     new_flow,
@@ -43,8 +44,8 @@ WAITING_COLUMNS = 7
 def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
     window = ts // options.window_ns
     step = step_of(ts, options.bounds, options.no_step)
-    flows, details, cells = state.flows, state.details, state.cells
-    count_packet(flow, flows, details, cells, state.total, window, step, ts, wire, ip_bytes, payload, captured)
+    add_cell(flow, state.flows, state.cells, state.total, window, step, 1, wire, payload)
+    count_sizes(flow, state.flows, state.details, ts, ip_bytes, payload, captured)
     if options.want_packets:
         keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, np.int64(-1))
 

@@ -26,6 +26,7 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     LATEST,
     MARKS,
     NEXT,
+    OPEN_CELLS,
     PACKET_COUNT,
     RECORDS,
     ROOM,
@@ -34,7 +35,9 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     TUNNEL_COUNT,
     UNTIMED,
     WAITING_ROOM,
+    WINDOW,
     borrow,
+    close_cells,
     count_packet,
     find_slot,
     keep_packet,
@@ -173,7 +176,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     """
     options, state = borrow(options, state)
     buf, interfaces = borrowed(buf), borrowed(interfaces)
-    slots, keys, flows, details, cells = state.slots, state.keys, state.flows, state.details, state.cells
+    slots, keys, flows, details = state.slots, state.keys, state.flows, state.details
+    cells, open_cells = state.cells, state.open_cells
     samples, packets, total, skipped = state.samples, state.packets, state.total, state.skipped
     found, found_key = state.found, state.found_key
     is_pcapng, big_endian, tick_ns = framing.is_pcapng, framing.big_endian, framing.tick_ns
@@ -187,7 +191,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     zero = np.uint64(0)
     records, total_wire, first_record = np.int64(0), np.int64(0), total[RECORDS]
     earliest, latest, ts = FAR_FUTURE, FAR_PAST, total[LAST_TIME]
-    window, window_from, window_to = np.int64(0), np.int64(0), np.int64(0)
+    window_from, window_to = FAR_PAST, FAR_PAST  # nothing known yet
     step, step_from, step_to = np.int64(no_step), FAR_PAST, FAR_FUTURE
     has_steps = len(bounds) > 0
     if has_steps:
@@ -198,7 +202,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             break
         if (
             total[FLOW_COUNT] > most_flows
-            or total[CELL_COUNT] > most_cells
+            or total[CELL_COUNT] + total[OPEN_CELLS] > most_cells
             or total[SAMPLE_COUNT] > most_samples
             or total[TUNNEL_COUNT] > most_tunnels
             or (want_packets and total[PACKET_COUNT] > most_packets)
@@ -287,13 +291,16 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             # --- window and step; packets come in bursts, so the last one mostly fits
             if ts < window_from or ts >= window_to:
                 window = ts // window_ns
+                if window != total[WINDOW]:
+                    close_cells(state)
+                    total[WINDOW] = window
                 window_from = window * window_ns
                 window_to = window_from + window_ns
             if has_steps and (ts < step_from or ts >= step_to):
                 step = np.searchsorted(bounds, ts, side="right") - 1
                 step_from = bounds[step] if step >= 0 else FAR_PAST
                 step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
-            count_packet(flow, flows, details, cells, total, window, step, ts, wire, ip_bytes, payload, captured)
+            count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
             if want_packets:
                 record = first_record + records
                 keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags)
