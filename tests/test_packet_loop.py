@@ -1450,14 +1450,14 @@ def all_facts(path: Path, jobs: int, want_packets: bool) -> tuple[Any, ...]:
 
 
 @settings(deadline=None, max_examples=100)
-@given(captures(), st.sampled_from([64, 200, 1000]), st.booleans())
-def test_threads_change_nothing(data: bytes, chunk: int, want_packets: bool) -> None:
+@given(captures(), st.sampled_from([64, 200, 1000]), st.sampled_from([1, 2, 1000]), st.booleans())
+def test_threads_change_nothing(data: bytes, chunk: int, most_flows: int, want_packets: bool) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "capture"
         path.write_bytes(data)
         set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10})
         one = all_facts(path, 1, want_packets)
-        set_sizes(patch, {"chunk": chunk})
+        set_sizes(patch, {"chunk": chunk, "most_flows": most_flows})
         assert all_facts(path, 3, want_packets) == one
 
 

@@ -53,42 +53,49 @@ class PartsReader:
 
     def read(self) -> None:
         """Read all. `reader` tells the position and damage as after one pass."""
-        jobs = self._options.jobs
-        starts = iter(range(0, self._size, PART_BYTES))
-        with self._path.open("rb", buffering=0) as file, ThreadPoolExecutor(jobs, "part") as pool:
-            running: deque[tuple[int, Future[_Part]]] = deque()
+        with self._path.open("rb", buffering=0) as file:
+            self._read_in_one_pass(file.fileno(), PART_BYTES)  # which shows whether there are many flows
+            if self._whole.flows <= MOST_FLOWS and not self.reader.damage:
+                self._read_parts(file.fileno())
+            self._free.clear()
+            if not self.reader.damage:
+                self._read_in_one_pass(file.fileno(), self._size)
+        self.reader.fed = self._size
+
+    def _read_parts(self, file: int) -> None:
+        """All parts but the first, as long as there are few flows."""
+        starts = iter(range(PART_BYTES, self._size, PART_BYTES))
+        running: deque[tuple[int, Future[_Part]]] = deque()
+        with ThreadPoolExecutor(self._options.jobs, "part") as pool:
 
             def submit() -> None:
                 if (start := next(starts, None)) is not None:
-                    running.append((start, pool.submit(self._read_part, file.fileno(), start)))
+                    running.append((start, pool.submit(self._read_part, file, start)))
 
             try:
-                for _ in range(jobs + 1):
+                for _ in range(self._options.jobs + 1):
                     submit()
                 while running and not self.reader.damage and self._whole.flows <= MOST_FLOWS:
                     start, future = running.popleft()
                     part = future.result()
-                    self._append(file.fileno(), part, min(start + PART_BYTES, self._size))
+                    self._append(file, part, min(start + PART_BYTES, self._size))
                     part.scanner.reset(self._whole)
                     self._free.append(part)
                     submit()
             finally:
                 self._stopped.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-            self._free.clear()
-            if not self.reader.damage:
-                self._read_rest(file.fileno())
-        self.reader.fed = self._size
+                self._stopped.clear()
 
-    def _read_rest(self, file: int) -> None:
-        """In one pass, what the parts have left."""
-        self._stopped.clear()
-        self.reader = RecordReader(self._whole, self.reader.position)
-        records = self._whole.records
+    def _read_in_one_pass(self, file: int, stop: int) -> None:
+        """The records from the reader's position on that begin before `stop`."""
+        self.reader = RecordReader(self._whole, self.reader.position, stop)
         for block in self._blocks(file, self.reader.position, bytearray(BLOCK_BYTES)):
+            records = self._whole.records
             self.reader.feed(block)
             self._options.progress(len(block), self._whole.records - records)
-            records = self._whole.records
+            if self.reader.ended:
+                break
 
     def _read_part(self, file: int, start: int) -> _Part:
         """Read the records that begin in [start, start + PART_BYTES), as far as can be told."""
@@ -98,11 +105,11 @@ class PartsReader:
             part = _Part(self._whole.twin())
         stop = min(start + PART_BYTES, self._size)
         part.begin, part.reader = -1, RecordReader(part.scanner, 0, stop)
-        blocks = self._blocks(file, max(start, HEADER_BYTES), part.buffer)
+        blocks = self._blocks(file, start, part.buffer)
         first = next(blocks, memoryview(b""))
-        skipped = 0 if start == 0 else self._guess(first)
+        skipped = self._guess(first)
         if skipped >= 0:
-            part.begin = part.reader.position = max(start, HEADER_BYTES) + skipped
+            part.begin = part.reader.position = start + skipped
             part.reader.feed(first[skipped:])
             _feed(part.reader, blocks)
             part.scanner.close_cells()

@@ -29,7 +29,7 @@ class CellFile:
     reached: int = field(default=-(2**63), init=False)  # no cell that is still to come is of an earlier window
 
     def rows(self) -> Iterator[Int64Array]:
-        """Blocks of (window, flow_id, packets, wire and payload bytes), int64 (5, n); `reached` is that of the block."""
+        """Blocks of (window, flow_id, packets, wire, payload bytes), int64 (5, n); `reached` is that of the block."""
         columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes"]
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):

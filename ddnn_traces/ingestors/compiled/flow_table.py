@@ -94,10 +94,10 @@ def borrow(options, state):
     return (
         Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
         State(
-            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details),
-            borrowed(s.open_cells), borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped), borrowed(s.tunnel_slots),
-            borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys), borrowed(s.waiting),
-            borrowed(s.found), borrowed(s.found_key),
+            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.open_cells),
+            borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped),
+            borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys),
+            borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
         ),
     )  # fmt: skip
 
