@@ -67,8 +67,11 @@ class RunTables:
         self._encapsulations, rows = number_encapsulations([file.encapsulations for file in run.files])
         self._con.register("copies", self._copies(rows))
         self._con.register("files", self._files())
-        for statement in (_RANKED, _CONNECTIONS, _MERGED, _REVERSED, _FLOWS, _FLOW_MAP):
+        for statement in (_RANKED, _LEDGER, _CONNECTIONS, _MERGED, _REVERSED, _FLOWS, _FLOW_MAP, _OPCODES):
             self._con.execute(statement)
+        for done in ("ranked", "connections", "merged", "reversed"):  # what the tables are made of takes no more memory
+            self._con.execute(f"DROP TABLE {done}")
+        self._con.unregister("copies")
 
     def __enter__(self) -> RunTables:
         return self
@@ -160,17 +163,9 @@ class RunTables:
         return _rows("captures", sorted(rows, key=lambda row: str(row["capture_id"])))
 
     def _capture_ledger_table(self) -> Iterable[pa.RecordBatch]:
-        query = """
-            SELECT capture_id, reason, sum(packets)::BIGINT, sum(wire_bytes)::BIGINT
-            FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN $in_flows ELSE $duplicate END AS reason
-                  FROM ranked
-                  UNION ALL SELECT file, packets, wire_bytes, $filtered FROM copies WHERE NOT kept)
-            JOIN files USING (file) GROUP BY ALL
-        """
-        reasons = {"in_flows": IN_FLOWS, "duplicate": DUPLICATE_VANTAGE, "filtered": FILTERED}
         ledger = {
             (capture_id, reason): (packets, wire)
-            for capture_id, reason, packets, wire in self._con.execute(query, reasons).fetchall()
+            for capture_id, reason, packets, wire in self._con.execute("FROM ledger").fetchall()
         }
         for file in self._run.files:
             ledger |= {(file.capture_id, reason): sums for reason, sums in file.skipped.items()}
@@ -186,11 +181,7 @@ class RunTables:
         return _rows("encapsulations", rows)
 
     def _flow_opcodes_table(self) -> Iterable[pa.RecordBatch]:
-        return self._ordered(
-            "flow_opcodes",
-            f"SELECT flow_id, roce_opcode, {_SUMS} FROM ranked JOIN flow_map USING (file, flow) "
-            "WHERE counts AND roce_opcode IS NOT NULL GROUP BY ALL",
-        )
+        return self._ordered("flow_opcodes", "FROM opcodes")
 
     def _packets_table(self) -> Iterable[pa.RecordBatch]:
         parts = [
@@ -350,6 +341,16 @@ SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload
 FROM best
 """
 
+_LEDGER = f"""
+CREATE TEMP TABLE ledger AS
+SELECT capture_id, reason, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes
+FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN '{IN_FLOWS}' ELSE '{DUPLICATE_VANTAGE}' END AS reason
+      FROM ranked
+      UNION ALL
+      SELECT file, packets, wire_bytes, '{FILTERED}' FROM copies WHERE NOT kept)
+JOIN files USING (file) GROUP BY ALL
+"""
+
 # The connections of a five-tuple, through all files of a series: the first row of a file continues the last of the file
 # before, unless its SYN has another sequence number.
 _CONNECTIONS = f"""
@@ -455,4 +456,10 @@ SELECT c.file, c.flow, m.flow_id FROM connections AS c JOIN merged AS m
   ON (c.src_ip, c.dst_ip, c.protocol, c.src_port, c.dst_port, c.connection)
    = (m.src_ip, m.dst_ip, m.protocol, m.src_port, m.dst_port, m.connection)
  AND c.encapsulation_id IS NOT DISTINCT FROM m.encapsulation_id AND c.roce_dest_qp IS NOT DISTINCT FROM m.roce_dest_qp
+"""
+
+_OPCODES = f"""
+CREATE TEMP TABLE opcodes AS
+SELECT flow_id, roce_opcode, {_SUMS}
+FROM ranked JOIN flow_map USING (file, flow) WHERE counts AND roce_opcode IS NOT NULL GROUP BY ALL
 """

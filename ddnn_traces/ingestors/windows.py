@@ -33,7 +33,7 @@ class CellFile:
         columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes"]
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=columns)
+                table = file.read_row_group(group, columns=columns, use_threads=False)
                 block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
                 self.reached = max(self.reached, int(block[0].max()) - self.lag)
                 block[1] = self.flow_ids[block[1]]
