@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-extras lint format bench docs lock clean
+.PHONY: demo test test-extras lint format fuzz bench docs lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -26,6 +26,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Mutated captures against the plain twin, for ten minutes; make test has a minute of it.
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzz.py --seconds 600
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/ingest.py

@@ -1,7 +1,7 @@
 """Ingest beside its peers on one generated ring capture: packets/s, CPU seconds and peak memory of whole processes.
 
-Peers that are not installed are named and left out. tshark reads a tenth of the capture. Every command is run once to
-warm caches (page cache, numba's) and then --repeat times; the median is printed. What takes over half a minute runs
+Peers that are not installed are named and left out. tshark reads the first two million packets. Every command is run
+once to warm caches (page cache, numba's) and then --repeat times; the median is printed. What takes over half a minute runs
 once. --cores 1 pins each process to one core; 0 lets it use all.
 """
 
@@ -20,10 +20,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from make_capture import SNAPLEN, write
+from make_capture import write
+
+import ddnn_traces
 
 OUT = Path(__file__).parent / "out"
 LONG_S = 30
+TSHARK_PACKETS = 2_000_000
 
 NFSTREAM = """
 import sys
@@ -50,17 +53,19 @@ class Peer:
     share: float = 1.0
 
 
-def peers(capture: Path, tenth: Path, scratch: Path) -> tuple[list[Peer], list[str]]:
+def peers(capture: Path, first: Path, share: float, scratch: Path) -> tuple[list[Peer], list[str]]:
     """The commands that can run here, and the names of those that cannot."""
     ingest = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "ingest", str(capture)]
+    ingest += ["--out", str(scratch / "dataset"), "--force"]
     known = [
-        Peer("ddnn-traces", [*ingest, "--out", str(scratch / "dataset")]),
-        Peer("ddnn-traces --no-sha256", [*ingest, "--out", str(scratch / "dataset"), "--no-sha256"]),
+        Peer("ddnn-traces", ingest),
+        Peer("ddnn-traces --no-sha256", [*ingest, "--no-sha256"]),
+        Peer("ddnn-traces --no-sha256 --jobs 1", [*ingest, "--no-sha256", "--jobs", "1"]),
         Peer("nfpcapd", ["nfpcapd", "-r", str(capture), "-w", str(scratch)]),
         Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
         Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),
         Peer("nfstream", [sys.executable, "-c", NFSTREAM, str(capture)]),
-        Peer("tshark -T fields", ["tshark", "-r", str(tenth), "-T", "fields", *TSHARK_FIELDS], 0.1),
+        Peer("tshark -T fields", ["tshark", "-r", str(first), "-T", "fields", *TSHARK_FIELDS], share),
     ]  # fmt: skip
     there = {peer.name: bool(shutil.which(peer.command[0])) for peer in known}
     there["nfstream"] = importlib.util.find_spec("nfstream") is not None
@@ -102,6 +107,7 @@ def measure(peer: Peer, cores: int, repeat: int) -> Measured:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--capture", type=Path, help="a pcap of your own instead of a generated one")
     parser.add_argument("--packets", type=int, default=20_000_000)
     parser.add_argument("--flows", type=int, default=24)
     parser.add_argument("--cores", type=int, default=1, help="cores a process may use; 0: all")
@@ -110,38 +116,47 @@ def main() -> None:
     options = parser.parse_args()
 
     OUT.mkdir(exist_ok=True)
-    capture = OUT / f"ring-{options.packets}-{options.flows}.pcap"
-    if not capture.exists():
-        write(capture.with_suffix(".part"), options.packets, options.flows)
-        capture.with_suffix(".part").rename(capture)
-    tenth = OUT / f"tenth-{options.packets}-{options.flows}.pcap"
-    with capture.open("rb") as whole, tenth.open("wb") as part:
-        shutil.copyfileobj(_Limited(whole, 24 + options.packets // 10 * (16 + SNAPLEN)), part)
-
-    print(f"{_machine()}; {options.cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}")
-    print(f"{options.packets:,} packets, {options.flows} flows, {capture.stat().st_size / 1e9:.2f} GB\n")
-    print(f"{'command':<24} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
-    with tempfile.TemporaryDirectory(dir=OUT) as scratch:
-        there, missing = peers(capture, tenth, Path(scratch))
+    capture = options.capture or generated(options.packets, options.flows)
+    with tempfile.TemporaryDirectory(dir=OUT) as name:
+        scratch = Path(name)
+        packets, flows = counts(capture, scratch)
+        first = scratch / "first.pcap"
+        share = cut(capture, first, min(1.0, TSHARK_PACKETS / packets))
+        print(f"{_machine()}; {options.cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}")
+        print(f"{packets:,} packets, {flows:,} flows, {capture.stat().st_size / 1e9:.2f} GB\n")
+        print(f"{'command':<32} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
+        there, missing = peers(capture, first, share, scratch)
         for peer in there:
             if options.only is None or peer.name.startswith(options.only):
                 m = measure(peer, options.cores, options.repeat)
-                rate = options.packets * peer.share / m.wall_s / 1e6
-                print(f"{peer.name:<24} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
+                rate = packets * peer.share / m.wall_s / 1e6
+                print(f"{peer.name:<32} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
     if missing:
         print(f"\nnot installed: {', '.join(missing)}")
 
 
-class _Limited:
-    """A file that ends after `left` bytes."""
+def generated(packets: int, flows: int) -> Path:
+    """The synthetic capture, made when it is not there yet."""
+    capture = OUT / f"ring-{packets}-{flows}.pcap"
+    if not capture.exists():
+        write(capture.with_suffix(".part"), packets, flows)
+        capture.with_suffix(".part").rename(capture)
+    return capture
 
-    def __init__(self, file, left: int) -> None:
-        self._file, self._left = file, left
 
-    def read(self, size: int) -> bytes:
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        return data
+def counts(capture: Path, scratch: Path) -> tuple[int, int]:
+    """Packets and flows of a capture, by an ingest, which also warms the page cache and compiles."""
+    with ddnn_traces.ingest(capture, scratch / "dataset", sha256=False) as dataset:
+        row = dataset.sql("SELECT (SELECT sum(records) FROM captures), (SELECT count(*) FROM flows)").row(0)
+    return int(row[0]), int(row[1])
+
+
+def cut(capture: Path, first: Path, share: float) -> float:
+    """Write the begin of a capture, whole records or not; the share of it that this is."""
+    size = capture.stat().st_size
+    with capture.open("rb") as whole, first.open("wb") as part:
+        part.write(whole.read(int(size * share)))
+    return first.stat().st_size / size
 
 
 def _machine() -> str:
