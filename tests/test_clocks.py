@@ -243,6 +243,7 @@ def test_traffic_without_pauses_or_without_steps_does_not_tell() -> None:
     assert log_offset(bounds[:3], seen) is None
     assert log_offset(bounds[:1], seen) is None
     assert log_offset(np.repeat(bounds[:1], 50), seen) is None
+    assert log_offset(bounds // 10**9 * 10**9, seen) is None  # whole seconds
 
 
 def test_half_of_the_traffic_or_of_the_log_is_enough() -> None:

@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 _MS = 1_000_000
+_SECOND_NS = 1_000_000_000
 _TCP = 6
 
 # --- A. captures against each other ---------------------------------------------------------------------------------
@@ -197,6 +198,8 @@ _CANDIDATES = 60
 _UNMATCHED, _OUTSIDE, _OUTSIDE_MOST = 0.15, 0.5, 5.0
 #: Scales tried for the time from the last packet to the end of its step.
 _SCALES_NS = (1.5 * _MS, 4.0 * _MS, 10.0 * _MS)
+#: The likelihood is looked up by the distance from a pause, in so many cells; the last counts for all beyond.
+_CELL_NS, _CELLS = 0.05 * _MS, 2000
 #: Nats by which the best alignment must be better than the next, and than chance.
 _MARGIN = 8.0
 #: Matched steps must be at least so many, and such a share of those within the capture.
@@ -334,7 +337,7 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     step_bounds_ns: begin of the first step and end of every step, ns, ascending (TrainingLog.bounds).
     """
     ends = _distinct(step_bounds_ns[1:], 2 * traffic.window_ns)
-    if ends.size < _LEAST_STEPS or traffic.start_ns.size < _LEAST_STEPS:
+    if ends.size < _LEAST_STEPS or traffic.start_ns.size < _LEAST_STEPS or not (ends % _SECOND_NS).any():
         return None
     log_origin, origin = int(ends[0] + ends[-1]) // 2, int(traffic.start_ns[0])  # doubles: 2^53 ns are 104 days
     log = (ends - log_origin).astype(np.float64)
@@ -342,8 +345,11 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     window = float(traffic.window_ns)
     # A worker may send on when its step has ended, but it does not receive: the pauses in what it receives tell, and
     # the pauses in all traffic must not contradict.
-    best, other = _best_fit(log, received, window), _best_fit(log, active, window)
-    if best is None or best.ambiguous or (other is not None and _apart([best, other])):
+    best = _best_fit(log, received, window)
+    if best is None or best.ambiguous:
+        return None
+    other = _best_fit(log, active, window)
+    if other is not None and _apart([best, other]):
         return None
     if _busy_after(log * (1 + best.drift) + best.lag, active, log) > _MOST_BUSY:
         return None
@@ -420,21 +426,20 @@ def _search(ends: FloatArray, pauses: FloatArray, window: float) -> _Match | Non
     drifts = np.linspace(-_MAX_DRIFT, _MAX_DRIFT, 2 * count + 1)
     span = ends[-1] - ends[0] + pauses[-1] - pauses[0]
     width = max(float(_SEARCH_BIN_NS), window, span / (_SEARCH_BINS - 8))
-    candidates = _candidates(ends - middle, pauses, drifts, width)
-    shifts = np.arange(-3 * width, 3.5 * width, max(width / 2, 0.5 * _MS))
     rate = 1 / max(float(np.median(np.diff(pauses))), 1.0)
-    fine = np.linspace(-_MAX_DRIFT, _MAX_DRIFT, 4 * count + 1)
-    found = []
-    for lag in candidates:
-        nats, at, drift = _best_near(ends - middle, pauses, lag + shifts, fine, rate)
-        found.append((nats, at, drift))
-    if not found:
+    chance = float(np.log(max(span / _SEARCH_BIN_NS, 2)))
+    nats_of_cell = _nats_of_cell(rate)
+    if ends.size * float(nats_of_cell.max()) - chance < _MARGIN:
+        return None  # not even if every step fitted
+    candidates = _candidates(ends - middle, pauses, drifts, width)
+    if not candidates:
         return None
-    found.sort(reverse=True)
+    shifts = np.arange(-3 * width, 3.5 * width, max(width / 2, 0.5 * _MS))
+    fine = np.linspace(-_MAX_DRIFT, _MAX_DRIFT, 4 * count + 1)
+    found = _best_near(ends - middle, pauses, np.add.outer(candidates, shifts), fine, nats_of_cell)
     nats, lag, drift = found[0]
     apart = min(20 * _MS, 0.25 * float(np.median(np.diff(ends))))
     others = [other for other, at, _ in found if abs(at - lag) > apart]
-    chance = float(np.log(max(span / _SEARCH_BIN_NS, 2)))
     return _Match(nats, max(others, default=0.0), chance, lag - middle, drift)
 
 
@@ -461,29 +466,39 @@ def _candidates(ends: FloatArray, pauses: FloatArray, drifts: FloatArray, width:
     return found
 
 
+def _nats_of_cell(rate: float) -> FloatArray:
+    """By scale, and by distance from a pause in cells: nats better than chance. The last: outside the capture."""
+    distance = np.arange(_CELLS + 1) * _CELL_NS
+    scale = np.array(_SCALES_NS)[:, None]
+    density = np.exp(-distance / scale) / (2 * scale)
+    nats: FloatArray = np.log((1 - _UNMATCHED) * density / rate + _UNMATCHED)
+    nats[:, -1] = 0
+    return nats
+
+
 def _best_near(
-    ends: FloatArray, pauses: FloatArray, lags: FloatArray, drifts: FloatArray, rate: float
-) -> tuple[float, float, float]:
-    """Nats, lag and drift of the best alignment on a grid."""
-    at = ends * (1 + drifts[:, None, None]) + lags[None, :, None]
-    distance = np.abs(_after_pause(at, pauses))
-    outside = (at < pauses[0] - _SCALES_NS[-1]) | (at > pauses[-1] + _SCALES_NS[-1])
-    cost = np.minimum(_OUTSIDE * outside.sum(axis=2), _OUTSIDE_MOST)
-    best = (-np.inf, 0.0, 0.0)
-    for scale in _SCALES_NS:
-        density = np.exp(-distance / scale) / (2 * scale)
-        nats = np.where(outside, 0, np.log((1 - _UNMATCHED) * density / rate + _UNMATCHED)).sum(axis=2) - cost
-        drift, lag = np.unravel_index(int(np.argmax(nats)), nats.shape)
-        best = max(best, (float(nats[drift, lag]), float(lags[lag]), float(drifts[drift])))
-    return best
+    ends: FloatArray, pauses: FloatArray, lags: FloatArray, drifts: FloatArray, nats_of_cell: FloatArray
+) -> list[tuple[float, float, float]]:
+    """Nats, lag and drift of the best alignment of each row of lags; descending."""
+    rows = np.arange(len(lags))
+    found = np.full((3, rows.size), -np.inf)
+    for drift in drifts:
+        at = ends * (1 + drift) + lags[:, :, None]
+        cell = np.minimum(np.abs(_after_pause(at, pauses)) / _CELL_NS + 0.5, _CELLS - 1).astype(np.int32)
+        outside = (at < pauses[0] - _SCALES_NS[-1]) | (at > pauses[-1] + _SCALES_NS[-1])
+        cell[outside] = _CELLS
+        cost = np.minimum(_OUTSIDE * outside.sum(axis=2), _OUTSIDE_MOST)
+        nats = np.max([scale[cell].sum(axis=2) for scale in nats_of_cell], axis=0) - cost
+        best = nats.argmax(axis=1)
+        here = np.array([nats[rows, best], lags[rows, best], np.full(rows.size, drift)])
+        found = np.where(here[0] > found[0], here, found)
+    return sorted(((float(n), float(lag), float(drift)) for n, lag, drift in found.T), reverse=True)
 
 
 def _after_pause(at: FloatArray, pauses: FloatArray) -> FloatArray:
     """By how much each time is after the nearest pause's begin; negative before it."""
-    right = np.clip(np.searchsorted(pauses, at), 1, pauses.size - 1)
-    left = at - pauses[right - 1]
-    back = at - pauses[right]
-    return np.where(left < -back, left, back)
+    after: FloatArray = at - pauses[np.searchsorted((pauses[:-1] + pauses[1:]) / 2, at)]
+    return after
 
 
 def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> _Fit | None:
