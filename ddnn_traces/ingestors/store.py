@@ -21,7 +21,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -113,7 +113,7 @@ class DatasetWriter:
         path = partition(self.next, table, run_id) / "part-0.parquet"
         path.parent.mkdir(parents=True)
         arrow = _annotated(table, provenance)
-        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True) as writer:
+        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True, **_encodings(table)) as writer:
             for group in _row_groups(batches, arrow):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
 
@@ -183,6 +183,14 @@ def _annotated(table: str, provenance: dict[str, str]) -> pa.Schema:
             notes["inaccuracy"] = column.inaccuracy
         arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
     return arrow.with_metadata({f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())})
+
+
+def _encodings(name: str) -> dict[str, Any]:
+    """Numbers that tables are sorted by as differences, which are small; all else by dictionary: most of it repeats."""
+    table = schema.table(name)
+    sorted_by = {column.name for column in table.columns if column.name in table.key and column.type == "int64"}
+    others = [column.name for column in table.columns if column.name not in sorted_by]
+    return {"use_dictionary": others, "column_encoding": dict.fromkeys(sorted_by, "DELTA_BINARY_PACKED")}
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterable[pa.Table]:

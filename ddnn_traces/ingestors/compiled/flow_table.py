@@ -124,7 +124,7 @@ def find_slot(slots, keys, salt, a, b, c, d, e, f):
     The salt is drawn anew for every file, so that nobody can make a capture whose keys all fall into one slot.
     """
     mask = np.uint64(len(slots) - 1)
-    at = mixed(a + salt, b + salt, c + salt, d + salt, e + salt, f + salt) & mask
+    at = slot_of(slots, salt, a, b, c, d, e, f)
     while True:
         flow = slots[at]
         if flow < 0:
@@ -139,6 +139,12 @@ def find_slot(slots, keys, salt, a, b, c, d, e, f):
         ):
             return at
         at = (at + np.uint64(1)) & mask
+
+
+@inlined
+def slot_of(slots, salt, a, b, c, d, e, f):
+    """Slot that is looked at first for a key."""
+    return mixed(a + salt, b + salt, c + salt, d + salt, e + salt, f + salt) & np.uint64(len(slots) - 1)
 
 
 @inlined

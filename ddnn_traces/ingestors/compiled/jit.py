@@ -79,6 +79,23 @@ def borrowed(typing_context, array):
     return array(array), generate
 
 
+@intrinsic
+def prefetch(typing_context, array, at):
+    """Ask for the cache line of element `at`, counted through all rows, of an array in C order. Does nothing else."""
+
+    def generate(context, builder, signature, arguments):
+        source = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte, number = ir.IntType(8), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", (byte.as_pointer(),), ir.FunctionType(ir.VoidType(), [byte.as_pointer(), *[number] * 3])
+        )
+        address = builder.bitcast(builder.gep(source.data, [arguments[1]]), byte.as_pointer())
+        builder.call(function, [address, number(1), number(3), number(1)])  # to be written, kept, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
 def _unaligned_load(bits, big_endian):
     """An intrinsic that reads an unsigned integer of that many bits at a byte offset, as int64 (64 bits: uint64).
 

@@ -20,8 +20,10 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     EARLIEST,
     FAR_FUTURE,
     FAR_PAST,
+    FLOW_COLUMNS,
     FLOW_COUNT,
     FRAGMENTS,
+    KEY_WORDS,
     LAST_TIME,
     LATEST,
     MARKS,
@@ -43,6 +45,7 @@ from ddnn_traces.ingestors.compiled.flow_table import (
     keep_packet,
     new_flow,
     sample_segment,
+    slot_of,
 )
 from ddnn_traces.ingestors.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.ingestors.compiled.headers import (
@@ -56,7 +59,17 @@ from ddnn_traces.ingestors.compiled.headers import (
     ports,
     protocol_word,
 )
-from ddnn_traces.ingestors.compiled.jit import borrowed, compiled, helper, u16, u16_little, u32, u32_little
+from ddnn_traces.ingestors.compiled.jit import (
+    borrowed,
+    compiled,
+    helper,
+    inlined,
+    prefetch,
+    u16,
+    u16_little,
+    u32,
+    u32_little,
+)
 from ddnn_traces.ingestors.compiled.tunnels import IP_BYTES, PART, PAYLOAD, PROTOCOL, TRANSPORT, innermost
 
 # Why scan() returned: the next record is not complete, a table is full, nothing sane follows, a section or an interface
@@ -68,6 +81,9 @@ NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 # valid times.
 LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
 INTERFACE_COLUMNS = 6
+
+# From so many flows on, their table is not in the caches, and records so far ahead are asked for: it doubles the speed.
+MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 MOST_BLOCK_BYTES = 1 << 24
@@ -165,6 +181,28 @@ def _pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     if ts < 0:
         return corrupt
     return np.int64(-1), True, pos + 28, captured, wire, ts, number, False, following
+
+
+@inlined
+def _expect(buf, ip, size, state, salt, is_near):
+    """Ask for what a packet some way ahead will need of the flow table, should its IPv4 header be at `ip`.
+
+    The place is a guess (that records are as long as the one at hand), and a wrong one costs nothing but time.
+    """
+    if ip + 24 > size:
+        return
+    zero = np.uint64(0)
+    b, d = np.uint64(u32(buf, ip + 12)), np.uint64(u32(buf, ip + 16))
+    e = protocol_word(4, np.int64(buf[ip + 9]), u32(buf, ip + 20))
+    slot = np.int64(slot_of(state.slots, salt, zero, b, zero, d, e, zero))
+    if not is_near:
+        prefetch(state.slots, slot)
+        return
+    flow = np.int64(state.slots[slot])
+    if flow >= 0:
+        prefetch(state.keys, flow * KEY_WORDS)
+        prefetch(state.flows, flow * FLOW_COLUMNS)
+        prefetch(state.flows, flow * FLOW_COLUMNS + 8)
 
 
 @compiled
@@ -321,6 +359,10 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 total[FRAGMENTS] += 1
                 first_fragment(flow, ts, options, state)
 
+        if version == 4 and total[FLOW_COUNT] > MANY_FLOWS:
+            length = following - pos
+            _expect(buf, i + FAR_AHEAD * length, size, state, salt, False)
+            _expect(buf, i + NEAR_AHEAD * length, size, state, salt, True)
         earliest = min(earliest, ts)
         latest = max(latest, ts)
         records += 1
