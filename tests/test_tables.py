@@ -65,7 +65,7 @@ def test_flow_holds_what_was_sent(tmp_path: Path) -> None:
         "syn_packets": 0, "fin_packets": 1, "rst_packets": 0,
     }  # fmt: skip
     assert expected.items() <= flow.items()
-    assert (flow["is_initiator"], flow["initiator_source"], flow["reverse_flow_id"]) == (None, None, None)
+    assert (flow["is_initiator"], flow["initiator_source"], flow["reverse_flow_id"]) == (True, "port", None)
 
 
 def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
         (HANDSHAKE[:1] + HANDSHAKE[2:], {A: (True, "syn")}),
         ([*HANDSHAKE[:1], Packet(BEGIN_NS + 1, B, A, 1, ports=(5000, 40000))],
          {A: (True, "syn"), B: (False, "reverse_syn")}),
-        (HANDSHAKE[2:], {A: (None, None)}),
+        (HANDSHAKE[2:], {A: (True, "port")}),
     ],
 )  # fmt: skip
 def test_initiator(tmp_path: Path, heard: list[Packet], expected: dict[str, tuple[bool | None, str | None]]) -> None:
