@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import packets as p
 import polars as pl
 
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.talk import Talk
 
 BEGIN_NS = 1_700_000_000_000_000_000
 SPACING_NS = 10_000
@@ -92,9 +95,29 @@ def write_log(folder: Path, worker: str, ends_ns: Sequence[int]) -> None:
     (folder / f"train_history-{worker}.log").write_text(text)
 
 
-def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]]) -> Dataset:
-    """Dataset of one run `run` with these files."""
-    return ddnn_traces.ingest(write_captures(folder / "run", captures), folder / "dataset")
+def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]], **options: Any) -> Dataset:
+    """Dataset of one run `run` with these files. options: of IngestOptions."""
+    return read_folder(write_captures(folder / "run", captures), **options)
+
+
+def write_frames(folder: Path, captures: Mapping[str, Iterable[bytes]]) -> Path:
+    """As write_captures, of frames SPACING_NS apart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frames in captures.items():
+        records = [p.Record(BEGIN_NS + i * SPACING_NS, frame) for i, frame in enumerate(frames)]
+        (folder / name).write_bytes(p.pcap(records))
+    return folder
+
+
+def ingest_frames(folder: Path, captures: Mapping[str, Iterable[bytes]], **options: Any) -> Dataset:
+    """As ingest, of frames SPACING_NS apart."""
+    return read_folder(write_frames(folder / "run", captures), **options)
+
+
+def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
+    """Dataset of a run folder, beside it."""
+    pipeline.ingest([str(run)], run.parent / "dataset", pipeline.IngestOptions(**options), talk)
+    return ddnn_traces.open(run.parent / "dataset")
 
 
 def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
@@ -125,6 +148,7 @@ EXCHANGED = """
     FROM flows AS f JOIN flows AS r ON f.run_id = r.run_id AND f.flow_id <> r.flow_id
      AND (f.src_ip, f.dst_ip, f.protocol, f.src_port, f.dst_port)
        = (r.dst_ip, r.src_ip, r.protocol, r.dst_port, r.src_port)"""
+NEAREST = "SELECT run_id, flow_id, min(gap) AS least FROM exchanged GROUP BY ALL"
 
 #: SQL that returns rows where the tables of a dataset contradict each other, whatever was captured.
 CONTRADICTIONS = {
@@ -147,7 +171,8 @@ CONTRADICTIONS = {
         FROM flows GROUP BY ALL HAVING connections <> range(count(*)) OR (protocol <> 6 AND count(*) > 1)""",
     "a tunnel of a flow has a row, and so has the one around it": """
         SELECT run_id, tunnel FROM (
-            SELECT run_id, encapsulation_id AS tunnel FROM flows UNION SELECT run_id, parent_id FROM encapsulations) AS t
+            SELECT run_id, encapsulation_id AS tunnel FROM flows
+            UNION SELECT run_id, parent_id FROM encapsulations) AS t
         ANTI JOIN encapsulations AS e ON (t.run_id, tunnel) = (e.run_id, e.encapsulation_id)
         WHERE tunnel IS NOT NULL""",
     "opcodes add up to their flow, where it has a queue pair": """
@@ -165,13 +190,13 @@ CONTRADICTIONS = {
           AND (p, w, i, b, c, first_ns, last_ns) IS DISTINCT FROM
               (packets, wire_bytes, ip_bytes, payload_bytes, captured_bytes, first_seen_ns, last_seen_ns)""",
     "reverse_flow_id is a flow with the ends exchanged, both ways, and none begins nearer": f"""
-        WITH exchanged AS ({EXCHANGED}), nearest AS (SELECT run_id, flow_id, min(gap) AS least FROM exchanged GROUP BY ALL)
+        WITH exchanged AS ({EXCHANGED}), nearest AS ({NEAREST})
         SELECT f.run_id, f.flow_id FROM flows AS f
         LEFT JOIN exchanged AS e ON (e.run_id, e.flow_id, e.other) = (f.run_id, f.flow_id, f.reverse_flow_id)
         LEFT JOIN nearest AS n ON (n.run_id, n.flow_id) = (f.run_id, f.flow_id)
         WHERE f.reverse_flow_id IS NOT NULL AND (e.others_reverse IS DISTINCT FROM f.flow_id OR e.gap > n.least)""",
     "of two flows that are each other's nearest none is without a reverse": f"""
-        WITH exchanged AS ({EXCHANGED}), nearest AS (SELECT run_id, flow_id, min(gap) AS least FROM exchanged GROUP BY ALL)
+        WITH exchanged AS ({EXCHANGED}), nearest AS ({NEAREST})
         SELECT e.run_id, e.flow_id, e.other FROM exchanged AS e
         JOIN nearest AS a ON (a.run_id, a.flow_id, a.least) = (e.run_id, e.flow_id, e.gap)
         JOIN nearest AS b ON (b.run_id, b.flow_id, b.least) = (e.run_id, e.other, e.gap)
@@ -182,7 +207,8 @@ CONTRADICTIONS = {
               ('syn', 'reverse_syn', 'shared_port', 'port', 'first_packet', 'only_direction')""",
     "segments on the cable have at least as many bytes as super-frames": """
         SELECT run_id, flow_id FROM flows
-        WHERE cable_bytes_estimate < wire_bytes OR (protocol <> 6 AND coalesce(mss, cable_bytes_estimate) IS NOT NULL)""",
+        WHERE cable_bytes_estimate < wire_bytes
+           OR (protocol <> 6 AND coalesce(mss, cable_bytes_estimate) IS NOT NULL)""",
     "packets sent again or out of order are some of the packets": """
         SELECT run_id, flow_id FROM flows WHERE retransmitted_packets + out_of_order_packets > packets
            OR retransmitted_bytes + out_of_order_bytes > payload_bytes""",
