@@ -5,8 +5,8 @@
 -- param: flows BIGINT = NULL; only so many flows of a run, the largest; NULL: all
 -- param: windows BIGINT = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
 -- figure: zerwas fig. 6 (10 s windows)
--- The first window begins with the base window of the run's first packet. Large flows carry 99% of the wire bytes
--- together, as in flow_counts.
+-- The first window begins with the base window of the run's first packet. A flow is a five-tuple, and large flows carry
+-- 99% of the wire bytes together, as in flow_counts.
 WITH span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, max(window_start_ns + window_ns) AS end_ns,
            max(window_ns) AS base_ns
@@ -25,16 +25,27 @@ WITH span AS (
                                  WHEN least_ns <= 5 * power_ns THEN 5
                                  ELSE 10 END / base_ns) * base_ns)::BIGINT AS length_ns
     FROM least
+), numbered AS (  -- all connections of a five-tuple by the number of the first
+    SELECT * EXCLUDE flow_id, flow_id AS connection_id,
+           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
+                                           roce_dest_qp) AS flow_id
+    FROM flows
+), five_tuples AS (
+    SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
+           sum(wire_bytes) AS wire_bytes
+    FROM numbered
+    GROUP BY ALL
 ), ranked AS (
     SELECT *, row_number() OVER by_size AS flow_place,
            sum(wire_bytes) OVER (by_size ROWS UNBOUNDED PRECEDING) - wire_bytes
                < 0.99 * sum(wire_bytes) OVER (PARTITION BY run_id) AS is_large
-    FROM flows
+    FROM five_tuples
     WINDOW by_size AS (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id)
 ), windowed AS (
-    SELECT run_id, flow_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
-    FROM flow_windows
+    SELECT w.run_id, n.flow_id, (window_start_ns - begin_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
+    FROM flow_windows AS w
     JOIN grid USING (run_id)
+    JOIN numbered AS n ON n.run_id = w.run_id AND n.connection_id = w.flow_id
     GROUP BY ALL
 ), compared AS (
     SELECT *, max(bytes) OVER (PARTITION BY run_id) AS peak_bytes,
@@ -43,7 +54,8 @@ WITH span AS (
 )
 SELECT compared.run_id, flow_place,
        coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
-           || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END AS flow,
+           || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END
+           || coalesce(' QP ' || roce_dest_qp, '') || coalesce(' in tunnel ' || encapsulation_id, '') AS flow,
        is_large,
        active_windows / ceil((end_ns - begin_ns) / length_ns) AS active_share,
        length_ns / 1e9 AS window_s,

@@ -2,8 +2,11 @@
 -- row: a run
 -- inputs: runs, flows, steps
 -- figure: zerwas fig. 3
+-- Flows are five-tuples, as in flow_counts.
 WITH volume AS (
-    SELECT run_id, count(*) AS flows, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
+    SELECT run_id,
+           count(DISTINCT (src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp)) AS flows,
+           sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
            sum(payload_bytes)::BIGINT AS payload_bytes,
            (max(last_seen_ns) - min(first_seen_ns)) / 1e9 AS duration_s
     FROM flows

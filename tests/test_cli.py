@@ -217,7 +217,7 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
 def test_ingest_from_standard_input(command: RunCommand, tmp_path: Path) -> None:
     done = command("ingest", "-", "--out", "dataset", stdin=GOOD)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert lines(done.stderr)[0].startswith("stdin: 20 packets, 4 flows, ")
+    assert lines(done.stderr)[0].startswith("standard input: 20 packets, 4 flows, ")
     again = command("ingest", "-", "--out", "dataset", "--run-id", "it", stdin=gzip.compress(GOOD, mtime=0))
     assert again.returncode == 0
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
@@ -232,7 +232,6 @@ def test_ingest_from_standard_input(command: RunCommand, tmp_path: Path) -> None
     ("call", "said"),
     [
         ("ingest - - --out new", "standard input can be read only once; name '-' once"),
-        ("ingest - --engine pyshark --out new", "--engine pyshark cannot read standard input"),
         ("ingest - --out new --filter tcp[13]=2", "filter 'tcp[13]=2': at character 1"),
         ("ingest - --out new --run-id=", "--run-id '' is no name"),
     ],

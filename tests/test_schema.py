@@ -101,7 +101,7 @@ def test_marker(tmp_path: Path) -> None:
     write_marker(tmp_path)
     read_marker(tmp_path)
     (tmp_path / MARKER).write_text('{"schema_version": 99}')
-    with pytest.raises(UsageError, match="written with schema version 99, this program reads version 1"):
+    with pytest.raises(UsageError, match=f"schema version 99, this program reads version {schema.SCHEMA_VERSION};"):
         read_marker(tmp_path)
 
 

@@ -212,9 +212,15 @@ def test_standard_input_is_a_run_without_a_folder(tmp_path: Path) -> None:
     (run,) = find_runs(["-"])
     assert (run.run_id, run.folder, run.captures) == ("stdin", None, (STDIN,))
     make(tmp_path, "stdin/a.pcap")
-    assert list(found(tmp_path, "-")) == ["dev_stdin", f"{tmp_path.name}_stdin"]
+    assert found(tmp_path, "-") == {f"{tmp_path.name}_stdin": ["a.pcap"], "stdin": ["-"]}
     with pytest.raises(UsageError, match="standard input can be read only once"):
         find_runs(["-", "-"])
+
+
+def test_standard_input_belongs_to_no_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert found("-") == {"stdin": ["-"]}
 
 
 def test_standard_input_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

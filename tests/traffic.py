@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import packets as p
 import polars as pl
 
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.talk import Talk
 
 BEGIN_NS = 1_700_000_000_000_000_000
 SPACING_NS = 10_000
@@ -29,6 +32,8 @@ class Packet:
     payload: int
     flags: int = p.ACK
     ports: tuple[int, int] = (40000, 5000)
+    seq: int = 0
+    options: bytes = b""
 
     @property
     def record(self) -> p.Record:
@@ -36,7 +41,7 @@ class Packet:
         if self.dst == EVERYBODY:
             datagram = p.udp(bytes(self.payload), source, destination)
             return p.Record(self.time_ns, p.ethernet(p.ipv4(datagram, self.src, self.dst, p.UDP)))
-        segment = p.tcp(bytes(self.payload), source, destination, flags=self.flags)
+        segment = p.tcp(bytes(self.payload), source, destination, self.seq, self.flags, self.options)
         return p.Record(self.time_ns, p.ethernet(p.ipv4(segment, self.src, self.dst)))
 
 
@@ -90,9 +95,29 @@ def write_log(folder: Path, worker: str, ends_ns: Sequence[int]) -> None:
     (folder / f"train_history-{worker}.log").write_text(text)
 
 
-def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]]) -> Dataset:
-    """Dataset of one run `run` with these files."""
-    return ddnn_traces.ingest(write_captures(folder / "run", captures), folder / "dataset")
+def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]], **options: Any) -> Dataset:
+    """Dataset of one run `run` with these files. options: of IngestOptions."""
+    return read_folder(write_captures(folder / "run", captures), **options)
+
+
+def write_frames(folder: Path, captures: Mapping[str, Iterable[bytes]]) -> Path:
+    """As write_captures, of frames SPACING_NS apart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frames in captures.items():
+        records = [p.Record(BEGIN_NS + i * SPACING_NS, frame) for i, frame in enumerate(frames)]
+        (folder / name).write_bytes(p.pcap(records))
+    return folder
+
+
+def ingest_frames(folder: Path, captures: Mapping[str, Iterable[bytes]], **options: Any) -> Dataset:
+    """As ingest, of frames SPACING_NS apart."""
+    return read_folder(write_frames(folder / "run", captures), **options)
+
+
+def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
+    """Dataset of a run folder, beside it."""
+    pipeline.ingest([str(run)], run.parent / "dataset", pipeline.IngestOptions(**options), talk)
+    return ddnn_traces.open(run.parent / "dataset")
 
 
 def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
@@ -116,6 +141,15 @@ def vantages(dataset: Dataset) -> dict[str, str | None]:
     return dict(dataset.sql("SELECT capture_id, vantage_ip FROM captures").rows())
 
 
+#: Pairs of flows with the ends exchanged, and by how much they begin apart.
+EXCHANGED = """
+    SELECT f.run_id, f.flow_id, f.reverse_flow_id, r.flow_id AS other, r.reverse_flow_id AS others_reverse,
+           abs(f.first_seen_ns - r.first_seen_ns) AS gap
+    FROM flows AS f JOIN flows AS r ON f.run_id = r.run_id AND f.flow_id <> r.flow_id
+     AND (f.src_ip, f.dst_ip, f.protocol, f.src_port, f.dst_port)
+       = (r.dst_ip, r.src_ip, r.protocol, r.dst_port, r.src_port)"""
+NEAREST = "SELECT run_id, flow_id, min(gap) AS least FROM exchanged GROUP BY ALL"
+
 #: SQL that returns rows where the tables of a dataset contradict each other, whatever was captured.
 CONTRADICTIONS = {
     "a file's ledger adds up to its records": """
@@ -131,14 +165,53 @@ CONTRADICTIONS = {
     "flow ids count from 0 in the order of first_seen_ns": """
         SELECT run_id, flow_id, row_number() OVER (PARTITION BY run_id ORDER BY first_seen_ns, flow_id) - 1 AS number
         FROM flows QUALIFY flow_id <> number""",
-    "a five-tuple is one flow": """
-        SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, count(*) FROM flows GROUP BY ALL
-        HAVING count(*) > 1""",
-    "reverse_flow_id is the flow with the ends exchanged, both ways": """
+    "a five-tuple, tunnel and queue pair has connections from 0 on": """
+        SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
+               list_sort(list(connection)) AS connections
+        FROM flows GROUP BY ALL HAVING connections <> range(count(*)) OR (protocol <> 6 AND count(*) > 1)""",
+    "a tunnel of a flow has a row, and so has the one around it": """
+        SELECT run_id, tunnel FROM (
+            SELECT run_id, encapsulation_id AS tunnel FROM flows
+            UNION SELECT run_id, parent_id FROM encapsulations) AS t
+        ANTI JOIN encapsulations AS e ON (t.run_id, tunnel) = (e.run_id, e.encapsulation_id)
+        WHERE tunnel IS NOT NULL""",
+    "opcodes add up to their flow, where it has a queue pair": """
+        SELECT run_id, flow_id FROM flows FULL JOIN (
+            SELECT run_id, flow_id, sum(packets) AS p, sum(wire_bytes) AS w, sum(payload_bytes) AS b
+            FROM flow_opcodes GROUP BY ALL) USING (run_id, flow_id)
+        WHERE CASE WHEN roce_dest_qp IS NULL THEN p IS NOT NULL
+                   ELSE (p, w, b) IS DISTINCT FROM (packets, wire_bytes, payload_bytes) END""",
+    "packets, where they were wanted, add up to their flow and lie within it": """
+        SELECT run_id, flow_id FROM flows FULL JOIN (
+            SELECT run_id, flow_id, count(*) AS p, sum(wire_bytes) AS w, sum(ip_bytes) AS i, sum(payload_bytes) AS b,
+                   sum(captured_bytes) AS c, min(ts_ns) AS first_ns, max(ts_ns) AS last_ns
+            FROM packets GROUP BY ALL) USING (run_id, flow_id)
+        WHERE run_id IN (SELECT run_id FROM packets)
+          AND (p, w, i, b, c, first_ns, last_ns) IS DISTINCT FROM
+              (packets, wire_bytes, ip_bytes, payload_bytes, captured_bytes, first_seen_ns, last_seen_ns)""",
+    "reverse_flow_id is a flow with the ends exchanged, both ways, and none begins nearer": f"""
+        WITH exchanged AS ({EXCHANGED}), nearest AS ({NEAREST})
         SELECT f.run_id, f.flow_id FROM flows AS f
-        LEFT JOIN flows AS r ON (r.run_id, r.src_ip, r.dst_ip, r.protocol, r.src_port, r.dst_port)
-                              = (f.run_id, f.dst_ip, f.src_ip, f.protocol, f.dst_port, f.src_port)
-        WHERE f.reverse_flow_id IS DISTINCT FROM r.flow_id OR r.reverse_flow_id <> f.flow_id""",
+        LEFT JOIN exchanged AS e ON (e.run_id, e.flow_id, e.other) = (f.run_id, f.flow_id, f.reverse_flow_id)
+        LEFT JOIN nearest AS n ON (n.run_id, n.flow_id) = (f.run_id, f.flow_id)
+        WHERE f.reverse_flow_id IS NOT NULL AND (e.others_reverse IS DISTINCT FROM f.flow_id OR e.gap > n.least)""",
+    "of two flows that are each other's nearest none is without a reverse": f"""
+        WITH exchanged AS ({EXCHANGED}), nearest AS ({NEAREST})
+        SELECT e.run_id, e.flow_id, e.other FROM exchanged AS e
+        JOIN nearest AS a ON (a.run_id, a.flow_id, a.least) = (e.run_id, e.flow_id, e.gap)
+        JOIN nearest AS b ON (b.run_id, b.flow_id, b.least) = (e.run_id, e.other, e.gap)
+        WHERE e.reverse_flow_id IS NULL AND e.others_reverse IS NULL""",
+    "an initiator is known from one of the sources": """
+        SELECT run_id, flow_id, initiator_source FROM flows
+        WHERE (is_initiator IS NULL) <> (initiator_source IS NULL) OR initiator_source NOT IN
+              ('syn', 'reverse_syn', 'shared_port', 'port', 'first_packet', 'only_direction')""",
+    "segments on the cable have at least as many bytes as super-frames": """
+        SELECT run_id, flow_id FROM flows
+        WHERE cable_bytes_estimate < wire_bytes
+           OR (protocol <> 6 AND coalesce(mss, cable_bytes_estimate) IS NOT NULL)""",
+    "packets sent again or out of order are some of the packets": """
+        SELECT run_id, flow_id FROM flows WHERE retransmitted_packets + out_of_order_packets > packets
+           OR retransmitted_bytes + out_of_order_bytes > payload_bytes""",
     "one of two directions opened a connection": """
         SELECT f.run_id, f.flow_id FROM flows AS f
         JOIN flows AS r ON r.run_id = f.run_id AND r.flow_id = f.reverse_flow_id

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ddnn_traces.ingestors.capture_file import PcapHeader
+from ddnn_traces.ingestors.capture_file import STDIN, PcapHeader
 from ddnn_traces.text import valid_text
 
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
@@ -183,5 +183,5 @@ class CaptureFacts:
 
     @property
     def capture_id(self) -> str:
-        """Name of the file, unique in its run; bytes that are not UTF-8 become question marks."""
-        return valid_text(self.path.name)
+        """Name of the file, unique in its run; bytes that are not UTF-8 become question marks. - is stdin."""
+        return "stdin" if self.path == STDIN else valid_text(self.path.name)

@@ -88,7 +88,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
             flows.rows.close()
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
-    facts.cells = spill.written
+    facts.cells, facts.cell_lag = spill.written, spill.lag
     _describe(facts, file, feed, reader)
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):

@@ -155,7 +155,7 @@ class _Run:
         )
 
     def _clock(self) -> LogClock:
-        """The logs' clock against the captures'. Where it is off, and that is wanted, all is read again by it."""
+        """The logs' clock against the captures'. Where it is off, and that is wanted, all is read again."""
         asked = self._plan.clock_offset
         if not isinstance(asked, str):
             return LogClock(round(asked * 1e9) if self._logs else None)
@@ -167,7 +167,8 @@ class _Run:
         if asked == "none":
             self._talk.warn(
                 f"{self._run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
-                f"times; ingest with --clock-offset auto or {seconds:.3f} to have the packets in their steps"
+                f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
+                "their steps"
             )
             return clock
         self._talk.say(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")

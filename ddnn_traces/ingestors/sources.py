@@ -44,7 +44,9 @@ def host_label(capture: Path) -> str | None:
 
 
 def run_name(capture: Path) -> str:
-    """Name of a bare capture's run: the file's name without the endings."""
+    """Name of a bare capture's run: the file's name without the endings; standard input's is stdin."""
+    if capture == STDIN:
+        return "stdin"
     return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
 
 
@@ -156,7 +158,7 @@ def _runs_of_files(files: list[Path]) -> list[NamedFiles]:
     together: dict[Path, list[Path]] = {}
     alone: dict[tuple[Path, str], list[Path]] = {}  # tcpdump -C writes x.pcap, x.pcap1, x.pcap2: one run x
     for path in dict.fromkeys(files):
-        if metadata.is_run_folder(path.parent) or host_label(path):
+        if path != STDIN and (metadata.is_run_folder(path.parent) or host_label(path)):
             together.setdefault(path.parent, []).append(path)
         else:
             alone.setdefault((path.parent, run_name(path)), []).append(path)
@@ -176,7 +178,7 @@ def _unique_names(runs: list[NamedFiles]) -> list[RunInput]:
     for name, folder, captures in runs:
         full = name
         above = folder.parent if folder else captures[0].parent
-        while (taken[name] > 1 and full == name) or full in used:
+        while (taken[name] > 1 and full == name and captures != (STDIN,)) or full in used:
             if not above.name:  # nothing left to tell them apart: same name, same folder
                 raise UsageError(f"{captures[0]}: a second run named {full}; rename the file or ingest it by itself")
             full, above = f"{above.name}_{full}", above.parent

@@ -352,18 +352,19 @@ JOIN files USING (file) GROUP BY ALL
 """
 
 # The connections of a five-tuple, through all files of a series: the first row of a file continues the last of the file
-# before, unless its SYN has another sequence number.
+# before, unless it has a SYN, and that one another sequence number, or the file before a FIN or RST.
 _CONNECTIONS = f"""
 CREATE TEMP TABLE connections AS
 WITH followed AS (
-    SELECT *, lag(file) OVER key AS file_before, lag(initial_sequence) OVER key AS sequence_before
+    SELECT *, lag(file) OVER key AS file_before, lag(initial_sequence) OVER key AS sequence_before,
+           lag(fin_packets + rst_packets > 0) OVER key AS ended_before
     FROM ranked WHERE counts
     WINDOW key AS (PARTITION BY {_KEY} ORDER BY file_order, flow)
 )
-SELECT * EXCLUDE (file_before, sequence_before),
+SELECT * EXCLUDE (file_before, sequence_before, ended_before),
        sum(CASE WHEN protocol <> 6 OR file_before IS NULL THEN 0
                 WHEN file_before = file THEN 1
-                WHEN initial_sequence IS NULL OR initial_sequence = sequence_before THEN 0
+                WHEN initial_sequence IS NULL OR (initial_sequence = sequence_before AND NOT ended_before) THEN 0
                 ELSE 1 END)
        OVER (PARTITION BY {_KEY} ORDER BY file_order, flow)::BIGINT AS connection
 FROM followed
@@ -435,15 +436,17 @@ WITH sides AS (
     LEFT JOIN ends AS s ON (s.protocol, s.ip, s.port) = (f.protocol, f.src_ip, f.src_port)
     LEFT JOIN ends AS d ON (d.protocol, d.ip, d.port) = (f.protocol, f.dst_ip, f.dst_port)
 ), sized AS (
-    SELECT *, (wire_bytes - payload_bytes) / packets AS header_bytes,
-           -- TCP options: what the mean header has beyond IP's and TCP's fixed ones
-           least_mss - (ip_bytes - payload_bytes) / packets + CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END
-           AS segment,
+    SELECT *,
+           -- headers of most packets: the mean, but headers are of 4 bytes, so that a SYN's longer options do not count
+           round((ip_bytes - payload_bytes) / packets / 4) * 4 AS ip_header_bytes,
+           (wire_bytes - ip_bytes) / packets + ip_header_bytes AS header_bytes,
+           -- TCP options: what they have beyond IP's and TCP's fixed ones
+           least_mss - ip_header_bytes + CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END AS segment,
            CASE WHEN least_mss > 1500 THEN huge_packets ELSE large_packets END AS super_packets,
            CASE WHEN least_mss > 1500 THEN huge_payload_bytes ELSE large_payload_bytes END AS super_payload
     FROM evidence
 )
-SELECT * EXCLUDE (header_bytes, segment, super_packets, super_payload, least_mss),
+SELECT * EXCLUDE (ip_header_bytes, header_bytes, segment, super_packets, super_payload, least_mss),
        CASE WHEN protocol = 6 AND segment >= 1 THEN
             (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT
        END AS cable_bytes_estimate
