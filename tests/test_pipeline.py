@@ -165,7 +165,7 @@ def test_files_have_the_schema_their_order_and_a_page_index(
 ) -> None:
     wanted = schema.table(table)
     paths = [*(sample_dataset.path / table).glob("*/*.parquet"), *(every_table / table).glob("*/*.parquet")]
-    assert max(pq.read_metadata(path).num_rows for path in paths) > 1
+    assert max(pq.read_metadata(path).num_rows for path in paths) > 0
     for path in sorted(paths):
         file = pq.ParquetFile(path)
         assert file.schema_arrow.equals(wanted.arrow())
