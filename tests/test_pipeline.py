@@ -13,7 +13,7 @@ from typing import Any
 import packets as p
 import pyarrow.parquet as pq
 import pytest
-from traffic import A, B, C, contradictions, counted, ring, sent, sent_by, write_captures
+from traffic import A, B, C, contradictions, counted, ingest_frames, ring, sent, sent_by, write_captures
 
 import ddnn_traces
 from ddnn_traces import schema
@@ -146,10 +146,27 @@ def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
     assert digest(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
 
 
+@pytest.fixture(scope="module")
+def every_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with rows in the tables that the sample leaves empty."""
+    top = tmp_path_factory.mktemp("every_table")
+    tunneled = p.vxlan(p.ethernet(p.ipv4(p.tcp(bytes(9)))))
+    datagrams = [p.udp(p.roce(opcode=opcode), 50000, p.ROCE_PORT) for opcode in (17, 4)]
+    datagrams += [p.udp(tunneled, 50000 - i, p.VXLAN_PORT) for i in (0, 1)]
+    frames = [p.ethernet(p.ipv4(datagram, A, B, p.UDP)) for datagram in datagrams]
+    with ingest_frames(top, {"b.pcap": frames, "a.pcap": frames[:3]}, packets=True) as dataset:
+        assert contradictions(dataset) == {}
+        return dataset.path
+
+
 @pytest.mark.parametrize("table", schema.TABLES)
-def test_files_have_the_schema_their_order_and_a_page_index(sample_dataset: Dataset, table: str) -> None:
+def test_files_have_the_schema_their_order_and_a_page_index(
+    sample_dataset: Dataset, every_table: Path, table: str
+) -> None:
     wanted = schema.table(table)
-    for path in sorted((sample_dataset.path / table).glob("*/*.parquet")):
+    paths = [*(sample_dataset.path / table).glob("*/*.parquet"), *(every_table / table).glob("*/*.parquet")]
+    assert max(pq.read_metadata(path).num_rows for path in paths) > 0
+    for path in sorted(paths):
         file = pq.ParquetFile(path)
         assert file.schema_arrow.equals(wanted.arrow())
         for i, column in enumerate(wanted.columns):

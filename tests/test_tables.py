@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import struct
 import tomllib
 from collections.abc import Iterator
@@ -624,6 +625,30 @@ def test_sample_rings_carry_what_an_all_reduce_needs(sample_dataset: Dataset, ru
     assert len(rows) == 4
     for (model_sizes,) in rows:
         assert 1.5 <= model_sizes < 1.95
+
+
+BOTH = "torch-mlp1-sgd-32-gloo-0ms-ring-both"
+
+
+@pytest.mark.parametrize("worker", [1, 2, 3, 4])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_one_capture_missing_or_cut_changes_nothing(
+    sample: Path, sample_dataset: Dataset, tmp_path: Path, worker: int, share: float
+) -> None:
+    """What was captured at both ends is in the other ends' captures. share: of the worker's file that is left."""
+    folder = tmp_path / "runs" / BOTH
+    shutil.copytree(sample / BOTH, folder)
+    path = folder / f"worker-{worker}-tcpdump.pcap.gz"
+    content = gzip.decompress(path.read_bytes())
+    path.unlink()
+    if share:
+        path.with_suffix("").write_bytes(content[: int(share * len(content))])
+    talk = Talk()
+    matrix = "SELECT src_ip, dst_ip, payload_bytes, packets FROM traffic_matrix WHERE run_id = $1"
+    with read_folder(folder, talk) as dataset:
+        assert dataset.sql(matrix, [BOTH]).rows() == sample_dataset.sql(matrix, [BOTH]).rows()
+        assert contradictions(dataset) == {}
+    assert sum(": truncated: " in warning for warning in talk.warnings) == (share > 0)
 
 
 # --- the full captures, where they are at hand (they are not shipped)

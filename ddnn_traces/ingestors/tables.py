@@ -31,7 +31,7 @@ MEMORY_LIMIT = "128MB"
 
 #: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (a capture that was cut, or
 #: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes;
-#: packets where there is none.
+#: packets where there is none. A series with a file that is not complete is partial as soon as it holds less at all.
 WHOLE_SHARE = 0.98
 
 
@@ -97,12 +97,15 @@ class RunTables:
 
     def _files(self) -> pa.Table:
         run = self._run
+        series = number_series(run.files, self._vantages)
+        cut = {(self._vantages[i], series[i]) for i, file in enumerate(run.files) if file.status != "complete"}
         return pa.table(
             {
                 "file": pa.array(range(len(run.files)), pa.int32()),
                 "capture_id": pa.array([file.capture_id for file in run.files], pa.string()),
                 "vantage_ip": pa.array(self._vantages, pa.string()),
-                "series": pa.array(number_series(run.files, self._vantages), pa.int32()),
+                "series": pa.array(series, pa.int32()),
+                "cut": pa.array([place in cut for place in zip(self._vantages, series, strict=True)], pa.bool_()),
                 "file_order": pa.array(order_of_files(run.files), pa.int32()),
                 "worker": pa.array(run.step_workers, pa.string()),
                 "steps": pa.array(
@@ -316,15 +319,18 @@ _KEY = f"{_FIVE_TUPLE}, encapsulation_id, roce_dest_qp"
 _RANKED = f"""
 CREATE TEMP TABLE ranked AS
 WITH placed AS (
-    SELECT copies.*, series, file_order, coalesce(vantage_ip, '') AS place, encapsulation_id IS NOT NULL AS tunneled,
+    SELECT copies.*, series, file_order, cut, coalesce(vantage_ip, '') AS place,
+           encapsulation_id IS NOT NULL AS tunneled,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_packets,
            sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_payload
     FROM copies JOIN files USING (file) WHERE kept
 ), compared AS (
-    SELECT *, CASE max(series_payload) OVER five_tuple
-                   WHEN 0 THEN series_packets < {WHOLE_SHARE} * max(series_packets) OVER five_tuple
+    SELECT *, CASE WHEN cut
+                   THEN (series_payload, series_packets) < max((series_payload, series_packets)) OVER five_tuple
+                   WHEN max(series_payload) OVER five_tuple = 0
+                   THEN series_packets < {WHOLE_SHARE} * max(series_packets) OVER five_tuple
                    ELSE series_payload < {WHOLE_SHARE} * max(series_payload) OVER five_tuple
               END AS is_partial
     FROM placed
@@ -336,7 +342,7 @@ WITH placed AS (
               AS best
     FROM compared
 )
-SELECT * EXCLUDE (place, distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
+SELECT * EXCLUDE (cut, place, distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
        (place, series, tunneled) = best AS counts
 FROM best
 """

@@ -1,11 +1,11 @@
 """Where each capture was taken, and which of several copies of a packet counts.
 
-A packet captured at two hosts counts once (DESIGN: duplicate_vantage). The decision is made for a directed five-tuple:
-the copy at its sender counts where the sender's own capture has it, else the one at its receiver, else the fullest.
-So a capture that holds only what its host received loses nothing. A copy that holds clearly less than another (its
-capture was cut, or lost packets) counts only where there is no better one. Files of one host that follow each other
-(tcpdump -C, -G) are one series and all count; series of one host whose times overlap (-i any and -i eth0) saw the same
-packets.
+A packet captured at two hosts counts once (DESIGN: duplicate_vantage). The decision is made for a directed
+five-tuple: the copy at its sender counts where the sender's own capture has it, else the one at its receiver, else
+the fullest. So a capture that holds only what its host received loses nothing. A copy that holds clearly less than
+another (its capture lost packets), or anything less where its file is cut, counts only where there is no better one.
+Files of one host that follow each other (tcpdump -C, -G) are one series and all count; series of one host whose times
+overlap (-i any and -i eth0) saw the same packets.
 """
 
 from __future__ import annotations
