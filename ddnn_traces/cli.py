@@ -31,8 +31,10 @@ _limit_option = click.option(
 )
 
 
-def _clock_offset(_context: click.Context, _option: click.Parameter, value: str) -> str | float:
-    """auto, none, or a number of seconds."""
+def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
+    """auto, none, a number of seconds, or offer where the option is not given."""
+    if value is None:
+        return "offer"
     if value in ("auto", "none"):
         return value
     try:
@@ -117,11 +119,10 @@ def cli() -> None:
 )
 @click.option(
     "--clock-offset",
-    default="none",
-    show_default=True,
     metavar="auto|none|SECONDS",
     callback=_clock_offset,
-    help="Seconds to add to the times of the training logs; auto: as many as line their steps up with the traffic.",
+    help="Seconds to add to the times of the training logs; auto: as many as line their steps up with the traffic; "
+    "none: none. Without it, a warning says when they do not line up.",
 )
 @click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold a single one.")
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")

@@ -197,7 +197,7 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
             "tunnels": "inner",
             "packets": False,
             "filter": None,
-            "clock_offset": "none",
+            "clock_offset": "offer",
         }
 
 

@@ -43,6 +43,7 @@ _PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fracti
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
+PCAP_MAGICS = tuple(_PCAP)
 PCAPNG = b"\x0a\x0d\x0d\x0a"
 _KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddnn_traces.ingestors.clocks import LogOffset, is_off, log_offset, read_traffic
 from ddnn_traces.ingestors.facts import CaptureFacts
@@ -12,6 +12,9 @@ from ddnn_traces.ingestors.vantage import find_vantages
 
 #: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
 _LOGS_TRIED = 2
+
+#: Time zones differ by multiples of this; an offset so near to one, ns, is one.
+_ZONE_NS, _NEAR_ZONE_NS = 15 * 60 * 10**9, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,17 @@ class LogClock:
 
     @property
     def is_off(self) -> bool:
-        """Whether the logs' clock differs from the captures' by more than the estimate's error."""
-        return is_off(self.estimate)
+        """Whether what was added differs from what would have to be by more than the estimate's error."""
+        if self.estimate is None:
+            return False
+        return is_off(replace(self.estimate, offset_ns=self.estimate.offset_ns - (self.applied_ns or 0)))
+
+    def behind(self, applied_ns: int) -> LogClock:
+        """The same, seen from the logs before `applied_ns` was added to the times that the estimate was made with."""
+        if self.applied_ns is None:
+            return self
+        estimate = self.estimate and replace(self.estimate, offset_ns=self.estimate.offset_ns + applied_ns)
+        return LogClock(applied_ns, estimate, self.middle_ns - applied_ns)
 
     @property
     def correction(self) -> Callable[[int], int]:
@@ -52,5 +64,12 @@ def estimate_clock(
         host = next(iter(hosts)) if len(hosts) == 1 else None
         estimate = log_offset(log.bounds, read_traffic([files[i] for i in own], host, window_ns))
         if estimate:
+            estimate = replace(estimate, offset_ns=_whole_zones(estimate.offset_ns))
             return LogClock(0, estimate, int(log.bounds[0] + (log.bounds[-1] - log.bounds[0]) // 2))
     return LogClock(0 if logs else None)
+
+
+def _whole_zones(offset_ns: int) -> int:
+    """The offset, or the difference of time zones that it is but for the time from a step's last packet to its end."""
+    zones = round(offset_ns / _ZONE_NS) * _ZONE_NS
+    return zones if zones and abs(offset_ns - zones) <= _NEAR_ZONE_NS else offset_ns

@@ -79,7 +79,7 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         reader = PcapngReader(Scanner(pcapng_framing(False), options, cells, packets), progress)
     elif isinstance(header, str):
         facts.status = "truncated" if "cut short" in header else "corrupt"
-        facts.status_detail = header
+        facts.status_detail = header if start or not file.damage else "nothing of it could be decompressed"
         facts.trailing_bytes = len(start) + sum(len(block) for block in stream)
     else:
         facts.describe(header, file.compression)
@@ -88,6 +88,8 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
     if reader:
         reader.read(stream)
         reader.finish(facts)
+        if not facts.records and not reader.described:
+            facts.format = None
     if file.damage:
         mere_cut = file.truncated and facts.status != "corrupt"
         facts.status = "truncated" if mere_cut else "corrupt"

@@ -91,9 +91,9 @@ class PartsReader:
         """The records from the reader's position on that begin before `stop`."""
         self.reader = RecordReader(self._whole, self.reader.position, stop)
         for block in self._blocks(file, self.reader.position, bytearray(BLOCK_BYTES)):
-            records = self._whole.records
+            position, records = self.reader.position, self._whole.records
             self.reader.feed(block)
-            self._options.progress(len(block), self._whole.records - records)
+            self._options.progress(self.reader.position - position, self._whole.records - records)
             if self.reader.ended:
                 break
 

@@ -33,10 +33,10 @@ from ddnn_traces.talk import Talk
 ENGINES = {"numba": "ddnn_traces.ingestors.numba_engine", "pyshark": "ddnn_traces.ingestors.pyshark_engine"}
 DEFAULT_ENGINE = "numba"
 TUNNELS = ("inner", "outer")
-CLOCK_OFFSETS = ("auto", "none")
+CLOCK_OFFSETS = ("auto", "none", "offer")
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
-COMMIT_SECONDS = 10.0
+COMMIT_SECONDS = 2.0
 #: and this many times what the last time took: a dataset of thousands of runs has as many links to make.
 _COMMIT_SHARE = 20.0
 
@@ -50,7 +50,8 @@ class IngestOptions:
     another ingest into the same dataset, instead of raising BusyError. tunnels: whether a flow is what is inside a
     tunnel or the tunnel. packets: whether every packet becomes a row of `packets`. filter: capture-filter expression
     for flows (flow_filter.py). clock_offset: seconds that are added to the
-    logs' times, auto: as many as line them up with the traffic, none. run_id:
+    logs' times, auto: as many as line them up with the traffic, none,
+    or offer: none, with a warning when they do not line up. run_id:
     name of the only run.
     """
 
@@ -63,7 +64,7 @@ class IngestOptions:
     tunnels: str = "inner"
     packets: bool = False
     filter: str | None = None
-    clock_offset: str | float = "none"
+    clock_offset: str | float = "offer"
     run_id: str | None = None
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 import ddnn_traces
 from ddnn_traces.ingestors.capture_file import STDIN
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
@@ -37,7 +39,7 @@ class ReadPlan:
     flow_filter: FlowFilter | None
     packets: bool
     jobs: int
-    clock_offset: str | float = "none"
+    clock_offset: str | float = "offer"
 
 
 @dataclass(frozen=True)
@@ -157,18 +159,20 @@ class _Run:
     def _clock(self) -> LogClock:
         """The logs' clock against the captures'. Where it is off, and that is wanted, all is read again."""
         asked = self._plan.clock_offset
-        if not isinstance(asked, str):
-            return LogClock(round(asked * 1e9) if self._logs else None)
         clock = estimate_clock(self._logs, self._files, self._labels, self._plan.options.window_ns)
+        if not isinstance(asked, str):
+            clock = clock.behind(round(asked * 1e9))
+        if asked == "none":
+            return clock
         if not clock.estimate or not clock.is_off:
             self._warn_of_clocks()
             return clock
         seconds = clock.estimate.offset_ns / 1e9
-        if asked == "none":
+        if asked != "auto":
             self._talk.warn(
                 f"{self._run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
                 f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
-                "their steps"
+                "their steps, or with none to leave it so"
             )
             return clock
         self._talk.say(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
@@ -232,11 +236,24 @@ def _tell(reading: _Reading, talk: Talk) -> None:
     if facts.status != "complete":
         kept = f"kept {facts.records:,} records before that" if facts.format else "nothing of it is kept"
         talk.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {kept}; copy it again, or leave it out")
+    if _is_doubled(facts):
+        talk.warn(
+            f"{facts.path}: nearly every segment is there twice, as at a mirror port of both directions, and counts "
+            "twice; remove the copies with 'editcap -d'"
+        )
     seconds = max(reading.seconds, 1e-6)
     talk.summarize(
         f"{_name(facts.path)}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, "
         f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
     )
+
+
+def _is_doubled(facts: CaptureFacts) -> bool:
+    """Whether about half of the TCP payload was there before, which no network loses."""
+    flows = facts.flows
+    payload = pc.sum(pc.filter(flows["payload_bytes"], pc.equal(flows["protocol"], 6))).as_py() or 0
+    again = pc.sum(flows["retransmitted_bytes"]).as_py() or 0
+    return payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload
 
 
 def _compare_clocks(facts: CaptureFacts, log: TrainingLog, talk: Talk) -> None:

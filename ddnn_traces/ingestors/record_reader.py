@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from ddnn_traces.ingestors import pcapng
+from ddnn_traces.ingestors.capture_file import PCAP_MAGICS
 from ddnn_traces.ingestors.compiled import scan as loop
 from ddnn_traces.ingestors.compiled.scan import Framing
 from ddnn_traces.ingestors.facts import CaptureFacts
@@ -28,6 +29,7 @@ class RecordReader:
         self.fed = position  # offset behind the last byte that came in
         self.damage: str | None = None
         self.ended = False  # there was damage, or `stop` is reached
+        self.described = True  # whether a file header, or a section's, was read
         self._stop = stop
         self._progress = progress
         self._waiting = b""  # begin of a record whose rest is in the next block
@@ -72,6 +74,8 @@ class RecordReader:
                 self.ended = True
                 if why == loop.CORRUPT:
                     self.damage = f"no sane record header at byte {self.position + pos} of the uncompressed file"
+                    if bytes(block[max(0, pos - 16) :][:4]) in PCAP_MAGICS:
+                        self.damage += ", where a second pcap begins: take them apart, or join them with mergecap"
         self.position += pos
         return pos
 
@@ -94,6 +98,7 @@ class PcapngReader(RecordReader):
 
     def __init__(self, scanner: Scanner, progress: Callable[[int], None] | None = None) -> None:
         super().__init__(scanner, 0, progress=progress)
+        self.described = False
         self._section: pcapng.Section | None = None
         self._described: list[pcapng.Interface] = []
 
@@ -108,6 +113,7 @@ class PcapngReader(RecordReader):
                 if size is None or pos + size > len(block):
                     return None
                 self._section = pcapng.parse_section(bytes(block[pos : pos + size]))
+                self.described = True
                 pos += size
             else:
                 assert self._section

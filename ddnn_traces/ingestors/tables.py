@@ -29,10 +29,12 @@ from ddnn_traces.text import sql_literal
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
 MEMORY_LIMIT = "128MB"
 
-#: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (a capture that was cut, or
-#: lost packets) and counts only where there is no better one. Payload, since offloads make packets of different sizes;
-#: packets where there is none. A series with a file that is not complete is partial as soon as it holds less at all.
+#: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (its capture lost packets)
+#: and counts only where there is no better one. Payload, since offloads make packets of different sizes; packets where
+#: there is none. A series with a file that is not complete is partial as soon as it holds less at all.
 WHOLE_SHARE = 0.98
+#: A series that began so much later, or ended so much earlier, ns, than somebody saw a five-tuple is cut, too.
+MISSED_NS = 1_000_000_000
 
 
 #: Windows by which the cells of a file may be out of the order of time to be merged as they come.
@@ -64,6 +66,7 @@ class RunTables:
             config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
         )
         self._con.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout
+        self._offsets = host_offsets(run.files, self._vantages)
         self._encapsulations, rows = number_encapsulations([file.encapsulations for file in run.files])
         self._con.register("copies", self._copies(rows))
         self._con.register("files", self._files())
@@ -106,6 +109,9 @@ class RunTables:
                 "vantage_ip": pa.array(self._vantages, pa.string()),
                 "series": pa.array(series, pa.int32()),
                 "cut": pa.array([place in cut for place in zip(self._vantages, series, strict=True)], pa.bool_()),
+                "clock_ns": pa.array([offset.offset_ns if offset else 0 for offset in self._offsets], pa.int64()),
+                "begin_ns": pa.array([file.first_ns for file in run.files], pa.int64()),
+                "end_ns": pa.array([file.last_ns for file in run.files], pa.int64()),
                 "file_order": pa.array(order_of_files(run.files), pa.int32()),
                 "worker": pa.array(run.step_workers, pa.string()),
                 "steps": pa.array(
@@ -155,8 +161,7 @@ class RunTables:
     def _captures_table(self) -> Iterable[pa.RecordBatch]:
         names = [column.name for column in schema.table("captures").columns]
         rows = []
-        offsets = host_offsets(self._run.files, self._vantages)
-        for file, vantage, offset in zip(self._run.files, self._vantages, offsets, strict=True):
+        for file, vantage, offset in zip(self._run.files, self._vantages, self._offsets, strict=True):
             row = {name: getattr(file, name, None) for name in names}
             row |= {"run_id": self._run.run_id, "vantage_ip": vantage, "version": self._run.version}
             if offset:
@@ -319,21 +324,31 @@ _KEY = f"{_FIVE_TUPLE}, encapsulation_id, roce_dest_qp"
 _RANKED = f"""
 CREATE TEMP TABLE ranked AS
 WITH placed AS (
-    SELECT copies.*, series, file_order, cut, coalesce(vantage_ip, '') AS place,
+    SELECT copies.*, series, file_order, cut, clock_ns, begin_ns, end_ns, coalesce(vantage_ip, '') AS place,
            encapsulation_id IS NOT NULL AS tunneled,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
            sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_packets,
-           sum(payload_bytes) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_payload
+           -- a mirror port of both directions sees each packet twice
+           sum(CASE WHEN vantage_ip IS NULL THEN payload_bytes - retransmitted_bytes ELSE payload_bytes END)
+               OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_payload
     FROM copies JOIN files USING (file) WHERE kept
+), timed AS (
+    -- by the clock of the reference host: from when to when the series captured, and the five-tuple was seen by anybody
+    SELECT placed.*, heard_from_ns, heard_to_ns,
+           min(first_seen_ns - clock_ns) OVER (PARTITION BY {_FIVE_TUPLE}) AS seen_from_ns,
+           max(last_seen_ns - clock_ns) OVER (PARTITION BY {_FIVE_TUPLE}) AS seen_to_ns
+    FROM placed
+    JOIN (SELECT coalesce(vantage_ip, '') AS place, series, min(begin_ns - clock_ns) AS heard_from_ns,
+                 max(end_ns - clock_ns) AS heard_to_ns FROM files GROUP BY ALL) USING (place, series)
 ), compared AS (
-    SELECT *, CASE WHEN cut
+    SELECT *, CASE WHEN cut OR heard_from_ns > seen_from_ns + {MISSED_NS} OR heard_to_ns < seen_to_ns - {MISSED_NS}
                    THEN (series_payload, series_packets) < max((series_payload, series_packets)) OVER five_tuple
                    WHEN max(series_payload) OVER five_tuple = 0
-                   THEN series_packets < {WHOLE_SHARE} * max(series_packets) OVER five_tuple
+                   THEN series_packets < {WHOLE_SHARE} * max(series_packets) FILTER (place <> '') OVER five_tuple
                    ELSE series_payload < {WHOLE_SHARE} * max(series_payload) OVER five_tuple
-              END AS is_partial
-    FROM placed
+              END IS TRUE AS is_partial
+    FROM timed
     WINDOW five_tuple AS (PARTITION BY {_FIVE_TUPLE})
 ), best AS (
     SELECT *, first_value((place, series, tunneled))
@@ -342,7 +357,8 @@ WITH placed AS (
               AS best
     FROM compared
 )
-SELECT * EXCLUDE (cut, place, distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
+SELECT * EXCLUDE (cut, clock_ns, begin_ns, end_ns, heard_from_ns, heard_to_ns, seen_from_ns, seen_to_ns, place,
+                  distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
        (place, series, tunneled) = best AS counts
 FROM best
 """
