@@ -500,3 +500,17 @@ def test_closed_standard_input() -> None:
     done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *reader()], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.strip() == "standard input is closed; pipe a capture in, or name a file"
+
+
+def test_two_captures_joined_by_cat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_file, "BLOCK_BYTES", 1 << 20)
+    facts = read(tmp_path, PCAP + PCAP)
+    assert facts.status == "corrupt"
+    assert "a second pcap begins" in facts.status_detail
+
+
+@pytest.mark.parametrize("size", [3, 5, 11])
+def test_compressed_file_cut_before_anything(tmp_path: Path, size: int) -> None:
+    facts = read(tmp_path, GZIP[:size])
+    assert (facts.status, facts.format) == ("truncated", None)
+    assert "the file is empty" not in facts.status_detail

@@ -91,6 +91,12 @@ def test_mirror_port_beside_own_captures(tmp_path: Path, view) -> None:  # type:
     check(tmp_path, RING, {"mirror.pcap": RING} | captures(RING, view))
 
 
+@pytest.mark.parametrize("view", [sent_by, seen_by])
+def test_mirror_port_of_both_directions_beside_own_captures(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
+    """It sees every packet twice, and is no fuller for that."""
+    check(tmp_path, RING, {"mirror.pcap": [packet for packet in RING for _ in range(2)]} | captures(RING, view))
+
+
 def test_two_mirror_ports(tmp_path: Path) -> None:
     check(tmp_path, RING, {"left.pcap": RING, "right.pcap": RING[3:]})
 
@@ -114,6 +120,17 @@ def test_capture_that_ends_early_gives_way_to_the_fuller_copy(tmp_path: Path, pa
     first = next(iter(files))
     files[first] = files[first][: len(files[first]) // 3]
     check(tmp_path, packets, files)
+
+
+def test_acknowledgements_after_the_capture_at_their_sender_ended(tmp_path: Path) -> None:
+    """Their payload tells nothing: what counts is that the receiver's capture heard them for seconds more."""
+    second = 10**9
+    packets = [Packet(BEGIN_NS, A, B, 1000)]
+    packets += [Packet(BEGIN_NS + i * second // 10, A, B, 0) for i in range(1, 101)]
+    packets += [Packet(BEGIN_NS + i * second, C, B, 100) for i in range(2)]
+    early = [packet for packet in packets if packet.src == A][:85]
+    check(tmp_path / "late", packets, {"worker-1.pcap": early, "worker-2.pcap": packets})
+    check(tmp_path / "soon", packets, {"worker-1.pcap": early[:5], "worker-2.pcap": packets})
 
 
 def test_own_captures_that_miss_a_host(tmp_path: Path) -> None:
