@@ -504,7 +504,8 @@ def test_closed_standard_input() -> None:
 
 def test_two_captures_joined_by_cat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_file, "BLOCK_BYTES", 1 << 20)
-    facts = read(tmp_path, PCAP + PCAP)
+    data = p.pcap([p.Record(1_700_000_000 * 10**9, record.frame) for record in RECORDS[:3]])
+    facts = read(tmp_path, data + data)
     assert facts.status == "corrupt"
     assert "a second pcap begins" in facts.status_detail
 
