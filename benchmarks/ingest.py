@@ -22,8 +22,6 @@ from pathlib import Path
 
 from make_capture import write
 
-import ddnn_traces
-
 OUT = Path(__file__).parent / "out"
 LONG_S = 30
 TSHARK_PACKETS = 2_000_000
@@ -35,6 +33,13 @@ flows = NFStreamer(source=sys.argv[1], idle_timeout=10**6, active_timeout=10**6,
 print(sum(1 for _ in flows), "flows")
 """
 
+
+COUNTS = """
+import sys, ddnn_traces
+with ddnn_traces.ingest(sys.argv[1], sys.argv[2], sha256=False) as dataset:
+    query = "SELECT (SELECT sum(records) FROM captures), (SELECT count(*) FROM flows)"
+    print(*map(int, dataset.sql(query).row(0)))
+"""
 
 TSHARK_FIELDS = ["-o", "tcp.analyze_sequence_numbers:FALSE"]  # its TCP analysis takes most of its time
 TSHARK_FIELDS += [
@@ -145,10 +150,13 @@ def generated(packets: int, flows: int) -> Path:
 
 
 def counts(capture: Path, scratch: Path) -> tuple[int, int]:
-    """Packets and flows of a capture, by an ingest, which also warms the page cache and compiles."""
-    with ddnn_traces.ingest(capture, scratch / "dataset", sha256=False) as dataset:
-        row = dataset.sql("SELECT (SELECT sum(records) FROM captures), (SELECT count(*) FROM flows)").row(0)
-    return int(row[0]), int(row[1])
+    """Packets and flows of a capture, by an ingest, which also warms the page cache and compiles.
+
+    In a process of its own: a child's peak memory begins with what its parent has when it is forked.
+    """
+    command = [sys.executable, "-c", COUNTS, str(capture), str(scratch / "dataset")]
+    packets, flows = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    return int(packets), int(flows)
 
 
 def cut(capture: Path, first: Path, share: float) -> float:
