@@ -58,10 +58,11 @@ class Peer:
     share: float = 1.0
 
 
-def peers(capture: Path, first: Path, share: float, scratch: Path) -> tuple[list[Peer], list[str]]:
+def peers(capture: Path, packets: int, scratch: Path) -> tuple[list[Peer], list[str]]:
     """The commands that can run here, and the names of those that cannot."""
     ingest = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "ingest", str(capture)]
     ingest += ["--out", str(scratch / "dataset"), "--force"]
+    tshark = ["tshark", "-r", str(capture), "-c", str(TSHARK_PACKETS), "-T", "fields", *TSHARK_FIELDS]
     known = [
         Peer("ddnn-traces", ingest),
         Peer("ddnn-traces --no-sha256", [*ingest, "--no-sha256"]),
@@ -70,7 +71,7 @@ def peers(capture: Path, first: Path, share: float, scratch: Path) -> tuple[list
         Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
         Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),
         Peer("nfstream", [sys.executable, "-c", NFSTREAM, str(capture)]),
-        Peer("tshark -T fields", ["tshark", "-r", str(first), "-T", "fields", *TSHARK_FIELDS], share),
+        Peer("tshark -T fields", tshark, min(1.0, TSHARK_PACKETS / packets)),
     ]  # fmt: skip
     there = {peer.name: bool(shutil.which(peer.command[0])) for peer in known}
     there["nfstream"] = importlib.util.find_spec("nfstream") is not None
@@ -125,12 +126,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=OUT) as name:
         scratch = Path(name)
         packets, flows = counts(capture, scratch)
-        first = scratch / "first.pcap"
-        share = cut(capture, first, min(1.0, TSHARK_PACKETS / packets))
         print(f"{_machine()}; {options.cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}")
         print(f"{packets:,} packets, {flows:,} flows, {capture.stat().st_size / 1e9:.2f} GB\n")
         print(f"{'command':<32} {'M packets/s':>11} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
-        there, missing = peers(capture, first, share, scratch)
+        there, missing = peers(capture, packets, scratch)
         for peer in there:
             if options.only is None or peer.name.startswith(options.only):
                 m = measure(peer, options.cores, options.repeat)
@@ -157,14 +156,6 @@ def counts(capture: Path, scratch: Path) -> tuple[int, int]:
     command = [sys.executable, "-c", COUNTS, str(capture), str(scratch / "dataset")]
     packets, flows = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
     return int(packets), int(flows)
-
-
-def cut(capture: Path, first: Path, share: float) -> float:
-    """Write the begin of a capture, whole records or not; the share of it that this is."""
-    size = capture.stat().st_size
-    with capture.open("rb") as whole, first.open("wb") as part:
-        part.write(whole.read(int(size * share)))
-    return first.stat().st_size / size
 
 
 def _machine() -> str:
