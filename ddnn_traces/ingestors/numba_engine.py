@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ddnn_traces.ingestors import parts
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader, hash_file
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.compiled import scan as loop
 from ddnn_traces.ingestors.compiled.jit import is_cached
 from ddnn_traces.ingestors.compiled.scan import Framing
@@ -57,7 +57,7 @@ def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: 
     facts = CaptureFacts(path, NAME, None, path.stat().st_size)
     facts.describe(header, "")
     scanner = Scanner(_pcap_framing(header), options, cells, None)
-    reader, facts.sha256 = parts.read_in_parts(path, scanner, options, hash_file)
+    reader, facts.sha256 = parts.read_in_parts(path, scanner, options)
     reader.finish(facts)
     return facts
 

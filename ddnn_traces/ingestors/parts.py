@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, hash_file
 from ddnn_traces.ingestors.compiled.join import find_record
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.record_reader import RecordReader
@@ -111,7 +111,8 @@ class PartsReader:
         if skipped >= 0:
             part.begin = part.reader.position = start + skipped
             part.reader.feed(first[skipped:])
-            _feed(part.reader, blocks)
+            while not part.reader.ended and (block := next(blocks, None)) is not None:
+                part.reader.feed(block)
             part.scanner.close_cells()
         return part
 
@@ -127,10 +128,9 @@ class PartsReader:
         if position < stop:
             if part.begin == position and self._whole.join(part.scanner):
                 self.reader.position, self.reader.damage = part.reader.position, part.reader.damage
+                self._options.progress(self.reader.position - position, self._whole.records - records)
             else:
-                self.reader = RecordReader(self._whole, position, stop)
-                _feed(self.reader, self._blocks(file, position, part.buffer))
-        self._options.progress(self.reader.position - position, self._whole.records - records)
+                self._read_in_one_pass(file, stop)
 
     def _blocks(self, file: int, start: int, buffer: bytearray) -> Iterator[memoryview]:
         view = memoryview(buffer)
@@ -139,14 +139,7 @@ class PartsReader:
             start += size
 
 
-def _feed(reader: RecordReader, blocks: Iterator[memoryview]) -> None:
-    while not reader.ended and (block := next(blocks, None)) is not None:
-        reader.feed(block)
-
-
-def read_in_parts(
-    path: Path, whole: Scanner, options: ReadOptions, hash_file: Callable[[Path], str]
-) -> tuple[RecordReader, str | None]:
+def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, str | None]:
     """Read a plain pcap with options.jobs threads, its SHA-256 beside it: (the reader, at its end, and the hash)."""
     with ThreadPoolExecutor(1, "sha256") as hasher:
         digest = hasher.submit(hash_file, path) if options.hashing else None

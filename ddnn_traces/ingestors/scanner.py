@@ -143,11 +143,15 @@ class Scanner:
     def _thin_samples(self) -> None:
         """Keep the half with the lower identities, and take no others from now on: which ones are kept depends on what
         is in the file, not on the order in which it was read."""
-        state, total = self._state, self._state.total
-        total[table.SAMPLE_LIMIT] >>= 1
-        samples = state.samples[: total[table.SAMPLE_COUNT]]
-        kept = samples[samples[:, 0] <= total[table.SAMPLE_LIMIT]]
-        state.samples[: len(kept)] = kept
+        self._state.total[table.SAMPLE_LIMIT] >>= 1
+        self._keep_samples(self._state.samples[: self._state.total[table.SAMPLE_COUNT]])
+
+    def _keep_samples(self, samples: Int64Array) -> None:
+        """Of these, those below the limit, which is halved until there is room for them and one more."""
+        total = self._state.total
+        while len(kept := samples[samples[:, 0] <= total[table.SAMPLE_LIMIT]]) >= len(self._state.samples):
+            total[table.SAMPLE_LIMIT] >>= 1
+        self._state.samples[: len(kept)] = kept
         total[table.SAMPLE_COUNT] = len(kept)
 
     def close_cells(self) -> None:
@@ -196,15 +200,7 @@ class Scanner:
     def _join_samples(self, samples: Int64Array, limit: int) -> None:
         total = self._state.total
         total[table.SAMPLE_LIMIT] = min(int(total[table.SAMPLE_LIMIT]), limit)
-        kept = self._state.samples[: total[table.SAMPLE_COUNT]]
-        joined = np.concatenate([kept, samples])
-        while True:
-            joined = joined[joined[:, 0] <= total[table.SAMPLE_LIMIT]]
-            if len(joined) < len(self._state.samples):
-                break
-            total[table.SAMPLE_LIMIT] >>= 1
-        self._state.samples[: len(joined)] = joined
-        total[table.SAMPLE_COUNT] = len(joined)
+        self._keep_samples(np.concatenate([self._state.samples[: total[table.SAMPLE_COUNT]], samples]))
 
     def twin(self) -> Scanner:
         """A new scanner for a part of the same file, which keeps its cells in memory."""

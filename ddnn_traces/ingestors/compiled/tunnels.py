@@ -30,7 +30,7 @@ from ddnn_traces.ingestors.compiled.jit import compiled, helper, u16, u32
 PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(8)
 FOUND = 8
 # Words of `found_key`: the flow's key, then the datagram's.
-FLOW_KEY, DATAGRAM_KEY, FOUND_WORDS = 0, 6, 12
+DATAGRAM_KEY, FOUND_WORDS = 6, 12
 
 KINDS = ("ipip", "gre", "vxlan", "geneve")
 _IPIP, _GRE, _VXLAN, _GENEVE = range(4)
