@@ -1,8 +1,8 @@
 """The named queries: one question a file in queries/, read with the head that describes it.
 
-A head is made of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries), figure
-(of the papers), and one `param` line a parameter: `-- param: window_ms DOUBLE = 10; length of a window, ms`. In the
-SQL a parameter is `$window_ms`.
+A head is made of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries, or none),
+figure (of the papers), and one `param` line a parameter: `-- param: window_ms DOUBLE = 10; length of a window, ms`. In
+the SQL a parameter is `$window_ms`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _read(path: Path) -> Query:
             params.append(_param(path, match[2]))
         else:
             head[match[1]] = match[2]
-    inputs = tuple(name.strip() for name in head["inputs"].split(","))
+    inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
     return Query(path.stem, path, head["question"], head["row"], inputs, head.get("figure", ""), tuple(params), text)
 
 

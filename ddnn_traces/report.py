@@ -19,7 +19,7 @@ import vl_convert
 from markupsafe import Markup
 
 import ddnn_traces
-from ddnn_traces import charts
+from ddnn_traces.charts import zerwas
 from ddnn_traces.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class Section:
 FIGURES = tuple(
     chart.__name__
     for chart in (
-        charts.volume_heatmaps,
-        charts.flow_counts,
-        charts.flow_timeline,
-        charts.pair_throughput,
-        charts.step_volume_fit,
-        charts.step_volume_runs,
+        zerwas.volume_heatmaps,
+        zerwas.flow_counts,
+        zerwas.flow_timeline,
+        zerwas.pair_throughput,
+        zerwas.step_volume_fit,
+        zerwas.step_volume_runs,
     )
 )
 
@@ -431,7 +431,7 @@ def _missing(regression: Regression) -> str:
 
 
 def _figure(name: str, frame: pl.DataFrame, caption: str) -> Figure:
-    return Figure(name, getattr(charts, name)(frame).to_dict(), caption)
+    return Figure(name, getattr(zerwas, name)(frame).to_dict(), caption)
 
 
 def _first_runs(frame: pl.DataFrame, places: pl.DataFrame, most: int) -> pl.DataFrame:

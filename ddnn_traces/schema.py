@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Goes up when a column changes its name, type or meaning. A dataset carries the version it was written with.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 #: In the order in which a reader meets them.
 TABLES = (
     "runs", "hosts", "captures", "capture_ledger", "flows", "encapsulations", "flow_opcodes", "flow_windows", "steps",
-    "step_flows", "packets",
+    "step_flows", "events", "packets",
 )  # fmt: skip
 
 

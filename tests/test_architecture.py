@@ -21,11 +21,12 @@ ORDER = (
     "ingestors.compiled.fragments", "ingestors.compiled.connections", "ingestors.compiled.scan",
     "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner", "ingestors.record_reader", "ingestors.parts",
     "ingestors.numba_engine", "ingestors.plain_flows", "ingestors.tshark_dissect", "ingestors.pyshark_engine",
-    "ingestors.metadata", "ingestors.sources", "ingestors.logs", "ingestors.clocks", "ingestors.vantage",
-    "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
+    "ingestors.metadata", "ingestors.sources", "ingestors.phases", "ingestors.logs", "ingestors.clocks",
+    "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
-    "regression", "regression_text", "charts", "report", "terminal", "shell", "demo", "cli",
+    "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report", "terminal", "shell",
+    "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-from ddnn_traces import charts
+from ddnn_traces.charts import zerwas
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -49,7 +49,7 @@ NAMES = ("volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "
 
 
 def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
-    return getattr(charts, name)(frame).to_dict()
+    return getattr(zerwas, name)(frame).to_dict()
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs, seconds_to_ns
+from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
+from ddnn_traces.ingestors.phases import Event, Phases, read_phases, seconds_to_ns
 from ddnn_traces.talk import Talk
 
 HEADER = "Type,ID,Timestamp,Loss,Accuracy"
@@ -236,3 +237,48 @@ def test_natural_order(tmp_path: Path) -> None:
     ]  # fmt: skip
     found, _ = read(tmp_path, worker_10=STEPS, worker_2=STEPS)
     assert [log.worker for log in found] == ["worker-2", "worker-10"]
+
+
+# --- phases
+
+
+PHASES = "step,t_begin,t_comm_begin,t_comm_end,t_end\n0,100.0,100.1,100.4,100.5\n"
+
+
+def read_phases_of(folder: Path, text: str) -> tuple[Phases, list[str]]:
+    (folder / "phases-worker-1.csv").write_text(text)
+    talk = Talk()
+    return read_phases(folder / "phases-worker-1.csv", talk), talk.warnings
+
+
+def test_phases_are_the_intervals_between_the_four_times(tmp_path: Path) -> None:
+    phases, warnings = read_phases_of(tmp_path, PHASES)
+    assert warnings == []
+    assert phases.first_begin_ns == 100_000_000_000
+    assert phases.events == (
+        Event(0, "compute", 100_000_000_000, 100_100_000_000),
+        Event(0, "communicate", 100_100_000_000, 100_400_000_000),
+        Event(0, "update", 100_400_000_000, 100_500_000_000),
+    )
+
+
+def test_no_phases_file(tmp_path: Path) -> None:
+    assert read_phases(tmp_path / "phases-worker-1.csv", Talk()) == Phases()
+
+
+@pytest.mark.parametrize(
+    "row", ["1,101,,101.2,101.3", "1,101,101.2,101.1,101.3", "x,1,2,3,4", "-1,1,2,3,4", "1,101", "1"]
+)
+def test_row_without_four_times_in_order_is_left_out(tmp_path: Path, row: str) -> None:
+    phases, warnings = read_phases_of(tmp_path, PHASES + row + "\n")
+    assert len(phases.events) == 3
+    assert [warning for warning in warnings if "1 lines" in warning and "the first is line 3" in warning] == warnings
+    assert len(warnings) == 1
+
+
+def test_phases_move_with_the_log(tmp_path: Path) -> None:
+    (tmp_path / "phases-worker-1.csv").write_text(PHASES)
+    found, _ = read_one(tmp_path, STEPS)
+    moved = found.shifted(lambda time_ns: time_ns + 7)
+    assert [event.start_ns for event in moved.events] == [event.start_ns + 7 for event in found.events]
+    assert len(moved.events) == 3

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import scipy.stats
 from polars.testing import assert_frame_equal
 
 import ddnn_traces
@@ -239,6 +240,15 @@ def test_integer_parameter_takes_no_fraction() -> None:
 def test_wrong_sql_gives_the_message_of_duckdb(dataset: Dataset) -> None:
     with pytest.raises(QueryError, match='Referenced column "wire_byte" not found'):
         dataset.sql("SELECT wire_byte FROM flows")
+
+
+# --- statistics
+
+
+def test_student_t_is_that_of_scipy(dataset: Dataset) -> None:
+    table = dataset.query("student_t")
+    assert table["t"].to_numpy() == pytest.approx(scipy.stats.t.ppf(0.975, table["df"].to_numpy()), abs=2e-6)
+    assert table["df"].to_list() == list(range(1, 1001))
 
 
 # --- names of runs

@@ -2,7 +2,7 @@
 
 `train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
 is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch. The begin of the very first
-step is not in such a log: `phases-WORKER.csv` (step,t_begin,...) tells it where there is one.
+step is not in such a log: `phases-WORKER.csv` tells it where there is one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal, DecimalException
 from pathlib import Path
 
 import numpy as np
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.facts import Int64Array
+from ddnn_traces.ingestors.phases import Event, read_phases, seconds_to_ns
 from ddnn_traces.talk import Talk
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
@@ -42,15 +42,16 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """The steps of one worker, in the log's order, at least one."""
+    """The steps of one worker, in the log's order, at least one, and the intervals inside them where known."""
 
     worker: str
     steps: tuple[Step, ...]
+    events: tuple[Event, ...] = ()
 
     def shifted(self, clock: Callable[[int], int]) -> TrainingLog:
-        """The same steps with other times: `clock` tells for each, ns."""
+        """The same with other times: `clock` tells for each, ns."""
         steps = (replace(step, start_ns=clock(step.start_ns), end_ns=clock(step.end_ns)) for step in self.steps)
-        return TrainingLog(self.worker, tuple(steps))
+        return TrainingLog(self.worker, tuple(steps), tuple(event.shifted(clock) for event in self.events))
 
     @property
     def bounds(self) -> Int64Array:
@@ -119,7 +120,8 @@ def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
         raise LogError(f"{path}: no row of type batch, so no step is read; remove it if that is right")
     if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
         talk.warn(f"{path}: time stamps go back; steps that end before the one before are empty")
-    return TrainingLog(worker, tuple(_steps(ends, _first_begin(path.parent, worker, talk))))
+    phases = read_phases(path.parent / f"phases-{worker}.csv", talk)
+    return TrainingLog(worker, tuple(_steps(ends, phases.first_begin_ns)), phases.events)
 
 
 def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
@@ -134,31 +136,6 @@ def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: in
         steps.append(Step(number, epoch, begin_ns, source, end_ns, loss, accuracy))
         begin_ns, source = max(begin_ns, end_ns), "previous_end"
     return steps
-
-
-def _first_begin(folder: Path, worker: str, talk: Talk) -> int | None:
-    """Begin of the first step by phases-WORKER.csv, ns; None without one."""
-    path = folder / f"phases-{worker}.csv"
-    if not path.exists():
-        return None
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return seconds_to_ns(next(csv.DictReader(file), {}).get("t_begin") or "")
-    except (ValueError, OSError, csv.Error) as error:
-        talk.warn(f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); mend it")
-        return None
-
-
-def seconds_to_ns(text: str) -> int:
-    """Decimal unix seconds to int ns, exactly (a double is good to about 200 ns there). Raises ValueError."""
-    try:
-        ns = Decimal(text.strip()) * 1_000_000_000
-        in_range = 0 <= ns < 2**63  # before int(), which takes seconds for 1e999990
-    except DecimalException as error:
-        raise ValueError(text) from error
-    if not in_range:
-        raise ValueError(f"{text} is no time after 1970 in seconds")
-    return int(ns.to_integral_value())
 
 
 def _number(text: str) -> float | None:

@@ -249,6 +249,14 @@ class RunTables:
         ]
         return _rows("steps", rows)
 
+    def _events_table(self) -> Iterable[pa.RecordBatch]:
+        rows = [
+            {"run_id": self._run.run_id, "worker": log.worker, **asdict(event)}
+            for log in sorted(self._run.logs, key=lambda log: log.worker)
+            for event in sorted(log.events, key=lambda event: (event.step, event.start_ns, event.kind))
+        ]
+        return _rows("events", rows)
+
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered(
             "step_flows",

@@ -1,0 +1,110 @@
+"""What all figures share: colours, fonts, panels, scales.
+
+Colours are from scales that colour-blind readers and black-and-white printers can tell apart (Okabe and Ito;
+ColorBrewer's YlGnBu). Small multiples are one panel a run.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import altair as alt
+import polars as pl
+import polars.selectors as cs
+
+PAGE_WIDTH = 980  # px that a row of panels may take
+DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
+OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
+FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
+
+
+def data_chart(frame: pl.DataFrame) -> alt.Chart:
+    """A chart of the frame's rows. Seven digits are more than a reader sees, and keep the page small."""
+    no_json = [float("nan"), float("inf"), float("-inf")]
+    rows = frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None))
+    return alt.Chart(alt.InlineData(rows.to_dicts()))
+
+
+def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
+    """As _chart, of one run, with its name as `run` in every row."""
+    # a JSON string is a string of Vega's expression language too, so that no name can be read as code
+    return data_chart(run).transform_calculate(run=json.dumps(run_id))
+
+
+def by_run(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    return [(str(run_id), run) for (run_id,), run in frame.group_by("run_id", maintain_order=True)]
+
+
+def run_panels(
+    frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int, description: str
+) -> alt.TopLevelMixin:
+    """One panel a run, as many in a row as fit."""
+    panels = [panel(run_id, run) for run_id, run in by_run(frame)]
+    columns = max(1, PAGE_WIDTH // panel_width)
+    return finished(alt.concat(*panels, columns=columns, spacing={"row": 26, "column": 22}), description)
+
+
+def finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
+    styled: alt.TopLevelMixin = (
+        chart.properties(description=description, padding=6, background="white")
+        .configure(font=FONT)
+        .configure_axis(
+            labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=10, titleFontSize=11,
+            gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
+        )
+        .configure_axisY(maxExtent=400)  # else a title stands on long names of runs
+        .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=11, labelFontSize=10)
+        .configure_title(color=INK, anchor="start", fontSize=11, subtitleColor="#555", subtitleFontSize=10)
+        .configure_view(stroke="#bbb")
+    )  # fmt: skip
+    return styled
+
+
+def panel_title(run_id: str, width: int, subtitle: str | None = None) -> alt.Title:
+    """The run's name over a panel of that many px, in at most three lines; the tooltips hold the whole name."""
+    lines = textwrap.wrap(run_id, max(12, width // 6), break_on_hyphens=True) or [run_id]
+    if len(lines) > 3:
+        lines = [*lines[:2], lines[2][:-1] + "…"]
+    return alt.Title(lines, subtitle=subtitle) if subtitle else alt.Title(lines)
+
+
+def row_step(count: int, step: int) -> alt.Step:
+    """Height of so many rows: `step` px each, but enough for the axis title."""
+    return alt.Step(max(step, 120 // count))
+
+
+def host_order(run: pl.DataFrame) -> list[str]:
+    """Names of a run's hosts in their order."""
+    ends = [run.select(host=f"{end}_host", place=f"{end}_place") for end in ("src", "dst")]
+    return pl.concat(ends).unique().sort("place")["host"].to_list()
+
+
+def host_axis(hosts: list[str], angle_of_long: int) -> alt.Axis:
+    is_short = all(len(host) <= 5 for host in hosts)
+    return alt.Axis(
+        labelAngle=0 if is_short else angle_of_long,
+        labelLimit=110,
+        labelFontSize=10 if len(hosts) <= 6 else 9,
+        ticks=False,
+        labelPadding=3,
+        domain=False,
+    )
+
+
+def log_domain(values: pl.Series) -> tuple[float, float]:
+    """Domain of a log scale that holds the values, and is never empty."""
+    low, high = (max(1.0, float(value)) for value in (values.min(), values.max()))  # type: ignore[arg-type]
+    return min(low, high / 10), high
+
+
+def positive_scale(frame: pl.DataFrame, names: list[str]) -> alt.Scale:
+    """Logarithmic where the values span much, for then small runs would lie on one another."""
+    values = pl.concat([frame[name].rename("value").drop_nulls() for name in names])
+    low, high = float(values.min()), float(values.max())  # type: ignore[arg-type]
+    if low <= 0 or high / low < 5:
+        return alt.Scale(zero=low < 0.5 * high, nice=True)
+    return alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
