@@ -1,34 +1,20 @@
 -- question: Do the workers form a ring, and in which order does data flow around it?
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
--- inputs: runs, hosts, flows, step_flows
+-- inputs: runs, hosts, pair_payload
 -- figure: zerwas fig. 4(a)
--- Only payload inside steps counts, so that a start-up broadcast, rendezvous and acknowledgements do not mislead; where
--- less than a tenth of the payload is inside steps (no log, or a log on another clock), all payload does.
+-- Payload inside steps counts, as pair_payload has it.
 -- A ring: of the heavy pairs (at least half of the heaviest) each host has one to send to and one to receive from, one
 -- walk along them visits every one of these hosts, and together they carry nine tenths of the payload (three quarters
 -- where the start-up broadcast is in it).
-WITH RECURSIVE in_steps AS (
-    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
-    FROM step_flows
-    WHERE position = 'during'
-    GROUP BY ALL
-), flow_payload AS (
-    SELECT run_id, src_ip, dst_ip, payload_bytes, coalesce(step_payload, 0) AS step_payload,
-           sum(step_payload) OVER (PARTITION BY run_id) >= 0.1 * sum(payload_bytes) OVER (PARTITION BY run_id) AS by_steps
-    FROM flows
-    LEFT JOIN in_steps USING (run_id, flow_id)
-), pairs AS (
-    SELECT run_id, src_ip, dst_ip, coalesce(by_steps, false) AS by_steps,
-           sum(CASE WHEN by_steps THEN step_payload ELSE payload_bytes END) AS payload
-    FROM flow_payload
-    GROUP BY ALL
-), weighed AS (
-    SELECT *, max(payload) OVER (PARTITION BY run_id) AS heaviest, sum(payload) OVER (PARTITION BY run_id) AS total
-    FROM pairs
+WITH RECURSIVE weighed AS (
+    SELECT run_id, src_ip, dst_ip, by_steps, payload_bytes AS payload,
+           max(payload_bytes) OVER (PARTITION BY run_id) AS heaviest,
+           sum(payload_bytes) OVER (PARTITION BY run_id) AS total
+    FROM pair_payload
 ), heavy AS (
     SELECT *
     FROM weighed
-    WHERE payload > 0 AND payload >= 0.5 * heaviest
+    WHERE payload >= 0.5 * heaviest
 ), candidate AS (
     SELECT run_id, count(*) AS hosts
     FROM heavy
