@@ -52,8 +52,8 @@ class Collective:
     that goes through the tree in binary_tree_star's overlay. Raises UsageError for what cannot be.
 
     Some look the same on the wire: all of them with 2 hosts; tree and star of 3; trees of 4 and a binary_tree_star of 4
-    in groups of 2, which are one path; groups of 1 host and the heap; a parameter server colocated on every host and the
-    sharded clique.
+    in groups of 2, which are one path; groups of 1 host and the heap; parameter servers on every host and the sharded
+    clique.
     """
 
     topology: str

@@ -24,7 +24,8 @@ ORDER = (
     "ingestors.metadata", "ingestors.sources", "ingestors.phases", "ingestors.logs", "ingestors.clocks",
     "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
-    "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
+    "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset",
+    "checks", "dictionary", "formats", "formula",
     "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report", "terminal", "shell",
     "demo", "cli",
 )  # fmt: skip
