@@ -8,14 +8,29 @@
 -- It is unknown where no shape fits, or where the pairs that fit carry less than 0.93 of the payload (0.75 without steps).
 -- confidence is matched_share, the payload's part on the matched pairs, lessened by a fifth without steps, and halved where
 -- other shapes would send the same: two hosts, and four in a square without times. root_ip: centre of a star or
--- binary_tree_star, root of a tree; there all links are first used towards it. runner_up: of ring, star, tree and clique
--- the other one that comes nearest, with the part of the payload that its best pairs carry.
-WITH RECURSIVE totals AS (
-    SELECT run_id, sum(payload_bytes) AS total_bytes, any_value(by_steps) AS by_steps, max(steps) AS steps
+-- binary_tree_star, root of a tree; there all links are first used towards it. turn: 0 where both directions of a link begin
+-- to send together, about half where one follows the other. runner_up: of ring, star, tree and clique the other one that
+-- comes nearest, with the part of the payload that its best pairs carry.
+WITH RECURSIVE pairs AS MATERIALIZED (
     FROM pair_payload
+), edges AS MATERIALIZED (
+    FROM topology_edges
+), times AS MATERIALIZED (
+    FROM pair_turns
+), totals AS (
+    SELECT run_id, sum(payload_bytes) AS total_bytes, any_value(by_steps) AS by_steps, max(steps) AS steps
+    FROM pairs
     GROUP BY run_id
-), shaped AS (
-    SELECT s.*, by_steps, steps,
+), turns AS (  -- of the links' both directions
+    SELECT e.run_id, e.level,
+           avg(abs(here.first_after_ms - back.first_after_ms))
+               / nullif(max(here.last_after_ms) - min(here.first_after_ms), 0) AS turn
+    FROM edges AS e
+    JOIN times AS here USING (run_id, src_ip, dst_ip)
+    JOIN times AS back ON back.run_id = e.run_id AND back.src_ip = e.dst_ip AND back.dst_ip = e.src_ip
+    GROUP BY e.run_id, e.level
+), shaped AS MATERIALIZED (
+    SELECT s.*, by_steps, steps, turn,
         CASE
             WHEN hosts = 2 THEN CASE WHEN edges = 2 THEN CASE WHEN turn >= 0.25 THEN 'star' ELSE 'ring' END END
             WHEN is_connected AND edges = hosts AND max_outs = 1 AND max_ins = 1 THEN 'ring'
@@ -41,6 +56,7 @@ WITH RECURSIVE totals AS (
         END AS shape
     FROM topology_shapes AS s
     JOIN totals USING (run_id)
+    LEFT JOIN turns USING (run_id, level)
 ), fitting AS (
     SELECT *
     FROM shaped
@@ -51,13 +67,13 @@ WITH RECURSIVE totals AS (
     SELECT * EXCLUDE shape, 'pair_averaging' AS shape
     FROM shaped
     WHERE level = 6 AND hosts >= 3 AND irregularity >= 0.75 AND steps >= 3 AND links >= hosts
-), matched AS (
+), matched AS MATERIALIZED (
     FROM fitting
     UNION ALL
     FROM scattered WHERE run_id NOT IN (SELECT run_id FROM fitting)
-), rooted_links AS (  -- of what has a root, in both directions
+), rooted_links AS MATERIALIZED (  -- of what has a root, in both directions
     SELECT run_id, e.src_ip AS x, e.dst_ip AS y
-    FROM topology_edges AS e
+    FROM edges AS e
     JOIN matched AS m USING (run_id, level)
     WHERE shape IN ('star', 'tree', 'binary_tree_star')
 ), paths AS (
@@ -74,8 +90,8 @@ WITH RECURSIVE totals AS (
 ), called AS (  -- part of a host's links on which the other one sends first
     SELECT l.run_id, x, avg((i.first_after_ms < o.first_after_ms)::INTEGER) AS asked_first
     FROM rooted_links AS l
-    LEFT JOIN pair_turns AS o ON o.run_id = l.run_id AND o.src_ip = x AND o.dst_ip = y
-    LEFT JOIN pair_turns AS i ON i.run_id = l.run_id AND i.src_ip = y AND i.dst_ip = x
+    LEFT JOIN times AS o ON o.run_id = l.run_id AND o.src_ip = x AND o.dst_ip = y
+    LEFT JOIN times AS i ON i.run_id = l.run_id AND i.src_ip = y AND i.dst_ip = x
     GROUP BY l.run_id, x
 ), roots AS (
     SELECT d.run_id, d.x AS root_ip
@@ -89,12 +105,12 @@ WITH RECURSIVE totals AS (
                  asked_first DESC NULLS LAST, distances, rank NULLS LAST, d.x
     ) = 1
 ), ends AS (
-    SELECT run_id, src_ip AS x, payload_bytes FROM pair_payload
+    SELECT run_id, src_ip AS x, payload_bytes FROM pairs
     UNION ALL
-    SELECT run_id, dst_ip, payload_bytes FROM pair_payload
+    SELECT run_id, dst_ip, payload_bytes FROM pairs
 ), best_ring AS (
     SELECT run_id, sum(payload_bytes) AS bytes
-    FROM (SELECT run_id, max(payload_bytes) AS payload_bytes FROM pair_payload GROUP BY run_id, src_ip)
+    FROM (SELECT run_id, max(payload_bytes) AS payload_bytes FROM pairs GROUP BY run_id, src_ip)
     GROUP BY run_id
 ), best_star AS (
     SELECT run_id, max(bytes) AS bytes
@@ -103,7 +119,7 @@ WITH RECURSIVE totals AS (
 ), ranked_links AS (
     SELECT run_id, sum(payload_bytes) AS bytes,
            row_number() OVER (PARTITION BY run_id ORDER BY sum(payload_bytes) DESC) AS place
-    FROM pair_payload
+    FROM pairs
     GROUP BY run_id, least(src_ip, dst_ip), greatest(src_ip, dst_ip)
 ), host_counts AS (
     SELECT run_id, count(DISTINCT x) AS present FROM ends GROUP BY run_id
@@ -117,7 +133,7 @@ WITH RECURSIVE totals AS (
     SELECT run_id, sum(least(payload_bytes, even_bytes)) AS bytes
     FROM (
         SELECT run_id, payload_bytes, total_bytes / (present * (present - 1)) AS even_bytes
-        FROM pair_payload
+        FROM pairs
         JOIN totals USING (run_id)
         JOIN host_counts USING (run_id)
     )

@@ -6,10 +6,12 @@
 -- and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only with as much
 -- the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what the sender sends
 -- and of what the receiver receives.
-WITH ends AS (
-    SELECT run_id, src_ip AS host_ip, payload_bytes FROM pair_payload
+WITH pairs AS MATERIALIZED (
+    FROM pair_payload
+), ends AS (
+    SELECT run_id, src_ip AS host_ip, payload_bytes FROM pairs
     UNION ALL
-    SELECT run_id, dst_ip, payload_bytes FROM pair_payload
+    SELECT run_id, dst_ip, payload_bytes FROM pairs
 ), members AS (
     SELECT run_id, host_ip, count(*) OVER (PARTITION BY run_id) AS member_count
     FROM (
@@ -24,10 +26,10 @@ WITH ends AS (
            least(p.payload_bytes, coalesce(back.payload_bytes, 0)) AS smaller_way,
            least(p.payload_bytes / sum(p.payload_bytes) OVER (PARTITION BY p.run_id, p.src_ip),
                  p.payload_bytes / sum(p.payload_bytes) OVER (PARTITION BY p.run_id, p.dst_ip)) AS least_share
-    FROM pair_payload AS p
+    FROM pairs AS p
     JOIN members AS s ON s.run_id = p.run_id AND s.host_ip = p.src_ip
     JOIN members AS d ON d.run_id = p.run_id AND d.host_ip = p.dst_ip
-    LEFT JOIN pair_payload AS back ON back.run_id = p.run_id AND back.src_ip = p.dst_ip AND back.dst_ip = p.src_ip
+    LEFT JOIN pairs AS back ON back.run_id = p.run_id AND back.src_ip = p.dst_ip AND back.dst_ip = p.src_ip
 ), levels AS (
     SELECT unnest([0, 1, 2, 3, 4, 5, 6, 7]) AS level,
            unnest([0.5, 0.7, 0.25, 0.1, 0, 0, 0, 0]) AS of_heaviest,

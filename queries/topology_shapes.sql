@@ -1,21 +1,20 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
 -- row: a run and a level of topology_edges
--- inputs: pair_payload, topology_edges, topology_rings, pair_turns
+-- inputs: pair_payload, topology_edges, topology_rings
 -- hosts, links (undirected) and edges (directed) are counted; degree is the number of a host's links. balance: smaller
 -- over larger direction of a link. The core is what is left without hosts that hang on a single other one (leaves).
 -- is_bipartite means two parties, and each link goes from one to the other. is_cube: the core is a hypercube (Mulder 1979:
--- connected; 2^d hosts of degree d, any two with no or two common neighbours). hubs are linked to all others. turn: 0
--- where both directions of a link begin to send together, about 0.5 where one follows the other. irregularity: of
--- pair_payload, weighted by payload.
-WITH RECURSIVE edges AS (
+-- connected; 2^d hosts of degree d, any two with no or two common neighbours). hubs are linked to all others. irregularity is
+-- pair_payload's, weighted by payload.
+WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, src_ip AS x, dst_ip AS y, payload_bytes::DOUBLE AS bytes, irregularity
     FROM topology_edges
-), links AS (  -- undirected, a < b
+), links AS MATERIALIZED (  -- undirected, a < b
     SELECT run_id, level, least(x, y) AS a, greatest(x, y) AS b, sum(bytes) AS bytes, count(*) = 2 AS is_mutual,
            CASE WHEN count(*) = 2 THEN min(bytes) / max(bytes) ELSE 0 END AS balance
     FROM edges
     GROUP BY ALL
-), neighbours AS (
+), neighbours AS MATERIALIZED (
     SELECT run_id, level, a AS x, b AS y FROM links
     UNION ALL
     SELECT run_id, level, b, a FROM links
@@ -23,7 +22,7 @@ WITH RECURSIVE edges AS (
     SELECT run_id, level, x, count(*) AS outs FROM edges GROUP BY ALL
 ), received AS (
     SELECT run_id, level, y AS x, count(*) AS ins FROM edges GROUP BY ALL
-), nodes AS (
+), nodes AS MATERIALIZED (
     SELECT run_id, level, x, count(*) AS degree, coalesce(any_value(outs), 0) AS outs, coalesce(any_value(ins), 0) AS ins
     FROM neighbours
     LEFT JOIN sent USING (run_id, level, x)
@@ -66,7 +65,7 @@ WITH RECURSIVE edges AS (
     SELECT run_id, level, count(*) FILTER (is_opposite) AS opposite, count(*) FILTER (NOT is_opposite) AS same
     FROM parties
     GROUP BY ALL
-), core AS (  -- what is left without hosts that hang on a single other one
+), core AS MATERIALIZED (  -- what is left without hosts that hang on a single other one
     SELECT run_id, level, x, y
     FROM neighbours
     JOIN nodes AS n USING (run_id, level, x)
@@ -108,15 +107,6 @@ WITH RECURSIVE edges AS (
     FROM links AS l
     JOIN core AS c ON c.run_id = l.run_id AND c.level = l.level AND c.x = a AND c.y = b
     GROUP BY ALL
-), turns AS (  -- 0 where both directions of a link begin together, 0.5 where one follows the other; of matched links
-    SELECT l.run_id, l.level,
-           avg(abs(p.first_after_ms - q.first_after_ms))
-               / nullif(max(greatest(p.last_after_ms, q.last_after_ms)) - min(least(p.first_after_ms, q.first_after_ms)), 0)
-               AS turn
-    FROM links AS l
-    JOIN pair_turns AS p ON p.run_id = l.run_id AND p.src_ip = a AND p.dst_ip = b
-    JOIN pair_turns AS q ON q.run_id = l.run_id AND q.src_ip = b AND q.dst_ip = a
-    GROUP BY ALL
 ), hubs AS (  -- hosts with a link to every other one
     SELECT run_id, level, count(*) FILTER (degree = n - 1) AS hub_count, min(x) FILTER (degree = n - 1) AS hub
     FROM nodes
@@ -132,7 +122,7 @@ SELECT run_id, level, n AS hosts, e AS links, m AS edges, matched_bytes / total_
        max_degree, max_outs, max_ins, hub, hub_count AS hubs, is_bipartite, opposite, same,
        core_n AS core_hosts, max_core_degree, min_leaves, usual_leaves, coalesce(odd_count, 0) AS odd_groups,
        coalesce(is_cube, false) AS is_cube, spread AS core_spread,
-       coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid, turn
+       coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid
 FROM node_sizes
 JOIN link_sizes USING (run_id, level)
 JOIN edge_sizes USING (run_id, level)
@@ -146,5 +136,4 @@ LEFT JOIN odd_groups USING (run_id, level)
 LEFT JOIN cubes USING (run_id, level)
 LEFT JOIN cube_links USING (run_id, level)
 LEFT JOIN topology_rings USING (run_id, level)
-LEFT JOIN turns USING (run_id, level)
 ORDER BY run_id, level
