@@ -1,6 +1,6 @@
 -- question: How fast is the flow that carries a run's gradients, on average and at its peak?
 -- row: a run
--- inputs: runs, flows, step_flows, flow_windows, run_spans, host_names, student_t, framework_settings
+-- inputs: runs, flows, gradient_payload, flow_windows, run_spans, host_names, student_t, framework_settings
 -- param: sender VARCHAR = NULL; host whose flows may be taken, by its name in figures (W1) or its address; NULL: any
 -- param: receiver VARCHAR = NULL; host to which they go; NULL: any
 -- param: peak_window_ms DOUBLE = 10; length of the windows of which the busiest is the peak, ms
@@ -10,31 +10,24 @@
 -- param: until_ms DOUBLE = NULL; its end; NULL: the training's end, with the method paper that of the capture
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table II
--- The gradient flow is the five-tuple with the most payload inside steps (of all payload where less than a tenth of it is
--- inside steps, as in ring_order). Stretch and batches are those of total_throughput; the peak is of
+-- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and batches are those of total_throughput; the peak is of
 -- the stretch.
 -- The paper's notebook takes all traffic of one pair of hosts, 30 batches of 100 windows of 10 ms from 90 s on, and the
 -- mean +- 1.96 s / 10 with s by n. The divisor should have been the root of 30. The method paper repeats that, and
 -- corrected_half_width_gbit_per_s is 1.96 s / sqrt(samples); with the method student both are the same.
-WITH in_steps AS (
-    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
-    FROM step_flows
-    WHERE position = 'during'
-    GROUP BY ALL
-), flow_payload AS (
-    SELECT f.run_id, f.flow_id, src_ip, dst_ip, payload_bytes, coalesce(step_payload, 0) AS step_payload,
+WITH flow_payload AS (
+    SELECT f.run_id, f.flow_id, f.src_ip, f.dst_ip, training_payload_bytes,
            -- the method paper takes a pair of hosts
            CASE WHEN $method <> 'paper'
-                THEN {'protocol': protocol, 'src_port': src_port, 'dst_port': dst_port, 'tunnel': encapsulation_id, 'qp': roce_dest_qp}
-           END AS ports,
-           sum(step_payload) OVER (PARTITION BY f.run_id)
-               >= 0.1 * sum(payload_bytes) OVER (PARTITION BY f.run_id) AS by_steps
+                THEN {'protocol': protocol, 'src_port': src_port, 'dst_port': dst_port, 'tunnel': encapsulation_id,
+                      'qp': roce_dest_qp}
+           END AS ports
     FROM flows AS f
-    LEFT JOIN in_steps USING (run_id, flow_id)
+    JOIN gradient_payload USING (run_id, flow_id)
 ), candidates AS (
     SELECT p.run_id, src_ip, dst_ip, ports, min(flow_id) AS first_flow_id,
            coalesce(any_value(src.host), src_ip) AS src_host, coalesce(any_value(dst.host), dst_ip) AS dst_host,
-           sum(CASE WHEN by_steps THEN step_payload ELSE payload_bytes END) AS payload
+           sum(training_payload_bytes) AS payload
     FROM flow_payload AS p
     LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = src_ip
     LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = dst_ip
