@@ -23,11 +23,14 @@ WITH pairs AS (
     SELECT run_id, begin_ns, end_ns, span_source, greatest(($window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS length_ns,
            $gap_ms * 1e6 / length_ns AS gap_windows
     FROM run_spans
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_id, begin_ns, end_ns, length_ns
+    FROM members
+    JOIN grid USING (run_id)
 ), windowed AS (
     SELECT w.run_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows AS w
-    JOIN members USING (run_id, flow_id)
-    JOIN grid USING (run_id)
+    JOIN chosen USING (run_id, flow_id)
     WHERE window_start_ns >= begin_ns AND window_start_ns < end_ns
     GROUP BY ALL
 ), judged AS (

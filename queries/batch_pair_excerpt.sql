@@ -50,12 +50,18 @@ WITH settings AS (
            greatest(($length_ms * 1e6)::BIGINT // window_length_ns, 1) AS excerpt_windows
     FROM run_spans
     LEFT JOIN middles USING (run_id)
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_id, excerpt_ns, window_length_ns, excerpt_ns + excerpt_windows * window_length_ns AS excerpt_end_ns
+    FROM members
+    JOIN grid USING (run_id)
 ), windowed AS (
     SELECT w.run_id, (window_start_ns - excerpt_ns) // window_length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows AS w
-    JOIN members USING (run_id, flow_id)
-    JOIN grid USING (run_id)
-    WHERE window_start_ns >= excerpt_ns AND window_start_ns < excerpt_ns + excerpt_windows * window_length_ns
+    JOIN chosen USING (run_id, flow_id)
+    WHERE window_start_ns >= excerpt_ns AND window_start_ns < excerpt_end_ns
+      -- of all runs together, so that the rest of the files is not read
+      AND window_start_ns >= (SELECT min(excerpt_ns) FROM chosen)
+      AND window_start_ns < (SELECT max(excerpt_end_ns) FROM chosen)
     GROUP BY ALL
 )
 SELECT comparison, c.run_id, framework_setting, coalesce(setting.model, 'unknown') AS model, c.batch_size,

@@ -67,25 +67,28 @@ WITH flow_payload AS (
            -- the published stretch ends with its last batch
            CASE WHEN $method = 'paper' THEN stretch_begin_ns + sample_count * length_ns ELSE stretch_end_ns END AS peaks_end_ns
     FROM stretches
-), sent AS MATERIALIZED (
-    SELECT w.run_id, window_start_ns - stretch_begin_ns AS since_ns, wire_bytes
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_id, stretch_begin_ns, peaks_end_ns, peak_ns, length_ns
+    FROM members
+    JOIN lengths USING (run_id)
+), cells AS (  -- both divisions at once, so that the windows are read once
+    SELECT w.run_id, peak_ns, (window_start_ns - stretch_begin_ns) // peak_ns AS peak_number,
+           (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows AS w
-    JOIN members USING (run_id, flow_id)
-    JOIN lengths USING (run_id)
+    JOIN chosen USING (run_id, flow_id)
     WHERE window_start_ns >= stretch_begin_ns AND window_start_ns < peaks_end_ns
+    GROUP BY ALL
 ), peak_windows AS (
-    SELECT run_id, peak_ns, sum(wire_bytes) AS bytes
-    FROM sent
-    JOIN lengths USING (run_id)
-    GROUP BY run_id, peak_ns, since_ns // peak_ns
+    SELECT run_id, peak_ns, sum(bytes) AS bytes
+    FROM cells
+    GROUP BY run_id, peak_ns, peak_number
 ), peaks AS (
     SELECT run_id, max(bytes * 8 / peak_ns) AS peak_rate
     FROM peak_windows
     GROUP BY run_id
 ), volumes AS (
-    SELECT run_id, since_ns // length_ns AS number, sum(wire_bytes) AS bytes
-    FROM sent
-    JOIN lengths USING (run_id)
+    SELECT run_id, number, sum(bytes) AS bytes
+    FROM cells
     GROUP BY ALL
 ), numbered AS (
     SELECT run_id, length_ns, unnest(range(sample_count)) AS number
