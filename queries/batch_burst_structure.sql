@@ -31,29 +31,34 @@ WITH pairs AS (
     SELECT w.run_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows AS w
     JOIN chosen USING (run_id, flow_id)
-    WHERE window_start_ns >= begin_ns AND window_start_ns < end_ns
+    -- differences, for a comparison of the two sides' columns would become part of the join and slow it tenfold
+    WHERE window_start_ns - begin_ns >= 0 AND window_start_ns - end_ns < 0
     GROUP BY ALL
-), judged AS (
-    SELECT *, bytes > 0 AND bytes >= $threshold * max(bytes) OVER (PARTITION BY run_id) AS is_busy
+), peaks AS (
+    SELECT run_id, max(bytes) AS peak_bytes, sum(bytes) AS bytes
     FROM windowed
-), followed AS (
-    SELECT *, max(number) FILTER (is_busy) OVER (PARTITION BY run_id ORDER BY number
-                                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy_before
-    FROM judged
-), begun AS (
-    SELECT run_id, number, bytes, is_busy,
-           count(*) FILTER (is_busy AND (busy_before IS NULL OR number - busy_before - 1 > gap_windows))
+    GROUP BY run_id
+), busy AS (
+    SELECT run_id, number, number - lag(number) OVER (PARTITION BY run_id ORDER BY number) - 1 AS idle_windows
+    FROM windowed
+    JOIN peaks USING (run_id)
+    WHERE windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes
+), counted AS (
+    SELECT run_id, number,
+           sum(CASE WHEN idle_windows <= gap_windows THEN 0 ELSE 1 END)
                OVER (PARTITION BY run_id ORDER BY number ROWS UNBOUNDED PRECEDING) AS burst
-    FROM followed
+    FROM busy
     JOIN grid USING (run_id)
-), ended AS (  -- weak windows inside a burst are its own, those after its last busy one are not
-    SELECT *, max(number) FILTER (is_busy) OVER (PARTITION BY run_id, burst) AS last_number
-    FROM begun
-), bursts AS (
-    SELECT run_id, burst, min(number) AS first_number, last_number, sum(bytes) AS bytes
-    FROM ended
-    WHERE burst > 0 AND number <= last_number
-    GROUP BY run_id, burst, last_number
+), spans AS (
+    SELECT run_id, burst, min(number) AS first_number, max(number) AS last_number
+    FROM counted
+    GROUP BY run_id, burst
+), bursts AS (  -- weak windows inside a burst are its own, those after its last busy one are not
+    SELECT s.run_id, burst, first_number, last_number, sum(bytes) AS bytes
+    FROM windowed AS w
+    ASOF JOIN spans AS s ON s.run_id = w.run_id AND s.first_number <= w.number
+    WHERE w.number <= last_number
+    GROUP BY ALL
 ), measured AS (
     SELECT run_id, bytes, last_number - first_number + 1 AS burst_windows,
            lead(first_number) OVER (PARTITION BY run_id ORDER BY burst) - last_number - 1 AS valley_windows
@@ -63,10 +68,6 @@ WITH pairs AS (
            avg(burst_windows) AS mean_burst, median(burst_windows) AS median_burst,
            avg(valley_windows) AS mean_valley, median(valley_windows) AS median_valley
     FROM measured
-    GROUP BY run_id
-), volumes AS (
-    SELECT run_id, sum(bytes) AS bytes, max(bytes) AS peak_bytes
-    FROM windowed
     GROUP BY run_id
 ), step_count AS (
     SELECT run_id, count(DISTINCT step) AS steps
@@ -91,7 +92,7 @@ JOIN framework_settings USING (run_id)
 LEFT JOIN grid USING (run_id)
 LEFT JOIN pairs AS p USING (run_id)
 LEFT JOIN summed AS b USING (run_id)
-LEFT JOIN volumes AS v USING (run_id)
+LEFT JOIN peaks AS v USING (run_id)
 LEFT JOIN step_count USING (run_id)
 LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = p.src_ip
 LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = p.dst_ip
