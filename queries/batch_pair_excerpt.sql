@@ -50,16 +50,19 @@ WITH settings AS (
            greatest(($length_ms * 1e6)::BIGINT // window_length_ns, 1) AS excerpt_windows
     FROM run_spans
     LEFT JOIN middles USING (run_id)
-), chosen AS MATERIALIZED (
-    SELECT run_id, flow_id, excerpt_ns, window_length_ns, excerpt_ns + excerpt_windows * window_length_ns AS excerpt_end_ns
+), member_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
+    SELECT run_id, list(flow_id) AS flow_ids
     FROM members
-    JOIN grid USING (run_id)
+    GROUP BY run_id
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_ids, excerpt_ns, window_length_ns, excerpt_ns + excerpt_windows * window_length_ns AS excerpt_end_ns
+    FROM grid
+    JOIN member_lists USING (run_id)
 ), windowed AS (
     SELECT w.run_id, (window_start_ns - excerpt_ns) // window_length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows AS w
-    JOIN chosen USING (run_id, flow_id)
-    -- differences, for a comparison of the two sides' columns would become part of the join and slow it tenfold
-    WHERE window_start_ns - excerpt_ns >= 0 AND window_start_ns - excerpt_end_ns < 0
+    JOIN chosen USING (run_id)
+    WHERE list_contains(flow_ids, flow_id) AND window_start_ns - excerpt_ns >= 0 AND window_start_ns - excerpt_end_ns < 0
       -- of all runs together, so that the rest of the files is not read
       AND window_start_ns >= (SELECT min(excerpt_ns) FROM chosen)
       AND window_start_ns < (SELECT max(excerpt_end_ns) FROM chosen)

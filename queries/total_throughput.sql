@@ -40,7 +40,6 @@ WITH wished AS (
     SELECT run_id, (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows
     JOIN lengths USING (run_id)
-    -- differences, for a comparison of the two sides' columns would become part of the join and slow it tenfold
     WHERE window_start_ns - stretch_begin_ns >= 0 AND window_start_ns - stretch_begin_ns - sample_count * length_ns < 0
     GROUP BY ALL
 ), numbered AS (
