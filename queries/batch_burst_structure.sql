@@ -41,30 +41,36 @@ WITH pairs AS (
     SELECT run_id, max(bytes) AS peak_bytes, sum(bytes) AS bytes
     FROM windowed
     GROUP BY run_id
-), busy AS (
-    SELECT run_id, number, number - lag(number) OVER (PARTITION BY run_id ORDER BY number) - 1 AS idle_windows
+), judged AS (
+    SELECT run_id, number, windowed.bytes, windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes AS is_busy
     FROM windowed
     JOIN peaks USING (run_id)
-    WHERE windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes
-), counted AS (
-    SELECT run_id, number,
-           sum(CASE WHEN idle_windows <= gap_windows THEN 0 ELSE 1 END)
-               OVER (PARTITION BY run_id ORDER BY number ROWS UNBOUNDED PRECEDING) AS burst
+), busy AS (
+    SELECT run_id, number, number - lag(number) OVER (PARTITION BY run_id ORDER BY number) - 1 AS idle_windows
+    FROM judged
+    WHERE is_busy
+), starts AS (
+    SELECT run_id, number AS first_number
     FROM busy
     JOIN grid USING (run_id)
+    WHERE idle_windows IS NULL OR idle_windows > gap_windows
+), assigned AS (
+    SELECT w.run_id, first_number, number, bytes, is_busy
+    FROM judged AS w
+    ASOF JOIN starts AS s ON s.run_id = w.run_id AND s.first_number <= w.number
 ), spans AS (
-    SELECT run_id, burst, min(number) AS first_number, max(number) AS last_number
-    FROM counted
-    GROUP BY run_id, burst
+    SELECT run_id, first_number, max(number) FILTER (is_busy) AS last_number
+    FROM assigned
+    GROUP BY ALL
 ), bursts AS (  -- weak windows inside a burst are its own, those after its last busy one are not
-    SELECT s.run_id, burst, first_number, last_number, sum(bytes) AS bytes
-    FROM windowed AS w
-    ASOF JOIN spans AS s ON s.run_id = w.run_id AND s.first_number <= w.number
-    WHERE w.number <= last_number
+    SELECT run_id, first_number, last_number, sum(bytes) AS bytes
+    FROM assigned
+    JOIN spans USING (run_id, first_number)
+    WHERE number <= last_number
     GROUP BY ALL
 ), measured AS (
     SELECT run_id, bytes, last_number - first_number + 1 AS burst_windows,
-           lead(first_number) OVER (PARTITION BY run_id ORDER BY burst) - last_number - 1 AS valley_windows
+           lead(first_number) OVER (PARTITION BY run_id ORDER BY first_number) - last_number - 1 AS valley_windows
     FROM bursts
 ), summed AS (
     SELECT run_id, count(*) AS bursts, sum(bytes) AS bytes, sum(burst_windows) AS windows,
