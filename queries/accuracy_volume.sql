@@ -6,21 +6,23 @@
 -- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
 -- param: mark_high DOUBLE = 0.8; accuracy of the upper one
 -- figure: zerwas fig. 8
--- The accuracy is that of one worker: the first by rank whose log has one. The volume is all that the run transmitted
--- before training and up to this step's end. It is added up by steps, and the steps of a flow are those of the worker at
--- whose host it was captured: in an asynchronous run other workers may be some steps ahead or behind.
+-- The accuracy is that of one worker: the first by rank whose log has one, and not always 0, which is what a parameter
+-- server that evaluates nothing logs. The volume is all that the run transmitted before training and up to this step's
+-- end. It is added up by steps, and the steps of a flow are those of the worker at whose host it was captured: in an
+-- asynchronous run other workers may be some steps ahead or behind.
 WITH logged AS (
     SELECT run_id, worker, step, epoch, accuracy
     FROM steps
     WHERE accuracy IS NOT NULL
 ), workers AS (
-    SELECT DISTINCT run_id, worker
+    SELECT run_id, worker, max(accuracy) > 0 AS learns
     FROM logged
+    GROUP BY run_id, worker
 ), first_workers AS (
     SELECT w.run_id, w.worker
     FROM workers AS w
     LEFT JOIN hosts AS h ON h.run_id = w.run_id AND h.label = w.worker
-    QUALIFY row_number() OVER (PARTITION BY w.run_id ORDER BY rank NULLS LAST, length(w.worker), w.worker) = 1
+    QUALIFY row_number() OVER (PARTITION BY w.run_id ORDER BY learns DESC, rank NULLS LAST, length(w.worker), w.worker) = 1
 ), curves AS (
     SELECT run_id, worker, step, epoch, accuracy AS logged_accuracy,
            avg(accuracy) OVER (PARTITION BY run_id ORDER BY step
