@@ -1,28 +1,45 @@
--- question: How many flows does a run have, and how many of them carry nearly all of the volume?
+-- question: How many flows does a run have, how many carry nearly all of the volume, and what are the others?
 -- row: a run
 -- inputs: runs, flows
 -- param: share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together
+-- param: ack_share DOUBLE = 0.01; most payload of an acknowledgement flow, as a part of the payload of the flow that it answers
 -- figure: zerwas fig. 5
 -- A flow is a directed five-tuple here (in a tunnel, and of a RoCEv2 queue pair): connections that use the same ports one
--- after the other are one.
+-- after the other are one. An acknowledgement flow goes back along a large flow (addresses and ports exchanged) and has
+-- nearly no payload; small segments are acknowledged with so many bytes that one may be among the large flows. So
+-- flows = large_data_flows + acknowledgement_flows + side_flows.
 WITH five_tuples AS (
     SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
            min(flow_id) AS flow_id, sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes
     FROM flows
     GROUP BY ALL
 ), ranked AS (
-    SELECT run_id, payload_bytes,
-           sum(wire_bytes) OVER (PARTITION BY run_id) AS run_bytes,
+    SELECT *,
            -- what the larger flows carry already; a flow counts as long as that is not enough
-           sum(wire_bytes) OVER (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id
-                                 ROWS UNBOUNDED PRECEDING) - wire_bytes AS larger_bytes
+           sum(wire_bytes) OVER (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id ROWS UNBOUNDED PRECEDING) - wire_bytes
+               < $share * sum(wire_bytes) OVER (PARTITION BY run_id) AS is_large
     FROM five_tuples
+), answered AS (  -- the payload of the large flows with these ends
+    SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, max(payload_bytes) AS data_bytes
+    FROM ranked
+    WHERE is_large
+    GROUP BY ALL
+), classed AS (
+    SELECT r.run_id, r.payload_bytes, r.is_large,
+           coalesce(r.payload_bytes <= $ack_share * data_bytes AND data_bytes > 0, false) AS is_acknowledgement
+    FROM ranked AS r
+    LEFT JOIN answered AS a
+        ON a.run_id = r.run_id AND a.protocol = r.protocol AND a.src_ip = r.dst_ip AND a.dst_ip = r.src_ip
+       AND a.src_port = r.dst_port AND a.dst_port = r.src_port
 )
 SELECT run_id,
        count(payload_bytes) AS flows,
-       count(*) FILTER (larger_bytes < $share * run_bytes) AS large_flows,
-       count(*) FILTER (payload_bytes = 0) AS flows_without_payload
+       count(*) FILTER (is_large) AS large_flows,
+       count(*) FILTER (payload_bytes = 0) AS flows_without_payload,
+       count(*) FILTER (is_large AND NOT is_acknowledgement) AS large_data_flows,
+       count(*) FILTER (is_acknowledgement) AS acknowledgement_flows,
+       count(*) FILTER (NOT is_large AND NOT is_acknowledgement) AS side_flows
 FROM runs
-LEFT JOIN ranked USING (run_id)
+LEFT JOIN classed USING (run_id)
 GROUP BY run_id
 ORDER BY run_id

@@ -3,25 +3,37 @@
 -- inputs: flows, flow_windows
 -- param: window_ms DOUBLE = 10000; length of a window, ms; at least the base window of the dataset
 -- figure: zerwas fig. 6
--- Windows are counted from the base window of the run's first packet.
+-- Windows are counted from the base window of the run's first packet. A flow is a five-tuple, as in flow_counts, under the
+-- number of its first connection.
 WITH span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS length_ns
     FROM flow_windows
     GROUP BY run_id
-), windowed AS (
-    SELECT run_id, flow_id, begin_ns, length_ns, (window_start_ns - begin_ns) // length_ns AS number,
+), five_tuples AS (
+    SELECT run_id, flow_id AS connection_id, src_ip, dst_ip, src_port, dst_port,
+           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
+                                           roce_dest_qp) AS flow_id
+    FROM flows
+), connection_windows AS (
+    SELECT run_id, flow_id AS connection_id, begin_ns, length_ns, (window_start_ns - begin_ns) // length_ns AS number,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
            sum(payload_bytes)::BIGINT AS payload_bytes
     FROM flow_windows
     JOIN span USING (run_id)
     GROUP BY ALL
+), windowed AS (
+    SELECT run_id, flow_id, any_value(src_ip) AS src_ip, any_value(dst_ip) AS dst_ip, any_value(src_port) AS src_port,
+           any_value(dst_port) AS dst_port, begin_ns, length_ns, number, sum(packets)::BIGINT AS packets,
+           sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
+    FROM connection_windows
+    JOIN five_tuples USING (run_id, connection_id)
+    GROUP BY run_id, flow_id, begin_ns, length_ns, number
 )
 SELECT run_id, flow_id, src_ip, dst_ip, src_port, dst_port,
        begin_ns + number * length_ns AS window_start_ns,
        number * length_ns / 1e9 AS since_start_s,
-       w.packets, w.wire_bytes, w.payload_bytes,
-       w.wire_bytes * 8 / length_ns AS gbit_per_s,
-       w.wire_bytes / max(w.wire_bytes) OVER (PARTITION BY run_id) AS share_of_peak
-FROM windowed AS w
-JOIN flows AS f USING (run_id, flow_id)
+       packets, wire_bytes, payload_bytes,
+       wire_bytes * 8 / length_ns AS gbit_per_s,
+       wire_bytes / max(wire_bytes) OVER (PARTITION BY run_id) AS share_of_peak
+FROM windowed
 ORDER BY run_id, flow_id, window_start_ns

@@ -24,10 +24,9 @@ ORDER = (
     "ingestors.metadata", "ingestors.sources", "ingestors.phases", "ingestors.logs", "ingestors.clocks",
     "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
-    "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset",
-    "checks", "dictionary", "formats", "formula",
-    "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report", "terminal", "shell",
-    "demo", "cli",
+    "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset", "checks",
+    "dictionary", "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas",
+    "charts.zerwas_cost", "report", "terminal", "shell", "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -13,13 +13,14 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-from ddnn_traces.charts import zerwas
+from ddnn_traces.charts import zerwas, zerwas_cost
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 RUNS = (
     "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
     "torch-mlp1-sgd-128-gloo-0ms-ring-tso",
+    "torch-mlp1-sgd-32-gloo-0ms-ring-tso",
     "torchp2p-mlp4-sgd-32-gloo-0ms-star-tso",
 )
 
@@ -42,14 +43,26 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "pair_throughput": dataset.query("pair_burst"),
         "step_volume_fit": fit,
         "step_volume_runs": fit,
+        "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
+        "volume_by_model": dataset.query("volume_by_model"),
+        "accuracy_volume": dataset.query("accuracy_volume"),
+        "batch_pair_excerpt": dataset.query("batch_pair_excerpt"),
+        "duration_by_loss": dataset.query("duration_by_loss"),
+        "throughput_intervals": dataset.query("total_throughput"),
+        "gradient_flow_intervals": dataset.query("gradient_flow_throughput"),
     }
 
 
-NAMES = ("volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs")
+NAMES = (
+    "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
+    "mean_volume_heatmaps", "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
+    "throughput_intervals", "gradient_flow_intervals",
+)  # fmt: skip
 
 
 def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
-    return getattr(zerwas, name)(frame).to_dict()
+    module = zerwas if hasattr(zerwas, name) else zerwas_cost
+    return getattr(module, name)(frame).to_dict()
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -99,10 +112,59 @@ def test_heatmaps_show_every_byte_of_the_flows(dataset: Dataset, frames: dict[st
 
 
 def test_bars_count_every_flow(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    rows = drawn(spec_of("flow_counts", frames["flow_counts"]))
-    total = sum(row["count"] for row in rows if row["kind"] == "all flows")
-    assert total == dataset.sql("SELECT count(*) AS flows FROM flows")["flows"][0]
-    assert sum(row["count"] for row in rows) - total == frames["flow_counts"]["large_flows"].sum()
+    rows = [row for row in drawn(spec_of("flow_counts", frames["flow_counts"])) if "kind" in row]
+    assert sum(row["count"] for row in rows) == dataset.sql("SELECT count(*) AS flows FROM flows")["flows"][0]
+    kinds = {"large_data_flows": "large", "acknowledgement_flows": "acknowledgement", "side_flows": "side"}
+    for column, kind in kinds.items():
+        of_kind = sum(row["count"] for row in rows if row["kind"].startswith(kind))
+        assert of_kind == frames["flow_counts"][column].sum()
+
+
+def test_mean_heatmaps_hold_the_mean_of_all_runs(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
+    rows = drawn(spec_of("mean_volume_heatmaps", frames["mean_volume_heatmaps"]))
+    shown = sum(row["wire_bytes"] * row["runs"] for row in rows)
+    assert shown == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
+
+
+def test_bars_hold_the_volume_of_all_runs(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
+    rows = drawn(spec_of("volume_by_model", frames["volume_by_model"]))
+    shown = sum(row["volume_mb"] * row["runs"] for row in rows) * 1e6
+    assert shown == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
+
+
+def test_the_accuracy_chart_has_every_step_and_the_marks(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["accuracy_volume"]
+    spec = spec_of("accuracy_volume", frame)
+    assert sum("accuracy" in row for row in drawn(spec)) == frame.height
+    assert len(spec["concat"]) == frame["model"].n_unique()
+    for panel in spec["concat"]:
+        [marks] = [layer for layer in panel["layer"] if layer["mark"]["type"] == "rule"]
+        assert [row["mark"] for row in spec["datasets"][marks["data"]["name"]]] == [0.6, 0.8]
+
+
+def test_batch_sizes_are_compared_panel_by_panel(frames: dict[str, pl.DataFrame]) -> None:
+    spec = spec_of("batch_pair_excerpt", frames["batch_pair_excerpt"])
+    [comparison] = spec["concat"]
+    assert [panel["title"]["text"] for panel in comparison["vconcat"]] == ["batch size 32", "batch size 128"]
+    assert len({str(panel["encoding"]["y"]["scale"]) for panel in comparison["vconcat"]}) == 1
+    bits = sum(row["gbit_per_s"] for row in drawn(spec)) * 1e9 * 0.002
+    assert bits / 8 == pytest.approx(frames["batch_pair_excerpt"]["wire_bytes"].sum())
+
+
+def test_durations_without_a_lossless_run_are_not_drawn(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["duration_by_loss"]
+    incomparable = pl.when(run_id=RUNS[0]).then(None).otherwise("normalised_duration").alias("normalised_duration")
+    rows = drawn(spec_of("duration_by_loss", frame.with_columns(incomparable)))
+    assert {row["run_id"] for row in rows if "run_id" in row} == set(RUNS) - {RUNS[0]}
+
+
+@pytest.mark.parametrize("name", ["throughput_intervals", "gradient_flow_intervals"])
+def test_intervals_are_about_the_mean(name: str, frames: dict[str, pl.DataFrame]) -> None:
+    rows = drawn(spec_of(name, frames[name]))
+    assert [row["run_id"] for row in rows] == sorted(RUNS)
+    for row in rows:
+        assert (row["low_gbit_per_s"] + row["high_gbit_per_s"]) / 2 == pytest.approx(row["gbit_per_s"])
+        assert row["gbit_per_s"] <= row.get("peak_gbit_per_s", float("inf"))
 
 
 def test_the_timeline_holds_all_traffic(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:

@@ -35,6 +35,33 @@ _MEASURED = alt.Title("Marks: measured; nothing is fitted", fontWeight="normal")
 
 def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of every pair of hosts, of query pair_volume: zerwas fig. 4."""
+    shown = frame.select(
+        "run_id", "src_host", "src_place", "dst_host", "dst_place", "packets", "wire_bytes", "share_of_run"
+    )
+    tooltip = [
+        alt.Tooltip("share_of_run:Q", title="share of the run", format=".2~%"),
+        alt.Tooltip("packets:Q", title="packets", format=","),
+        alt.Tooltip("run:N", title="run"),
+    ]
+    return _heatmaps(shown, tooltip, "Transmitted volume of each pair of hosts, by run")
+
+
+def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Volume of every pair of hosts, mean of a configuration's runs, of query mean_traffic_matrix: fig. 4."""
+    shown = frame.select(
+        "src_host", "src_place", "dst_host", "dst_place", "runs", "share_of_volume",
+        run_id="configuration", wire_bytes="mean_wire_bytes",
+    )  # fmt: skip
+    tooltip = [
+        alt.Tooltip("share_of_volume:Q", title="share of the volume", format=".2~%"),
+        alt.Tooltip("runs:Q", title="mean over so many runs"),
+        alt.Tooltip("run:N", title="configuration"),
+    ]
+    return _heatmaps(shown, tooltip, "Transmitted volume of each pair of hosts, averaged, by configuration")
+
+
+def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str) -> alt.TopLevelMixin:
+    """A panel a run_id with wire_bytes of each pair of hosts, on one logarithmic scale."""
     low, high = log_domain(frame["wire_bytes"])
     color = alt.Color(
         "wire_bytes:Q",
@@ -49,17 +76,14 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         hosts = host_order(run)
-        shown = run.select("src_host", "dst_host", "packets", "wire_bytes", "share_of_run")
-        base = run_chart(run_id, shown).encode(
+        base = run_chart(run_id, run.drop("run_id", "src_place", "dst_place")).encode(
             x=alt.X("dst_host:N", title="receiver (host)", scale=alt.Scale(domain=hosts), axis=host_axis(hosts, -90)),
             y=alt.Y("src_host:N", title="sender (host)", scale=alt.Scale(domain=hosts), axis=host_axis(hosts, 0)),
             tooltip=[
                 alt.Tooltip("src_host:N", title="sender"),
                 alt.Tooltip("dst_host:N", title="receiver"),
-                alt.Tooltip("wire_bytes:Q", title="bytes on the wire", format=","),
-                alt.Tooltip("share_of_run:Q", title="share of the run", format=".2~%"),
-                alt.Tooltip("packets:Q", title="packets", format=","),
-                alt.Tooltip("run:N", title="run"),
+                alt.Tooltip("wire_bytes:Q", title="bytes on the wire", format=",.0f"),
+                *tooltip,
             ],
         )
         layers = [base.mark_rect().encode(color=color)]
@@ -71,36 +95,49 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
             width=step * len(hosts), height=step * len(hosts)
         )
 
-    return run_panels(frame, panel, step * most_hosts + 44, "Transmitted volume of each pair of hosts, by run")
+    return run_panels(frame, panel, step * most_hosts + 44, description)
 
 
 def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """All flows and large flows of each run, of query flow_counts: zerwas fig. 5."""
-    names = {"flows": "all flows", "large_flows": "large flows (99% of the wire bytes together)"}
-    # in this order the bar of the large flows is drawn over that of all flows
+    """Large, acknowledgement and side flows of each run, of query flow_counts: zerwas fig. 5."""
+    names = {
+        "large_data_flows": "large flows (with their acknowledgements 99% of the wire bytes)",
+        "acknowledgement_flows": "acknowledgement flows",
+        "side_flows": "side flows",
+    }
+    kinds = list(names.values())
     bars = frame.unpivot(list(names), index="run_id", variable_name="kind", value_name="count").with_columns(
-        pl.col("kind").replace(names)
+        place=pl.col("kind").replace_strict({name: place for place, name in enumerate(names)}),
+        kind=pl.col("kind").replace(names),
     )
-    base = data_chart(bars).encode(
-        x=alt.X("count:Q", stack=None, title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
-        y=alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False)),
-        tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("kind:N", title="flows"),
-            alt.Tooltip("count:Q", title="number", format=","),
-        ],
+    y = alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False))
+    stacked = (
+        data_chart(bars)
+        .mark_bar(size=13)
+        .encode(
+            x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
+            y=y,
+            order="place:Q",
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=[DARK, OKABE_ITO[4], PALE]),
+                legend=alt.Legend(title=None, orient="top", labelLimit=0),
+            ),
+            tooltip=[
+                alt.Tooltip("run_id:N", title="run"),
+                alt.Tooltip("kind:N", title="flows"),
+                alt.Tooltip("count:Q", title="number", format=","),
+            ],
+        )
     )
-    color = alt.Color(
-        "kind:N",
-        scale=alt.Scale(domain=list(names.values()), range=[PALE, DARK]),
-        legend=alt.Legend(title=None, orient="top", labelLimit=0),
+    totals = (
+        data_chart(frame.select("run_id", "flows"))
+        .mark_text(align="left", dx=4, fontSize=10)
+        .encode(x="flows:Q", y=y, text=alt.Text("flows:Q", format=","))
     )
     return finished(
-        alt.layer(
-            base.mark_bar(size=13).encode(color=color),
-            base.mark_text(align="left", dx=4, fontSize=10).encode(text=alt.Text("count:Q", format=",")),
-        ).properties(width=560, height=row_step(frame.height, 18)),
-        "Number of flows and of large flows of each run",
+        alt.layer(stacked, totals).properties(width=560, height=row_step(frame.height, 18)),
+        "Number of large flows, acknowledgement flows and side flows of each run",
     )
 
 

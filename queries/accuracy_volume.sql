@@ -1,0 +1,53 @@
+-- question: How accurate is the model after how much transmitted volume?
+-- row: a run and a training step at whose end the accuracy is known
+-- inputs: runs, hosts, steps, step_flows, framework_settings
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
+-- param: points BIGINT = NULL; at most about so many steps of a run, evenly spaced, and the last; NULL: all
+-- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
+-- param: mark_high DOUBLE = 0.8; accuracy of the upper one
+-- figure: zerwas fig. 8
+-- The accuracy is that of one worker: the first by rank whose log has one, and not always 0, which is what a parameter
+-- server that evaluates nothing logs. The volume is all that the run transmitted before training and up to this step's
+-- end. It is added up by steps, and the steps of a flow are those of the worker at whose host it was captured: in an
+-- asynchronous run other workers may be some steps ahead or behind.
+WITH logged AS (
+    SELECT run_id, worker, step, epoch, accuracy
+    FROM steps
+    WHERE accuracy IS NOT NULL
+), workers AS (
+    SELECT run_id, worker, max(accuracy) > 0 AS learns
+    FROM logged
+    GROUP BY run_id, worker
+), first_workers AS (
+    SELECT w.run_id, w.worker
+    FROM workers AS w
+    LEFT JOIN hosts AS h ON h.run_id = w.run_id AND h.label = w.worker
+    QUALIFY row_number() OVER (PARTITION BY w.run_id ORDER BY learns DESC, rank NULLS LAST, length(w.worker), w.worker) = 1
+), curves AS (
+    SELECT run_id, worker, step, epoch, accuracy AS logged_accuracy,
+           avg(accuracy) OVER (PARTITION BY run_id ORDER BY step
+                               ROWS BETWEEN $smooth_steps - 1 PRECEDING AND CURRENT ROW) AS accuracy,
+           row_number() OVER (PARTITION BY run_id ORDER BY step DESC) AS from_end,
+           count(*) OVER (PARTITION BY run_id) AS step_count
+    FROM logged
+    JOIN first_workers USING (run_id, worker)
+), volumes AS (
+    SELECT run_id, coalesce(step, -1) AS step, sum(wire_bytes) AS bytes
+    FROM step_flows
+    WHERE position <> 'after'
+    GROUP BY ALL
+), accumulated AS (
+    SELECT run_id, step, sum(bytes) OVER (PARTITION BY run_id ORDER BY step)::BIGINT AS wire_bytes
+    FROM volumes
+)
+SELECT c.run_id, framework_setting, coalesce(model, 'unknown') AS model, c.worker, c.step, c.epoch,
+       c.accuracy, c.logged_accuracy,
+       a.wire_bytes,
+       $mark_low::DOUBLE AS low_mark,
+       $mark_high::DOUBLE AS high_mark
+FROM curves AS c
+ASOF JOIN accumulated AS a ON a.run_id = c.run_id AND a.step <= c.step  -- a step may transmit nothing
+JOIN runs AS r ON r.run_id = c.run_id
+JOIN framework_settings AS s ON s.run_id = c.run_id
+WHERE $points IS NULL OR (from_end - 1) % greatest(step_count // $points, 1) = 0
+ORDER BY c.run_id, c.step

@@ -1,0 +1,108 @@
+-- question: How long are the bursts of communication and the valleys between them, at which batch size?
+-- row: a run
+-- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
+-- param: window_ms DOUBLE = 1; length of a window, ms; at least the base window of the dataset
+-- param: gap_ms DOUBLE = 10; a burst ends where for longer than this no window reaches the threshold, ms (the paper's windows are 10 ms)
+-- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a part of the busiest window's
+-- figure: zerwas fig. 9
+-- Of the pair of hosts that carries the most payload inside steps, during the training (run_spans). A burst is from the
+-- first window at the threshold to the last before a gap, a valley is between two bursts. The valleys stand for
+-- computation, the bursts for communication: computation_to_communication is the mean valley over the mean burst. Pauses
+-- that are shorter than gap_ms are inside bursts; with traffic in every gap (asynchronous training) bursts join.
+WITH pairs AS (
+    SELECT run_id, src_ip, dst_ip
+    FROM gradient_payload
+    GROUP BY run_id, src_ip, dst_ip
+    HAVING sum(training_payload_bytes) > 0
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(training_payload_bytes) DESC, src_ip, dst_ip) = 1
+), members AS (
+    SELECT run_id, flow_id
+    FROM flows
+    JOIN pairs USING (run_id, src_ip, dst_ip)
+), grid AS (
+    SELECT run_id, begin_ns, end_ns, span_source, greatest(($window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS length_ns,
+           $gap_ms * 1e6 / length_ns AS gap_windows
+    FROM run_spans
+), member_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
+    SELECT run_id, list(flow_id) AS flow_ids
+    FROM members
+    GROUP BY run_id
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_ids, begin_ns, end_ns, length_ns
+    FROM grid
+    JOIN member_lists USING (run_id)
+), windowed AS (
+    SELECT w.run_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
+    FROM flow_windows AS w
+    JOIN chosen USING (run_id)
+    WHERE list_contains(flow_ids, flow_id) AND window_start_ns - begin_ns >= 0 AND window_start_ns - end_ns < 0
+    GROUP BY ALL
+), peaks AS (
+    SELECT run_id, max(bytes) AS peak_bytes, sum(bytes) AS bytes
+    FROM windowed
+    GROUP BY run_id
+), judged AS (
+    SELECT run_id, number, windowed.bytes, windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes AS is_busy
+    FROM windowed
+    JOIN peaks USING (run_id)
+), busy AS (
+    SELECT run_id, number, number - lag(number) OVER (PARTITION BY run_id ORDER BY number) - 1 AS idle_windows
+    FROM judged
+    WHERE is_busy
+), starts AS (
+    SELECT run_id, number AS first_number
+    FROM busy
+    JOIN grid USING (run_id)
+    WHERE idle_windows IS NULL OR idle_windows > gap_windows
+), assigned AS (
+    SELECT w.run_id, first_number, number, bytes, is_busy
+    FROM judged AS w
+    ASOF JOIN starts AS s ON s.run_id = w.run_id AND s.first_number <= w.number
+), spans AS (
+    SELECT run_id, first_number, max(number) FILTER (is_busy) AS last_number
+    FROM assigned
+    GROUP BY ALL
+), bursts AS (  -- weak windows inside a burst are its own, those after its last busy one are not
+    SELECT run_id, first_number, last_number, sum(bytes) AS bytes
+    FROM assigned
+    JOIN spans USING (run_id, first_number)
+    WHERE number <= last_number
+    GROUP BY ALL
+), measured AS (
+    SELECT run_id, bytes, last_number - first_number + 1 AS burst_windows,
+           lead(first_number) OVER (PARTITION BY run_id ORDER BY first_number) - last_number - 1 AS valley_windows
+    FROM bursts
+), summed AS (
+    SELECT run_id, count(*) AS bursts, sum(bytes) AS bytes, sum(burst_windows) AS windows,
+           avg(burst_windows) AS mean_burst, median(burst_windows) AS median_burst,
+           avg(valley_windows) AS mean_valley, median(valley_windows) AS median_valley
+    FROM measured
+    GROUP BY run_id
+), step_count AS (
+    SELECT run_id, count(DISTINCT step) AS steps
+    FROM steps
+    GROUP BY run_id
+)
+SELECT r.run_id, framework_setting, model, topology, batch_size,
+       coalesce(src.host, p.src_ip) || ' → ' || coalesce(dst.host, p.dst_ip) AS pair,
+       span_source AS stretch,
+       coalesce(bursts, 0) AS bursts, steps,
+       mean_burst * length_ns / 1e6 AS burst_ms,
+       median_burst * length_ns / 1e6 AS median_burst_ms,
+       mean_valley * length_ns / 1e6 AS valley_ms,
+       median_valley * length_ns / 1e6 AS median_valley_ms,
+       mean_valley / mean_burst AS computation_to_communication,
+       b.bytes * 8 / (windows * length_ns) AS burst_gbit_per_s,
+       v.peak_bytes * 8 / length_ns AS peak_gbit_per_s,
+       b.bytes / bursts AS burst_wire_bytes,
+       b.bytes / v.bytes AS share_in_bursts
+FROM runs AS r
+JOIN framework_settings USING (run_id)
+LEFT JOIN grid USING (run_id)
+LEFT JOIN pairs AS p USING (run_id)
+LEFT JOIN summed AS b USING (run_id)
+LEFT JOIN peaks AS v USING (run_id)
+LEFT JOIN step_count USING (run_id)
+LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = p.src_ip
+LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = p.dst_ip
+ORDER BY r.run_id

@@ -1,0 +1,86 @@
+-- question: When does one pair of hosts send in otherwise equal runs of several batch sizes?
+-- row: a run of the comparison and a window of the excerpt in which its pair sent something
+-- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
+-- param: window_ms DOUBLE = 2; length of a window, ms; at least the base window of the dataset
+-- param: length_ms DOUBLE = 250; length of the excerpt, ms
+-- param: from_ms DOUBLE = NULL; its begin, ms since the run's first packet; NULL: the first step that begins after the middle of the training
+-- figure: zerwas fig. 9 (window_ms 10)
+-- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth and
+-- variant are the same; of several of a batch size the first by name is shown, and settings with one batch size are left
+-- out. The pair is the one that carries the most payload inside steps.
+WITH settings AS (
+    SELECT run_id, batch_size,
+           -- a struct, in which null equals null
+           {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'topology': topology,
+            'workers': workers, 'delay': delay_ms, 'loss': loss_pct, 'bandwidth': bandwidth_mbit,
+            'variant': variant} AS setting
+    FROM runs
+    WHERE batch_size IS NOT NULL AND run_id IN (SELECT run_id FROM flows)
+), firsts AS (
+    SELECT run_id, batch_size, setting
+    FROM settings
+    QUALIFY row_number() OVER (PARTITION BY setting, batch_size ORDER BY run_id) = 1
+), compared AS (
+    SELECT run_id, batch_size, setting,
+           min(run_id) OVER (PARTITION BY setting) AS comparison
+    FROM firsts
+    QUALIFY count(*) OVER (PARTITION BY setting) > 1
+), pairs AS (
+    SELECT run_id, src_ip, dst_ip
+    FROM gradient_payload
+    WHERE run_id IN (SELECT run_id FROM compared)
+    GROUP BY run_id, src_ip, dst_ip
+    HAVING sum(training_payload_bytes) > 0
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(training_payload_bytes) DESC, src_ip, dst_ip) = 1
+), members AS (
+    SELECT run_id, flow_id
+    FROM flows
+    JOIN pairs USING (run_id, src_ip, dst_ip)
+), middles AS (
+    SELECT s.run_id, min(start_ns) AS step_ns
+    FROM steps AS s
+    JOIN run_spans AS r ON r.run_id = s.run_id AND start_ns >= begin_ns + (r.end_ns - begin_ns) // 2 AND start_ns < r.end_ns
+    GROUP BY s.run_id
+), grid AS (
+    SELECT run_id, first_ns,
+           -- whole base windows, so that none falls into two
+           first_ns + (coalesce(first_ns + ($from_ms * 1e6)::BIGINT, step_ns, begin_ns + (end_ns - begin_ns) // 2) - first_ns)
+                      // base_ns * base_ns AS excerpt_ns,
+           greatest(($window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS window_length_ns,
+           greatest(($length_ms * 1e6)::BIGINT // window_length_ns, 1) AS excerpt_windows
+    FROM run_spans
+    LEFT JOIN middles USING (run_id)
+), member_lists AS (  -- a row a run, so that DuckDB builds its join on this side and not on the windows
+    SELECT run_id, list(flow_id) AS flow_ids
+    FROM members
+    GROUP BY run_id
+), chosen AS MATERIALIZED (
+    SELECT run_id, flow_ids, excerpt_ns, window_length_ns, excerpt_ns + excerpt_windows * window_length_ns AS excerpt_end_ns
+    FROM grid
+    JOIN member_lists USING (run_id)
+), windowed AS (
+    SELECT w.run_id, (window_start_ns - excerpt_ns) // window_length_ns AS number, sum(wire_bytes) AS bytes
+    FROM flow_windows AS w
+    JOIN chosen USING (run_id)
+    WHERE list_contains(flow_ids, flow_id) AND window_start_ns - excerpt_ns >= 0 AND window_start_ns - excerpt_end_ns < 0
+      -- of all runs together, so that the rest of the files is not read
+      AND window_start_ns >= (SELECT min(excerpt_ns) FROM chosen)
+      AND window_start_ns < (SELECT max(excerpt_end_ns) FROM chosen)
+    GROUP BY ALL
+)
+SELECT comparison, c.run_id, framework_setting, coalesce(setting.model, 'unknown') AS model, c.batch_size,
+       coalesce(src.host, p.src_ip) || ' → ' || coalesce(dst.host, p.dst_ip) AS pair,
+       (excerpt_ns - first_ns) / 1e6 AS excerpt_start_ms,
+       excerpt_windows * window_length_ns / 1e6 AS excerpt_ms,
+       window_length_ns / 1e6 AS sample_ms,
+       number * window_length_ns / 1e6 AS since_excerpt_ms,
+       bytes::BIGINT AS wire_bytes,
+       bytes * 8 / window_length_ns AS gbit_per_s
+FROM compared AS c
+JOIN framework_settings USING (run_id)
+JOIN pairs AS p USING (run_id)
+JOIN grid USING (run_id)
+JOIN windowed USING (run_id)
+LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = p.src_ip
+LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = p.dst_ip
+ORDER BY comparison, c.batch_size, c.run_id, number

@@ -1,0 +1,50 @@
+-- question: How much longer does training take when packets are lost?
+-- row: a run that has a duration
+-- inputs: runs, flows, steps, framework_settings
+-- figure: zerwas fig. 10
+-- The duration is from the first step's begin to the last step's end of any worker, without a log from the first packet to
+-- the last. It is normalised to the mean of the runs that lose 0% and are otherwise equal: framework, backend, model,
+-- optimizer, batch size, topology, workers, delay, bandwidth, and the way the duration is known. Where the runs have
+-- different numbers of steps, durations of a step are compared, and normalised_by says so; null without a lossless run. An
+-- unknown delay is none, for the published names say either loss or delay.
+WITH trained AS (
+    SELECT run_id, count(DISTINCT step) AS steps, (max(end_ns) - min(start_ns)) / 1e9 AS seconds
+    FROM steps
+    GROUP BY run_id
+), captured AS (
+    SELECT run_id, (max(last_seen_ns) - min(first_seen_ns)) / 1e9 AS seconds
+    FROM flows
+    GROUP BY run_id
+), measured AS (
+    SELECT runs.*, trained.steps, coalesce(trained.seconds, captured.seconds) AS duration_s,
+           CASE WHEN trained.seconds IS NULL THEN 'packets' ELSE 'steps' END AS duration_source,
+           -- a struct, in which null equals null
+           {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'batch': batch_size,
+            'topology': topology, 'workers': workers, 'delay': coalesce(delay_ms, 0), 'bandwidth': bandwidth_mbit,
+            'source': duration_source} AS setting
+    FROM runs
+    LEFT JOIN trained USING (run_id)
+    LEFT JOIN captured USING (run_id)
+    WHERE coalesce(trained.seconds, captured.seconds) IS NOT NULL
+), lossless AS (
+    SELECT setting, count(*) AS lossless_runs, avg(duration_s) AS lossless_s, avg(duration_s / steps) AS lossless_step_s,
+           CASE WHEN count(DISTINCT steps) = 1 THEN any_value(steps) END AS lossless_steps
+    FROM measured
+    WHERE loss_pct = 0
+    GROUP BY setting
+), compared AS (
+    SELECT m.*, lossless_runs,
+           CASE WHEN lossless_runs IS NULL THEN NULL
+                WHEN m.steps IS NULL OR m.steps = lossless_steps THEN 'duration'
+                ELSE 'duration of a step' END AS normalised_by,
+           lossless_s, lossless_step_s
+    FROM measured AS m
+    LEFT JOIN lossless AS l ON l.setting = m.setting
+)
+SELECT run_id, framework_setting, coalesce(model, 'unknown') AS model, batch_size, topology, loss_pct,
+       duration_s, duration_source, steps, coalesce(lossless_runs, 0) AS lossless_runs, normalised_by,
+       CASE normalised_by WHEN 'duration' THEN duration_s / nullif(lossless_s, 0)
+                          ELSE duration_s / steps / nullif(lossless_step_s, 0) END AS normalised_duration
+FROM compared
+JOIN framework_settings USING (run_id)
+ORDER BY run_id

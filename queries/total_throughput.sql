@@ -1,0 +1,94 @@
+-- question: How high is the throughput of a run over all links together, and how sure is that?
+-- row: a run
+-- inputs: runs, flow_windows, run_spans, student_t, framework_settings
+-- param: batches BIGINT = 30; most batches (the method paper takes all windows of its stretch)
+-- param: batch_ms DOUBLE = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
+-- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 200000)
+-- param: until_ms DOUBLE = NULL; its end; NULL: the training's end (the method paper: 300000)
+-- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
+-- figure: zerwas table I
+-- The stretch is the training, or the whole capture where no log says when that was (run_spans), cut to the capture in
+-- any case. A batch is a whole number of base windows; one in which nothing is sent has throughput 0 and counts. The
+-- interval is sound where batch means are hardly correlated: with a lag1_autocorrelation far from 0 the batches are too
+-- short (a few steps each, or less), and the interval too narrow.
+-- The paper speaks of 30 batch means over 10 runs. Its notebook takes the throughput in windows of 1 s from 200 s to 300 s
+-- of one run, 100 of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The method
+-- paper does that, with the root of the number of windows that the run has there.
+WITH wished AS (
+    SELECT run_id, base_ns, first_ns, last_ns, span_source,
+           $method = 'paper' AS as_paper,
+           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS wished_ms,
+           coalesce(first_ns + ($from_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 200_000_000_000 END,
+                    begin_ns) AS wished_begin_ns,
+           coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 300_000_000_000 END,
+                    end_ns) AS wished_end_ns
+    FROM run_spans
+), stretches AS (  -- whole base windows
+    SELECT run_id, base_ns, first_ns, as_paper, wished_ms,
+           first_ns + (greatest(wished_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
+           least(wished_end_ns, last_ns) AS stretch_end_ns,
+           CASE WHEN as_paper OR $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch
+    FROM wished
+), lengths AS (
+    SELECT *,
+           greatest(CASE WHEN wished_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
+                         ELSE (wished_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
+           (stretch_end_ns - stretch_begin_ns) // length_ns AS whole_batches,
+           greatest(least(whole_batches, CASE WHEN NOT as_paper THEN $batches END), 0) AS sample_count
+    FROM stretches
+), volumes AS (
+    SELECT run_id, (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
+    FROM flow_windows
+    JOIN lengths USING (run_id)
+    WHERE window_start_ns - stretch_begin_ns >= 0 AND window_start_ns - stretch_begin_ns - sample_count * length_ns < 0
+    GROUP BY ALL
+), numbered AS (
+    SELECT run_id, length_ns, unnest(range(sample_count)) AS number
+    FROM lengths
+), batch_means AS (
+    SELECT run_id, number, coalesce(bytes, 0) * 8 / length_ns AS rate
+    FROM numbered
+    LEFT JOIN volumes USING (run_id, number)
+), moments AS (
+    SELECT run_id, count(*) AS sample_size, avg(rate) AS mean_rate,
+           CASE WHEN count(*) > 1 THEN stddev_samp(rate) END AS deviation
+    FROM batch_means
+    GROUP BY run_id
+), neighbours AS (
+    SELECT run_id, rate - mean_rate AS off, lag(rate - mean_rate) OVER (PARTITION BY run_id ORDER BY number) AS off_before
+    FROM batch_means
+    JOIN moments USING (run_id)
+), correlations AS (
+    SELECT run_id, sum(off * off_before) / nullif(sum(off * off), 0) AS lag1
+    FROM neighbours
+    GROUP BY run_id
+), intervals AS (
+    SELECT run_id, sample_size, mean_rate, deviation,
+           CASE WHEN $method = 'paper' THEN 1.96 ELSE t END * deviation / sqrt(sample_size) AS half_width
+    FROM moments
+    LEFT JOIN student_t ON df = least(sample_size - 1, 1000)
+)
+SELECT r.run_id, framework_setting, model,
+       CASE $method
+            WHEN 'student' THEN coalesce(sample_size || ' batch means, Student''s t', 'no batch in the stretch')
+            WHEN 'paper' THEN coalesce('as published: ' || sample_size || ' windows, not batched, 1.96 s / sqrt('
+                                       || sample_size || ')', 'no window in the stretch')
+            ELSE error('method is student or paper, not ' || $method)
+       END AS computation,
+       stretch,
+       (stretch_begin_ns - first_ns) / 1e6 AS begin_ms,
+       (stretch_begin_ns + sample_count * length_ns - first_ns) / 1e6 AS end_ms,
+       length_ns / 1e6 AS sample_ms,
+       coalesce(sample_size, 0) AS samples,
+       mean_rate AS gbit_per_s,
+       half_width AS half_width_gbit_per_s,
+       mean_rate - half_width AS low_gbit_per_s,
+       mean_rate + half_width AS high_gbit_per_s,
+       deviation AS std_gbit_per_s,
+       lag1 AS lag1_autocorrelation
+FROM runs AS r
+JOIN framework_settings USING (run_id)
+LEFT JOIN lengths USING (run_id)
+LEFT JOIN intervals USING (run_id)
+LEFT JOIN correlations USING (run_id)
+ORDER BY r.run_id

@@ -1,0 +1,26 @@
+-- question: How much must a run transmit until the model has reached an accuracy?
+-- row: a run whose log has an accuracy, and a mark
+-- inputs: accuracy_volume
+-- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
+-- param: mark_high DOUBLE = 0.8; higher accuracy to reach
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
+-- figure: zerwas fig. 8 (dashed lines)
+-- wire_bytes is the volume up to the end of the first step with this accuracy or more; null where it is never reached. The accuracy of
+-- single batches jumps: lasting_wire_bytes is up to the first step from which on it stays there to the log's end.
+WITH curves AS (
+    SELECT *, unnest([low_mark, high_mark]) AS mark
+    FROM accuracy_volume(smooth_steps := $smooth_steps, mark_low := $mark_low, mark_high := $mark_high)
+), watched AS (
+    SELECT *, max(step) FILTER (accuracy < mark) OVER (PARTITION BY run_id, mark) AS last_below
+    FROM curves
+)
+SELECT run_id, framework_setting, model, mark,
+       bool_or(accuracy >= mark) AS is_reached,
+       min(step) FILTER (accuracy >= mark) AS step,
+       min(wire_bytes) FILTER (accuracy >= mark) AS wire_bytes,
+       min(wire_bytes) FILTER (step > coalesce(last_below, -1)) AS lasting_wire_bytes,
+       max(accuracy) AS best_accuracy,
+       max(wire_bytes) AS run_wire_bytes
+FROM watched
+GROUP BY run_id, framework_setting, model, mark
+ORDER BY run_id, mark
