@@ -10,7 +10,8 @@
 -- other shapes would send the same: two hosts, and four in a square without times. root_ip: centre of a star or
 -- binary_tree_star, root of a tree; there all links are first used towards it. turn: 0 where both directions of a link begin
 -- to send together, about half where one follows the other. runner_up: of ring, star, tree and clique the other one that
--- comes nearest, with the part of the payload that its best pairs carry.
+-- comes nearest, with the part of the payload that its best pairs carry. level, core_hosts, smaller_party and groups are what
+-- the law of the exchange depends on (exchange_laws).
 WITH RECURSIVE pairs AS MATERIALIZED (
     FROM pair_payload
 ), edges AS MATERIALIZED (
@@ -160,7 +161,10 @@ SELECT run_id, coalesce(shape, 'unknown') AS topology,
                 * CASE WHEN hosts = 2 OR (turn IS NULL AND hosts = 4 AND shape IN ('recursive_doubling', 'sharded_parameter_server'))
                        THEN 0.5 ELSE 1 END, 0) AS confidence,
        CASE WHEN shape IN ('star', 'tree', 'binary_tree_star') THEN root_ip END AS root_ip,
-       hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share
+       hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
+       level, core_hosts,
+       CASE WHEN shape = 'sharded_parameter_server' AND is_bipartite THEN least(opposite, same) END AS smaller_party,
+       CASE WHEN shape = 'hierarchical_ring' THEN groups END AS groups
 FROM runs
 LEFT JOIN matched AS m USING (run_id)
 LEFT JOIN roots USING (run_id)

@@ -48,7 +48,7 @@ WITH RECURSIVE edges AS MATERIALIZED (
 ), tours AS (
     SELECT run_id, level, count(*) AS toured FROM leader_tour GROUP BY ALL
 ), led_rings AS (
-    SELECT run_id, level,
+    SELECT run_id, level, count(*) + count(*) FILTER (next_length = 2) AS groups,
            bool_and(own_rings = 1 AND next_length <= 2) AND max(toured) = count(*) AND count(*) >= 2
            AND count(*) FILTER (next_length = 2) <= 1 AND count(DISTINCT next) = count(*)
            AND sum(group_size) + count(*) FILTER (next_length = 2) = any_value(n)
@@ -81,7 +81,8 @@ WITH RECURSIVE edges AS MATERIALIZED (
     JOIN rings_of_rings USING (run_id, level)
     GROUP BY ALL
 )
-SELECT run_id, level, coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid
+SELECT run_id, level, coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid,
+       CASE WHEN is_led THEN groups END AS groups
 FROM rings_of_rings
 LEFT JOIN led_rings USING (run_id, level)
 LEFT JOIN grids USING (run_id, level)

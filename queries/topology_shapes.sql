@@ -122,7 +122,7 @@ SELECT run_id, level, n AS hosts, e AS links, m AS edges, matched_bytes / total_
        max_degree, max_outs, max_ins, hub, hub_count AS hubs, is_bipartite, opposite, same,
        core_n AS core_hosts, max_core_degree, min_leaves, usual_leaves, coalesce(odd_count, 0) AS odd_groups,
        coalesce(is_cube, false) AS is_cube, spread AS core_spread,
-       coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid
+       coalesce(is_led, false) AS is_led, coalesce(is_grid, false) AS is_grid, groups
 FROM node_sizes
 JOIN link_sizes USING (run_id, level)
 JOIN edge_sizes USING (run_id, level)

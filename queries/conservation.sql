@@ -1,0 +1,76 @@
+-- question: Does a run transmit what its algorithm must move, and what explains the rest?
+-- row: a run
+-- inputs: runs, flows, steps, step_flows, topology, topology_edges, exchange_laws
+-- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
+-- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and spilled_bytes that
+-- were still to be sent when the last step's end was logged (of asynchronous pair averaging also what a worker was asked
+-- for before its own first step), less what was sent again, against model_bytes times the factor of
+-- the law (exchange_laws; the one that leaves least unexplained) times the steps. unexplained_bytes is the difference,
+-- framing of the library's messages among it. wire_bytes inside steps are payload_bytes, control_bytes (payload of other
+-- pairs) and header_bytes (headers, and packets without payload). flagged is null where there is nothing to compare with;
+-- problem says what is missing. In pair averaging a worker may have a model on its way when the others begin or end: what
+-- one step moves is not flagged.
+WITH shapes AS MATERIALIZED (
+    FROM topology
+), step_counts AS (
+    SELECT run_id, count(DISTINCT step) AS steps
+    FROM steps
+    GROUP BY run_id
+), flow_sums AS (
+    SELECT run_id, flow_id,
+           coalesce(sum(payload_bytes) FILTER (position = 'during'), 0) AS payload,
+           coalesce(sum(payload_bytes) FILTER (position = 'after'), 0) AS after_payload,
+           coalesce(sum(payload_bytes) FILTER (position = 'before'), 0) AS before_payload,
+           coalesce(sum(wire_bytes) FILTER (position = 'during'), 0) AS wire
+    FROM step_flows
+    GROUP BY run_id, flow_id
+), pair_sums AS (
+    SELECT run_id, src_ip, dst_ip, sum(payload) AS payload, sum(after_payload) AS after_payload, sum(before_payload) AS before_payload,
+           sum(wire) AS wire,
+           sum(coalesce(retransmitted_bytes, 0) * payload / nullif(payload_bytes, 0)) AS retransmitted
+    FROM flow_sums
+    JOIN flows USING (run_id, flow_id)
+    GROUP BY run_id, src_ip, dst_ip
+), matched AS (
+    SELECT run_id, src_ip, dst_ip, true AS is_matched
+    FROM topology_edges
+    JOIN shapes USING (run_id, level)
+), run_sums AS (
+    SELECT run_id, coalesce(sum(payload) FILTER (is_matched), 0) AS payload,
+           coalesce(sum(after_payload) FILTER (is_matched), 0) AS after_payload,
+           coalesce(sum(before_payload) FILTER (is_matched), 0) AS before_payload,
+           coalesce(sum(retransmitted) FILTER (is_matched), 0) AS retransmitted,
+           coalesce(sum(payload) FILTER (is_matched IS NULL), 0) AS control, sum(wire) AS wire
+    FROM pair_sums
+    LEFT JOIN matched USING (run_id, src_ip, dst_ip)
+    GROUP BY run_id
+), compared AS (
+    SELECT run_id, law, model_bytes * total_factor * steps AS expected,
+           least(after_payload + CASE WHEN shapes.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
+                 greatest(expected - (payload - retransmitted), 0)) AS spilled,
+           payload + spilled - retransmitted - expected AS unexplained
+    FROM run_sums
+    JOIN runs USING (run_id)
+    JOIN step_counts USING (run_id)
+    JOIN exchange_laws USING (run_id)
+    JOIN shapes USING (run_id)
+    WHERE model_bytes > 0
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(payload + spilled - retransmitted - expected), law) = 1
+)
+SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
+       round(expected)::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, round(spilled)::BIGINT AS spilled_bytes,
+       round(retransmitted)::BIGINT AS retransmitted_bytes, round(unexplained)::BIGINT AS unexplained_bytes,
+       unexplained / expected AS unexplained_share, control::BIGINT AS control_bytes,
+       (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
+       abs(unexplained) > $most_unexplained * expected
+           + CASE WHEN shapes.topology = 'pair_averaging' THEN expected / step_counts.steps ELSE 0 END AS flagged,
+       CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
+            WHEN step_counts.steps IS NULL THEN 'no training log'
+            WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
+            WHEN expected IS NULL THEN 'no traffic in steps' END AS problem
+FROM runs
+LEFT JOIN shapes USING (run_id)
+LEFT JOIN step_counts USING (run_id)
+LEFT JOIN run_sums USING (run_id)
+LEFT JOIN compared USING (run_id)
+ORDER BY run_id
