@@ -26,7 +26,7 @@ ORDER = (
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
     "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.farhat",
-    "report", "terminal", "shell", "demo", "cli",
+    "charts.chang", "report", "terminal", "shell", "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-from ddnn_traces.charts import farhat, zerwas
+from ddnn_traces.charts import chang, farhat, zerwas
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -48,6 +48,7 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "iteration_flow_size_cdf": dataset.query("iteration_flow_size_cdf"),
         "flow_classes": dataset.query("flow_class_counts"),
         "iteration_flow_size": dataset.query("iteration_flow_size"),
+        "parameter_server_phases": dataset.query("parameter_server_transfers"),
         "iteration_markers": dataset.query("iteration_markers", step_count=5),
     }
 
@@ -66,6 +67,7 @@ MODULES = {
     "iteration_flow_size_cdf": farhat,
     "flow_classes": farhat,
     "iteration_flow_size": farhat,
+    "parameter_server_phases": chang,
 }
 NAMES = tuple(MODULES)
 
@@ -230,6 +232,23 @@ def test_without_a_model_size_no_flow_size_is_drawn(frames: dict[str, pl.DataFra
     frame = frames["iteration_flow_size"].with_columns(model_size_bytes=pl.lit(None, pl.Float64))
     with pytest.raises(ValueError, match="no run has both a model size and a data flow"):
         spec_of("iteration_flow_size", frame)
+
+
+def test_both_phases_of_the_star_are_drawn_beside_the_model(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["parameter_server_phases"]
+    rows = drawn(spec_of("parameter_server_phases", frame))
+    assert {(row["run_id"], row["phase"]) for row in rows} == {(RUNS[2], "aggregation"), (RUNS[2], "distribution")}
+    expected = dict(frame.select("phase", "payload_bytes").iter_rows())
+    for row in rows:
+        assert row["payload_mb"] == pytest.approx(expected[row["phase"]] / 1e6)
+        assert row["expected_mb"] == pytest.approx(3 * 3.6762)  # three workers and a model of 3,676,200 bytes
+        assert row["payload_mb"] == pytest.approx(row["expected_mb"], rel=0.01)
+
+
+def test_without_phases_nothing_is_drawn(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["parameter_server_phases"].clear()
+    with pytest.raises(ValueError, match="no run has parameter-server phases"):
+        spec_of("parameter_server_phases", frame)
 
 
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
