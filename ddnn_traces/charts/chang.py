@@ -26,13 +26,8 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
     duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
     times = _bars(shown, duration, "mean_remaining_ms", alt.Axis(labelLimit=330, ticks=False))
-    volumes = _bars(
-        shown,
-        "payload_mb",
-        alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)"),
-        "expected_mb",
-        None,
-    )
+    payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)")
+    volumes = _bars(shown, payload, "expected_mb", None)
     return finished(
         alt.hconcat(times, volumes, spacing=14),
         "Duration and payload of aggregation and distribution in an iteration, by run",
