@@ -5,40 +5,51 @@
 -- Of runs whose phases can be told. A base window belongs to the step of the worker's own log in which it begins, and what
 -- comes after a step's end to that step until the worker begins the next: a server may log a step's end before the last
 -- byte has left it. So times and bytes are good to a base window; the clocks of a worker's log and of a server's capture
--- are taken as one. A pair begins with the first window that has a tenth of its mean payload a window (what is left of the
--- step before, or sent again, is no begin) and ends with its last payload.
+-- are taken as one. A pair begins with the first window in which a flow of it has a tenth of that flow's mean payload a
+-- window (what is left of the step before, or sent again, is no begin) and ends with its last payload.
 WITH worker_steps AS (
     SELECT run_id, worker, step, start_ns,
            coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns
     FROM steps
     WHERE run_id IN (SELECT run_id FROM parameter_server_runs WHERE problem IS NULL)
-), server_windows AS (  -- parallel connections of a pair are one
-    SELECT f.run_id, phase, server_ip, worker_ip, worker, window_start_ns, max(window_ns) AS window_ns,
-           sum(payload_bytes) AS payload, sum(wire_bytes) AS wire
+), run_grids AS (
+    SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
+    FROM worker_steps
+    GROUP BY run_id
+), step_cells AS (  -- a step in each cell of a grid that it touches: windows find theirs by the cell, which is fast
+    SELECT run_id, worker, step, start_ns, until_ns,
+           unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell
+    FROM worker_steps
+    JOIN run_grids USING (run_id)
+), server_flows AS (
+    SELECT run_id, flow_id, phase, server_ip, worker_ip, worker, cell_ns
+    FROM parameter_server_flows
+    JOIN run_grids USING (run_id)
+), window_cells AS MATERIALIZED (  -- else the cell is worked out after a join of every window with every step
+    SELECT w.run_id, w.flow_id, worker, window_start_ns // cell_ns AS cell, window_start_ns, window_ns, payload_bytes,
+           wire_bytes
     FROM flow_windows AS w
-    JOIN parameter_server_flows AS f USING (run_id, flow_id)
-    GROUP BY ALL
-), step_windows AS (
-    SELECT w.*, step
-    FROM server_windows AS w
-    ASOF JOIN worker_steps AS s
-        ON s.run_id = w.run_id AND s.worker = w.worker AND w.window_start_ns >= s.start_ns
-    WHERE window_start_ns < until_ns
-), sums AS (
-    SELECT run_id, step, phase, server_ip, worker_ip, sum(payload) AS payload, sum(wire) AS wire,
-           avg(payload) FILTER (payload > 0) AS mean_payload,
-           max(window_start_ns + window_ns) FILTER (payload > 0) AS end_ns, max(window_ns) AS window_ns
-    FROM step_windows
-    GROUP BY ALL
-), begins AS (
-    SELECT run_id, step, phase, server_ip, worker_ip, min(window_start_ns) AS begin_ns
-    FROM step_windows AS w
-    JOIN sums USING (run_id, step, phase, server_ip, worker_ip)
-    WHERE w.payload > 0 AND w.payload >= 0.1 * mean_payload
-    GROUP BY ALL
+    JOIN server_flows AS f ON f.run_id = w.run_id AND f.flow_id = w.flow_id
+), means AS (
+    SELECT run_id, flow_id, avg(payload_bytes) AS mean_payload
+    FROM window_cells
+    WHERE payload_bytes > 0
+    GROUP BY run_id, flow_id
+), flow_steps AS (
+    SELECT w.run_id, w.flow_id, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
+           min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
+           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= 0.1 * mean_payload) AS begin_ns,
+           max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
+    FROM window_cells AS w
+    JOIN means AS m ON m.run_id = w.run_id AND m.flow_id = w.flow_id
+    JOIN step_cells AS s ON s.run_id = w.run_id AND s.worker = w.worker AND s.cell = w.cell
+    WHERE window_start_ns >= s.start_ns AND window_start_ns < until_ns
+    GROUP BY w.run_id, w.flow_id, step
 )
-SELECT run_id, step, phase, server_ip, worker_ip, payload::BIGINT AS payload_bytes, wire::BIGINT AS wire_bytes,
-       begin_ns, end_ns, window_ns
-FROM sums
-LEFT JOIN begins USING (run_id, step, phase, server_ip, worker_ip)
+SELECT run_id, step, phase, server_ip, worker_ip,
+       sum(payload)::BIGINT AS payload_bytes, sum(wire)::BIGINT AS wire_bytes,
+       coalesce(min(begin_ns), min(first_ns)) AS begin_ns, max(end_ns) AS end_ns, max(window_ns) AS window_ns
+FROM flow_steps
+JOIN server_flows USING (run_id, flow_id)
+GROUP BY ALL
 ORDER BY run_id, step, phase, server_ip, worker_ip
