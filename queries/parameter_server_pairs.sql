@@ -16,40 +16,41 @@ WITH worker_steps AS (
     SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
     FROM worker_steps
     GROUP BY run_id
-), step_cells AS (  -- a step in each cell of a grid that it touches: windows find theirs by the cell, which is fast
-    SELECT run_id, worker, step, start_ns, until_ns,
-           unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell
-    FROM worker_steps
-    JOIN run_grids USING (run_id)
 ), server_flows AS (
-    SELECT run_id, flow_id, phase, server_ip, worker_ip, worker, cell_ns
+    SELECT *, row_number() OVER (ORDER BY run_id, flow_id) AS flow_number,
+           dense_rank() OVER (ORDER BY run_id, worker) AS worker_number
     FROM parameter_server_flows
     JOIN run_grids USING (run_id)
+), step_cells AS (  -- a step in each cell of a grid that it touches: a window finds its step by number and cell, fast
+    SELECT DISTINCT worker_number, step, start_ns, until_ns,
+           unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell
+    FROM worker_steps
+    JOIN server_flows USING (run_id, worker)
 ), window_cells AS MATERIALIZED (  -- else the cell is worked out after a join of every window with every step
-    SELECT w.run_id, w.flow_id, worker, window_start_ns // cell_ns AS cell, window_start_ns, window_ns, payload_bytes,
+    SELECT flow_number, worker_number, window_start_ns // cell_ns AS cell, window_start_ns, window_ns, payload_bytes,
            wire_bytes
-    FROM flow_windows AS w
-    JOIN server_flows AS f ON f.run_id = w.run_id AND f.flow_id = w.flow_id
+    FROM flow_windows
+    JOIN server_flows USING (run_id, flow_id)
 ), means AS (
-    SELECT run_id, flow_id, avg(payload_bytes) AS mean_payload
+    SELECT flow_number, avg(payload_bytes) AS mean_payload
     FROM window_cells
     WHERE payload_bytes > 0
-    GROUP BY run_id, flow_id
+    GROUP BY flow_number
 ), flow_steps AS (
-    SELECT w.run_id, w.flow_id, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
+    SELECT flow_number, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
            min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
            min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= 0.1 * mean_payload) AS begin_ns,
            max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
-    FROM window_cells AS w
-    JOIN means AS m ON m.run_id = w.run_id AND m.flow_id = w.flow_id
-    JOIN step_cells AS s ON s.run_id = w.run_id AND s.worker = w.worker AND s.cell = w.cell
-    WHERE window_start_ns >= s.start_ns AND window_start_ns < until_ns
-    GROUP BY w.run_id, w.flow_id, step
+    FROM window_cells
+    JOIN means USING (flow_number)
+    JOIN step_cells USING (worker_number, cell)
+    WHERE window_start_ns >= start_ns AND window_start_ns < until_ns
+    GROUP BY flow_number, step
 )
 SELECT run_id, step, phase, server_ip, worker_ip,
        sum(payload)::BIGINT AS payload_bytes, sum(wire)::BIGINT AS wire_bytes,
        coalesce(min(begin_ns), min(first_ns)) AS begin_ns, max(end_ns) AS end_ns, max(window_ns) AS window_ns
 FROM flow_steps
-JOIN server_flows USING (run_id, flow_id)
+JOIN server_flows USING (flow_number)
 GROUP BY ALL
 ORDER BY run_id, step, phase, server_ip, worker_ip
