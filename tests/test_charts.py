@@ -13,7 +13,11 @@ import pytest
 import vl_convert
 
 import ddnn_traces
+<<<<<<< HEAD
 from ddnn_traces.charts import zerwas, zerwas_cost
+=======
+from ddnn_traces.charts import chang, farhat, zerwas
+>>>>>>> farhat
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -43,6 +47,7 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "pair_throughput": dataset.query("pair_burst"),
         "step_volume_fit": fit,
         "step_volume_runs": fit,
+<<<<<<< HEAD
         "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
         "volume_by_model": dataset.query("volume_by_model"),
         "accuracy_volume": dataset.query("accuracy_volume"),
@@ -63,6 +68,45 @@ NAMES = (
 def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
     module = zerwas if hasattr(zerwas, name) else zerwas_cost
     return getattr(module, name)(frame).to_dict()
+=======
+        "position_volume": dataset.query("position_volume"),
+        "packets_over_iterations": dataset.query("packets_over_iterations"),
+        "iteration_duration_cdf": dataset.query("iteration_duration_cdf"),
+        "iteration_flow_size_cdf": dataset.query("iteration_flow_size_cdf"),
+        "flow_classes": dataset.query("flow_class_counts"),
+        "iteration_flow_size": dataset.query("iteration_flow_size"),
+        "parameter_server_phases": dataset.query("parameter_server_transfers"),
+        "iteration_markers": dataset.query("iteration_markers", step_count=5),
+    }
+
+
+#: Module of each chart.
+MODULES = {
+    "volume_heatmaps": zerwas,
+    "flow_counts": zerwas,
+    "flow_timeline": zerwas,
+    "pair_throughput": zerwas,
+    "step_volume_fit": zerwas,
+    "step_volume_runs": zerwas,
+    "position_volume": farhat,
+    "packets_over_iterations": farhat,
+    "iteration_duration_cdf": farhat,
+    "iteration_flow_size_cdf": farhat,
+    "flow_classes": farhat,
+    "iteration_flow_size": farhat,
+    "parameter_server_phases": chang,
+}
+NAMES = tuple(MODULES)
+
+
+def spec_of(name: str, frame: pl.DataFrame, *others: pl.DataFrame) -> dict[str, Any]:
+    return getattr(MODULES[name], name)(frame, *others).to_dict()
+
+
+def beside(name: str, frames: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
+    """The frames that a chart takes beside its own."""
+    return [frames["iteration_markers"]] if name == "packets_over_iterations" else []
+>>>>>>> farhat
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,7 +137,7 @@ def strings(node: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_axis_has_a_title_with_a_unit(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    compiled = vl_convert.vegalite_to_vega(spec_of(name, frames[name]))
+    compiled = vl_convert.vegalite_to_vega(spec_of(name, frames[name], *beside(name, frames)))
     found = list(axes(compiled))
     assert {axis["orient"] for axis in found} >= {"bottom"}
     for axis in found:
@@ -214,10 +258,80 @@ def test_runs_without_a_fit_are_drawn_without_it(frames: dict[str, pl.DataFrame]
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 
 
+def test_shares_of_the_positions_make_the_whole_run(frames: dict[str, pl.DataFrame]) -> None:
+    rows = pl.DataFrame(drawn(spec_of("position_volume", frames["position_volume"])))
+    assert sorted(rows["run_id"].unique()) == sorted(RUNS)
+    totals = rows.group_by("run_id", "measure").agg(pl.col("share").sum())["share"].to_list()
+    assert totals == pytest.approx([1] * 2 * len(RUNS))
+
+
+def test_packets_lie_between_the_marks_of_the_iterations(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
+    frame, markers = frames["packets_over_iterations"], frames["iteration_markers"]
+    spec = spec_of("packets_over_iterations", frame, markers)
+    for run_id, panel in zip(RUNS, spec["concat"], strict=True):
+        bars, marks = (spec["datasets"][layer["data"]["name"]] for layer in panel["layer"])
+        counted = dataset.sql(
+            """SELECT sum(packets)::BIGINT AS packets FROM flow_windows
+               WHERE run_id = ? AND window_start_ns + window_ns > (SELECT min(start_ns) FROM iteration_markers()
+                                                                   WHERE run_id = ?)
+                 AND window_start_ns < (SELECT max(end_ns) FROM iteration_markers(step_count := 5) WHERE run_id = ?)""",
+            [run_id] * 3,
+        )
+        assert sum(row["packets"] for row in bars) == counted["packets"][0]
+        ends = [row["at_ms"] for row in marks if row["mark"] == "end"]
+        assert len(ends) == 5
+        assert max(row["since_excerpt_ms"] for row in bars) < max(ends)
+
+
+@pytest.mark.parametrize("name", ["iteration_duration_cdf", "iteration_flow_size_cdf"])
+def test_a_cumulative_share_climbs_from_nothing_to_all(name: str, frames: dict[str, pl.DataFrame]) -> None:
+    spec = spec_of(name, frames[name])
+    for panel in spec["concat"]:
+        shares = [row["cumulative_share"] for row in spec["datasets"][panel["data"]["name"]]]
+        assert shares == sorted(shares)
+        assert (shares[0], shares[-1]) == (0, 1)
+
+
+def test_the_classes_hold_every_flow(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
+    rows = drawn(spec_of("flow_classes", frames["flow_classes"]))
+    assert sum(row["flows"] for row in rows) == dataset.sql("SELECT count(*) AS flows FROM flows")["flows"][0]
+    assert all(row["least_bytes"] <= row["most_bytes"] for row in rows)
+
+
+def test_flow_sizes_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["iteration_flow_size"]
+    rows = [row for row in drawn(spec_of("iteration_flow_size", frame)) if "run_id" in row]
+    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(RUNS)
+    assert [row["flow_mb"] for row in rows] == pytest.approx((frame["mean_bytes"] / 1e6).to_list())
+
+
+def test_without_a_model_size_no_flow_size_is_drawn(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["iteration_flow_size"].with_columns(model_size_bytes=pl.lit(None, pl.Float64))
+    with pytest.raises(ValueError, match="no run has both a model size and a data flow"):
+        spec_of("iteration_flow_size", frame)
+
+
+def test_both_phases_of_the_star_are_drawn_beside_the_model(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["parameter_server_phases"]
+    rows = drawn(spec_of("parameter_server_phases", frame))
+    assert {(row["run_id"], row["phase"]) for row in rows} == {(RUNS[2], "aggregation"), (RUNS[2], "distribution")}
+    expected = dict(frame.select("phase", "payload_bytes").iter_rows())
+    for row in rows:
+        assert row["payload_mb"] == pytest.approx(expected[row["phase"]] / 1e6)
+        assert row["expected_mb"] == pytest.approx(3 * 3.6762)  # three workers and a model of 3,676,200 bytes
+        assert row["payload_mb"] == pytest.approx(row["expected_mb"], rel=0.01)
+
+
+def test_without_phases_nothing_is_drawn(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["parameter_server_phases"].clear()
+    with pytest.raises(ValueError, match="no run has parameter-server phases"):
+        spec_of("parameter_server_phases", frame)
+
+
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 
-@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput"])
+@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf"])
 def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
     frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))

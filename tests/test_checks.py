@@ -9,7 +9,22 @@ from pathlib import Path
 import packets as p
 import polars as pl
 import pytest
-from traffic import BEGIN_NS, SPACING_NS, A, B, C, D, Packet, contradictions, read_folder, write_captures, write_log
+from traffic import (
+    BEGIN_NS,
+    SPACING_NS,
+    A,
+    B,
+    C,
+    D,
+    Packet,
+    contradictions,
+    ingest,
+    read_folder,
+    ring,
+    seen_by,
+    write_captures,
+    write_log,
+)
 
 import ddnn_traces
 from ddnn_traces import checks
@@ -119,3 +134,204 @@ def test_flow_that_is_there_twice(sound: Path, tmp_path: Path) -> None:
         problems = checks.run_checks(dataset)["flow_references"].to_pylist()
     told = [row["flow_id"] for row in problems if row["problem"].startswith("another flow has the same addresses")]
     assert told == [0, 98]
+
+
+# --- a training with logs, phases and captures at both ends
+
+STEP_NS = 30 * SPACING_NS
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three workers that see both directions, each with a log of four steps and its phases."""
+    top = tmp_path_factory.mktemp("trained")
+    packets = ring(A, B, C, rounds=20)
+    captures = {f"worker-{n}.pcap": filter(seen_by(host), packets) for n, host in enumerate((A, B, C), 1)}
+    folder = write_captures(top / "run", captures)
+    (folder / "run.toml").write_text("workers = 3\n")
+    for worker in ("worker-1", "worker-2", "worker-3"):
+        ends = [BEGIN_NS + i * STEP_NS for i in range(1, 5)]
+        write_log(folder, worker, ends)
+        rows = [
+            ",".join(
+                [str(step), *(f"{ns // 10**9}.{ns % 10**9:09d}" for ns in (end - STEP_NS, end - 90, end - 50, end))]
+            )
+            for step, end in enumerate(ends)
+        ]
+        (folder / f"phases-{worker}.csv").write_text(
+            "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
+        )
+    with read_folder(folder, packets=True) as dataset:
+        assert contradictions(dataset) == {}
+        assert offending(dataset) == {}
+        counts = dataset.sql("SELECT (SELECT count(*) FROM steps) AS steps, (SELECT count(*) FROM events) AS events")
+        assert counts.row(0) == (12, 36)
+    return top / "dataset"
+
+
+def at(column: str, row: int, value: object) -> Change:
+    """Another value in one row."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        new = pl.lit(value, rows.schema[column])
+        return rows.with_columns(pl.when(pl.int_range(pl.len()) == row).then(new).otherwise(column).alias(column))
+
+    return change
+
+
+def everywhere(column: str, value: pl.Expr | object) -> Change:
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        new = value if isinstance(value, pl.Expr) else pl.lit(value, rows.schema[column])
+        return rows.with_columns(new.alias(column))
+
+    return change
+
+
+def offset(by_ns: int, uncertainty_ns: int | None) -> Change:
+    """The clock of every capture is off."""
+    values = {"clock_offset_ns": by_ns, "clock_offset_uncertainty_ns": uncertainty_ns}
+    return lambda rows: rows.with_columns(**{name: pl.lit(value, pl.Int64) for name, value in values.items()})
+
+
+def later(worker: str | None, by_ns: int) -> Change:
+    """The steps of a worker (None: of all) are later."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        moved_by = by_ns if worker is None else pl.when(pl.col("worker") == worker).then(by_ns).otherwise(0)
+        return rows.with_columns(pl.col("start_ns") + moved_by, pl.col("end_ns") + moved_by)
+
+    return change
+
+
+def without(column: str, value: object) -> Change:
+    return lambda rows: rows.filter(pl.col(column) != value)
+
+
+def all_after(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each flow of step_flows as one row after the training."""
+    sums = rows.group_by("run_id", "flow_id", "worker").agg(pl.col("packets", "wire_bytes", "payload_bytes").sum())
+    sums = sums.with_columns(position=pl.lit("after"), step=pl.lit(None, pl.Int64))
+    return sums.select(rows.columns).cast(dict(rows.schema))
+
+
+def broken(sound: Path, tmp_path: Path, table: str, change: Change) -> Dataset:
+    """A copy of the dataset with another content of one table."""
+    shutil.copytree(sound, tmp_path / "dataset")
+    path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
+    change(pl.read_parquet(path, hive_partitioning=False)).write_parquet(path)
+    return ddnn_traces.open(tmp_path / "dataset")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "found"),
+    [
+        # keys
+        ("runs", nothing, {"orphan_keys"}),
+        ("hosts", without("host_ip", B), {"orphan_keys", "missing_worker"}),
+        ("captures", at("vantage_ip", 0, D), {"orphan_keys", "missing_worker"}),
+        ("packets", at("capture_id", 0, "nowhere.pcap"), {"orphan_keys"}),
+        ("events", at("step", 0, 99), {"orphan_keys"}),
+        ("events", at("worker", 0, "worker-9"), {"orphan_keys"}),
+        ("step_flows", at("step", 0, 99), {"orphan_keys"}),
+        ("step_flows", at("worker", 0, "worker-9"), {"orphan_keys"}),
+        ("steps", without("worker", "worker-2"), {"orphan_keys"}),
+        # times
+        ("steps", at("start_ns", 1, BEGIN_NS + STEP_NS - 1), {"steps_overlap"}),
+        ("steps", at("step", 1, 0), {"steps_overlap", "orphan_keys"}),
+        ("steps", at("start_ns", 3, BEGIN_NS + 9 * STEP_NS), {"negative_durations"}),
+        ("events", at("end_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        ("flows", at("last_seen_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        ("captures", at("last_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        # clocks
+        ("runs", everywhere("clock_offset_estimate_ns", 20_000_001), {"log_clock"}),
+        ("runs", everywhere("clock_offset_estimate_ns", -20_000_001), {"log_clock"}),
+        ("runs", everywhere("clock_offset_estimate_ns", 20_000_000), set()),
+        ("step_flows", all_after, {"log_clock"}),
+        ("steps", later("worker-2", 10**9), {"log_clock"}),
+        ("steps", later(None, 10**9), set()),  # no packet is binned anew; what it does to step_flows is all_after
+        ("captures", offset(5_200_001, 200_000), {"host_clock"}),
+        ("captures", offset(-5_200_001, 200_000), {"host_clock"}),
+        ("captures", offset(5_200_000, 200_000), set()),
+        ("captures", offset(10**9 + 1, None), {"host_clock"}),  # of one direction: the delay is in it
+        ("captures", offset(10**9, None), set()),
+        # workers
+        ("runs", everywhere("workers", 4), {"missing_worker"}),
+        ("runs", everywhere("workers", 2), set()),
+        ("hosts", everywhere("label", pl.lit("somebody")), {"missing_worker"}),
+        ("hosts", everywhere("label", pl.lit(None, pl.String)), set()),  # without labels a log is nobody's
+        ("captures", everywhere("vantage_ip", pl.lit(None, pl.String)), set()),  # a mirror port sees all
+        # both ends
+        ("packets", at("capture_id", 0, "worker-2.pcap"), {"both_vantages"}),
+    ],
+)
+def test_what_is_broken_in_a_training_is_found(
+    trained: Path, tmp_path: Path, table: str, change: Change, found: set[str]
+) -> None:
+    with broken(trained, tmp_path, table, change) as dataset:
+        assert set(offending(dataset)) == found
+
+
+def test_an_applied_clock_offset_is_no_suspicion(trained: Path, tmp_path: Path) -> None:
+    hour = 3600 * 10**9
+    both = {"clock_offset_estimate_ns": hour, "clock_offset_ns": hour}
+    with broken(trained, tmp_path, "runs", lambda rows: rows.with_columns(**both)) as dataset:
+        assert offending(dataset) == {}
+
+
+def test_captures_that_share_no_time(tmp_path: Path) -> None:
+    packets = ring(A, B, rounds=20)
+    half = len(packets) // 2
+    captures = {
+        "worker-1.pcap": [packet for packet in packets[:half] if packet.src == A],
+        "worker-2.pcap": [packet for packet in packets[half:] if packet.src == B],
+    }
+    with ingest(tmp_path, captures) as dataset:
+        assert set(offending(dataset)) == {"host_clock"}
+        told = checks.run_checks(dataset)["host_clock"].to_pylist()
+    assert [row["capture_id"] for row in told] == ["worker-1.pcap", "worker-2.pcap"]
+
+
+def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:
+    """B sends nothing that was captured, and is declared."""
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": [p for p in ring(A, B) if p.src == A]})
+    entries = [f'[[hosts]]\nip = "{ip}"\nlabel = "worker-{n}"\nrole = "worker"\n' for n, ip in ((1, A), (2, B))]
+    (folder / "run.toml").write_text("\n".join(["workers = 2", *entries]))
+    with read_folder(folder) as dataset:
+        rows = checks.run_checks(dataset)["missing_worker"].to_pylist()
+    assert [(row["worker"], row["host_ip"]) for row in rows] == [("worker-2", B), (None, None)]
+
+
+def test_one_capture_given_twice_counts_twice(trained: Path, tmp_path: Path) -> None:
+    """What an ingest that takes copies for different packets would leave: both files count, and so do the flows."""
+    shutil.copytree(trained, tmp_path / "dataset")
+    for table in ("captures", "capture_ledger"):
+        path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
+        rows = pl.read_parquet(path, hive_partitioning=False)
+        copy = rows.filter(capture_id="worker-1.pcap").with_columns(capture_id=pl.lit("copy-of-1.pcap"))
+        pl.concat([rows, copy]).write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [row["capture_id"] for row in rows] == ["copy-of-1.pcap", "worker-1.pcap"]
+
+
+def test_a_flow_inside_and_outside_of_a_tunnel(trained: Path, tmp_path: Path) -> None:
+    def twin(rows: pl.DataFrame) -> pl.DataFrame:
+        first_flow = rows.filter(flow_id=0).with_columns(
+            flow_id=pl.lit(99, pl.Int64), encapsulation_id=pl.lit(0, pl.Int64), reverse_flow_id=pl.lit(None, pl.Int64)
+        )
+        return pl.concat([rows, first_flow])
+
+    with broken(trained, tmp_path, "flows", twin) as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [(row["flow_id"], row["problem"]) for row in rows] == [
+        (0, "flow 99 has the same packets in another tunnel, or in none"),
+        (99, "flow 0 has the same packets in another tunnel, or in none"),
+    ]
+
+
+@pytest.mark.parametrize(("again", "is_found"), [(900_000, True), (500_000, False), (1_800_000, False)])
+def test_a_flow_whose_every_segment_is_there_twice(trained: Path, tmp_path: Path, again: int, is_found: bool) -> None:
+    sizes = {"payload_bytes": 2_000_000, "retransmitted_bytes": again}
+    with broken(trained, tmp_path, "flows", lambda rows: rows.with_columns(**sizes)) as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [row["flow_id"] for row in rows] == ([0, 1, 2, 3, 4, 5] if is_found else [])

@@ -1,0 +1,29 @@
+-- question: How many flows of a run are small, medium and large, and what do they carry?
+-- row: a run that has a flow and a class
+-- inputs: flow_classes
+-- param: small_below DOUBLE = NULL; flows below so many wire bytes are small; NULL: found from the data
+-- param: large_from DOUBLE = NULL; flows from so many wire bytes on are large; NULL: found from the data
+-- param: least_gap DOUBLE = 2; a gap parts classes where the next size is at least so many times the one before
+-- figure: farhat section 3 (small, medium and large flows)
+-- Classes and thresholds are those of flow_classes. A class without flows has no least and no most.
+WITH classified AS (
+    FROM flow_classes(small_below := $small_below, large_from := $large_from, least_gap := $least_gap)
+), classes AS (
+    SELECT DISTINCT run_id, small_below_bytes, large_from_bytes, thresholds,
+           unnest(['small', 'medium', 'large']) AS size_class, unnest([1, 2, 3]) AS place
+    FROM classified
+), counts AS (
+    SELECT run_id, size_class, count(*) AS flows, count(*) FILTER (payload_bytes > 0) AS flows_with_payload,
+           sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes,
+           min(wire_bytes) AS least_bytes, max(wire_bytes) AS most_bytes
+    FROM classified
+    GROUP BY ALL
+)
+SELECT run_id, size_class, place::BIGINT AS place, coalesce(flows, 0) AS flows,
+       coalesce(flows_with_payload, 0) AS flows_with_payload,
+       coalesce(wire_bytes, 0)::BIGINT AS wire_bytes, coalesce(payload_bytes, 0)::BIGINT AS payload_bytes,
+       coalesce(wire_bytes, 0) / sum(wire_bytes) OVER (PARTITION BY run_id) AS share_of_wire_bytes,
+       least_bytes, most_bytes, small_below_bytes, large_from_bytes, thresholds
+FROM classes
+LEFT JOIN counts USING (run_id, size_class)
+ORDER BY run_id, place

@@ -1,0 +1,30 @@
+-- question: Which flows carry data between the workers and the parameter servers of a run?
+-- row: a run and a flow
+-- inputs: flows, step_flows, hosts, parameter_servers
+-- figure: chang section 3 (aggregation and distribution)
+-- Aggregation is what goes to a server, distribution what comes from one; flows between two servers are neither. A flow
+-- carries data when its payload in steps is at least 1% of that of the run's heaviest such flow: requests, barriers and
+-- acknowledgements are not transfers. Connections on the same ports stay apart, as in flows.
+WITH in_steps AS (
+    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
+    FROM step_flows
+    WHERE position = 'during'
+    GROUP BY ALL
+), servers AS (
+    FROM parameter_servers
+), directed AS (
+    SELECT f.run_id, f.flow_id, step_payload,
+           CASE WHEN dst.host_ip IS NOT NULL THEN 'aggregation' ELSE 'distribution' END AS phase,
+           coalesce(dst.host_ip, src.host_ip) AS server_ip,
+           CASE WHEN dst.host_ip IS NOT NULL THEN src_ip ELSE dst_ip END AS worker_ip
+    FROM flows AS f
+    JOIN in_steps USING (run_id, flow_id)
+    LEFT JOIN servers AS src ON src.run_id = f.run_id AND src.host_ip = src_ip
+    LEFT JOIN servers AS dst ON dst.run_id = f.run_id AND dst.host_ip = dst_ip
+    WHERE (src.host_ip IS NULL) <> (dst.host_ip IS NULL)
+)
+SELECT directed.run_id, flow_id, phase, server_ip, worker_ip, label AS worker, step_payload::BIGINT AS step_payload_bytes
+FROM directed
+LEFT JOIN hosts ON hosts.run_id = directed.run_id AND hosts.host_ip = worker_ip
+QUALIFY step_payload > 0 AND step_payload >= 0.01 * max(step_payload) OVER (PARTITION BY directed.run_id)
+ORDER BY directed.run_id, flow_id

@@ -1,0 +1,56 @@
+-- question: What does each pair of a worker and a parameter server exchange in each step, in each direction?
+-- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
+-- inputs: flow_windows, steps, parameter_server_flows, parameter_server_runs
+-- figure: chang section 3 (aggregation and distribution)
+-- Of runs whose phases can be told. A base window belongs to the step of the worker's own log in which it begins, and what
+-- comes after a step's end to that step until the worker begins the next: a server may log a step's end before the last
+-- byte has left it. So times and bytes are good to a base window; the clocks of a worker's log and of a server's capture
+-- are taken as one. A pair begins with the first window in which a flow of it has a tenth of that flow's mean payload a
+-- window (what is left of the step before, or sent again, is no begin) and ends with its last payload.
+WITH worker_steps AS (
+    SELECT run_id, worker, step, start_ns,
+           coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns
+    FROM steps
+    WHERE run_id IN (SELECT run_id FROM parameter_server_runs WHERE problem IS NULL)
+), run_grids AS (
+    SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
+    FROM worker_steps
+    GROUP BY run_id
+), server_flows AS (
+    SELECT *, row_number() OVER (ORDER BY run_id, flow_id) AS flow_number,
+           dense_rank() OVER (ORDER BY run_id, worker) AS worker_number
+    FROM parameter_server_flows
+    JOIN run_grids USING (run_id)
+), step_cells AS (  -- a step in each cell of a grid that it touches: a window finds its step by number and cell, fast
+    SELECT DISTINCT worker_number, step, start_ns, until_ns,
+           unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell
+    FROM worker_steps
+    JOIN server_flows USING (run_id, worker)
+), window_cells AS MATERIALIZED (  -- else the cell is worked out after a join of every window with every step
+    SELECT flow_number, worker_number, window_start_ns // cell_ns AS cell, window_start_ns, window_ns, payload_bytes,
+           wire_bytes
+    FROM flow_windows
+    JOIN server_flows USING (run_id, flow_id)
+), means AS (
+    SELECT flow_number, avg(payload_bytes) AS mean_payload
+    FROM window_cells
+    WHERE payload_bytes > 0
+    GROUP BY flow_number
+), flow_steps AS (
+    SELECT flow_number, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
+           min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
+           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= 0.1 * mean_payload) AS begin_ns,
+           max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
+    FROM window_cells
+    JOIN means USING (flow_number)
+    JOIN step_cells USING (worker_number, cell)
+    WHERE window_start_ns >= start_ns AND window_start_ns < until_ns
+    GROUP BY flow_number, step
+)
+SELECT run_id, step, phase, server_ip, worker_ip,
+       sum(payload)::BIGINT AS payload_bytes, sum(wire)::BIGINT AS wire_bytes,
+       coalesce(min(begin_ns), min(first_ns)) AS begin_ns, max(end_ns) AS end_ns, max(window_ns) AS window_ns
+FROM flow_steps
+JOIN server_flows USING (flow_number)
+GROUP BY ALL
+ORDER BY run_id, step, phase, server_ip, worker_ip

@@ -1,0 +1,59 @@
+-- question: How many transfers does an iteration of a parameter-server run make and how much do they carry, beside n*w and 2*m*w?
+-- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be told
+-- inputs: runs, parameter_server_runs, parameter_server_phases
+-- figure: chang section 2 (transfers, throughput) and fig. 2
+-- With n servers, w workers and a model of m bytes an iteration makes n*w transfers and m*w bytes of payload a phase. What
+-- a transfer is, and the times, are those of parameter_server_phases. Means are over the run's steps, of the time still to
+-- send over those where it is known (remaining_steps); mean_ms of both phases is the time in which either lasts.
+-- measured_by is how the time still to send is known: events, estimate, or mixed.
+WITH models AS (
+    SELECT run_id, coalesce(model_bytes::DOUBLE, model_size_mb * 1e6) AS model_size_bytes
+    FROM runs
+), server_runs AS (
+    FROM parameter_server_runs
+), server_phases AS (
+    FROM parameter_server_phases
+), phase_steps AS (
+    SELECT run_id, step, 'aggregation' AS phase, aggregation_transfers AS transfers,
+           aggregation_payload_bytes AS payload, aggregation_wire_bytes AS wire, aggregation_ms AS ms, overlap_ms,
+           aggregation_remaining_ms AS remaining_ms, aggregation_measured_by AS measured_by
+    FROM server_phases
+    UNION ALL
+    SELECT run_id, step, 'distribution', distribution_transfers, distribution_payload_bytes, distribution_wire_bytes,
+           distribution_ms, overlap_ms, distribution_remaining_ms, distribution_measured_by
+    FROM server_phases
+    UNION ALL
+    SELECT run_id, step, 'both', coalesce(aggregation_transfers, 0) + coalesce(distribution_transfers, 0),
+           coalesce(aggregation_payload_bytes, 0) + coalesce(distribution_payload_bytes, 0),
+           coalesce(aggregation_wire_bytes, 0) + coalesce(distribution_wire_bytes, 0),
+           aggregation_ms + distribution_ms - overlap_ms, overlap_ms, NULL, NULL
+    FROM server_phases
+), sums AS (
+    SELECT run_id, phase, count(*) AS steps, sum(transfers) AS transfers, sum(payload) AS payload, sum(wire) AS wire,
+           avg(ms) AS mean_ms, avg(overlap_ms) AS mean_overlap_ms,
+           avg(remaining_ms) AS mean_remaining_ms, count(remaining_ms) AS remaining_steps,
+           CASE WHEN count(DISTINCT measured_by) > 1 THEN 'mixed' ELSE min(measured_by) END AS measured_by
+    FROM phase_steps
+    GROUP BY ALL
+), wanted AS (
+    SELECT run_id, servers, workers, problem, unnest(['aggregation', 'distribution', 'both']) AS phase,
+           unnest([1, 2, 3]) AS place, unnest([1, 1, 2]) AS phases
+    FROM server_runs
+    WHERE problem IS NULL
+    UNION ALL
+    SELECT run_id, servers, workers, problem, NULL, NULL, NULL
+    FROM server_runs
+    WHERE problem IS NOT NULL
+)
+SELECT wanted.run_id, wanted.phase, place::BIGINT AS place, problem, servers, workers, model_size_bytes, steps,
+       transfers / steps AS transfers,
+       phases * servers * workers AS expected_transfers,
+       transfers / steps / nullif(phases * servers * workers, 0) AS transfers_ratio,
+       payload / steps AS payload_bytes, wire / steps AS wire_bytes,
+       phases * model_size_bytes * workers AS expected_bytes,
+       payload / steps / nullif(phases * model_size_bytes * workers, 0) AS payload_ratio,
+       mean_ms, mean_overlap_ms, mean_remaining_ms, remaining_steps, measured_by
+FROM wanted
+LEFT JOIN models USING (run_id)
+LEFT JOIN sums USING (run_id, phase)
+ORDER BY run_id, place

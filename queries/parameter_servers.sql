@@ -1,0 +1,51 @@
+-- question: Which hosts of a run are parameter servers?
+-- row: a run and a parameter server
+-- inputs: runs, hosts, flows, step_flows
+-- figure: chang section 2 (n parameter servers)
+-- A host that is declared to be one (known_by role). Where none is declared and the declared topology is star or
+-- parameter_server, it is the one host that is an end of at least 95% of the payload (known_by traffic): of the payload in
+-- steps, or of all where no step has any. Two hosts that send only each other cannot be told apart, and have none.
+WITH in_steps AS (
+    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
+    FROM step_flows
+    WHERE position = 'during'
+    GROUP BY ALL
+), flow_payload AS (
+    SELECT run_id, src_ip, dst_ip,
+           CASE WHEN sum(step_payload) OVER (PARTITION BY run_id) > 0 THEN coalesce(step_payload, 0)
+                ELSE payload_bytes END AS payload
+    FROM flows
+    LEFT JOIN in_steps USING (run_id, flow_id)
+), ends AS (
+    SELECT run_id, src_ip AS host_ip, payload FROM flow_payload
+    UNION ALL
+    SELECT run_id, dst_ip, payload FROM flow_payload WHERE dst_ip <> src_ip
+), totals AS (
+    SELECT run_id, sum(payload) AS total
+    FROM flow_payload
+    GROUP BY run_id
+), shares AS (
+    SELECT run_id, host_ip, sum(payload) / nullif(any_value(total), 0) AS payload_share
+    FROM ends
+    JOIN totals USING (run_id)
+    GROUP BY run_id, host_ip
+), declared AS (
+    SELECT run_id, host_ip
+    FROM hosts
+    WHERE role = 'parameter_server'
+), central AS (
+    SELECT run_id, host_ip
+    FROM shares
+    JOIN runs USING (run_id)
+    WHERE topology IN ('star', 'parameter_server') AND payload_share >= 0.95
+      AND run_id NOT IN (SELECT run_id FROM declared)
+    QUALIFY count(*) OVER (PARTITION BY run_id) = 1
+), servers AS (
+    SELECT run_id, host_ip, 'role' AS known_by FROM declared
+    UNION ALL
+    SELECT run_id, host_ip, 'traffic' FROM central
+)
+SELECT run_id, host_ip, known_by, payload_share
+FROM servers
+LEFT JOIN shares USING (run_id, host_ip)
+ORDER BY run_id, host_ip

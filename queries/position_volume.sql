@@ -1,0 +1,24 @@
+-- question: How much of a run is transmitted before, during and after the training?
+-- row: a run with a log and a position: before the first step, during training, after the last step
+-- inputs: step_flows
+-- figure: farhat figs. 2 and 3
+-- A packet has the position that the log of the worker it was captured at gives it, as in step_flows. Runs without a log
+-- have no rows: nothing tells when their training began.
+WITH positions AS (
+    SELECT run_id, unnest(['before', 'during', 'after']) AS position, unnest([1, 2, 3]) AS place
+    FROM (SELECT DISTINCT run_id FROM step_flows)
+), volume AS (
+    SELECT run_id, position, sum(packets) AS packets, sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes
+    FROM step_flows
+    GROUP BY ALL
+)
+SELECT run_id, position, place::BIGINT AS place,
+       coalesce(packets, 0)::BIGINT AS packets,
+       coalesce(wire_bytes, 0)::BIGINT AS wire_bytes,
+       coalesce(payload_bytes, 0)::BIGINT AS payload_bytes,
+       coalesce(packets, 0) / sum(packets) OVER run AS share_of_packets,
+       coalesce(wire_bytes, 0) / sum(wire_bytes) OVER run AS share_of_wire_bytes
+FROM positions
+LEFT JOIN volume USING (run_id, position)
+WINDOW run AS (PARTITION BY run_id)
+ORDER BY run_id, place
