@@ -12,7 +12,7 @@
 -- confidence, of the run: the geometric mean of the part of the training traffic that is in steps, of how alike their
 -- payloads are (1 less the mean deviation over 5%), and of how clearly pauses stand out (a step's last pause against that
 -- and the longest inside it, on average).
--- A run has structure when it has 3 steps or more, at least half of the training traffic is in steps, and 0.15 of the idle
+-- A run has structure when it has 3 steps or more, at least two thirds of the training traffic are in steps, and 0.15 of the idle
 -- time recurs. Asynchronous training moves its payload through other pairs each time; where it is joined every few steps,
 -- those rounds are the steps. Steps whose payload differs much from one to the next are not found.
 WITH counted AS (
@@ -92,7 +92,7 @@ WITH counted AS (
 ), structured AS (
     SELECT run_id, cbrt(share_in_steps * alikeness * clearness) AS confidence
     FROM judged
-    WHERE steps >= 3 AND share_in_steps >= 0.5 AND recurrence >= 0.15
+    WHERE steps >= 3 AND share_in_steps >= 2 / 3 AND recurrence >= 0.15
 )
 SELECT runs.run_id, confidence IS NOT NULL AS structured, step::BIGINT AS step, start_ns, end_ns,
        payload_bytes::BIGINT AS payload_bytes,

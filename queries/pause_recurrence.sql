@@ -24,7 +24,8 @@ WITH pauses AS MATERIALIZED (
     CROSS JOIN range(8) AS levels(level)
     WHERE abs(payload_before_bytes - run_bytes / 2) <= run_bytes * 0.25 ** level / 2
 ), long_from AS (
-    SELECT run_id, level, min(idle_ns) FILTER (place <= 4) AS most_ns, min(idle_ns) FILTER (place <= 16) / 2 AS long_ns
+    SELECT run_id, level, min(idle_ns) FILTER (place <= 16 AND idle_ns > 0) / 2 AS long_ns,
+           greatest(4 * long_ns, min(idle_ns) FILTER (place <= 4 AND idle_ns > 0) / 4) AS most_ns
     FROM excerpts
     GROUP BY run_id, level
 ), excerpt AS (
@@ -52,12 +53,13 @@ WITH pauses AS MATERIALIZED (
 ), pairs AS (
     SELECT a.run_id, a.bytes AS earlier, b.bytes AS later, b.bytes - a.bytes AS lag_bytes,
            (b.mix_bytes - a.mix_bytes) / (b.bytes - a.bytes) AS mix, least(a.idle_ns, b.idle_ns) AS idle_ns,
+           b.start_ns - a.start_ns AS lag_ns,
            floor(ln(b.bytes - a.bytes) * 400)::BIGINT AS bin
     FROM places AS a
     JOIN places AS b ON b.run_id = a.run_id AND b.bytes > a.bytes
-    WHERE b.start_ns - a.start_ns <= $longest_step_s * 1e9
+    WHERE lag_ns <= 2.5 * $longest_step_s * 1e9  -- room for two steps
 ), lags AS (  -- a lag is known to a quarter of a percent: with those next to it, the pairs of one lag
-    SELECT run_id, bin + side AS bin, earlier, later, lag_bytes, mix, idle_ns
+    SELECT run_id, bin + side AS bin, earlier, later, lag_bytes, lag_ns, mix, idle_ns
     FROM pairs
     CROSS JOIN range(-1, 2) AS sides(side)
 ), middle AS (
@@ -78,11 +80,11 @@ WITH pauses AS MATERIALIZED (
     FROM (SELECT run_id, bin, later, max(idle_ns) AS idle_ns FROM alike GROUP BY ALL)
     GROUP BY run_id, bin
 ), lag_size AS (
-    SELECT run_id, bin, median(lag_bytes) AS lag_bytes, sum(idle_ns * idle_ns) / nullif(sum(idle_ns), 0) AS idle_ns
+    SELECT run_id, bin, median(lag_bytes) AS lag_bytes, median(lag_ns) AS lag_ns
     FROM alike
     GROUP BY run_id, bin
 ), matched AS (
-    SELECT run_id, bin, lag_bytes, s.idle_ns AS pause_ns,
+    SELECT run_id, bin, lag_bytes, lag_ns,
            least(f.idle_ns, b.idle_ns) / nullif(t.idle_ns, 0) AS share,
            excerpt_bytes,
            1 - exp(-0.0075 * places * lag_bytes / excerpt_bytes) AS by_chance
@@ -93,7 +95,7 @@ WITH pauses AS MATERIALIZED (
     JOIN (SELECT DISTINCT run_id, excerpt_bytes FROM places) USING (run_id)
     WHERE lag_bytes <= 0.4 * excerpt_bytes
 ), recurring AS (
-    SELECT run_id, bin, lag_bytes, pause_ns, lag_bytes <= 0.18 * excerpt_bytes AS is_twice_seen,
+    SELECT run_id, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step, lag_bytes <= 0.18 * excerpt_bytes AS is_twice_seen,
            (share - by_chance) / (1 - by_chance) AS recurrence
     FROM matched
 ), harmonics AS (  -- what comes again after a step comes again after two
@@ -102,13 +104,23 @@ WITH pauses AS MATERIALIZED (
     JOIN recurring AS b ON b.run_id = a.run_id AND b.bin BETWEEN a.bin + 276 AND a.bin + 279
     GROUP BY a.run_id, a.bin
 ), step_size AS (
-    SELECT run_id, lag_bytes AS step_bytes, r.recurrence, pause_ns
-    FROM (SELECT *, max(recurrence) OVER (PARTITION BY run_id) AS best FROM recurring) AS r
+    SELECT run_id, bin, lag_bytes AS step_bytes, r.recurrence
+    FROM (SELECT *, max(recurrence) OVER (PARTITION BY run_id) AS best FROM recurring WHERE is_step) AS r
     LEFT JOIN harmonics AS h USING (run_id, bin)
     WHERE r.recurrence >= 0.8 * best AND (NOT is_twice_seen OR h.recurrence >= 0.6 * r.recurrence)
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY lag_bytes, r.recurrence DESC) = 1
+), usual AS (  -- half of the matched idle time is in pauses at least as long
+    SELECT run_id, max(idle_ns) AS pause_ns
+    FROM (SELECT run_id, idle_ns, sum(idle_ns) OVER (PARTITION BY run_id ORDER BY idle_ns DESC) AS added_ns,
+                 sum(idle_ns) OVER (PARTITION BY run_id) AS all_ns
+          FROM alike
+          SEMI JOIN step_size USING (run_id, bin))
+    WHERE added_ns >= all_ns / 2
+    GROUP BY run_id
 )
-SELECT run_id, window_ns, start_ns, end_ns, idle_ns, payload_before_bytes, mix_bytes, step_bytes, recurrence, pause_ns
+SELECT run_id, window_ns, start_ns, end_ns, idle_ns, payload_before_bytes, mix_bytes,
+       step_bytes, recurrence, pause_ns::DOUBLE AS pause_ns
 FROM pauses
 LEFT JOIN step_size USING (run_id)
+LEFT JOIN usual USING (run_id)
 ORDER BY run_id, payload_before_bytes
