@@ -9,7 +9,7 @@
 -- start-up broadcast and tear-down are no steps. No table of logs or phases is read.
 -- start_ns is the begin of the first base window with training traffic in the step, end_ns the end of the last: what is
 -- compared with a log's time stamps. period_ms runs from the end of the step before.
--- confidence, of the run: the geometric mean of the part of the training traffic that is in steps, of how alike their
+-- confidence is, of the run, the geometric mean of the part of the training traffic that is in steps, of how alike their
 -- payloads are (1 less the mean deviation over 5%), and of how clearly pauses stand out (a step's last pause against that
 -- and the longest inside it, on average).
 -- A run has structure when it has 3 steps or more, at least two thirds of the training traffic are in steps, and 0.15 of the idle

@@ -4,9 +4,9 @@
 -- param: longest_step_s DOUBLE = 20; longest step that is looked for, s; epochs that end in a pause are longer
 -- Autocorrelation of the pauses over the payload instead of over time: a synchronous step moves the same payload through
 -- the same pairs every time, however long stragglers, timeouts and other work make it.
--- Excerpt: the middle of the run, as much of it as has at most 128 long pauses (half as long as the 16th and more), so
+-- The excerpt is the middle of the run, as much of it as has at most 128 long pauses (half as long as the 16th and more), so
 -- that every step in it can be seen: the whole run, or a quarter, a sixteenth ... of its payload.
--- recurrence: part of the idle time in the excerpt that is matched by a pause one step payload later, with the same mix of
+-- recurrence is the part of the idle time in the excerpt that is matched by a pause one step payload later, with the same mix of
 -- pairs, beyond what pauses strewn at random would match; of payloads with at least 0.8 of the best, the
 -- smallest counts that recurs after its double too (0.6 of it, where the excerpt is long enough to see that).
 WITH pauses AS MATERIALIZED (

@@ -7,9 +7,9 @@
 -- communication (begin of its update, where events tell; else its log's time stamp) to the last worker's time stamp.
 -- Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the nearest interval
 -- that it is in or no more than the tolerance away from; each matches once.
--- first_worker_recall: the same against the first worker's time stamps alone. In a tree or star that is the root, whose
+-- first_worker_recall is the same against the first worker's time stamps alone. In a tree or star that is the root, whose
 -- step ends when its last data is in the socket's buffer, some 20 ms before it is on the wire.
--- median_delay_ms: from the inferred boundary to the last worker's time stamp.
+-- median_delay_ms runs from the inferred boundary to the last worker's time stamp.
 WITH updates AS (
     SELECT run_id, worker, step, min(start_ns) AS update_ns
     FROM events

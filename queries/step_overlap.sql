@@ -1,7 +1,7 @@
 -- question: How much of a worker's communication is hidden behind its computation?
 -- row: a run, a worker and a step
 -- inputs: steps, hosts, events, host_activity
--- wire_ms: base windows of the step in which the worker sends or receives payload (a window belongs to where its middle
+-- wire_ms counts the base windows of the step in which the worker sends or receives payload (a window belongs to where its middle
 -- is). overlap_ms: those of them within its computation. overlap_share: overlap_ms over wire_ms.
 -- measured_by events: compute_ms (compute, forward, backward) and communicate_ms (communicate, allreduce) are as the
 -- program says, with several at a time added up. estimate: where it says nothing, communicate_ms is wire_ms, compute_ms the
@@ -57,7 +57,7 @@ WITH places AS (
     LEFT JOIN wire USING (run_id, worker, step)
 )
 SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' ELSE 'estimate' END AS measured_by, step_ms,
-       CASE WHEN by_events THEN compute_ms ELSE greatest(step_ms - wire_ms, 0) END AS compute_ms,
+       CASE WHEN by_events THEN compute_ms WHEN wire_ms IS NOT NULL THEN greatest(step_ms - wire_ms, 0) END AS compute_ms,
        CASE WHEN by_events THEN communicate_ms ELSE wire_ms END AS communicate_ms,
        wire_ms,
        CASE WHEN by_events AND wire_ms IS NOT NULL THEN coalesce(overlap_ms, 0) END AS overlap_ms,

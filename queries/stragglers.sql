@@ -4,9 +4,9 @@
 -- A worker starts when its first communicate or allreduce event begins (measured_by events, all workers of the step), else
 -- with the first base window in which it sends payload in its step after one in which it does not (windows: known to
 -- resolution_ms; what is still in its buffer from the step before is no start).
--- slack_ms: how long before the last it started, so how much later it could have without making the step longer.
+-- slack_ms says how long before the last it started, so how much later it could have without making the step longer.
 -- cost_ms, of the step: by how much the step would have been shorter, had the last started with the median worker.
--- synchronous: in nine steps of ten no worker ends the step before the last has started. Where workers do not wait,
+-- synchronous means that in nine steps of ten no worker ends the step before the last has started. Where workers do not wait,
 -- asynchronous training, or with fewer than two in the log, nobody is last.
 WITH by_events AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns

@@ -25,8 +25,8 @@ ORDER = (
     "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
-    "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report", "terminal", "shell",
-    "demo", "cli",
+    "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.wire", "report", "terminal",
+    "shell", "demo", "cli",
 )  # fmt: skip
 
 HEAVY = (

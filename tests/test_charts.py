@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-from ddnn_traces.charts import zerwas
+from ddnn_traces.charts import wire, zerwas
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -42,14 +42,22 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "pair_throughput": dataset.query("pair_burst"),
         "step_volume_fit": fit,
         "step_volume_runs": fit,
+        "step_boundaries": dataset.query("step_boundaries"),
+        "straggler_slack": dataset.query("straggler_summary"),
+        "overlap_shares": dataset.query("overlap_summary"),
     }
 
 
-NAMES = ("volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs")
+NAMES = (
+    "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
+    "step_boundaries", "straggler_slack", "overlap_shares",
+)  # fmt: skip
 
 
 def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
-    return getattr(zerwas, name)(frame).to_dict()
+    module = wire if hasattr(wire, name) else zerwas
+    spec: dict[str, Any] = getattr(module, name)(frame).to_dict()
+    return spec
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -152,10 +160,35 @@ def test_runs_without_a_fit_are_drawn_without_it(frames: dict[str, pl.DataFrame]
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 
 
+def test_boundaries_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["step_boundaries"]
+    rows = drawn(spec_of("step_boundaries", frame))
+    assert [row["since_start_ms"] for row in rows] == pytest.approx(frame["since_start_ms"].to_list())
+    assert {row["source"] for row in rows} >= {"traffic", "worker-1"}
+
+
+def test_a_run_without_structure_says_so(frames: dict[str, pl.DataFrame]) -> None:
+    logs = frames["step_boundaries"].filter(pl.col("source") != "traffic")
+    titles = [panel["title"] for panel in spec_of("step_boundaries", logs)["concat"]]
+    assert {title["subtitle"] for title in titles} == {"no structure in the traffic"}
+
+
+def test_slack_leaves_out_runs_in_which_nobody_waits(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["straggler_slack"]
+    nobody = frame.head(1).with_columns(run_id=pl.lit("asynchronous"), worker=pl.lit(None, pl.String))
+    assert spec_of("straggler_slack", pl.concat([frame, nobody])) == spec_of("straggler_slack", frame)
+
+
+def test_the_parts_of_a_step_add_up(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["overlap_shares"]
+    rows = drawn(spec_of("overlap_shares", frame))
+    assert sum(row["ms"] for row in rows) == pytest.approx(frame["step_ms"].sum(), rel=1e-3)
+
+
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 
-@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput"])
+@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "overlap_shares"])
 def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
     frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))

@@ -20,7 +20,7 @@ MS = 1_000_000
 #: Runs whose workers do not wait for each other.
 ASYNCHRONOUS = {"torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"}
 
-# --- real captures ------------------------------------------------------------------------------------------------------
+# --- real captures
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_steps_of_the_full_captures(captures: Dataset) -> None:
     assert_steps_are_those_of_the_logs(captures)
 
 
-# --- made traffic -------------------------------------------------------------------------------------------------------
+# --- made traffic
 
 
 @dataclass
