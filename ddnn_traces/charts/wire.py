@@ -101,9 +101,11 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """How each worker spends a mean step, of query overlap_summary."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        parts = run.unpivot(
-            list(_PARTS), index=["worker", "overlap_share", "measured_by"], variable_name="part", value_name="ms"
-        ).with_columns(pl.col("part").replace(_PARTS), place=pl.col("part").replace_strict({n: i for i, n in enumerate(_PARTS)}))  # fmt: skip
+        kept = ["worker", "overlap_share", "measured_by"]
+        parts = run.unpivot(list(_PARTS), index=kept, variable_name="part", value_name="ms").with_columns(
+            pl.col("part").replace(_PARTS),
+            place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
+        )
         return (
             run_chart(run_id, parts.drop_nulls("ms"))
             .mark_bar(size=13)
