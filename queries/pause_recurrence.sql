@@ -9,6 +9,9 @@
 -- recurrence is the part of the idle time in the excerpt that is matched by a pause one step payload later, with the same mix of
 -- pairs, beyond what pauses strewn at random would match; of payloads with at least 0.8 of the best, the
 -- smallest counts that recurs after its double too (0.6 of it, where the excerpt is long enough to see that).
+-- Where retransmissions make steps differ by half a percent, several together are clearer than one: of that payload, the
+-- smallest fraction down to an eighth counts that recurs as much (0.8) give or take 2%, where the
+-- excerpt holds 10 of the whole or more.
 WITH pauses AS MATERIALIZED (
     FROM traffic_pauses
 ), sizes AS (
@@ -46,6 +49,9 @@ WITH pauses AS MATERIALIZED (
     JOIN sizes USING (run_id)
     WHERE place <= 128 OR bytes IN (0, run_bytes)
     GROUP BY run_id, round(bytes / excerpt_bytes * 5000)
+), lengths AS (
+    SELECT DISTINCT run_id, excerpt_bytes
+    FROM places
 ), totals AS (
     SELECT run_id, count(*) AS places, sum(idle_ns) AS idle_ns
     FROM places
@@ -92,7 +98,7 @@ WITH pauses AS MATERIALIZED (
     JOIN backwards AS b USING (run_id, bin)
     JOIN lag_size AS s USING (run_id, bin)
     JOIN totals AS t USING (run_id)
-    JOIN (SELECT DISTINCT run_id, excerpt_bytes FROM places) USING (run_id)
+    JOIN lengths USING (run_id)
     WHERE lag_bytes <= 0.4 * excerpt_bytes
 ), recurring AS (
     SELECT run_id, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step, lag_bytes <= 0.18 * excerpt_bytes AS is_twice_seen,
@@ -103,18 +109,44 @@ WITH pauses AS MATERIALIZED (
     FROM recurring AS a
     JOIN recurring AS b ON b.run_id = a.run_id AND b.bin BETWEEN a.bin + 276 AND a.bin + 279
     GROUP BY a.run_id, a.bin
-), step_size AS (
+), clearest AS (
     SELECT run_id, bin, lag_bytes AS step_bytes, r.recurrence
     FROM (SELECT *, max(recurrence) OVER (PARTITION BY run_id) AS best FROM recurring WHERE is_step) AS r
     LEFT JOIN harmonics AS h USING (run_id, bin)
     WHERE r.recurrence >= 0.8 * best AND (NOT is_twice_seen OR h.recurrence >= 0.6 * r.recurrence)
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY lag_bytes, r.recurrence DESC) = 1
+), parts AS (  -- pairs that are the clearest payload or a fraction of it apart, give or take 2%
+    SELECT run_id, part, earlier, later, idle_ns
+    FROM pairs
+    JOIN clearest USING (run_id)
+    JOIN lengths USING (run_id)
+    JOIN range(1, 9) AS fractions(part)
+      ON abs(pairs.lag_bytes * part / step_bytes - 1) <= 0.02 AND (part = 1 OR step_bytes <= 0.1 * excerpt_bytes)
+), part_sums AS (
+    SELECT run_id, part, least(f.idle_ns, b.idle_ns) / totals.idle_ns AS share,
+           1 - exp(-0.04 * places * step_bytes / part / excerpt_bytes) AS by_chance
+    FROM (SELECT run_id, part, sum(idle_ns) AS idle_ns
+          FROM (SELECT run_id, part, earlier, max(idle_ns) AS idle_ns FROM parts GROUP BY ALL) GROUP BY ALL) AS f
+    JOIN (SELECT run_id, part, sum(idle_ns) AS idle_ns
+          FROM (SELECT run_id, part, later, max(idle_ns) AS idle_ns FROM parts GROUP BY ALL) GROUP BY ALL) AS b
+        USING (run_id, part)
+    JOIN totals USING (run_id)
+    JOIN lengths USING (run_id)
+    JOIN clearest USING (run_id)
+), step_size AS (
+    SELECT run_id, bin, step_bytes / max(part) AS step_bytes, recurrence
+    FROM (SELECT run_id, part, (share - by_chance) / (1 - by_chance) AS part_recurrence,
+                 max(part_recurrence) FILTER (part = 1) OVER (PARTITION BY run_id) AS whole_recurrence
+          FROM part_sums)
+    JOIN clearest USING (run_id)
+    WHERE part = 1 OR part_recurrence >= 0.8 * whole_recurrence
+    GROUP BY run_id, bin, step_bytes, recurrence
 ), usual AS (  -- half of the matched idle time is in pauses at least as long
     SELECT run_id, max(idle_ns) AS pause_ns
     FROM (SELECT run_id, idle_ns, sum(idle_ns) OVER (PARTITION BY run_id ORDER BY idle_ns DESC) AS added_ns,
                  sum(idle_ns) OVER (PARTITION BY run_id) AS all_ns
           FROM alike
-          SEMI JOIN step_size USING (run_id, bin))
+          SEMI JOIN clearest USING (run_id, bin))
     WHERE added_ns >= all_ns / 2
     GROUP BY run_id
 )
