@@ -26,7 +26,8 @@ ORDER = (
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset", "checks",
     "dictionary", "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas",
-    "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "terminal", "shell", "demo", "cli",
+    "charts.wire", "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "terminal", "shell", "demo",
+    "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -14,10 +14,14 @@ import vl_convert
 
 import ddnn_traces
 <<<<<<< HEAD
+<<<<<<< HEAD
 from ddnn_traces.charts import zerwas, zerwas_cost
 =======
 from ddnn_traces.charts import chang, farhat, zerwas
 >>>>>>> farhat
+=======
+from ddnn_traces.charts import wire, zerwas
+>>>>>>> steps
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -48,6 +52,7 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "step_volume_fit": fit,
         "step_volume_runs": fit,
 <<<<<<< HEAD
+<<<<<<< HEAD
         "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
         "volume_by_model": dataset.query("volume_by_model"),
         "accuracy_volume": dataset.query("accuracy_volume"),
@@ -55,17 +60,27 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "duration_by_loss": dataset.query("duration_by_loss"),
         "throughput_intervals": dataset.query("total_throughput"),
         "gradient_flow_intervals": dataset.query("gradient_flow_throughput"),
+=======
+        "step_boundaries": dataset.query("step_boundaries"),
+        "straggler_slack": dataset.query("straggler_summary"),
+        "overlap_shares": dataset.query("overlap_summary"),
+>>>>>>> steps
     }
 
 
 NAMES = (
     "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
+<<<<<<< HEAD
     "mean_volume_heatmaps", "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
     "throughput_intervals", "gradient_flow_intervals",
+=======
+    "step_boundaries", "straggler_slack", "overlap_shares",
+>>>>>>> steps
 )  # fmt: skip
 
 
 def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
+<<<<<<< HEAD
     module = zerwas if hasattr(zerwas, name) else zerwas_cost
     return getattr(module, name)(frame).to_dict()
 =======
@@ -107,6 +122,11 @@ def beside(name: str, frames: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
     """The frames that a chart takes beside its own."""
     return [frames["iteration_markers"]] if name == "packets_over_iterations" else []
 >>>>>>> farhat
+=======
+    module = wire if hasattr(wire, name) else zerwas
+    spec: dict[str, Any] = getattr(module, name)(frame).to_dict()
+    return spec
+>>>>>>> steps
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -258,6 +278,7 @@ def test_runs_without_a_fit_are_drawn_without_it(frames: dict[str, pl.DataFrame]
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 
 
+<<<<<<< HEAD
 def test_shares_of_the_positions_make_the_whole_run(frames: dict[str, pl.DataFrame]) -> None:
     rows = pl.DataFrame(drawn(spec_of("position_volume", frames["position_volume"])))
     assert sorted(rows["run_id"].unique()) == sorted(RUNS)
@@ -326,12 +347,41 @@ def test_without_phases_nothing_is_drawn(frames: dict[str, pl.DataFrame]) -> Non
     frame = frames["parameter_server_phases"].clear()
     with pytest.raises(ValueError, match="no run has parameter-server phases"):
         spec_of("parameter_server_phases", frame)
+=======
+def test_boundaries_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["step_boundaries"]
+    rows = drawn(spec_of("step_boundaries", frame))
+    assert [row["since_start_ms"] for row in rows] == pytest.approx(frame["since_start_ms"].to_list())
+    assert {row["source"] for row in rows} >= {"traffic", "worker-1"}
+
+
+def test_a_run_without_structure_says_so(frames: dict[str, pl.DataFrame]) -> None:
+    logs = frames["step_boundaries"].filter(pl.col("source") != "traffic")
+    titles = [panel["title"] for panel in spec_of("step_boundaries", logs)["concat"]]
+    assert {title["subtitle"] for title in titles} == {"no structure in the traffic"}
+
+
+def test_slack_leaves_out_runs_in_which_nobody_waits(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["straggler_slack"]
+    nobody = frame.head(1).with_columns(run_id=pl.lit("asynchronous"), worker=pl.lit(None, pl.String))
+    assert spec_of("straggler_slack", pl.concat([frame, nobody])) == spec_of("straggler_slack", frame)
+
+
+def test_the_parts_of_a_step_add_up(frames: dict[str, pl.DataFrame]) -> None:
+    frame = frames["overlap_shares"]
+    rows = drawn(spec_of("overlap_shares", frame))
+    assert sum(row["ms"] for row in rows) == pytest.approx(frame["step_ms"].sum(), rel=1e-3)
+>>>>>>> steps
 
 
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf"])
+=======
+@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "overlap_shares"])
+>>>>>>> steps
 def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
     frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))

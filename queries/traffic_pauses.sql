@@ -1,0 +1,45 @@
+-- question: When does the training traffic of a run pause, and how much was sent until then?
+-- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last behind it
+-- inputs: flows, flow_windows
+-- Training traffic is the payload of the large flows, those with at least 1% of the payload of the run's largest:
+-- acknowledgements, remote shells, heartbeats and rendezvous do not break a pause.
+-- The mix says which pairs of hosts send: each directed pair has a fixed weight from 0 to 1, spread by the golden ratio,
+-- and mix_bytes adds up payload times weight. Equal shares of the pairs in two stretches give an equal mix for a byte.
+WITH numbered AS (
+    SELECT run_id, flow_id, payload_bytes,
+           max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
+           -- thousandths, so that sums are exact
+           dense_rank() OVER (PARTITION BY run_id ORDER BY src_ip, dst_ip) * 618 % 1000 AS weight
+    FROM flows
+), large_flows AS (
+    SELECT run_id, flow_id, weight
+    FROM numbered
+    WHERE payload_bytes > 0 AND payload_bytes >= 0.01 * largest_bytes
+), busy AS (
+    SELECT run_id, window_start_ns, any_value(window_ns) AS window_ns,
+           sum(payload_bytes)::BIGINT AS payload_bytes, sum(payload_bytes * weight)::BIGINT AS mix
+    FROM flow_windows
+    JOIN large_flows USING (run_id, flow_id)
+    WHERE payload_bytes > 0
+    GROUP BY run_id, window_start_ns
+), added AS (
+    SELECT run_id, window_ns, window_start_ns,
+           lead(window_start_ns) OVER in_time AS next_start_ns,
+           sum(payload_bytes) OVER (in_time ROWS UNBOUNDED PRECEDING) AS payload_before_bytes,
+           sum(mix) OVER (in_time ROWS UNBOUNDED PRECEDING) AS mix
+    FROM busy
+    WINDOW in_time AS (PARTITION BY run_id ORDER BY window_start_ns)
+), pauses AS (
+    SELECT run_id, window_ns, window_start_ns + window_ns AS start_ns, next_start_ns AS end_ns,
+           payload_before_bytes, mix
+    FROM added
+    WHERE next_start_ns IS NULL OR next_start_ns > window_start_ns + window_ns
+    UNION ALL
+    SELECT run_id, any_value(window_ns), NULL, min(window_start_ns), 0, 0
+    FROM busy
+    GROUP BY run_id
+)
+SELECT run_id, window_ns, start_ns, end_ns, end_ns - start_ns AS idle_ns,
+       payload_before_bytes::BIGINT AS payload_before_bytes, mix / 1000 AS mix_bytes
+FROM pauses
+ORDER BY run_id, payload_before_bytes
