@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-extras lint format fuzz bench docs lock clean
+.PHONY: demo test test-extras lint format fuzz bench bench-queries docs lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -14,9 +14,10 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 # The extras (testbed, ns3, publish, cluster) have no code yet: what runs here besides `make test` are the benchmarks
-# on a small capture, so that they do not rot.
+# on small data, so that they do not rot.
 test-extras: $(VENV)/.dev
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
+	$(BIN)/python benchmarks/queries.py --runs 6 --rows 100000 --pandas-bytes 2e6
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -33,6 +34,10 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/ingest.py
+
+# Needs some 10 GB of memory and half an hour; the 100 M rows stay in benchmarks/out.
+bench-queries: $(VENV)/.dev
+	$(BIN)/python benchmarks/queries.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
