@@ -13,15 +13,7 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-<<<<<<< HEAD
-<<<<<<< HEAD
-from ddnn_traces.charts import zerwas, zerwas_cost
-=======
-from ddnn_traces.charts import chang, farhat, zerwas
->>>>>>> farhat
-=======
-from ddnn_traces.charts import wire, zerwas
->>>>>>> steps
+from ddnn_traces.charts import chang, farhat, wire, zerwas, zerwas_cost
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -51,8 +43,6 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "pair_throughput": dataset.query("pair_burst"),
         "step_volume_fit": fit,
         "step_volume_runs": fit,
-<<<<<<< HEAD
-<<<<<<< HEAD
         "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
         "volume_by_model": dataset.query("volume_by_model"),
         "accuracy_volume": dataset.query("accuracy_volume"),
@@ -60,30 +50,6 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "duration_by_loss": dataset.query("duration_by_loss"),
         "throughput_intervals": dataset.query("total_throughput"),
         "gradient_flow_intervals": dataset.query("gradient_flow_throughput"),
-=======
-        "step_boundaries": dataset.query("step_boundaries"),
-        "straggler_slack": dataset.query("straggler_summary"),
-        "overlap_shares": dataset.query("overlap_summary"),
->>>>>>> steps
-    }
-
-
-NAMES = (
-    "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
-<<<<<<< HEAD
-    "mean_volume_heatmaps", "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
-    "throughput_intervals", "gradient_flow_intervals",
-=======
-    "step_boundaries", "straggler_slack", "overlap_shares",
->>>>>>> steps
-)  # fmt: skip
-
-
-def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
-<<<<<<< HEAD
-    module = zerwas if hasattr(zerwas, name) else zerwas_cost
-    return getattr(module, name)(frame).to_dict()
-=======
         "position_volume": dataset.query("position_volume"),
         "packets_over_iterations": dataset.query("packets_over_iterations"),
         "iteration_duration_cdf": dataset.query("iteration_duration_cdf"),
@@ -92,41 +58,41 @@ def spec_of(name: str, frame: pl.DataFrame) -> dict[str, Any]:
         "iteration_flow_size": dataset.query("iteration_flow_size"),
         "parameter_server_phases": dataset.query("parameter_server_transfers"),
         "iteration_markers": dataset.query("iteration_markers", step_count=5),
+        "step_boundaries": dataset.query("step_boundaries"),
+        "straggler_slack": dataset.query("straggler_summary"),
+        "overlap_shares": dataset.query("overlap_summary"),
     }
 
 
-#: Module of each chart.
-MODULES = {
-    "volume_heatmaps": zerwas,
-    "flow_counts": zerwas,
-    "flow_timeline": zerwas,
-    "pair_throughput": zerwas,
-    "step_volume_fit": zerwas,
-    "step_volume_runs": zerwas,
-    "position_volume": farhat,
-    "packets_over_iterations": farhat,
-    "iteration_duration_cdf": farhat,
-    "iteration_flow_size_cdf": farhat,
-    "flow_classes": farhat,
-    "iteration_flow_size": farhat,
-    "parameter_server_phases": chang,
-}
+#: Charts of each module.
+CHARTS = {
+    zerwas: (
+        "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
+        "mean_volume_heatmaps",
+    ),
+    zerwas_cost: (
+        "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss", "throughput_intervals",
+        "gradient_flow_intervals",
+    ),
+    farhat: (
+        "position_volume", "packets_over_iterations", "iteration_duration_cdf", "iteration_flow_size_cdf",
+        "flow_classes", "iteration_flow_size",
+    ),
+    chang: ("parameter_server_phases",),
+    wire: ("step_boundaries", "straggler_slack", "overlap_shares"),
+}  # fmt: skip
+MODULES = {name: module for module, names in CHARTS.items() for name in names}
 NAMES = tuple(MODULES)
 
 
 def spec_of(name: str, frame: pl.DataFrame, *others: pl.DataFrame) -> dict[str, Any]:
-    return getattr(MODULES[name], name)(frame, *others).to_dict()
+    spec: dict[str, Any] = getattr(MODULES[name], name)(frame, *others).to_dict()
+    return spec
 
 
 def beside(name: str, frames: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
     """The frames that a chart takes beside its own."""
     return [frames["iteration_markers"]] if name == "packets_over_iterations" else []
->>>>>>> farhat
-=======
-    module = wire if hasattr(wire, name) else zerwas
-    spec: dict[str, Any] = getattr(module, name)(frame).to_dict()
-    return spec
->>>>>>> steps
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -278,7 +244,6 @@ def test_runs_without_a_fit_are_drawn_without_it(frames: dict[str, pl.DataFrame]
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 
 
-<<<<<<< HEAD
 def test_shares_of_the_positions_make_the_whole_run(frames: dict[str, pl.DataFrame]) -> None:
     rows = pl.DataFrame(drawn(spec_of("position_volume", frames["position_volume"])))
     assert sorted(rows["run_id"].unique()) == sorted(RUNS)
@@ -347,7 +312,8 @@ def test_without_phases_nothing_is_drawn(frames: dict[str, pl.DataFrame]) -> Non
     frame = frames["parameter_server_phases"].clear()
     with pytest.raises(ValueError, match="no run has parameter-server phases"):
         spec_of("parameter_server_phases", frame)
-=======
+
+
 def test_boundaries_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
     frame = frames["step_boundaries"]
     rows = drawn(spec_of("step_boundaries", frame))
@@ -371,17 +337,13 @@ def test_the_parts_of_a_step_add_up(frames: dict[str, pl.DataFrame]) -> None:
     frame = frames["overlap_shares"]
     rows = drawn(spec_of("overlap_shares", frame))
     assert sum(row["ms"] for row in rows) == pytest.approx(frame["step_ms"].sum(), rel=1e-3)
->>>>>>> steps
 
 
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf"])
-=======
 @pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "overlap_shares"])
->>>>>>> steps
 def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
     frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))
