@@ -342,8 +342,9 @@ def test_the_parts_of_a_step_add_up(frames: dict[str, pl.DataFrame]) -> None:
 HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 
 
-@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf"])
-@pytest.mark.parametrize("name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "overlap_shares"])
+@pytest.mark.parametrize(
+    "name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf", "overlap_shares"]
+)
 def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
     frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))
