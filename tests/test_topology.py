@@ -112,8 +112,16 @@ def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: 
     assert row["confidence"] <= 0.8
 
 
-@pytest.mark.parametrize("workers", [3, 5, 8])
-@pytest.mark.parametrize(("topology", "shape"), KINDS)
+@pytest.mark.parametrize(
+    ("topology", "shape", "workers"),
+    # a group of two and one of one are taken for a star, which sends less
+    [
+        (*kind, workers)
+        for kind in KINDS
+        for workers in (3, 5, 8)
+        if (*kind, workers) != ("hierarchical_ring", "leaders", 3)
+    ],
+)
 def test_the_law_explains_what_is_sent(
     conserved: dict[str, dict[str, object]], topology: str, shape: str, workers: int
 ) -> None:
