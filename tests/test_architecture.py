@@ -15,8 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "schema", "marker", "ingestors", "ingestors.compression", "ingestors.capture_file",
-    "ingestors.facts", "ingestors.spill", "ingestors.compiled", "ingestors.compiled.jit",
+    "errors", "talk", "text", "schema", "marker", "queries", "views", "ingestors", "ingestors.compression",
+    "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled", "ingestors.compiled.jit",
     "ingestors.compiled.flow_table", "ingestors.compiled.headers", "ingestors.compiled.tunnels",
     "ingestors.compiled.fragments", "ingestors.compiled.connections", "ingestors.compiled.scan",
     "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner", "ingestors.record_reader", "ingestors.parts",
@@ -24,9 +24,10 @@ ORDER = (
     "ingestors.metadata", "ingestors.sources", "ingestors.phases", "ingestors.logs", "ingestors.clocks",
     "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
-    "ingestors.store", "ingestors.pipeline", "queries", "dataset", "checks", "dictionary", "formats", "formula",
-    "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report", "terminal", "shell",
-    "demo", "cli",
+    "ingestors.store", "ingestors.pipeline", "missing", "read_only", "dataset", "checks", "dictionary", "formats",
+    "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "report",
+    "exporters", "exporters.duckdb_file", "exporters.perfetto", "terminal",
+    "shell", "demo", "completion", "cli",
 )  # fmt: skip
 
 HEAVY = (
