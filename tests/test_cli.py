@@ -309,14 +309,16 @@ def test_query_lists_the_queries_by_paper(command: RunCommand, small: Dataset) -
 
 
 def test_query_describes_a_query(command: RunCommand, small: Dataset) -> None:
+    from ddnn_traces.queries import catalogue
+
     said = command("query", small.path, "flow_counts", "--describe").stdout.decode()
     head, sql = said.split("\n\n-- ", 1)
     assert [line.split(maxsplit=1) for line in head.splitlines() if line] == [
-        ["flow_counts:", "How many flows does a run have, and how many of them carry nearly all of the volume?"],
+        ["flow_counts:", catalogue()["flow_counts"].question],
         ["row", "a run"],
         ["inputs", "runs, flows"],
         ["figure", "zerwas fig. 5"],
-        ["param", "share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together"],
+        *(["param", f"{p.name} {p.type} = {p.default}; {p.meaning}"] for p in catalogue()["flow_counts"].params),
     ]
     assert sql.startswith("A flow is a directed five-tuple here")
     assert sql.rstrip().endswith("ORDER BY run_id")
