@@ -313,13 +313,14 @@ def test_query_describes_a_query(command: RunCommand, small: Dataset) -> None:
 
     said = command("query", small.path, "flow_counts", "--describe").stdout.decode()
     head, sql = said.split("\n\n-- ", 1)
-    assert [line.split(maxsplit=1) for line in head.splitlines() if line] == [
+    assert [line.split(maxsplit=1) for line in head.splitlines() if line][:4] == [
         ["flow_counts:", catalogue()["flow_counts"].question],
         ["row", "a run"],
         ["inputs", "runs, flows"],
         ["figure", "zerwas fig. 5"],
-        *(["param", f"{p.name} {p.type} = {p.default}; {p.meaning}"] for p in catalogue()["flow_counts"].params),
     ]
+    for param in catalogue()["flow_counts"].params:
+        assert f"{param.name} {param.type} = {param.default}; {param.meaning}" in head
     assert sql.startswith("A flow is a directed five-tuple here")
     assert sql.rstrip().endswith("ORDER BY run_id")
 
