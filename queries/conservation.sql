@@ -2,14 +2,14 @@
 -- row: a run
 -- inputs: runs, flows, steps, step_flows, topology_edges, exchange_laws
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
--- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and spilled_bytes that
--- were still to be sent when the last step's end was logged (of asynchronous pair averaging also what a worker was asked
--- for before its own first step), less what was sent again, against model_bytes times the factor of
--- the law (exchange_laws; the one that leaves least unexplained) times the steps. unexplained_bytes is the difference,
--- framing of the library's messages among it. wire_bytes inside steps are payload_bytes, control_bytes (payload of other
--- pairs) and header_bytes (headers, and packets without payload). flagged is null where there is nothing to compare with;
--- problem says what is missing. In pair averaging a worker may have a model on its way when the others begin or end: what
--- one step moves is not flagged.
+-- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and
+-- spilled_bytes that were still to be sent when the last step's end was logged (of asynchronous pair averaging also
+-- what a worker was asked for before its own first step), less what was sent again, against model_bytes times the
+-- factor of the law (exchange_laws; the one that leaves least unexplained) times the steps. unexplained_bytes is the
+-- difference, framing of the library's messages among it. wire_bytes inside steps are payload_bytes, control_bytes
+-- (payload of other pairs) and header_bytes (headers, and packets without payload). flagged is null where there is
+-- nothing to compare with; problem says what is missing. In pair averaging a worker may have a model on its way when
+-- the others begin or end: what one step moves is not flagged.
 WITH laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (

@@ -1,10 +1,10 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
 -- inputs: flows, step_flows, topology_edges, conservation
--- By the law that conservation chose. expected_by is law where the algorithm says what each pair moves (the same for all;
--- halving and doubling: half as much for each further partner), share where it only says what all of them move together:
--- then that is shared out as measured over the run. A step ends where the sender's log says so, which may be before its last
--- byte is sent: what is missing in one step is then too much in the next.
+-- By the law that conservation chose. expected_by is law where the algorithm says what each pair moves (the same
+-- for all; halving and doubling: half as much for each further partner), share where it only says what all of them
+-- move together: then that is shared out as measured over the run. A step ends where the sender's log says so,
+-- which may be before its last byte is sent: what is missing in one step is then too much in the next.
 WITH laws AS MATERIALIZED (
     FROM conservation()
     WHERE law IS NOT NULL

@@ -1,10 +1,11 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
 -- row: a run and a directed pair of hosts with payload
 -- inputs: flows, step_flows
--- Only payload inside steps counts, so that a start-up broadcast, rendezvous, logins and acknowledgements do not mislead;
--- where less than a tenth of the payload is inside steps (no log, or a log on another clock), by_steps is false and all
--- payload of the run counts. irregularity is the standard deviation of what the pair sends in one step, over its mean:
--- about 0 where each step is like the other, 1 and more where a pair sends in some steps only. Null without steps.
+-- Only payload inside steps counts, so that a start-up broadcast, rendezvous, logins and acknowledgements do not
+-- mislead; where less than a tenth of the payload is inside steps (no log, or a log on another clock), by_steps is
+-- false and all payload of the run counts. irregularity is the standard deviation of what the pair sends in one step,
+-- over its mean: about 0 where each step is like the other, 1 and more where a pair sends in some steps only. Null
+-- without steps.
 WITH in_steps AS (
     SELECT run_id, src_ip, dst_ip, step, sum(s.payload_bytes)::DOUBLE AS bytes
     FROM step_flows AS s

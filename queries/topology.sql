@@ -3,15 +3,15 @@
 -- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, pair_turns
 -- figure: zerwas fig. 4, farhat section 3
 -- Inferred from payload inside steps alone: the shape of the graph of the pairs that carry the exchange, how even they
--- are, how regular from step to step and, for what looks alike, when each pair sends. Each shape is tested for exactly, on
--- the first level of topology_edges on which one fits; docs/topology.md says how, and what no traffic can tell apart.
--- It is unknown where no shape fits, or where the pairs that fit carry less than 0.93 of the payload (0.75 without steps).
--- confidence is matched_share, the payload's part on the matched pairs, lessened by a fifth without steps, and halved where
--- other shapes would send the same: two hosts, and four in a square without times. root_ip: centre of a star or
--- binary_tree_star, root of a tree; there all links are first used towards it. turn: 0 where both directions of a link begin
--- to send together, about half where one follows the other. runner_up: of ring, star, tree and clique the other one that
--- comes nearest, with the part of the payload that its best pairs carry. level, core_hosts, smaller_party and groups are what
--- the law of the exchange depends on (exchange_laws).
+-- are, how regular from step to step and, for what looks alike, when each pair sends. Each shape is tested for
+-- exactly, on the first level of topology_edges on which one fits; docs/topology.md says how, and what no traffic can
+-- tell apart. It is unknown where no shape fits, or where the pairs that fit carry less than 0.93 of the payload (0.75
+-- without steps). confidence is matched_share, the payload's part on the matched pairs, lessened by a fifth without
+-- steps, and halved where other shapes would send the same: two hosts, and four in a square without times. root_ip:
+-- centre of a star or binary_tree_star, root of a tree; there all links are first used towards it. turn: 0 where both
+-- directions of a link begin to send together, about half where one follows the other. runner_up: of ring, star, tree
+-- and clique the other one that comes nearest, with the part of the payload that its best pairs carry. level,
+-- core_hosts, smaller_party and groups are what the law of the exchange depends on (exchange_laws).
 WITH RECURSIVE pairs AS MATERIALIZED (
     FROM pair_payload
 ), edges AS MATERIALIZED (

@@ -2,10 +2,10 @@
 -- row: a run, a level and a directed pair of hosts that carries a part of the exchange
 -- inputs: pair_payload
 -- Hosts with less than a hundredth of the busiest host's payload do not take part. A level says from where on a pair
--- counts, at 0 and 1 half and 0.7 of the heaviest pair's payload, right where all pairs carry about the same; 2 to 5, less
--- and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only with as much
--- the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what the sender sends
--- and of what the receiver receives.
+-- counts, at 0 and 1 half and 0.7 of the heaviest pair's payload, right where all pairs carry about the same; 2 to 5,
+-- less and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only
+-- with as much the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what
+-- the sender sends and of what the receiver receives.
 WITH pairs AS MATERIALIZED (
     FROM pair_payload
 ), ends AS (

@@ -1,11 +1,11 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
 -- row: a run and a level of topology_edges
 -- inputs: pair_payload, topology_edges, topology_rings
--- hosts, links (undirected) and edges (directed) are counted; degree is the number of a host's links. balance: smaller
--- over larger direction of a link. The core is what is left without hosts that hang on a single other one (leaves).
--- is_bipartite means two parties, and each link goes from one to the other. is_cube: the core is a hypercube (Mulder 1979:
--- connected; 2^d hosts of degree d, any two with no or two common neighbours). hubs are linked to all others. irregularity is
--- pair_payload's, weighted by payload.
+-- hosts, links (undirected) and edges (directed) are counted; degree is the number of a host's links. balance:
+-- smaller over larger direction of a link. The core is what is left without hosts that hang on a single other one
+-- (leaves). is_bipartite means two parties, and each link goes from one to the other. is_cube: the core is a
+-- hypercube (Mulder 1979: connected; 2^d hosts of degree d, any two with no or two common neighbours). hubs are
+-- linked to all others. irregularity is pair_payload's, weighted by payload.
 WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, src_ip AS x, dst_ip AS y, payload_bytes::DOUBLE AS bytes, irregularity
     FROM topology_edges
