@@ -15,6 +15,7 @@ import duckdb
 from ddnn_traces import queries, schema
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.marker import read_marker
+from ddnn_traces.progress_bar import hide_progress_bar
 from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Dataset:
             "" if runs is None else f" WHERE run_id IN ({', '.join(sql_literal(run) for run in runs) or 'NULL'})"
         )
         self.connection = duckdb.connect(config=_CONFIG)
-        self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
+        hide_progress_bar(self.connection)
         for table in schema.tables():
             self._create_table_view(table)
         for query in queries.catalogue().values():
