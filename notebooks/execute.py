@@ -1,8 +1,8 @@
 """Runs the notebooks and writes what they show back into them: `make notebooks`, or `python notebooks/execute.py`.
 
 Each runs in an empty temporary folder, with the interpreter that runs this and this checkout of the package. Nothing of
-the user's Jupyter or IPython is read, and nothing is written that would differ in the next run: no times of execution, no
-version of the interpreter, no states of the notebook program. The images are as the fonts of the machine draw them.
+the user's Jupyter or IPython is read, and nothing is written that would differ in the next run: no times of execution,
+no version of the interpreter, no states of the notebook program. Images are as the fonts of the machine draw them.
 """
 
 from __future__ import annotations
@@ -61,10 +61,16 @@ def execute(path: Path) -> NotebookNode:
         folder = Path(name)
         (folder / "work").mkdir()
         manager = OwnKernelManager(transport="ipc", connection_file=str(folder / "kernel.json"))
-        # nbclient names the kernel; own settings, so that no start-up file or extension of the user is loaded
         client = NotebookClient(notebook, km=manager, kernel_name="python3", timeout=CELL_SECONDS, record_timing=False)
-        asyncio.run(client.async_execute(cwd=str(folder / "work"), env=_environment(folder)))
+        asyncio.run(_run(client, manager, cwd=str(folder / "work"), env=_environment(folder)))
     return without_noise(notebook)
+
+
+async def _run(client: NotebookClient, manager: OwnKernelManager, **kernel: Any) -> None:
+    try:
+        await client.async_execute(**kernel)
+    finally:  # nbclient leaves a kernel that it was given running
+        await manager.shutdown_kernel(now=True)
 
 
 def without_noise(notebook: NotebookNode) -> NotebookNode:
