@@ -6,53 +6,55 @@
 -- and from each other host), halving and doubling (Rabenseifner 2004), rings of rings. It is 2w for w workers with parameter
 -- servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive doubling on a hypercube of c, N(N-1) where all
 -- send all to all, N for pair averaging. Of several laws that fit a topology, what was measured decides (conservation).
-WITH laws AS (
-    SELECT run_id, 'no byte twice' AS law, 2 * (hosts - 1) AS total_factor
+WITH inferred AS MATERIALIZED (  -- else the topology would be inferred once for each law
     FROM topology
+), laws AS (
+    SELECT run_id, 'no byte twice' AS law, 2 * (hosts - 1) AS total_factor
+    FROM inferred
     WHERE topology IN ('ring', 'tree', 'binary_tree_star', 'halving_doubling', 'hierarchical_ring')
     UNION ALL
     SELECT run_id, 'rings, and a broadcast in each group', 2 * (hosts - 1) + hosts - groups
-    FROM topology
+    FROM inferred
     WHERE topology = 'hierarchical_ring' AND groups IS NOT NULL
     UNION ALL
     SELECT run_id, 'every worker in each step', 2 * (hosts - 1)
-    FROM topology
+    FROM inferred
     WHERE topology = 'star'
     UNION ALL
     SELECT run_id, 'one worker in each step', 2
-    FROM topology
+    FROM inferred
     WHERE topology = 'star' AND hosts > 2
     UNION ALL
     SELECT run_id, 'all to all', hosts * (hosts - 1)
-    FROM topology
+    FROM inferred
     WHERE topology = 'clique'
     UNION ALL
     SELECT run_id, 'shares to all and back', 2 * (hosts - 1)
-    FROM topology
+    FROM inferred
     WHERE topology = 'clique'
     UNION ALL
     SELECT run_id, 'servers on workers', 2 * (hosts - 1)
-    FROM topology
+    FROM inferred
     WHERE topology = 'sharded_parameter_server' AND smaller_party IS NULL
     UNION ALL
     SELECT run_id, 'fewer servers than workers', 2 * (hosts - smaller_party)
-    FROM topology
+    FROM inferred
     WHERE smaller_party IS NOT NULL
     UNION ALL
     SELECT run_id, 'more servers than workers', 2 * smaller_party
-    FROM topology
+    FROM inferred
     WHERE smaller_party < hosts - smaller_party
     UNION ALL
     SELECT run_id, 'all of it between pairs', core_hosts * log2(core_hosts) + 2 * (hosts - core_hosts)
-    FROM topology
+    FROM inferred
     WHERE topology = 'recursive_doubling'
     UNION ALL
     SELECT run_id, 'one model for each worker', hosts
-    FROM topology
+    FROM inferred
     WHERE topology = 'pair_averaging'
     UNION ALL
     SELECT run_id, 'one model for each worker but one', hosts - 1
-    FROM topology
+    FROM inferred
     WHERE topology = 'pair_averaging' AND hosts % 2 = 1
 )
 SELECT run_id, law, total_factor::DOUBLE AS total_factor
