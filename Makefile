@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-extras lint format fuzz bench bench-queries docs lock clean
+.PHONY: demo test test-extras lint format fuzz bench bench-queries docs notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -41,6 +41,10 @@ bench-queries: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+
+# Runs the notebooks and writes what they show into them; look at the difference before it is committed.
+notebooks: $(VENV)/.dev
+	$(BIN)/python notebooks/execute.py
 
 # New versions of everything; the files name no registry.
 lock: $(VENV)/.dev

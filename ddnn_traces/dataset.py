@@ -14,6 +14,7 @@ import duckdb
 from ddnn_traces import missing, queries, read_only, views
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.marker import read_marker
+from ddnn_traces.progress_bar import hide_progress_bar
 from ddnn_traces.text import nearest
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Dataset:
         read_marker(path)
         self.path = path
         self.connection = duckdb.connect(config=_CONFIG)
-        self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
+        hide_progress_bar(self.connection)
         views.create(self.connection, path, runs)
         self._read_only = read_only
         if read_only:

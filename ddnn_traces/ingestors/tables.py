@@ -24,6 +24,7 @@ from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.vantage import find_vantages, is_host, number_series, order_of_files
 from ddnn_traces.ingestors.windows import CellFile, merge_windows
+from ddnn_traces.progress_bar import hide_progress_bar
 from ddnn_traces.text import sql_literal
 
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
@@ -65,7 +66,7 @@ class RunTables:
         self._con = duckdb.connect(
             config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
         )
-        self._con.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout
+        hide_progress_bar(self._con)
         self._offsets = host_offsets(run.files, self._vantages)
         self._encapsulations, rows = number_encapsulations([file.encapsulations for file in run.files])
         self._con.register("copies", self._copies(rows))
