@@ -28,46 +28,70 @@ WITH pairs AS (
     FROM members
     GROUP BY run_id
 ), chosen AS MATERIALIZED (
-    SELECT run_id, flow_ids, begin_ns, end_ns, length_ns
+    SELECT run_id, row_number() OVER (ORDER BY run_id) AS run_number, flow_ids, begin_ns, end_ns, length_ns, gap_windows
     FROM grid
     JOIN member_lists USING (run_id)
-), windowed AS (
-    SELECT w.run_id, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
-    FROM flow_windows AS w
+), windowed AS MATERIALIZED (  -- runs by number: grouping by text takes twice as long
+    SELECT run_number, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes)::BIGINT AS bytes
+    FROM flow_windows
     JOIN chosen USING (run_id)
     WHERE list_contains(flow_ids, flow_id) AND window_start_ns - begin_ns >= 0 AND window_start_ns - end_ns < 0
     GROUP BY ALL
-), peaks AS (
-    SELECT run_id, max(bytes) AS peak_bytes, sum(bytes) AS bytes
+), run_peaks AS MATERIALIZED (
+    SELECT run_number, max(bytes) AS peak_bytes, sum(bytes) AS bytes
     FROM windowed
-    GROUP BY run_id
+    GROUP BY run_number
 ), judged AS (
-    SELECT run_id, number, windowed.bytes, windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes AS is_busy
+    SELECT run_number, number, number // 60 AS block, windowed.bytes,
+           windowed.bytes > 0 AND windowed.bytes >= $threshold * peak_bytes AS is_busy
     FROM windowed
-    JOIN peaks USING (run_id)
-), busy AS (
-    SELECT run_id, number, number - lag(number) OVER (PARTITION BY run_id ORDER BY number) - 1 AS idle_windows
+    JOIN run_peaks USING (run_number)
+), blocks AS MATERIALIZED (
+    SELECT run_number, block, min(number) AS start_number, max(number) AS stop_number, sum(bytes)::BIGINT AS bytes,
+           count(*) FILTER (is_busy) = 60 AS is_full
     FROM judged
+    GROUP BY run_number, block
+), parted AS (
+    SELECT run_number, block
+    FROM blocks
+    WHERE NOT is_full
+), pieces AS MATERIALIZED (  -- blocks that are busy throughout are taken whole: to order all windows takes ten times as long
+    SELECT run_number, start_number, stop_number, bytes, true AS is_busy
+    FROM blocks
+    WHERE is_full
+    UNION ALL
+    SELECT run_number, number, number, bytes, is_busy
+    FROM judged
+    JOIN parted USING (run_number, block)
+), busy AS (
+    SELECT run_number, start_number,
+           start_number - lag(stop_number) OVER (PARTITION BY run_number ORDER BY start_number) - 1 AS idle_windows
+    FROM pieces
     WHERE is_busy
 ), starts AS (
-    SELECT run_id, number AS first_number
+    SELECT run_number, start_number AS first_number
     FROM busy
-    JOIN grid USING (run_id)
+    JOIN chosen USING (run_number)
     WHERE idle_windows IS NULL OR idle_windows > gap_windows
 ), assigned AS (
-    SELECT w.run_id, first_number, number, bytes, is_busy
-    FROM judged AS w
-    ASOF JOIN starts AS s ON s.run_id = w.run_id AND s.first_number <= w.number
+    SELECT w.run_number, first_number, stop_number, bytes, is_busy
+    FROM pieces AS w
+    ASOF JOIN starts AS s ON s.run_number = w.run_number AND s.first_number <= w.start_number
 ), spans AS (
-    SELECT run_id, first_number, max(number) FILTER (is_busy) AS last_number
+    SELECT run_number, first_number, max(stop_number) FILTER (is_busy) AS last_number
     FROM assigned
     GROUP BY ALL
 ), bursts AS (  -- weak windows inside a burst are its own, those after its last busy one are not
     SELECT run_id, first_number, last_number, sum(bytes) AS bytes
     FROM assigned
-    JOIN spans USING (run_id, first_number)
-    WHERE number <= last_number
+    JOIN spans USING (run_number, first_number)
+    JOIN chosen USING (run_number)
+    WHERE stop_number <= last_number
     GROUP BY ALL
+), peaks AS (
+    SELECT run_id, peak_bytes, bytes
+    FROM run_peaks
+    JOIN chosen USING (run_number)
 ), measured AS (
     SELECT run_id, bytes, last_number - first_number + 1 AS burst_windows,
            lead(first_number) OVER (PARTITION BY run_id ORDER BY first_number) - last_number - 1 AS valley_windows

@@ -8,7 +8,7 @@
 -- figure: zerwas fig. 7
 -- The excerpt is the run's stretch of that length with the most wire bytes, the earliest of equals. Windows are counted
 -- from the base window of the run's first packet.
-WITH span AS (
+WITH span AS MATERIALIZED (
     SELECT run_id, min(window_start_ns) AS begin_ns,
            greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS length_ns,
            greatest(($length_ms * 1e6)::BIGINT // length_ns, 1) AS excerpt_windows
@@ -16,32 +16,36 @@ WITH span AS (
     JOIN figure_runs USING (run_id)
     WHERE $runs IS NULL OR place <= $runs
     GROUP BY run_id
-), pair_windows AS (
-    SELECT run_id, src_ip, dst_ip, (window_start_ns - begin_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
-    FROM flow_windows AS w
-    JOIN span USING (run_id)
-    JOIN flows USING (run_id, flow_id)
-    GROUP BY ALL
+), numbered AS MATERIALIZED (  -- grouping by a number is twice as quick as by text
+    SELECT run_id, begin_ns, length_ns, excerpt_windows, row_number() OVER (ORDER BY run_id) AS run_number
+    FROM span
 ), run_windows AS (
-    SELECT run_id, number, sum(bytes) AS bytes
-    FROM pair_windows
+    SELECT run_number, (window_start_ns - begin_ns) // length_ns AS number, sum(wire_bytes)::BIGINT AS bytes
+    FROM flow_windows
+    JOIN numbered USING (run_id)
     GROUP BY ALL
 ), stretches AS (
-    SELECT run_id, number AS first_number,
-           sum(bytes) OVER (PARTITION BY run_id ORDER BY number
+    SELECT run_number, number AS first_number,
+           sum(bytes) OVER (PARTITION BY run_number ORDER BY number
                             RANGE BETWEEN CURRENT ROW AND excerpt_windows - 1 FOLLOWING) AS bytes
     FROM run_windows
-    JOIN span USING (run_id)
-), excerpt AS (
-    SELECT run_id, first_number, begin_ns, length_ns, excerpt_windows
+    JOIN numbered USING (run_number)
+), busiest AS (
+    SELECT run_number, arg_max(first_number, (bytes, -first_number)) AS first_number
     FROM stretches
-    JOIN span USING (run_id)
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY bytes DESC, first_number) = 1
+    GROUP BY run_number
+), excerpt AS MATERIALIZED (
+    SELECT run_id, first_number, begin_ns, length_ns, excerpt_windows,
+           begin_ns + first_number * length_ns AS excerpt_ns, excerpt_ns + excerpt_windows * length_ns AS excerpt_end_ns
+    FROM busiest
+    JOIN numbered USING (run_number)
 ), chosen AS (
-    SELECT run_id, src_ip, dst_ip, number - first_number AS number, bytes
-    FROM pair_windows
+    SELECT w.run_id, src_ip, dst_ip, (window_start_ns - excerpt_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
+    FROM flow_windows AS w
     JOIN excerpt USING (run_id)
-    WHERE number >= first_number AND number < first_number + excerpt_windows
+    JOIN flows USING (run_id, flow_id)
+    WHERE window_start_ns >= excerpt_ns AND window_start_ns < excerpt_end_ns
+    GROUP BY ALL
 ), pairs AS (
     SELECT run_id, src_ip, dst_ip, row_number() OVER (PARTITION BY run_id ORDER BY sum(bytes) DESC, src_ip, dst_ip) AS size_place
     FROM chosen

@@ -6,19 +6,25 @@
 -- param: length_ms DOUBLE = NULL; how much time from there on, ms; NULL: to the end
 -- figure: zerwas fig. 7 (window_ms 10, length_ms 250)
 -- Windows are counted from from_ms after the base window of the run's first packet.
-WITH span AS (
+WITH span AS MATERIALIZED (
     SELECT run_id, min(window_start_ns) + ($from_ms * 1e6)::BIGINT AS begin_ns,
            greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS window_length_ns
     FROM flow_windows
     GROUP BY run_id
+), pair_flows AS MATERIALIZED (  -- one number for a run and a pair: grouping and sorting by text takes twice as long
+    SELECT run_id, flow_id, src_ip, dst_ip, begin_ns, window_length_ns,
+           dense_rank() OVER (ORDER BY run_id, src_ip, dst_ip) AS pair_number
+    FROM flows
+    JOIN span USING (run_id)
+), pairs AS (
+    SELECT DISTINCT pair_number, run_id, src_ip, dst_ip, begin_ns, window_length_ns
+    FROM pair_flows
 ), pair_windows AS (
-    SELECT run_id, src_ip, dst_ip, begin_ns, window_length_ns,
-           (window_start_ns - begin_ns) // window_length_ns AS number,
+    SELECT pair_number, (window_start_ns - begin_ns) // window_length_ns AS number,
            sum(w.packets)::BIGINT AS packets, sum(w.wire_bytes)::BIGINT AS wire_bytes,
            sum(w.payload_bytes)::BIGINT AS payload_bytes
     FROM flow_windows AS w
-    JOIN span USING (run_id)
-    JOIN flows USING (run_id, flow_id)
+    JOIN pair_flows USING (run_id, flow_id)
     WHERE window_start_ns >= begin_ns
       AND ($length_ms IS NULL OR window_start_ns < begin_ns + ($length_ms * 1e6)::BIGINT)
     GROUP BY ALL
@@ -29,4 +35,5 @@ SELECT run_id, src_ip, dst_ip,
        packets, wire_bytes, payload_bytes,
        wire_bytes * 8 / window_length_ns AS gbit_per_s
 FROM pair_windows
-ORDER BY run_id, src_ip, dst_ip, window_start_ns
+JOIN pairs USING (pair_number)
+ORDER BY pair_number, number

@@ -2,9 +2,15 @@
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
 -- The first 20 steps of one worker's log (of the lowest rank) are looked at, in base windows with payload. A step's
+<<<<<<< HEAD
 -- communication begins after the longest pause of the whole run in the step: what is still on its way when the worker
 -- logs the step's end belongs to the step before; a window with less than a twentieth of the busiest one is a pause,
 -- too. A pair sends from its first window with at least a tenth of its busiest one to its last such window.
+=======
+-- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on its way when the worker logs
+-- the step's end belongs to the step before; a window with less than a twentieth of the busiest one is a pause, too. A pair sends from its first window with at least a tenth of its busiest one
+-- to its last such window.
+>>>>>>> perf
 -- first_after_ms and last_after_ms are mean times from where communication begins.
 WITH reference AS (
     SELECT s.run_id, step, start_ns, end_ns
@@ -16,43 +22,79 @@ WITH reference AS (
     SELECT run_id, min(start_ns) AS begin_ns, max(end_ns) AS end_ns
     FROM reference
     GROUP BY run_id
-), sent AS (
-    SELECT run_id, flow_id, window_start_ns, window_ns, w.payload_bytes
-    FROM flow_windows AS w
+), pair_flows AS MATERIALIZED (  -- runs and pairs by number: grouping and joining by text takes several times as long
+    SELECT run_id, flow_id, src_ip, dst_ip, begin_ns, end_ns,
+           dense_rank() OVER (ORDER BY run_id) AS run_number,
+           dense_rank() OVER (ORDER BY run_id, src_ip, dst_ip) AS pair_number
+    FROM flows
     JOIN span USING (run_id)
+), pairs AS (
+    SELECT DISTINCT pair_number, run_id, src_ip, dst_ip
+    FROM pair_flows
+), pair_windows AS MATERIALIZED (
+    SELECT run_number, pair_number, window_start_ns, max(window_ns) AS window_ns, sum(w.payload_bytes)::DOUBLE AS bytes
+    FROM flow_windows AS w
+    JOIN pair_flows USING (run_id, flow_id)
     WHERE w.payload_bytes > 0 AND window_start_ns BETWEEN begin_ns AND end_ns
-), pair_windows AS (
-    SELECT run_id, src_ip, dst_ip, window_start_ns, window_ns, sum(sent.payload_bytes)::DOUBLE AS bytes
-    FROM sent
-    JOIN flows USING (run_id, flow_id)
-    GROUP BY ALL
-), busy AS (
-    SELECT run_id, window_start_ns
+    GROUP BY run_number, pair_number, window_start_ns
+), run_windows AS MATERIALIZED (
+    SELECT run_number, window_start_ns, sum(bytes) AS bytes
     FROM pair_windows
-    GROUP BY run_id, window_start_ns
-    QUALIFY sum(bytes) >= 0.05 * max(sum(bytes)) OVER (PARTITION BY run_id)
+    GROUP BY run_number, window_start_ns
+), run_peaks AS (
+    SELECT run_number, max(bytes) AS most_bytes
+    FROM run_windows
+    GROUP BY run_number
 ), pauses AS (
-    SELECT run_id, window_start_ns AS until_ns,
-           lag(window_start_ns) OVER (PARTITION BY run_id ORDER BY window_start_ns) AS since_ns
-    FROM busy
-), communication AS (
-    SELECT r.run_id, r.step, max_by(until_ns, until_ns - since_ns) AS begin_ns
+    SELECT run_number, window_start_ns AS until_ns,
+           lag(window_start_ns) OVER (PARTITION BY run_number ORDER BY window_start_ns) AS since_ns
+    FROM run_windows AS w
+    JOIN run_peaks AS p USING (run_number)
+    WHERE w.bytes >= 0.05 * most_bytes
+), numbered_steps AS (
+    SELECT run_number, step, start_ns, r.end_ns
     FROM reference AS r
-    JOIN pauses AS p ON p.run_id = r.run_id AND p.until_ns > r.start_ns AND p.until_ns <= r.end_ns
+    JOIN (SELECT DISTINCT run_id, run_number FROM pair_flows) USING (run_id)
+), communication AS (
+    SELECT r.run_number, r.step, arg_max(until_ns, (until_ns - since_ns, -until_ns)) AS begin_ns
+    FROM numbered_steps AS r
+    JOIN pauses AS p ON p.run_number = r.run_number AND p.until_ns > r.start_ns AND p.until_ns <= r.end_ns
     WHERE since_ns IS NOT NULL
-    GROUP BY r.run_id, r.step
-), weighed AS (
-    SELECT *, max(bytes) OVER (PARTITION BY run_id, src_ip, dst_ip) AS most_bytes
+    GROUP BY r.run_number, r.step
+), last_windows AS (
+    SELECT run_number, max(window_start_ns) AS last_ns, 64 * max(window_ns) AS cell_ns
     FROM pair_windows
+    GROUP BY run_number
+), turns AS (  -- from where communication begins to where that of the next step does
+    SELECT run_number, begin_ns, cell_ns,
+           lead(begin_ns, 1, last_ns + 1) OVER (PARTITION BY run_number ORDER BY begin_ns) AS until_ns
+    FROM communication
+    JOIN last_windows USING (run_number)
+), turn_cells AS (  -- by cells of a grid, so that a window is joined to one or two turns, and not to all of its run
+    SELECT run_number, begin_ns, until_ns, cell_ns, unnest(range(begin_ns // cell_ns, (until_ns - 1) // cell_ns + 1)) AS cell
+    FROM turns
+), pair_peaks AS (
+    SELECT pair_number, 0.1 * max(bytes) AS least_bytes
+    FROM pair_windows
+    GROUP BY pair_number
+), busy_pair_windows AS (
+    SELECT run_number, pair_number, window_start_ns, window_ns, window_start_ns // (64 * window_ns) AS cell
+    FROM pair_windows
+    JOIN pair_peaks USING (pair_number)
+    WHERE bytes >= least_bytes
 ), spells AS (
-    SELECT w.run_id, src_ip, dst_ip, c.step, min(window_start_ns - begin_ns) AS first_ns,
+    SELECT pair_number, begin_ns, min(window_start_ns - begin_ns) AS first_ns,
            max(window_start_ns + window_ns - begin_ns) AS last_ns
-    FROM weighed AS w
-    ASOF JOIN communication AS c ON c.run_id = w.run_id AND c.begin_ns <= w.window_start_ns
-    WHERE bytes >= 0.1 * most_bytes
-    GROUP BY ALL
+    FROM busy_pair_windows
+    JOIN turn_cells USING (run_number, cell)
+    WHERE window_start_ns >= begin_ns AND window_start_ns < until_ns
+    GROUP BY pair_number, begin_ns
+), means AS (
+    SELECT pair_number, avg(first_ns) / 1e6 AS first_after_ms, avg(last_ns) / 1e6 AS last_after_ms
+    FROM spells
+    GROUP BY pair_number
 )
-SELECT run_id, src_ip, dst_ip, avg(first_ns) / 1e6 AS first_after_ms, avg(last_ns) / 1e6 AS last_after_ms
-FROM spells
-GROUP BY run_id, src_ip, dst_ip
+SELECT run_id, src_ip, dst_ip, first_after_ms, last_after_ms
+FROM means
+JOIN pairs USING (pair_number)
 ORDER BY run_id, src_ip, dst_ip

@@ -16,11 +16,14 @@ WITH worker_steps AS (
     SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
     FROM worker_steps
     GROUP BY run_id
-), server_flows AS (
+), numbered_flows AS (
     SELECT *, row_number() OVER (ORDER BY run_id, flow_id) AS flow_number,
            dense_rank() OVER (ORDER BY run_id, worker) AS worker_number
     FROM parameter_server_flows
     JOIN run_grids USING (run_id)
+), server_flows AS MATERIALIZED (  -- through one list, else DuckDB expects billions of flows and builds its join on the windows
+    SELECT unnest(list(f), max_depth := 2)
+    FROM numbered_flows AS f
 ), step_cells AS (  -- a step in each cell of a grid that it touches: a window finds its step by number and cell, fast
     SELECT DISTINCT worker_number, step, start_ns, until_ns,
            unnest(range(start_ns // cell_ns, until_ns // cell_ns + 1)) AS cell

@@ -25,7 +25,7 @@ WITH updates AS (
     SELECT run_id, last_ns, max(first_ns) AS first_ns, min(first_worker_ns) AS first_worker_ns
     FROM log_steps
     GROUP BY run_id, last_ns
-), inferred AS (
+), inferred AS MATERIALIZED (
     SELECT run_id, end_ns, structured, confidence
     FROM inferred_steps(longest_step_s := $longest_step_s)
 ), near AS (

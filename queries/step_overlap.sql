@@ -6,14 +6,16 @@
 -- measured_by events: compute_ms (compute, forward, backward) and communicate_ms (communicate, allreduce) are as the
 -- program says, with several at a time added up. estimate: where it says nothing, communicate_ms is wire_ms, compute_ms the
 -- rest of the step, and an overlap cannot be told. Null without traffic of the worker: its label is no host's.
-WITH places AS (
+WITH activity AS MATERIALIZED (
+    FROM host_activity
+), places AS (
     SELECT run_id, host_ip, label AS worker
     FROM hosts
     WHERE label IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id, label ORDER BY host_ip) = 1
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
-    FROM host_activity
+    FROM activity
     GROUP BY run_id
 ), intervals AS (  -- whole steps, and the computation in them
     SELECT run_id, worker, step, 'step' AS kind, start_ns, end_ns FROM steps
@@ -33,7 +35,7 @@ WITH places AS (
            least(greatest(round((end_ns - stretch_start_ns) / window_ns), 0), 60)::BIGINT AS end_bit,
            bit_count((sent | received) & ((1::BIGINT << end_bit) - (1::BIGINT << first_bit))) AS active
     FROM stretched
-    JOIN host_activity USING (run_id, host_ip, stretch_start_ns)
+    JOIN activity USING (run_id, host_ip, stretch_start_ns)
 ), wire AS (
     SELECT run_id, worker, step,
            coalesce(sum(active * window_ns) FILTER (kind = 'step'), 0) / 1e6 AS wire_ms,
