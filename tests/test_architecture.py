@@ -26,7 +26,9 @@ ORDER = (
     "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
     "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset", "checks",
     "dictionary", "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas",
-    "charts.wire", "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "terminal", "shell", "demo",
+    "charts.wire", "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
+    "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
+    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page", "terminal", "shell", "demo",
     "cli",
 )  # fmt: skip
 
