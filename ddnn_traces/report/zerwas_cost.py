@@ -270,8 +270,8 @@ def packet_loss(answers: Answers) -> Section:
             slug,
             title,
             f"No run can be compared: {number(losing, 'run')} of {frame.height} declared to lose packets, none beside "
-            "a lossless run that is equal in everything else. Declare loss_pct in run.toml (0 for lossless), or capture "
-            "the same training without loss.",
+            "a lossless run that is equal in everything else. Declare loss_pct in run.toml (0 for lossless), or "
+            "capture the same training without loss.",
         )
     worst = lossy.sort("normalised_duration", descending=True, maintain_order=True).row(0, named=True)
     headline = (
