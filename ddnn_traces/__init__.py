@@ -31,11 +31,14 @@ def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: A
     return open(out)
 
 
-def open(dataset: str | Path, runs: list[str] | None = None) -> Dataset:
-    """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none."""
+def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = False) -> Dataset:
+    """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
+
+    read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
+    """
     from ddnn_traces.dataset import Dataset
 
-    return Dataset(Path(dataset), runs)
+    return Dataset(Path(dataset), runs, read_only)
 
 
 def regress(dataset: Dataset, formula: str | None = None) -> Regression:

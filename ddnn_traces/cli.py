@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ddnn_traces import __version__
+from ddnn_traces import __version__, completion
 from ddnn_traces.errors import DdnnTracesError, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _format_option = click.option(
 _out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
 _limit_option = click.option(
     "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows of a table to print; 0: all."
+)
+_runs_option = click.option(
+    "--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated."
 )
 
 
@@ -47,7 +50,9 @@ def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
     try:
-        sys.exit(cli.main(standalone_mode=False))  # the code of a click.exceptions.Exit; commands return None
+        sys.exit(
+            cli.main(prog_name="ddnn-traces", standalone_mode=False)
+        )  # the code of a click.exceptions.Exit; commands return None
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -158,7 +163,9 @@ def runs(dataset: Path, output_format: str, out: Path | None, limit: int) -> Non
 
 @cli.command()
 @click.argument("dataset", type=click.Path(path_type=Path), required=False)
-@click.option("--table", "names", multiple=True, help="Only this table; may be repeated.")
+@click.option(
+    "--table", "names", multiple=True, shell_complete=completion.tables, help="Only this table; may be repeated."
+)
 def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
     """Print the data dictionary: every table and column with type, unit, meaning, source and known inaccuracy.
 
@@ -175,10 +182,17 @@ def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
 
 @cli.command()
 @_dataset_argument
-@click.argument("name", required=False)
-@click.option("--run", "runs", multiple=True, help="Only this run; may be repeated.")
-@click.option("--param", "params", multiple=True, metavar="K=V", help="Value of a parameter; may be repeated.")
-@click.option("--describe", "only_describe", is_flag=True, help="Print the query's description and SQL.")
+@click.argument("name", required=False, shell_complete=completion.query_names)
+@_runs_option
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="K=V",
+    shell_complete=completion.parameters,
+    help="Value of a parameter; may be repeated.",
+)
+@click.option("--describe", "only_describe", is_flag=True, help="Print what the query answers, its parameters and SQL.")
 @_format_option
 @_out_option
 @_limit_option
@@ -192,30 +206,49 @@ def query(
     out: Path | None,
     limit: int,
 ) -> None:
-    """Run a named query. Without NAME: list the queries."""
+    """Run a named query. Without NAME: list the queries.
+
+    What the runs lack of the tables that the query reads, it says on standard error.
+    """
     from ddnn_traces import queries
 
     if name is None:
-        for listed in sorted(queries.catalogue()):
-            click.echo(f"{listed:<22} {queries.find(listed).question}")
+        _list_queries()
         return
     if only_describe:
-        click.echo(queries.find(name).sql)
+        click.echo(queries.find(name).description)
         return
     with _open(dataset, runs) as opened:
-        _emit(opened.query_arrow(name, _key_values(params)), output_format, out, limit)
+        rows = opened.query_arrow(name, _key_values(params))
+        for line in opened.missing(name):
+            click.echo(f"note: {line}", err=True)
+        _emit(rows, output_format, out, limit)
+
+
+def _list_queries() -> None:
+    from ddnn_traces import queries
+
+    width = max(map(len, queries.catalogue()))
+    for number, (heading, group) in enumerate(queries.groups().items()):
+        click.echo(f"{'' if number == 0 else chr(10)}{heading}")
+        for query in group:
+            click.echo(f"  {query.name:<{width}}  {query.question}")
 
 
 @cli.command()
 @_dataset_argument
 @click.argument("statement", required=False)
+@click.option("--write", is_flag=True, help="Also run statements that write: COPY ... TO, ATTACH, CREATE, SET, ...")
 @_format_option
 @_out_option
 @_limit_option
-def sql(dataset: Path, statement: str | None, output_format: str, out: Path | None, limit: int) -> None:
+def sql(dataset: Path, statement: str | None, write: bool, output_format: str, out: Path | None, limit: int) -> None:
     """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
-    input, on a terminal as a shell."""
-    with _open(dataset) as opened:
+    input, on a terminal as a shell.
+
+    Only statements that read are run, unless --write is given.
+    """
+    with _open(dataset, read_only=not write) as opened:
         if statement is None and sys.stdin.isatty():
             from ddnn_traces.shell import run_shell
 
@@ -224,6 +257,7 @@ def sql(dataset: Path, statement: str | None, output_format: str, out: Path | No
         statements = opened.statements(sys.stdin.read() if statement is None else statement)
         if len(statements) != 1 and (output_format != "table" or out):
             raise UsageError(f"{len(statements)} statements make no single {output_format}; give one")
+        opened.check_reads(statements)  # all of them, before the first one runs
         for one in statements:
             _emit(opened.sql_arrow(one), output_format, out, limit)
 
@@ -268,6 +302,54 @@ def report(dataset: Path, out: Path) -> None:
 
 
 @cli.command()
+@_dataset_argument
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Choice(["duckdb", "perfetto"]),
+    help="duckdb: DATASET/traces.duckdb, all tables and queries as views and macros, which plain DuckDB opens. "
+    "perfetto: a timeline of one run in the trace-event format, for ui.perfetto.dev.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; perfetto: FILE.json or FILE.json.gz.")
+@click.option("--run", shell_complete=completion.run_ids, help="perfetto: the run, where there are several.")
+@click.option("--window-ms", type=float, help="perfetto: window of the flows' throughput, ms. Default: at most 5,000.")
+@click.option("--from-ms", type=float, default=0.0, help="perfetto: begin of the excerpt, ms since the run's start.")
+@click.option("--length-ms", type=float, help="perfetto: length of the excerpt, ms. Default: to the run's end.")
+@click.option(
+    "--flows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="perfetto: so many flows, the largest, with a counter of their own; the others share one.",
+)
+@click.option(
+    "--max-events",
+    type=click.IntRange(min=1),
+    default=500_000,
+    show_default=True,
+    help="perfetto: the timeline ends where it has so many events, and says so.",
+)
+def export(dataset: Path, target: str, out: Path | None, run: str | None, **options: Any) -> None:
+    """Write a dataset for another program.
+
+    traces.duckdb is there after each ingest; write it anew when the dataset was moved or copied, since it holds the
+    dataset's path.
+    """
+    from ddnn_traces.exporters import duckdb_file, perfetto
+
+    if target == "duckdb":
+        click.echo(f"wrote {duckdb_file.write(dataset, out)}", err=True)
+        return
+    if out is None:
+        raise UsageError("--to perfetto needs a file: --out timeline.json.gz")
+    with _open(dataset, (run,) if run else ()) as opened:
+        for line in perfetto.write(opened, out, perfetto.Options(**options)):
+            click.echo(f"left out: {line}", err=True)
+    click.echo(f"wrote {out}; open it in https://ui.perfetto.dev", err=True)
+
+
+@cli.command()
 @click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
 @click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:
@@ -301,10 +383,10 @@ class _HiddenLibraries:
             raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)
 
 
-def _open(dataset: Path, runs: tuple[str, ...] = ()) -> Dataset:
+def _open(dataset: Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
     import ddnn_traces
 
-    return ddnn_traces.open(dataset, list(runs) or None)
+    return ddnn_traces.open(dataset, list(runs) or None, read_only)
 
 
 def _key_values(params: tuple[str, ...]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
-from ddnn_traces import queries, schema
+from ddnn_traces import missing, queries, read_only, views
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.marker import read_marker
-from ddnn_traces.text import sql_literal
+from ddnn_traces.text import nearest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,24 +32,23 @@ class Dataset:
     """The tables of a dataset as views (with their comments), queries without parameters as views, the others as
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
-    runs: names of the runs to see; None: all. Raises errors.UsageError when `path` holds no dataset of this schema
-    version, or has no such run.
+    runs: names of the runs to see; None: all. read_only: refuse SQL that writes a file or changes a view, with
+    errors.QueryError. Raises errors.UsageError when `path` holds no dataset of this schema version, or has no such run.
     """
 
-    def __init__(self, path: Path, runs: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
         read_marker(path)
         self.path = path
-        self._only = (
-            "" if runs is None else f" WHERE run_id IN ({', '.join(sql_literal(run) for run in runs) or 'NULL'})"
-        )
         self.connection = duckdb.connect(config=_CONFIG)
         self.connection.execute("SET enable_progress_bar = false")  # DuckDB draws it on stdout, among the data
-        for table in schema.tables():
-            self._create_table_view(table)
-        for query in queries.catalogue().values():
-            self._create_query(query)
-        if missing := sorted(set(runs or ()) - set(self.run_ids)):
-            raise UsageError(f"{path}: no run named {missing[0]}; 'ddnn-traces runs {path}' lists them")
+        views.create(self.connection, path, runs)
+        self._read_only = read_only
+        if read_only:
+            self.connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
+        if unknown := sorted(set(runs or ()) - set(self.run_ids)):
+            with Dataset(path) as whole:
+                near = nearest(unknown[0], whole.run_ids)
+            raise UsageError(f"{path}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {path}' lists them")
 
     def __enter__(self) -> Self:
         return self
@@ -94,16 +92,51 @@ class Dataset:
     def _ask(self, text: str, params: Any) -> pa.Table:
         import pyarrow as pa
 
+        if self._read_only:
+            self.check_reads(self.statements(text))
         try:
-            relation = self.connection.sql(text, params=params)
+            relation = self.connection.sql(text.lstrip("\n"), params=params)  # DuckDB's caret counts empty lines
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
-            raise QueryError(str(error)) from error
+            raise QueryError(self._message(error, text, params)) from error
+
+    def _message(self, error: duckdb.Error, text: str, params: Any) -> str:
+        """DuckDB's message with the line of the text and a caret below what is meant.
+
+        What is wrong with names, sql() tells without the line, execute() with it, and neither does anything before. A
+        line is one of the statement, counted from its first word.
+        """
+        statements = self.statements(text)
+        if len(statements) == 1 and isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+            try:
+                self.connection.execute(statements[0].lstrip("\n"), params)
+            except duckdb.Error as told:
+                error = told
+        before = len(statements[0]) - len(statements[0].lstrip("\n")) if len(statements) == 1 else 0
+        return re.sub(r"^LINE (\d+):", lambda line: f"LINE {int(line[1]) + before}:", str(error), flags=re.M)
+
+    def check_reads(self, statements: Sequence[str]) -> None:
+        """Raise QueryError where the dataset is read-only and one of the statements writes."""
+        if self._read_only:
+            for statement in statements:
+                read_only.check(statement)
+
+    def missing(self, name: str) -> list[str]:
+        """What a named query's runs lack, a line for each kind of data, with what to do about it."""
+        return missing.lines(self.connection, self.path, name, self.run_ids)
 
     def statements(self, text: str) -> list[str]:
-        """The SQL statements in a text. Raises QueryError with DuckDB's message."""
+        """The SQL statements in a text. Raises QueryError with DuckDB's message.
+
+        Each begins with as many line ends as there are before it, so that messages name the text's lines.
+        """
         try:
-            return [statement.query for statement in self.connection.extract_statements(text)]
+            found, place = [], 0
+            for statement in self.connection.extract_statements(text):
+                place = max(text.find(statement.query, place), place)
+                found.append("\n" * text.count("\n", 0, place) + statement.query)
+                place += len(statement.query)
+            return found
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
@@ -119,38 +152,3 @@ class Dataset:
             raise QueryError(f"{error}; cast that column, for example to VARCHAR") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
-
-    def _create_table_view(self, table: schema.Table) -> None:
-        # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
-        files = sql_literal(f"{glob.escape(str(self.path / table.name))}/*/*.parquet")
-        columns = ", ".join(f'"{column.name}"' for column in table.columns)
-        try:
-            self.connection.execute(
-                f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
-                f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){self._only}"
-            )
-        except duckdb.Error as error:
-            what = str(error).splitlines()[0]
-            raise UsageError(f"{self.path / table.name}: missing or damaged ({what}); ingest the runs again") from error
-        self.connection.execute(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
-        for column in table.columns:
-            unit = f" [{column.unit}]" if column.unit else ""
-            self.connection.execute(
-                f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}"
-            )
-
-    def _create_query(self, query: queries.Query) -> None:
-        body = query.sql.strip().removesuffix(";")
-        if not query.params:
-            self.connection.execute(f"CREATE VIEW {query.name} AS {body}")
-            return
-        for param in query.params:
-            body = re.sub(rf"\${param.name}\b", param.name, body)
-        signature = ", ".join(f"{p.name} := {_sql_value(p.default)}" for p in query.params)
-        self.connection.execute(f"CREATE MACRO {query.name}({signature}) AS TABLE {body}")
-
-
-def _sql_value(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return sql_literal(value) if isinstance(value, str) else repr(value)

@@ -33,7 +33,8 @@ def read_marker(dataset: Path) -> None:
             f"{dataset}: no ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'"
         ) from error
     if version != schema.SCHEMA_VERSION:
+        newer = isinstance(version, int) and version > schema.SCHEMA_VERSION
         raise UsageError(
             f"{dataset}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
-            "use the matching ddnn_traces or ingest again"
+            + ("update ddnn_traces" if newer else "ingest the captures again, into a new folder")
         )

@@ -7,7 +7,6 @@ the SQL a parameter is `$window_ms`.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from ddnn_traces import schema
 from ddnn_traces.errors import QueryError
+from ddnn_traces.text import nearest
 
 _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
 _PARAM = re.compile(r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)")
@@ -58,12 +58,33 @@ class Query:
     params: tuple[Param, ...]
     sql: str
 
+    @property
+    def description(self) -> str:
+        """What the head says, for people, and the SQL below it."""
+        told = {"row": self.row, "inputs": ", ".join(self.inputs) or "none", "figure": self.figure}
+        lines = [f"{self.name}: {self.question}", ""]
+        lines += [f"  {key:<7} {value}" for key, value in told.items() if value]
+        for number, param in enumerate(self.params):
+            default = "NULL" if param.default is None else param.default
+            lines.append(f"  {'' if number else 'param':<7} {param.name} {param.type} = {default}; {param.meaning}")
+        return "\n".join([*lines, "", self.sql[self.head_length :].strip()])
+
+    @property
+    def head_length(self) -> int:
+        """Characters of the SQL before what is not `-- key: value`."""
+        length = 0
+        for line in self.sql.splitlines(keepends=True):
+            if not _HEAD_LINE.fullmatch(line.rstrip("\n")):
+                break
+            length += len(line)
+        return length
+
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
         """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
         known = {param.name: param for param in self.params}
         for name in given:
             if name not in known:
-                raise QueryError(f"query {self.name} has no parameter {name}; {_nearest(name, list(known))}")
+                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, list(known))}")
         return {
             name: param.default
             if name not in given
@@ -74,17 +95,32 @@ class Query:
         }
 
 
+#: What a query's figure begins with -> heading of its group in lists, in their order; the rest is the last group.
+_GROUPS = {
+    "zerwas": "Zerwas et al.: volume, flows, throughput, accuracy, loss",
+    "farhat": "Farhat et al.: before, during and after training, iterations",
+    "chang": "Chang et al.: phases of parameter-server steps",
+    "gao": "Gao et al.: simulation",
+    "cheng": "Cheng et al.: network conditions",
+}
+_OTHER_GROUP = "What no paper has: topology, conservation, steps, timelines, and what other queries are made of"
+
+
+def groups() -> dict[str, list[Query]]:
+    """The queries by the paper of their figure, sorted by name, under headings."""
+    found: dict[str, list[Query]] = {heading: [] for heading in (*_GROUPS.values(), _OTHER_GROUP)}
+    for name in sorted(catalogue()):
+        query = catalogue()[name]
+        found[_GROUPS.get(query.figure.partition(" ")[0], _OTHER_GROUP)].append(query)
+    return {heading: queries for heading, queries in found.items() if queries}
+
+
 def find(name: str) -> Query:
     """The query of that name. Raises QueryError with the nearest names."""
     found = catalogue().get(name)
     if found is None:
-        raise QueryError(f"no query named {name}; {_nearest(name, list(catalogue()))}")
+        raise QueryError(f"no query named {name}; {nearest(name, list(catalogue()))}")
     return found
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
 
 
 @cache

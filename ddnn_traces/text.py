@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+
+#: Names that a message lists at most.
+_MOST_NAMES = 100
+
 
 def valid_text(name: str) -> str:
     """A file name as text; bytes that are not UTF-8 become question marks."""
@@ -11,3 +17,12 @@ def valid_text(name: str) -> str:
 def sql_literal(text: str) -> str:
     """A string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The known names that a wrong one may have been meant for, else all of them (of many the first)."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    more = f", ... ({len(known)} in all)" if len(known) > _MOST_NAMES else ""
+    return f"there are: {', '.join(known[:_MOST_NAMES]) or 'none'}{more}"

@@ -1,6 +1,6 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, steps, step_flows, topology, topology_edges, exchange_laws
+-- inputs: runs, flows, steps, step_flows, topology_edges, exchange_laws
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and spilled_bytes that
 -- were still to be sent when the last step's end was logged (of asynchronous pair averaging also what a worker was asked
@@ -10,8 +10,11 @@
 -- pairs) and header_bytes (headers, and packets without payload). flagged is null where there is nothing to compare with;
 -- problem says what is missing. In pair averaging a worker may have a model on its way when the others begin or end: what
 -- one step moves is not flagged.
-WITH shapes AS MATERIALIZED (
-    FROM topology
+WITH laws AS MATERIALIZED (
+    FROM exchange_laws
+), shapes AS (
+    SELECT DISTINCT run_id, topology, level, hosts
+    FROM laws
 ), step_counts AS (
     SELECT run_id, count(DISTINCT step) AS steps
     FROM steps
@@ -45,16 +48,15 @@ WITH shapes AS MATERIALIZED (
     LEFT JOIN matched USING (run_id, src_ip, dst_ip)
     GROUP BY run_id
 ), compared AS (
-    SELECT run_id, law, model_bytes * total_factor * steps AS expected,
-           least(after_payload + CASE WHEN shapes.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
+    SELECT run_id, law, total_factor, model_bytes * total_factor * steps AS expected,
+           least(after_payload + CASE WHEN laws.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
                  greatest(expected - (payload - retransmitted), 0)) AS spilled,
            payload + spilled - retransmitted - expected AS unexplained
     FROM run_sums
     JOIN runs USING (run_id)
     JOIN step_counts USING (run_id)
-    JOIN exchange_laws USING (run_id)
-    JOIN shapes USING (run_id)
-    WHERE model_bytes > 0
+    JOIN laws USING (run_id)
+    WHERE model_bytes > 0 AND law IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(payload + spilled - retransmitted - expected), law) = 1
 )
 SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
@@ -67,7 +69,8 @@ SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
-            WHEN expected IS NULL THEN 'no traffic in steps' END AS problem
+            WHEN expected IS NULL THEN 'no traffic in steps' END AS problem,
+       hosts, level, total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)
 LEFT JOIN step_counts USING (run_id)

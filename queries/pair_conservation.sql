@@ -1,23 +1,20 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
--- inputs: runs, flows, step_flows, topology, topology_edges, conservation, exchange_laws
+-- inputs: flows, step_flows, topology_edges, conservation
 -- By the law that conservation chose. expected_by is law where the algorithm says what each pair moves (the same for all;
 -- halving and doubling: half as much for each further partner), share where it only says what all of them move together:
 -- then that is shared out as measured over the run. A step ends where the sender's log says so, which may be before its last
 -- byte is sent: what is missing in one step is then too much in the next.
-WITH shapes AS MATERIALIZED (
-    FROM topology
-), laws AS (
-    SELECT run_id, total_factor
+WITH laws AS MATERIALIZED (
     FROM conservation()
-    JOIN exchange_laws USING (run_id, law)
+    WHERE law IS NOT NULL
 ), edges AS MATERIALIZED (
-    SELECT e.run_id, src_ip, dst_ip, payload_bytes::DOUBLE AS bytes, topology,
+    SELECT e.run_id, src_ip, dst_ip, e.payload_bytes::DOUBLE AS bytes, topology,
            count(*) OVER (PARTITION BY e.run_id) AS edge_count,
            count(*) OVER (PARTITION BY e.run_id, src_ip) AS partners,
            count(*) OVER (PARTITION BY e.run_id, dst_ip) AS partners_of_other
     FROM topology_edges AS e
-    JOIN shapes USING (run_id, level)
+    JOIN laws USING (run_id, level)
 ), ranked AS (
     SELECT *, bytes / sum(bytes) OVER (PARTITION BY run_id) AS share,
            row_number() OVER (PARTITION BY run_id, src_ip, partners_of_other > 1 ORDER BY bytes DESC, dst_ip) - 1 AS place
@@ -26,26 +23,28 @@ WITH shapes AS MATERIALIZED (
     SELECT run_id, src_ip, dst_ip,
            topology NOT IN ('hierarchical_ring', 'pair_averaging')
                AND NOT (topology = 'binary_tree_star' AND edge_count > 2 * (hosts - 1))
-               AND NOT (topology = 'sharded_parameter_server' AND smaller_party IS NULL) AS by_law,
+               AND law <> 'servers on workers' AS by_law,
            model_bytes * CASE WHEN NOT by_law THEN total_factor * share
                               WHEN topology = 'halving_doubling'
                                   THEN CASE WHEN partners = 1 OR partners_of_other = 1 THEN 1 ELSE 2.0 ** -place END
                               ELSE total_factor / edge_count END AS bytes_a_step
     FROM ranked
-    JOIN shapes USING (run_id, topology)
-    JOIN laws USING (run_id)
-    JOIN runs USING (run_id)
+    JOIN laws USING (run_id, topology)
 ), measured AS (
     SELECT run_id, step, src_ip, dst_ip, sum(s.payload_bytes) AS payload, sum(s.wire_bytes) AS wire
     FROM step_flows AS s
     JOIN flows USING (run_id, flow_id)
     WHERE position = 'during'
     GROUP BY ALL
+), run_steps AS (
+    SELECT DISTINCT run_id, step FROM measured
 )
-SELECT m.run_id, step, m.src_ip, m.dst_ip, CASE WHEN by_law THEN 'law' ELSE 'share' END AS expected_by,
-       round(bytes_a_step)::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes,
-       round(payload - bytes_a_step)::BIGINT AS difference_bytes, payload / bytes_a_step AS share_of_expected,
-       (wire - payload)::BIGINT AS header_bytes
-FROM measured AS m
-JOIN expected USING (run_id, src_ip, dst_ip)
-ORDER BY m.run_id, step, m.src_ip, m.dst_ip
+SELECT run_id, step, src_ip, dst_ip, CASE WHEN by_law THEN 'law' ELSE 'share' END AS expected_by,
+       round(bytes_a_step)::BIGINT AS expected_bytes, coalesce(payload, 0)::BIGINT AS payload_bytes,
+       round(coalesce(payload, 0) - bytes_a_step)::BIGINT AS difference_bytes,
+       coalesce(payload, 0) / bytes_a_step AS share_of_expected,
+       coalesce(wire - payload, 0)::BIGINT AS header_bytes
+FROM expected
+JOIN run_steps USING (run_id)
+LEFT JOIN measured USING (run_id, step, src_ip, dst_ip)
+ORDER BY run_id, step, src_ip, dst_ip

@@ -15,21 +15,22 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "schema", "marker", "collectives", "ingestors", "ingestors.compression",
-    "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled", "ingestors.compiled.jit",
-    "ingestors.compiled.flow_table", "ingestors.compiled.headers", "ingestors.compiled.tunnels",
-    "ingestors.compiled.fragments", "ingestors.compiled.connections", "ingestors.compiled.scan",
-    "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner", "ingestors.record_reader", "ingestors.parts",
-    "ingestors.numba_engine", "ingestors.plain_flows", "ingestors.tshark_dissect", "ingestors.pyshark_engine",
-    "ingestors.metadata", "ingestors.sources", "ingestors.phases", "ingestors.logs", "ingestors.clocks",
-    "ingestors.vantage", "ingestors.log_clock", "ingestors.encapsulations", "ingestors.windows", "ingestors.tables",
-    "ingestors.flow_filter", "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking",
-    "ingestors.store", "ingestors.pipeline", "synthetic", "synthetic_tables", "queries", "dataset", "checks",
-    "dictionary", "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas",
-    "charts.wire", "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
+    "errors", "talk", "text", "schema", "marker", "queries", "views", "collectives", "ingestors",
+    "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
+    "ingestors.compiled.jit", "ingestors.compiled.flow_table", "ingestors.compiled.headers",
+    "ingestors.compiled.tunnels", "ingestors.compiled.fragments", "ingestors.compiled.connections",
+    "ingestors.compiled.scan", "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner",
+    "ingestors.record_reader", "ingestors.parts", "ingestors.numba_engine", "ingestors.plain_flows",
+    "ingestors.tshark_dissect", "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources",
+    "ingestors.phases", "ingestors.logs", "ingestors.clocks", "ingestors.vantage", "ingestors.log_clock",
+    "ingestors.encapsulations", "ingestors.windows", "ingestors.tables", "ingestors.flow_filter",
+    "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking", "ingestors.store",
+    "ingestors.pipeline", "missing", "read_only", "synthetic", "synthetic_tables", "dataset", "checks", "dictionary",
+    "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.wire",
+    "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
-    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page", "terminal", "shell", "demo",
-    "cli",
+    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page", "exporters", "exporters.duckdb_file",
+    "exporters.perfetto", "terminal", "shell", "demo", "completion", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -300,7 +300,7 @@ def test_without_a_model_size_no_flow_size_is_drawn(frames: dict[str, pl.DataFra
 def test_both_phases_of_the_star_are_drawn_beside_the_model(frames: dict[str, pl.DataFrame]) -> None:
     frame = frames["parameter_server_phases"]
     rows = drawn(spec_of("parameter_server_phases", frame))
-    assert {(row["run_id"], row["phase"]) for row in rows} == {(RUNS[2], "aggregation"), (RUNS[2], "distribution")}
+    assert {(row["run_id"], row["phase"]) for row in rows} == {(RUNS[-1], "aggregation"), (RUNS[-1], "distribution")}
     expected = dict(frame.select("phase", "payload_bytes").iter_rows())
     for row in rows:
         assert row["payload_mb"] == pytest.approx(expected[row["phase"]] / 1e6)

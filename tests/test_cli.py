@@ -21,14 +21,16 @@ from pathlib import Path
 
 import numpy as np
 import packets as p
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import CODE, COMMAND, RunCommand
-from traffic import A, B, C, counted, ring, sent, write_captures
+from test_queries import write_dataset
+from traffic import A, B, C, counted, ring, sent, write_captures, write_log
 
 import ddnn_traces
-from ddnn_traces import schema
+from ddnn_traces import missing, schema
 from ddnn_traces.cli import cli
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.ingestors.store import partition
@@ -284,14 +286,40 @@ def test_describe_one_table_without_a_dataset(command: RunCommand) -> None:
     assert "## runs" not in told
 
 
-def test_query_lists_and_describes_queries(command: RunCommand, small: Dataset) -> None:
+def test_query_lists_the_queries_by_paper(command: RunCommand, small: Dataset) -> None:
     from ddnn_traces.queries import catalogue
 
     listed = lines(command("query", small.path).stdout)
-    assert [line.split()[0] for line in listed] == sorted(catalogue())
-    assert command("query", small.path, "ring_order", "--describe").stdout.decode().strip() == (
-        catalogue()["ring_order"].sql.strip()
-    )
+    headings = [line for line in listed if line and not line.startswith(" ")]
+    assert [heading.split()[0] for heading in headings][:2] == ["Zerwas", "Farhat"]
+    group = ""
+    found = {}
+    for line in listed:
+        if line in headings:
+            group = line.split()[0]
+        elif line:
+            name, question = line.split(maxsplit=1)
+            assert question == catalogue()[name].question
+            found[name] = group
+    assert found.keys() == catalogue().keys()
+    assert found["traffic_matrix"] == "Zerwas"
+    assert found["host_names"] == "Zerwas"
+    assert found["ring_comparison"] == "Farhat"
+    assert found["ledger_sums"] == headings[-1].split()[0]
+
+
+def test_query_describes_a_query(command: RunCommand, small: Dataset) -> None:
+    said = command("query", small.path, "flow_counts", "--describe").stdout.decode()
+    head, sql = said.split("\n\n-- ", 1)
+    assert [line.split(maxsplit=1) for line in head.splitlines() if line] == [
+        ["flow_counts:", "How many flows does a run have, and how many of them carry nearly all of the volume?"],
+        ["row", "a run"],
+        ["inputs", "runs, flows"],
+        ["figure", "zerwas fig. 5"],
+        ["param", "share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together"],
+    ]
+    assert sql.startswith("A flow is a directed five-tuple here")
+    assert sql.rstrip().endswith("ORDER BY run_id")
 
 
 def read_back(output_format: str, data: bytes) -> list[dict[str, object]]:
@@ -465,6 +493,64 @@ def test_query_of_one_run(command: RunCommand, sample_dataset: Dataset) -> None:
     run = "tf-mlp1-sgd-32-grpc-0ms-ring"
     done = command("query", sample_dataset.path, "ring_order", "--run", run, "--format", "json")
     assert {row["run_id"] for row in json.loads(done.stdout)} == {run}
-    wrong = command("query", sample_dataset.path, "ring_order", "--run", "none such")
+    wrong = command("query", sample_dataset.path, "ring_order", "--run", "tf-mlp1-sgd-32-grpc-ring")
     assert wrong.returncode == 2
-    assert b"no run named none such" in wrong.stderr
+    assert b"no run named tf-mlp1-sgd-32-grpc-ring; did you mean tf-mlp1-sgd-32-grpc-0ms-ring or " in wrong.stderr
+
+
+# --- what is missing
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Five runs without logs, one with; not to be changed."""
+    top = tmp_path_factory.mktemp("bare")
+    for name in ("a", "b", "c", "d", "e"):
+        write_captures(top / "runs" / name, {"a.pcap": ring(A, B)})
+    write_log(write_captures(top / "runs" / "logged", {"a.pcap": ring(A, B)}), "worker-1", [1_700_000_000_000_060_000])
+    return ddnn_traces.ingest(top / "runs", top / "dataset")
+
+
+NO_LOG = "no training log (table steps is empty); put train_history.log into the run's folder and ingest again"
+
+
+def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> None:
+    """Through the queries that it reads, once for each kind of data, and also where there are rows."""
+    done = command("query", bare.path, "run_step_volume", "--format", "csv")
+    assert done.returncode == 0
+    assert len(lines(done.stdout)) == 7
+    assert lines(done.stderr) == [f"note: 5 of 6 runs (a, b, c and 2 more): {NO_LOG}"]
+    one = command("query", bare.path, "step_volume", "--run", "b", "--format", "csv")
+    assert (one.returncode, len(lines(one.stdout))) == (0, 1)
+    assert lines(one.stderr) == [f"note: run b: {NO_LOG}"]
+    assert command("query", bare.path, "step_volume", "--run", "logged").stderr == b""
+    assert command("query", bare.path, "traffic_matrix").stderr == b""
+
+
+def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
+    empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
+    with empty:
+        told = {table: missing.lines_of(empty.connection, empty.path, [table], ["x"]) for table in schema.TABLES}
+    assert told.pop("runs") == []
+    for table, found in told.items():
+        (line,) = found
+        assert re.fullmatch(r"run x: no .* \(table \w+ is empty\); .+", line), table
+    assert "--packets" in told["packets"][0]
+    assert told["step_flows"] == told["steps"] == [f"run x: {NO_LOG}"]
+
+
+def test_line_of_a_mistake_is_the_line_of_the_text(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, stdin=b"-- two of them\nSELECT 1;\n\nSELECT run_id,\n  wire_byte\nFROM flows;\n")
+    assert done.returncode == 2
+    said = lines(done.stderr)
+    assert said[0].startswith('ddnn-traces: Binder Error: Referenced column "wire_byte" not found')
+    (place,) = (i for i, line in enumerate(said) if line.startswith("LINE "))
+    assert said[place].startswith("LINE 5: ")
+    assert said[place + 1].strip().strip("^") == ""
+    assert said[place + 1].index("^") == said[place].index("wire_byte")
+
+
+def test_unknown_table_names_the_nearest(command: RunCommand, small: Dataset) -> None:
+    done = command("sql", small.path, "FROM flow")
+    assert done.returncode == 2
+    assert 'Did you mean "flows' in done.stderr.decode()

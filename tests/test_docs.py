@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+def generator(name="generate"):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -28,7 +28,19 @@ def test_generated_pages_are_current(page):
     assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "data/README.md", "docs/design.md"])
+def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
+    cookbook = generator("cookbook")
+    page = (DOCS / "cookbook.md").read_text(encoding="utf-8")
+    assert [int(number) for number in re.findall(r"^## (\d+)\. ", page, re.M)] == [*range(1, 21)]
+    examples = cookbook.EXAMPLE.findall(page)
+    assert len(examples) == len(re.findall(r"^```(?:sql|python|sh)$", page, re.M)) == 20
+    (tmp_path / "dataset").symlink_to(sample_dataset.path)
+    assert cookbook.answered(page, tmp_path) == page, "look at it, then run `python docs/cookbook.py`"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "data/README.md", "docs/design.md", "docs/cookbook.md", "docs/clocks.md"]
+)
 def test_commands_named_in_the_docs_exist(page):
     named = re.findall(r"ddnn-traces ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))
     assert set(named) <= set(cli.commands)

@@ -21,6 +21,7 @@ from conftest import CODE
 from traffic import contradictions
 
 import ddnn_traces
+from ddnn_traces import views
 from ddnn_traces.marker import is_dataset
 
 KILLS = 50
@@ -116,7 +117,10 @@ def by_run(dataset: Path) -> dict[str, str]:
 
 
 def all_files(dataset: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(dataset)): path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    """All files; of the database of views, only that it says what it should."""
+    files = {str(path.relative_to(dataset)): path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    assert views.is_current(dataset / views.FILE, dataset)
+    return files | {views.FILE: b"current"}
 
 
 def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests) -> None:

@@ -101,8 +101,14 @@ def test_marker(tmp_path: Path) -> None:
     write_marker(tmp_path)
     read_marker(tmp_path)
     (tmp_path / MARKER).write_text('{"schema_version": 99}')
-    with pytest.raises(UsageError, match=f"schema version 99, this program reads version {schema.SCHEMA_VERSION};"):
+    with pytest.raises(
+        UsageError, match=f"schema version 99, this program reads version {schema.SCHEMA_VERSION}; update ddnn_traces$"
+    ):
         read_marker(tmp_path)
+    for old in ("0", "null", '"2"'):
+        (tmp_path / MARKER).write_text(f'{{"schema_version": {old}}}')
+        with pytest.raises(UsageError, match=r"; ingest the captures again, into a new folder$"):
+            read_marker(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "3", '"text"'])

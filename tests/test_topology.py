@@ -60,6 +60,15 @@ def inferred(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
         return {str(row["run_id"]): row for row in dataset.query("topology").iter_rows(named=True)}
 
 
+@pytest.fixture(scope="module")
+def conserved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """Row of the query conservation of runs of 3, 5 and 8 workers."""
+    folder = tmp_path_factory.mktemp("conservation") / "dataset"
+    write_runs(folder, make_runs((3, 5, 8)))
+    with ddnn_traces.open(folder) as dataset:
+        return {str(row["run_id"]): row for row in dataset.query("conservation").iter_rows(named=True)}
+
+
 @pytest.mark.parametrize("workers", SIZES + LARGE)
 @pytest.mark.parametrize(("topology", "shape"), KINDS)
 def test_made_up_runs_with_noise(
@@ -101,6 +110,39 @@ def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: 
         row = dataset.query("topology").row(0, named=True)
     assert (row["topology"], row["by_steps"]) == (topology, False)
     assert row["confidence"] <= 0.8
+
+
+@pytest.mark.parametrize(
+    ("topology", "shape", "workers"),
+    # a group of two and one of one are taken for a star, which sends less
+    [
+        (*kind, workers)
+        for kind in KINDS
+        for workers in (3, 5, 8)
+        if (*kind, workers) != ("hierarchical_ring", "leaders", 3)
+    ],
+)
+def test_the_law_explains_what_is_sent(
+    conserved: dict[str, dict[str, object]], topology: str, shape: str, workers: int
+) -> None:
+    row = conserved[f"{topology}|{shape}|{workers}"]
+    assert row["flagged"] is False, row
+    parts = [row[f"{part}_bytes"] for part in ("payload", "control", "header")]
+    assert sum(int(str(part)) for part in parts) == row["wire_bytes"]
+
+
+def test_a_missing_capture_is_flagged(tmp_path: Path) -> None:
+    """What one of four workers of a ring sends is a quarter of all."""
+    write_runs(tmp_path / "dataset", [SyntheticRun("r", "ring")])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        whole = dataset.query("conservation").row(0, named=True)
+    for path in (tmp_path / "dataset").glob("s*_flows/*/*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame.filter(pl.col("worker") != "worker-2").write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        row = dataset.query("conservation").row(0, named=True)
+    assert (whole["flagged"], whole["topology"]) == (False, "ring")
+    assert row["flagged"] or row["problem"] == "topology unknown"
 
 
 def test_ring_order_agrees(inferred: dict[str, dict[str, object]], tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     totals = (
         data_chart(frame.select("run_id", "flows"))
-        .mark_text(align="left", dx=4, fontSize=10)
+        .mark_text(align="left", dx=4, fontSize=10, color=INK)
         .encode(
             x="flows:Q",
             y=y,

@@ -222,6 +222,7 @@ class _Ingest:
             self._writer.commit({INPUTS: text})
         elif self._present() != inputs.read_inputs(self._writer.out):
             self._writer.replace_file(INPUTS, text)
+        self._writer.update_views()
 
     def _present(self) -> dict[str, RunRecord]:
         """Records of the runs that are, or are about to be, in the dataset."""

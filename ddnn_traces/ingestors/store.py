@@ -1,6 +1,7 @@
 """Writing a dataset: beside the old one, then in its place by one rename.
 
-DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows. A new version is built
+DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows; DATASET/traces.duckdb
+(views.py) is made of what is in place. A new version is built
 in a hidden folder beside it (unchanged runs as hard links) and exchanged with the old one in one system call where
 Linux has it, so that a reader sees the old dataset or the new one, never a half. A long ingest does so several times:
 each run is wholly the old or wholly the new one.
@@ -19,6 +20,7 @@ import glob
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +29,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces import schema
+from ddnn_traces import schema, views
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.locking import DatasetLock
 from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
@@ -132,11 +134,35 @@ class DatasetWriter:
         self.committed = len(self.written)
         shutil.rmtree(self.next, ignore_errors=True)
 
+    def update_views(self) -> None:
+        """Make the dataset's database file say what its tables and queries are now."""
+        replace_views(self.out, self.out / views.FILE, self.partial)
+
     def replace_file(self, name: str, text: str) -> None:
         """Replace one of the dataset's text files, and nothing else of it."""
         new = self.partial / name
         new.write_text(text, encoding="utf-8")
         new.replace(self.out / name)
+
+
+def replace_views(dataset: Path, file: Path, folder: Path) -> None:
+    """Write the database file of a dataset unless it is there and right; a reader sees the old or the new one.
+
+    folder: for what is half written, on the file system of `file`. Raises OSError where there is no room.
+    """
+    if views.is_current(file, dataset):
+        return
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
+        made = Path(scratch) / views.FILE  # there because DuckDB takes a question mark in a path for more than a letter
+        views.write(made, dataset)
+        half_written = folder / f".{views.FILE}.{os.getpid()}"
+        try:
+            shutil.copyfile(made, half_written)
+            # what somebody wrote into the old file, and DuckDB had no time to put there, would break the new one
+            file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
+            half_written.replace(file)
+        finally:
+            half_written.unlink(missing_ok=True)
 
 
 def check_target(out: Path) -> None:

@@ -17,7 +17,7 @@ FIGURES = (
     "throughput_intervals", "gradient_flow_intervals", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
     "step_volume_fit", "step_volume_runs", "position_volume", "packets_over_iterations", "iteration_duration_cdf",
     "iteration_flow_size_cdf", "flow_classes", "iteration_flow_size", "parameter_server_phases", "step_boundaries",
-    "overlap_shares", "straggler_slack",
+    "overlap_shares", "straggler_slack", "bus_bandwidth",
 )  # fmt: skip
 
 
@@ -37,7 +37,10 @@ def _chapters(answers: Answers) -> list[Chapter]:
         farhat.positions, farhat.iteration_packets, farhat.iteration_durations, farhat.iteration_flow_sizes,
         farhat.flow_classes, farhat.model_sizes,
     )  # fmt: skip
-    told = (wire.topology, wire.rings, wire.conservation, wire.inferred_steps, wire.overlap, wire.stragglers)
+    told = (
+        wire.topology, wire.rings, wire.conservation, wire.bus_bandwidth, wire.inferred_steps, wire.overlap,
+        wire.stragglers,
+    )  # fmt: skip
     return [
         Chapter("overview", "Overview", [overview.overview(answers)]),
         Chapter(

@@ -9,6 +9,7 @@ from ddnn_traces.report.answers import NO_FLOWS, NO_LOG, Answers, figure
 from ddnn_traces.report.model import Column, Section, Source, named, numbers, table
 from ddnn_traces.report.words import (
     count,
+    digits_span,
     left_out,
     number,
     number_of,
@@ -21,6 +22,7 @@ from ddnn_traces.report.words import (
 
 # What a figure shows at most, so that a page of any dataset stays readable and below 15 MB.
 BOUNDARY_RUNS, PANEL_RUNS = 12, 12
+BANDWIDTH_STEPS = 100
 
 
 def topology(answers: Answers) -> Section:
@@ -111,6 +113,44 @@ def conservation(answers: Answers) -> Section:
     ]  # fmt: skip
     caption = "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm."
     return Section(slug, title, headline, tables=[table(frame, columns, caption, source)])
+
+
+def bus_bandwidth(answers: Answers) -> Section:
+    slug, title = "bus-bandwidth", "Algorithm and bus bandwidth, from the wire"
+    source = Source("bus_bandwidth")
+    frame = answers.frame(source).drop_nulls("bus_gbit_per_s")
+    if frame.is_empty():
+        return Section(
+            slug,
+            title,
+            "No run has steps (a training log) and a topology that is told from them, which the bandwidth of an "
+            "algorithm needs.",
+        )
+    names = ["exchanged_bytes", "exchange_ms", "algorithm_gbit_per_s", "bus_gbit_per_s", "link_gbit_per_s"]
+    keys = ["run_id", "algorithm", "law", "vantage", "hosts"]
+    medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
+    headline = (
+        f"In the median step of a run the bus carries {digits_span(medians['bus_gbit_per_s'])} Gbit/s, and the busiest "
+        f"host's link {digits_span(medians['link_gbit_per_s'])} Gbit/s, over {number(medians.height, 'run')}."
+    )
+    drawn = answers.first_runs(frame, PANEL_RUNS)
+    shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
+    steps = f"Of a run the first {BANDWIDTH_STEPS} steps are drawn. " if shown.height < drawn.height else ""
+    caption = (
+        "Bus bandwidth is what the algorithm exchanges over the time with payload on the busiest worker's wire, times "
+        "2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or received in that time. "
+        f"{steps}{left_out(shown['run_id'].n_unique(), medians.height, source.query)}"
+    )
+    columns = [
+        named("run", "run_id"), named("algorithm", "algorithm", words), named("law", "law", words),
+        named("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
+        numbers("exchanged", "exchanged_bytes", size), numbers("exchange (ms)", "exchange_ms"),
+        numbers("algorithm (Gbit/s)", "algorithm_gbit_per_s"), numbers("bus (Gbit/s)", "bus_gbit_per_s"),
+        numbers("link (Gbit/s)", "link_gbit_per_s"),
+    ]  # fmt: skip
+    values = table(medians, columns, "Medians of a run's steps; the query has every step.", source)
+    chart = figure("bus_bandwidth", wire.bus_bandwidth(shown), caption, [source])
+    return Section(slug, title, headline, [chart], [values])
 
 
 def inferred_steps(answers: Answers) -> Section:

@@ -1,0 +1,24 @@
+"""traces.duckdb, written anew: after the dataset was moved or copied, or by a newer version's queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ddnn_traces import views
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.store import replace_views
+from ddnn_traces.marker import read_marker
+
+
+def write(dataset: Path, out: Path | None = None) -> Path:
+    """Write the database file of a dataset's views to `out`, by default its own traces.duckdb; return the path.
+
+    Raises UsageError where there is no dataset, or the file cannot be written.
+    """
+    read_marker(dataset)
+    file = out or dataset / views.FILE
+    try:
+        replace_views(dataset, file, file.parent)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written ({error.strerror}); give another one with --out") from error
+    return file

@@ -1,0 +1,69 @@
+"""What a query's runs lack: tables without rows, and how to get them."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ddnn_traces import queries, schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Table -> the table whose lack explains its own: what is said is said once.
+_SAME_KIND = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
+
+#: Table -> what a run without rows in it does not have, and what to do.
+_HINTS = {
+    "flows": ("no packet that counts", "query ledger_sums says what became of its records"),
+    "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),
+    "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
+    "captures": ("no capture file", "only a run that was captured has any"),
+    "packets": ("no packets one by one", "ingest again with --packets"),
+    "encapsulations": ("no tunnel in its traffic", "only --tunnels inner looks for them"),
+    "flow_opcodes": ("no RoCEv2 in its traffic", "nothing else has opcodes"),
+}  # fmt: skip
+
+_MOST_NAMES = 3
+
+
+def tables(name: str) -> list[str]:
+    """Tables that a named query reads, also through the queries that it reads."""
+    found: set[str] = set()
+    for read in queries.find(name).inputs:
+        found |= {read} if read in schema.TABLES else set(tables(read)) if read in queries.catalogue() else set()
+    return [table for table in schema.TABLES if table in found]
+
+
+def lines(connection: duckdb.DuckDBPyConnection, dataset: Path, name: str, runs: list[str]) -> list[str]:
+    """A line for each kind of data that the query reads and some of the runs lack."""
+    return lines_of(connection, dataset, tables(name), runs)
+
+
+def lines_of(connection: duckdb.DuckDBPyConnection, dataset: Path, wanted: list[str], runs: list[str]) -> list[str]:
+    """As lines(), for tables. Reads the ends of Parquet files only."""
+    told = []
+    for table in dict.fromkeys(_SAME_KIND.get(table, table) for table in wanted if table != "runs"):
+        filled = _runs_with_rows(connection, dataset / table)
+        lacking = [run for run in runs if run not in filled]
+        if lacking:
+            what, remedy = _HINTS[table]
+            told.append(f"{_named(lacking, len(runs))}: {what} (table {table} is empty); {remedy}")
+    return told
+
+
+def _named(lacking: list[str], runs: int) -> str:
+    if len(lacking) == 1:
+        return f"run {lacking[0]}"
+    more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
+    return f"{len(lacking)} of {runs} runs ({', '.join(lacking[:_MOST_NAMES])}{more})"
+
+
+def _runs_with_rows(connection: duckdb.DuckDBPyConnection, table: Path) -> set[str]:
+    files = f"{glob.escape(str(table))}/*/*.parquet"
+    rows = connection.execute(
+        "SELECT file_name FROM parquet_file_metadata($1) GROUP BY ALL HAVING sum(num_rows) > 0", [files]
+    ).fetchall()
+    return {unquote(Path(file).parent.name.removeprefix("run_id=")) for (file,) in rows}

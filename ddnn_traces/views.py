@@ -1,0 +1,125 @@
+"""A dataset's tables and queries as DuckDB views and macros: in memory, or in a database file beside the tables.
+
+The file, DATASET/traces.duckdb, holds definitions only, with the absolute path of the dataset: a view cannot be
+relative to its database. It is for people who have DuckDB and nothing else; nothing here reads it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces import __version__, queries, schema
+from ddnn_traces.errors import UsageError
+from ddnn_traces.text import sql_literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+FILE = "traces.duckdb"
+
+_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+def create(connection: duckdb.DuckDBPyConnection, dataset: Path, runs: Sequence[str] | None = None) -> None:
+    """Create the views and macros of the dataset in a connection; runs: names of the runs to see, None: all.
+
+    Raises UsageError for a table that is missing or damaged.
+    """
+    import duckdb
+
+    # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names, not
+    # tables, and so reads whatever has the name later.
+    connection.execute("BEGIN")
+    connection.execute(";".join(map(_empty_table, schema.tables())))
+    connection.execute(";".join(map(_query, queries.catalogue().values())))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    for table in schema.tables():
+        try:
+            connection.execute(_table_view(table, dataset, runs))
+        except duckdb.Error as error:
+            what = str(error).splitlines()[0]
+            raise UsageError(f"{dataset / table.name}: missing or damaged ({what}); ingest the runs again") from error
+    connection.execute(";".join(_comments()))
+    connection.execute("COMMIT")
+
+
+def write(file: Path, dataset: Path) -> None:
+    """Make a database file of the dataset's views and macros; `file` is new. Raises UsageError, duckdb.Error."""
+    import duckdb
+
+    with duckdb.connect(str(file)) as connection:
+        create(connection, dataset.resolve())
+        told = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
+        columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in told.items())
+        connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
+
+
+def is_current(file: Path, dataset: Path) -> bool:
+    """Whether the database file says what write() would write."""
+    import duckdb
+
+    if not file.is_file():
+        return False
+    try:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            found = connection.execute("SELECT definitions FROM ddnn_traces.about").fetchall()
+    except duckdb.Error:  # made by something else, of another DuckDB, or somebody writes into it
+        return False
+    return found == [(_fingerprint(dataset),)]
+
+
+def _fingerprint(dataset: Path) -> str:
+    """SHA-256 of all definitions."""
+    parts = [_table_view(table, dataset.resolve(), None) for table in schema.tables()]
+    parts += [*map(_query, queries.catalogue().values()), *_comments(), __version__]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _empty_table(table: schema.Table) -> str:
+    columns = ", ".join(f'"{column.name}" {_TYPES[column.type]}' for column in table.columns)
+    return f"CREATE TABLE {table.name} ({columns})"
+
+
+def _table_view(table: schema.Table, dataset: Path, runs: Sequence[str] | None) -> str:
+    # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
+    files = sql_literal(f"{glob.escape(str(dataset / table.name))}/*/*.parquet")
+    columns = ", ".join(f'"{column.name}"' for column in table.columns)
+    only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
+    return (
+        f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
+        f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){only}"
+    )
+
+
+def _query(query: queries.Query) -> str:
+    body = query.sql.strip().removesuffix(";")
+    if not query.params:
+        return f"CREATE VIEW {query.name} AS {body}"
+    for param in query.params:
+        body = re.sub(rf"\${param.name}\b", param.name, body)
+    signature = ", ".join(f"{param.name} := {_value(param.default)}" for param in query.params)
+    return f"CREATE MACRO {query.name}({signature}) AS TABLE {body}"
+
+
+def _comments() -> list[str]:
+    comments = []
+    for table in schema.tables():
+        comments.append(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
+        for column in table.columns:
+            unit = f" [{column.unit}]" if column.unit else ""
+            comments.append(f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}")
+    for query in queries.catalogue().values():
+        kind = "MACRO TABLE" if query.params else "VIEW"
+        comments.append(f"COMMENT ON {kind} {query.name} IS {sql_literal(f'{query.question} One row: {query.row}')}")
+    return comments
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return sql_literal(value) if isinstance(value, str) else repr(value)

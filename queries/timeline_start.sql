@@ -1,0 +1,18 @@
+-- question: When does each run begin and end, by everything that is known of it?
+-- row: a run with a packet, a step or an event
+-- inputs: flows, steps, events
+-- A step may begin before the first packet: a timeline that begins here has no negative times.
+WITH ends AS (
+    SELECT run_id, first_seen_ns AS begin_ns, last_seen_ns AS end_ns
+    FROM flows
+    UNION ALL
+    SELECT run_id, start_ns, end_ns
+    FROM steps
+    UNION ALL
+    SELECT run_id, start_ns, end_ns
+    FROM events
+)
+SELECT run_id, min(begin_ns) AS run_start_ns, max(end_ns) AS run_end_ns
+FROM ends
+GROUP BY run_id
+ORDER BY run_id
