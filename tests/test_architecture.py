@@ -29,7 +29,8 @@ ORDER = (
     "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.wire",
     "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
-    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page", "exporters", "exporters.duckdb_file",
+    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page",
+    "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "terminal", "shell", "demo", "completion", "cli",
 )  # fmt: skip
 

@@ -18,10 +18,13 @@ import pytest
 from tools import needs_tool
 
 import ddnn_traces
-from ddnn_traces import report, schema
+from ddnn_traces import queries, schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import store
+from ddnn_traces.report import contents, farhat, page, wire, zerwas
+from ddnn_traces.report.answers import Answers
+from ddnn_traces.report.model import Source
 
 RUNS = (
     "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
@@ -40,7 +43,7 @@ def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def written(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write(dataset, tmp_path_factory.mktemp("written") / "report.html")
+    return page.write(dataset, tmp_path_factory.mktemp("written") / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +56,13 @@ def hostile(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.partition(folder / "dataset", table, run_id).rename(store.partition(folder / "dataset", table, name))
     with ddnn_traces.open(folder / "dataset") as renamed:
         assert renamed.run_ids == sorted(HOSTILE)
-        return report.write(renamed, folder / "out" / "report.html")
+        return page.write(renamed, folder / "out" / "report.html")
 
 
 @pytest.fixture
 def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No SVG and PNG files, which take most of the time."""
-    monkeypatch.setattr(report, "_write_chart", lambda *_: None)
+    monkeypatch.setattr(page, "_write_chart", lambda *_: None)
 
 
 class Page(HTMLParser):
@@ -128,12 +131,12 @@ def test_charts_are_svg_and_png_files_of_a_sane_size(written: Path) -> None:
         assert png.startswith(b"\x89PNG\r\n\x1a\n") and png[-8:-4] == b"IEND"
         size = struct.unpack(">II", png[16:24])
         assert all(200 < side < 8000 for side in size)
-        assert size[0] == pytest.approx(report.PNG_SCALE * float(svg.attrib["width"]), abs=2)
+        assert size[0] == pytest.approx(page.PNG_SCALE * float(svg.attrib["width"]), abs=2)
         assert not [e for e in svg.iter() if any(key.endswith("href") for key in e.attrib)]
 
 
 def test_the_same_dataset_gives_the_same_bytes(dataset: Dataset, written: Path, tmp_path: Path) -> None:
-    again = report.write(dataset, tmp_path / "report.html")
+    again = page.write(dataset, tmp_path / "report.html")
     assert again.read_bytes() == written.read_bytes()
     for path in charts_of(written).iterdir():
         assert (charts_of(again) / path.name).read_bytes() == path.read_bytes()
@@ -184,11 +187,11 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
 
 @pytest.mark.usefixtures("page_only")
 def test_what_a_figure_leaves_out_is_said(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "HEATMAP_RUNS", 1)
-    monkeypatch.setattr(report, "HEATMAP_HOSTS", 2)
-    monkeypatch.setattr(report, "TIMELINE_RUNS", 2)
-    monkeypatch.setattr(report, "TIMELINE_FLOWS", 3)
-    page = Page(report.write(dataset, tmp_path / "report.html"))
+    monkeypatch.setattr(zerwas, "HEATMAP_RUNS", 1)
+    monkeypatch.setattr(zerwas, "HEATMAP_HOSTS", 2)
+    monkeypatch.setattr(zerwas, "TIMELINE_RUNS", 2)
+    monkeypatch.setattr(zerwas, "TIMELINE_FLOWS", 3)
+    shown = Page(page.write(dataset, tmp_path / "report.html"))
     assert "2 runs of 3 left out here; the query pair_volume has all." in page.text
     assert "the 2 hosts with the most traffic are drawn" in page.text
     assert "1 run of 3 left out here; the query flow_timeline has all." in page.text
@@ -206,7 +209,7 @@ def test_a_bare_capture_says_what_is_missing(sample: Path, tmp_path: Path) -> No
     capture = next((sample / RUNS[2]).glob("worker-1-*"))
     shutil.copy(capture, tmp_path)
     with ddnn_traces.ingest(tmp_path / capture.name, tmp_path / "bare") as bare:
-        report.write(bare, out)
+        page.write(bare, out)
     page = Page(out)
     for words in ("train_history.log", "model_bytes", "No run declares a topology", "Nothing is fitted"):
         assert words in page.text
@@ -224,7 +227,7 @@ def test_a_dataset_without_flows_has_a_report(dataset: Dataset, tmp_path: Path) 
                 empty = opened.sql(f"SELECT * FROM {table} LIMIT 0")
             empty.write_parquet(file)
     with ddnn_traces.open(tmp_path / "dataset") as opened:
-        page = Page(report.write(opened, tmp_path / "report.html"))
+        page = Page(page.write(opened, tmp_path / "report.html"))
     assert "No run of this dataset has a flow" in page.text
     assert not page.specs
 
@@ -237,7 +240,7 @@ def test_partial_captures_are_named(sample: Path, tmp_path: Path) -> None:
     (cut / whole.name).write_bytes(whole.read_bytes()[:20000])
     with ddnn_traces.ingest(cut, tmp_path / "dataset") as opened:
         detail = opened.query("partial_captures").row(0, named=True)
-        text = html.unescape(report.write(opened, tmp_path / "report.html").read_text(encoding="utf-8"))
+        text = html.unescape(page.write(opened, tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "1 of 1 capture file could be read only in part" in text
     assert detail["status"] == "truncated" and detail["status_detail"] in text
 
@@ -249,11 +252,11 @@ def test_a_report_is_replaced_whole_or_not_at_all(
     out.write_text("earlier")
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space left"):
-        report.write(dataset, out)
+        page.write(dataset, out)
     assert out.read_text() == "earlier"
     assert list(charts_of(out).iterdir()) == []
 
 
 def test_a_folder_is_no_report(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"report\.html"):
-        report.write(dataset, tmp_path)
+        page.write(dataset, tmp_path)
