@@ -31,7 +31,11 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return (
             base.mark_tick(thickness=2, size=14, orient="vertical")
             .encode(
-                x=alt.X("since_start_ms:Q", title="time since the first boundary (ms)", axis=alt.Axis(tickCount=6)),
+                x=alt.X(
+                    "since_start_ms:Q",
+                    title="time since the first boundary (ms)",
+                    axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
+                ),
                 y=alt.Y(
                     "source:N",
                     title="source (traffic, log)",

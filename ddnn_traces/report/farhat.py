@@ -27,7 +27,7 @@ from ddnn_traces.report.words import (
 # What a figure shows at most, so that a page of any dataset stays readable and below 15 MB.
 BAR_RUNS = 80
 PANEL_RUNS = 12
-ITERATIONS, ITERATION_WINDOWS = 5, 400
+ITERATIONS, ITERATION_WINDOWS = 5, 1000
 CDF_POINTS = 40
 
 

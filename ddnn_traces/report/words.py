@@ -45,6 +45,11 @@ def words(value: str | None) -> str:
     return text(value).replace("_", " ")
 
 
+def pair(value: str | None) -> str:
+    """A sender and receiver on one line."""
+    return text(value).replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def yes_no(value: bool | None) -> str:
     return "–" if value is None else "yes" if value else "no"
 

@@ -17,6 +17,7 @@ from ddnn_traces.report.words import (
     left_out,
     number,
     number_of,
+    pair,
     percent,
     percents,
     size,
@@ -233,7 +234,7 @@ def batch_sizes(answers: Answers) -> Section:
             f"takes {digits_span(known['computation_to_communication'])} times as long as communication."
         )
     columns = [
-        named("run", "run_id"), numbers("batch (samples)", "batch_size", count), named("pair", "pair"),
+        named("run", "run_id"), numbers("batch (samples)", "batch_size", count), named("pair", "pair", pair),
         named("over", "stretch"), numbers("bursts", "bursts", count), numbers("steps", "steps", count),
         numbers("burst (ms)", "burst_ms"), numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
         numbers("median valley", "median_valley_ms"),
