@@ -343,9 +343,9 @@ def test_what_a_figure_leaves_out_is_said(dataset: Dataset, tmp_path: Path, monk
     monkeypatch.setattr(zerwas, "TIMELINE_RUNS", 2)
     monkeypatch.setattr(zerwas, "TIMELINE_FLOWS", 3)
     page = Page(ddnn_traces.write_report(dataset, tmp_path / "report.html"))
-    assert "2 runs of 3 left out here; the query pair_volume has all." in page.text
+    assert "3 runs of 4 left out here; the query pair_volume has all." in page.text
     assert "the 2 hosts with the most traffic are drawn" in page.text
-    assert "1 run of 3 left out here; the query flow_timeline has all." in page.text
+    assert "2 runs of 4 left out here; the query flow_timeline has all." in page.text
     assert "the 3 largest flows are drawn" in page.text
     assert "(of the 1 run drawn here)." in page.text and "(of the 2 runs drawn here)." in page.text
     assert len(json.loads(page.specs["volume_heatmaps"])["concat"]) == 1
@@ -366,17 +366,21 @@ def test_a_bare_capture_says_what_is_missing(sample: Path, tmp_path: Path) -> No
         assert words in page.text
     without_log = {
         "volume_heatmaps", "mean_volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput",
-        "throughput_intervals", "gradient_flow_intervals", "flow_classes",
+        "throughput_intervals", "gradient_flow_intervals", "flow_classes", "step_boundaries",
     }  # fmt: skip
     assert set(page.specs) == without_log
     assert not (charts_of(out) / "step_volume_fit.svg").exists()
     assert (charts_of(out) / "mine.svg").exists()
 
 
+TRAFFIC, LOGS = ("flows", "flow_windows", "step_flows"), ("steps", "events")
+
+
 @pytest.mark.usefixtures("page_only")
-def test_a_dataset_without_flows_has_a_report(dataset: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tables", [TRAFFIC, TRAFFIC + LOGS], ids=["logs alone", "nothing"])
+def test_a_dataset_without_flows_has_a_report(tables: tuple[str, ...], dataset: Dataset, tmp_path: Path) -> None:
     shutil.copytree(dataset.path, tmp_path / "dataset")
-    for table in ("flows", "flow_windows", "step_flows"):
+    for table in tables:
         for file in (tmp_path / "dataset" / table).rglob("*.parquet"):
             with ddnn_traces.open(tmp_path / "dataset") as opened:
                 empty = opened.sql(f"SELECT * FROM {table} LIMIT 0")
@@ -384,7 +388,8 @@ def test_a_dataset_without_flows_has_a_report(dataset: Dataset, tmp_path: Path) 
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         page = Page(ddnn_traces.write_report(opened, tmp_path / "report.html"))
     assert "No run of this dataset has a flow" in page.text
-    assert not page.specs
+    of_logs = {"iteration_duration_cdf", "straggler_slack"}
+    assert set(page.specs) == (of_logs if tables == TRAFFIC else set())
 
 
 @pytest.mark.usefixtures("page_only")

@@ -67,9 +67,19 @@ class Answers:
         return self.frame(Source("figure_runs"))
 
     def first_runs(self, frame: pl.DataFrame, most: int) -> pl.DataFrame:
-        """The rows of so many of the frame's runs, those that come first in figure_runs, in the frame's order."""
-        among = self.places.join(frame, on="run_id", how="semi", maintain_order="left").sort("place").head(most)
+        """The rows of so many of the frame's runs, in its order.
+
+        Those count that come first in figure_runs, and before runs without a flow, which are not in there.
+        """
+        runs = frame.select("run_id").unique(maintain_order=True)
+        placed = runs.join(self.places, on="run_id", how="left", maintain_order="left")
+        among = placed.sort("place", nulls_last=True, maintain_order=True).head(most)
         return frame.join(among, on="run_id", how="semi", maintain_order="left")
+
+    @property
+    def no_steps(self) -> str:
+        """Why there is no traffic in steps, and how to get some."""
+        return NO_FLOWS if self.places.is_empty() else NO_LOG
 
     def of_drawn(self, frame: pl.DataFrame) -> str:
         """A headline's limit, where it is made from fewer runs than there are."""

@@ -36,7 +36,7 @@ def positions(answers: Answers) -> Section:
     source = Source("position_volume")
     frame = answers.frame(source)
     if frame.is_empty():
-        return Section(slug, title, NO_LOG)
+        return Section(slug, title, answers.no_steps)
     during, outside = frame.filter(position="during"), frame.filter(pl.col("position") != "during")
     runs = frame["run_id"].n_unique()
     headline = (
@@ -59,7 +59,7 @@ def iteration_packets(answers: Answers) -> Section:
     marks_source = Source("iteration_markers", excerpt)
     marks = answers.frame(marks_source)
     if marks.is_empty():
-        return Section(slug, title, NO_LOG)
+        return Section(slug, title, answers.no_steps)
     source = Source("packets_over_iterations", {**excerpt, "window_ms": _window_ms(number_of(marks["end_ms"].max()))})
     frame = answers.frame(source)
     if frame.is_empty():
@@ -119,7 +119,11 @@ def iteration_flow_sizes(answers: Answers) -> Section:
     source = Source("iteration_flow_size_cdf", {"points": CDF_POINTS})
     frame = answers.frame(source)
     if frame.is_empty():
-        return Section(slug, title, NO_LOG)
+        missing = (
+            "No flow sends data inside training steps: that needs a log beside the captures (train_history.log) whose "
+            "clock is theirs; ingest with --clock-offset auto where it is not."
+        )
+        return Section(slug, title, NO_FLOWS if answers.places.is_empty() else missing)
     headline = (
         "In half of the iterations, a flow that carries data sends at most "
         f"{size_span(_halves(frame, 'wire_bytes'))} a run; the most is {size(number_of(frame['wire_bytes'].max()))}."

@@ -195,6 +195,14 @@ def overlap(answers: Answers) -> Section:
     frame = answers.frame(source)
     if frame.is_empty():
         return Section(slug, title, NO_LOG)
+    drawable = frame.drop_nulls("only_wire_ms")
+    if drawable.is_empty():
+        return Section(
+            slug,
+            title,
+            "No traffic is known to be that of a worker in the logs: a label there has to be that of a host (label in "
+            "run.toml, or a capture named after the worker).",
+        )
     known = frame.drop_nulls("overlap_share")
     on_wire = f"A worker sends or receives payload in {percents(frame['wire_share_of_step'].drop_nulls())} of a step"
     if known.is_empty():
@@ -207,7 +215,7 @@ def overlap(answers: Answers) -> Section:
             f"{on_wire}; {percents(known['overlap_share'])} of that is behind its computation, by the intervals of "
             f"{number(known['run_id'].n_unique(), 'run')}."
         )
-    shown = answers.first_runs(frame.drop_nulls("step_ms"), PANEL_RUNS)
+    shown = answers.first_runs(drawable, PANEL_RUNS)
     caption = (
         "Means of a worker's steps. Where a program says when it computes, overlap is measured; elsewhere "
         "communication is taken to be the time with payload on the wire, and the rest computation. "

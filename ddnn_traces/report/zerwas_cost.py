@@ -40,7 +40,7 @@ def volume_by_model(answers: Answers) -> Section:
     frame = answers.frame(source)
     if frame.is_empty():
         return Section(slug, title, NO_FLOWS)
-    named_models = frame.drop_nulls("model")
+    named_models = frame.filter(pl.col("model") != "unknown")
     if named_models.is_empty():
         return Section(
             slug,
