@@ -51,6 +51,6 @@ def regress(dataset: Dataset, formula: str | None = None) -> Regression:
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:
     """Write the dataset's report, one self-contained HTML file, and its charts beside it; return its path."""
-    from ddnn_traces import report
+    from ddnn_traces.report import page
 
-    return report.write(dataset, Path(out))
+    return page.write(dataset, Path(out))

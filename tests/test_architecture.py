@@ -27,7 +27,10 @@ ORDER = (
     "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking", "ingestors.store",
     "ingestors.pipeline", "missing", "read_only", "synthetic", "synthetic_tables", "dataset", "checks", "dictionary",
     "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.wire",
-    "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "exporters", "exporters.duckdb_file",
+    "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
+    "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
+    "report.farhat", "report.chang", "report.wire", "report.contents", "report.page",
+    "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "terminal", "shell", "demo", "completion", "cli",
 )  # fmt: skip
 

@@ -61,6 +61,7 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "step_boundaries": dataset.query("step_boundaries"),
         "straggler_slack": dataset.query("straggler_summary"),
         "overlap_shares": dataset.query("overlap_summary"),
+        "bus_bandwidth": dataset.query("bus_bandwidth"),
     }
 
 
@@ -79,7 +80,7 @@ CHARTS = {
         "flow_classes", "iteration_flow_size",
     ),
     chang: ("parameter_server_phases",),
-    wire: ("step_boundaries", "straggler_slack", "overlap_shares"),
+    wire: ("step_boundaries", "straggler_slack", "overlap_shares", "bus_bandwidth"),
 }  # fmt: skip
 MODULES = {name: module for module, names in CHARTS.items() for name in names}
 NAMES = tuple(MODULES)
@@ -119,6 +120,26 @@ def strings(node: Any) -> Iterator[str]:
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from strings(value)
+
+
+def units(node: Any, inherited: bool = False) -> Iterator[tuple[Any, bool]]:
+    """Every mark of a specification, and whether it has a tooltip."""
+    if isinstance(node, dict):
+        has_tooltip = inherited or bool(node.get("encoding", {}).get("tooltip"))
+        if "mark" in node:
+            yield node["mark"], has_tooltip
+        for key in ("layer", "concat", "hconcat", "vconcat", "spec"):
+            yield from units(node.get(key), has_tooltip)
+    elif isinstance(node, list):
+        for one in node:
+            yield from units(one, inherited)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mark_has_a_tooltip(name: str, frames: dict[str, pl.DataFrame]) -> None:
+    marks = list(units(spec_of(name, frames[name], *beside(name, frames))))
+    assert marks
+    assert [mark for mark, has_tooltip in marks if not has_tooltip] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,7 +48,7 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
                 (("queries", "sql"), ("schemas", "toml"), ("queries/checks", "sql"))]  # fmt: skip
     assert [int(count) for count in counts.split()] == expected
     assert size == "97.0"
-    assert (site / "ddnn_traces" / "report.html").exists()
+    assert (site / "ddnn_traces" / "report" / "page.html").exists()
 
 
 def test_the_checkout_finds_its_folders() -> None:

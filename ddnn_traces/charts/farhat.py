@@ -256,6 +256,7 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
             strokeDash=alt.StrokeDash(
                 "times:N", title="lines", scale=alt.Scale(domain=["1 × model", "2 × model"], range=[[2, 2], [7, 3]])
             ),
+            tooltip=alt.Tooltip("times:N", title="flow size"),
         )
     )
     points = (

@@ -17,6 +17,7 @@ import polars.selectors as cs
 
 PAGE_WIDTH = 980  # px that a row of panels may take
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
+BLANK = "#fefefe"  # paper behind cells: white, and told apart from it by dark pages (report/page.css)
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
@@ -26,7 +27,8 @@ def data_chart(frame: pl.DataFrame) -> alt.Chart:
     """A chart of the frame's rows. Seven digits are more than a reader sees, and keep the page small."""
     no_json = [float("nan"), float("inf"), float("-inf")]
     rows = frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None))
-    return alt.Chart(alt.InlineData(rows.to_dicts()))
+    # a tuple, since Altair copies lists with all that is in them, and several times
+    return alt.Chart(alt.InlineData(tuple(rows.to_dicts())))
 
 
 def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
@@ -49,17 +51,24 @@ def run_panels(
 
 
 def finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
-    styled: alt.TopLevelMixin = (
-        chart.properties(description=description, padding=6, background="white")
-        .configure(font=FONT)
-        .configure_axis(
-            labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=10, titleFontSize=11,
-            gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
-        )
-        .configure_axisY(maxExtent=400)  # else a title stands on long names of runs
-        .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=11, labelFontSize=10)
-        .configure_title(color=INK, anchor="start", fontSize=11, subtitleColor="#555", subtitleFontSize=10)
-        .configure_view(stroke="#bbb")
+    """The chart with the look of all figures. Every call on a chart copies it whole, hence a single one."""
+    styled: alt.TopLevelMixin = chart.properties(
+        description=description,
+        padding=6,
+        background="white",
+        config=alt.Config(
+            font=FONT,
+            axis=alt.AxisConfig(
+                labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=10, titleFontSize=11,
+                gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
+            ),
+            axisY=alt.AxisConfig(maxExtent=400),  # else a title stands on long names of runs
+            legend=alt.LegendConfig(
+                labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=11, labelFontSize=10
+            ),
+            title=alt.TitleConfig(color=INK, anchor="start", fontSize=11, subtitleColor="#555", subtitleFontSize=10),
+            view=alt.ViewConfig(stroke="#bbb"),
+        ),
     )  # fmt: skip
     return styled
 

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.charts.style import DARK, OKABE_ITO, PALE, panel_title, row_step, run_chart, run_panels
+from ddnn_traces.charts.style import DARK, INK, OKABE_ITO, PALE, panel_title, row_step, run_chart, run_panels
 
 _PARTS = {
     "only_compute_ms": "computation",
@@ -31,7 +31,11 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return (
             base.mark_tick(thickness=2, size=14, orient="vertical")
             .encode(
-                x=alt.X("since_start_ms:Q", title="time since the first boundary (ms)", axis=alt.Axis(tickCount=6)),
+                x=alt.X(
+                    "since_start_ms:Q",
+                    title="time since the first boundary (ms)",
+                    axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
+                ),
                 y=alt.Y(
                     "source:N",
                     title="source (traffic, log)",
@@ -88,7 +92,7 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
             subtitle += f"; all stragglers: {cost:.1%} of the run"
         return alt.layer(
             base.mark_bar(color=DARK, size=13),
-            base.mark_text(align="left", dx=4, fontSize=10).encode(text=label),
+            base.mark_text(align="left", dx=4, fontSize=10, color=INK).encode(text=label),
             title=panel_title(run_id, 430, subtitle),
         ).properties(width=340, height=row_step(run.height, 18))
 
@@ -136,3 +140,34 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
 
     return run_panels(frame, panel, 480, "Computation, communication and their overlap in a step, by run and worker")
+
+
+def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
+    names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
+    kept = ["algorithm", "exchange_ms", "algorithm_gbit_per_s"]
+
+    def panel(run_id: str, run: pl.DataFrame) -> Any:
+        rates = run.unpivot(list(names), index=["step", *kept], variable_name="rate", value_name="gbit_per_s")
+        base = run_chart(run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")).encode(
+            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
+            y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
+            color=alt.Color(
+                "rate:N",
+                scale=alt.Scale(domain=list(names.values()), range=[DARK, OKABE_ITO[1]]),
+                legend=alt.Legend(title=None, orient="top", labelLimit=0),
+            ),
+            tooltip=[
+                alt.Tooltip("rate:N", title="rate of"),
+                alt.Tooltip("gbit_per_s:Q", title="rate (Gbit/s)", format=".4~g"),
+                alt.Tooltip("algorithm_gbit_per_s:Q", title="algorithm bandwidth (Gbit/s)", format=".4~g"),
+                alt.Tooltip("exchange_ms:Q", title="exchange (ms)", format=".4~g"),
+                alt.Tooltip("algorithm:N", title="algorithm"),
+                alt.Tooltip("step:Q", title="step"),
+                alt.Tooltip("run:N", title="run"),
+            ],
+        )
+        layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
+        return alt.layer(*layers, title=panel_title(run_id, 240)).properties(width=215, height=110)
+
+    return run_panels(frame, panel, 300, "Bus bandwidth and throughput of the busiest link of each step, by run")

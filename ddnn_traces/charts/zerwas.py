@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 
 from ddnn_traces.charts.style import (
+    BLANK,
     DARK,
     INK,
     OKABE_ITO,
@@ -65,7 +66,7 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str)
     low, high = log_domain(frame["wire_bytes"])
     color = alt.Color(
         "wire_bytes:Q",
-        title="transmitted volume (bytes on the wire; white: nothing)",
+        title="transmitted volume (bytes on the wire; blank: nothing)",
         scale=alt.Scale(type="log", scheme="yellowgreenblue", domain=[low, high]),
         legend=alt.Legend(
             orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12
@@ -92,7 +93,9 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str)
             ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
             layers.append(base.mark_text(fontSize=10).encode(text=alt.Text("wire_bytes:Q", format=".2s"), color=ink))
         return alt.layer(*layers, title=panel_title(run_id, step * len(hosts) + 40)).properties(
-            width=step * len(hosts), height=step * len(hosts)
+            width=step * len(hosts),
+            height=step * len(hosts),
+            view=alt.ViewBackground(fill=BLANK, stroke="#bbb"),
         )
 
     return run_panels(frame, panel, step * most_hosts + 44, description)
@@ -132,8 +135,13 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     totals = (
         data_chart(frame.select("run_id", "flows"))
-        .mark_text(align="left", dx=4, fontSize=10)
-        .encode(x="flows:Q", y=y, text=alt.Text("flows:Q", format=","))
+        .mark_text(align="left", dx=4, fontSize=10, color=INK)
+        .encode(
+            x="flows:Q",
+            y=y,
+            text=alt.Text("flows:Q", format=","),
+            tooltip=[alt.Tooltip("run_id:N", title="run"), alt.Tooltip("flows:Q", title="flows", format=",")],
+        )
     )
     return finished(
         alt.layer(stacked, totals).properties(width=560, height=row_step(frame.height, 18)),

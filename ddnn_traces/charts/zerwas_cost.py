@@ -45,10 +45,12 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
         color=alt.Color("framework_setting:N", scale=alt.Scale(range=OKABE_ITO), legend=_SETTING),
     )
+    width = max(360, min(PAGE_WIDTH - 200, 26 * frame.height))
+    if not frame["model_mb"].count():
+        return finished(bars.properties(width=width, height=320), "Transmitted volume of each model and framework")
     size = base.mark_point(shape="diamond", filled=True, size=110, color=INK, stroke="white", strokeWidth=1.2).encode(
         y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False)),
     )
-    width = max(360, min(PAGE_WIDTH - 200, 26 * frame.height))
     return finished(
         alt.layer(bars, size).resolve_scale(y="independent").properties(width=width, height=320),
         "Transmitted volume of each model and framework, beside the model's size",
@@ -94,7 +96,9 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
             title=panel_title(model, 400),
         ).properties(width=390, height=240)
 
-    panels = [panel(str(model), rows) for (model,), rows in frame.group_by("model", maintain_order=True)]
+    panels = [
+        panel(str(model or "model unknown"), rows) for (model,), rows in frame.group_by("model", maintain_order=True)
+    ]
     return finished(
         alt.concat(*panels, columns=2, spacing={"row": 26, "column": 26}),
         "Training accuracy against transmitted volume, by model",
@@ -172,7 +176,11 @@ def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
         color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=OKABE_ITO)),
         shape=alt.Shape("model:N", title="model (name)", scale=alt.Scale(range=SHAPES)),
     )
-    lossless = alt.Chart(alt.InlineData([{"one": 1}])).mark_rule(strokeDash=[5, 4], color=INK).encode(y="one:Q")
+    lossless = (
+        data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
+        .mark_rule(strokeDash=[5, 4], color=INK)
+        .encode(y="one:Q", tooltip=alt.Tooltip("meaning:N", title="duration of"))
+    )
     return finished(
         alt.layer(lossless, points).properties(width=560, height=320),
         "Training duration against packet loss, normalised to the lossless runs",

@@ -1,0 +1,54 @@
+"""The order of the report: its chapters and their sections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddnn_traces.report import chang, farhat, overview, regression, wire, zerwas, zerwas_cost
+from ddnn_traces.report.answers import Answers
+from ddnn_traces.report.model import Chapter
+
+if TYPE_CHECKING:
+    from ddnn_traces.dataset import Dataset
+
+#: Every chart that a report may have.
+FIGURES = (
+    "volume_by_model", "volume_heatmaps", "mean_volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput",
+    "throughput_intervals", "gradient_flow_intervals", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
+    "step_volume_fit", "step_volume_runs", "position_volume", "packets_over_iterations", "iteration_duration_cdf",
+    "iteration_flow_size_cdf", "flow_classes", "iteration_flow_size", "parameter_server_phases", "step_boundaries",
+    "overlap_shares", "straggler_slack", "bus_bandwidth",
+)  # fmt: skip
+
+
+def chapters(dataset: Dataset) -> list[Chapter]:
+    """All chapters of a dataset's report."""
+    with Answers(dataset) as answers:
+        return _chapters(answers)
+
+
+def _chapters(answers: Answers) -> list[Chapter]:
+    traffic = (
+        zerwas_cost.volume_by_model, zerwas.heatmaps, zerwas.flow_counts, zerwas.flow_timeline, zerwas.pair_throughput,
+        zerwas_cost.total_throughput, zerwas_cost.gradient_flow, zerwas_cost.accuracy, zerwas_cost.batch_sizes,
+        zerwas_cost.packet_loss,
+    )  # fmt: skip
+    iterations = (
+        farhat.positions, farhat.iteration_packets, farhat.iteration_durations, farhat.iteration_flow_sizes,
+        farhat.flow_classes, farhat.model_sizes,
+    )  # fmt: skip
+    told = (
+        wire.topology, wire.rings, wire.conservation, wire.bus_bandwidth, wire.inferred_steps, wire.overlap,
+        wire.stragglers,
+    )  # fmt: skip
+    return [
+        Chapter("overview", "Overview", [overview.overview(answers)]),
+        Chapter(
+            "zerwas",
+            "Zerwas: traffic of training",
+            [*(section(answers) for section in traffic), *regression.step_volume_and_regression(answers)],
+        ),
+        Chapter("farhat", "Farhat: flows and iterations", [section(answers) for section in iterations]),
+        Chapter("chang", "Chang: parameter servers", [chang.phases(answers), chang.transfers(answers)]),
+        Chapter("wire", "What the wire tells", [section(answers) for section in told]),
+    ]

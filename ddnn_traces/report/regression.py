@@ -1,0 +1,112 @@
+"""Zerwas section VI: the volume of a step, beside model size and what else may explain it."""
+
+from __future__ import annotations
+
+import re
+
+from ddnn_traces import regression
+from ddnn_traces.charts import zerwas
+from ddnn_traces.regression import Coefficient, Regression
+from ddnn_traces.report.answers import Answers, figure
+from ddnn_traces.report.model import Section, Source, Table
+from ddnn_traces.report.words import left_out, number, number_of, percent
+
+RUNS = 80  # that a chart with a row a run shows
+_SOURCE = Source("run_step_volume")
+_HOW_TO_FIT = (
+    "The fit needs three or more runs with a training log (train_history.log beside the captures) and a run.toml with "
+    "model_bytes, framework, batch_size and topology."
+)
+
+
+def step_volume_and_regression(answers: Answers) -> list[Section]:
+    """Both sections, of one fit."""
+    fit = regression.fit(answers.frame(_SOURCE))
+    return [_step_volume(answers, fit), _regression(fit)]
+
+
+def _step_volume(answers: Answers, fit: Regression) -> Section:
+    slug, title = "step-volume", "Volume of a step and model size (section VI)"
+    attributes = answers.frame(_SOURCE).select("run_id", "framework_backend", "batch_size", "topology")
+    frame = fit.fitted.join(attributes, on="run_id", how="left", maintain_order="left")
+    if frame.is_empty():
+        return Section(slug, title, _missing(fit))
+    ratio = frame["step_bytes"] / frame["model_size"]
+    smallest, largest = (f"{number_of(value):.3g}" for value in (ratio.min(), ratio.max()))
+    slope = "".join(
+        f"; {verdict.sentence.removeprefix('significant: ')}"
+        for verdict in fit.verdicts
+        if verdict.term == "model_size" and verdict.estimable
+    )
+    between = smallest if smallest == largest else f"between {smallest} and {largest}"
+    headline = f"A step transmits {between} times the model's size{slope}."
+    shown = frame.head(RUNS)
+    figures = [
+        figure(
+            "step_volume_fit",
+            zerwas.step_volume_fit(frame),
+            "Mean volume of a training step against model size; a mark is a run.",
+            [_SOURCE],
+        ),
+        figure(
+            "step_volume_runs",
+            zerwas.step_volume_runs(shown),
+            "The same for each MB of model, so that runs can be told apart. "
+            + left_out(shown.height, frame.height, _SOURCE.query),
+            [_SOURCE],
+        ),
+    ]
+    return Section(slug, title, headline, figures)
+
+
+def _missing(fit: Regression) -> str:
+    """Why no run can be drawn, from the reasons of those that are left out."""
+    reasons = sorted({run.reason for run in fit.excluded})
+    why = f" ({'; '.join(reasons[:3])})" if reasons else ""
+    return f"No run has both a volume for each step and a model size{why}. {_HOW_TO_FIT}"
+
+
+def _regression(fit: Regression) -> Section:
+    slug, title = "regression", "What drives the volume of a step (section VI)"
+    excluded = [f"{run.run_id} is not in the fit: {run.reason}" for run in fit.excluded[:RUNS]]
+    if len(fit.excluded) > RUNS:
+        excluded.append(f"{number(len(fit.excluded) - RUNS, 'further run')} not in the fit")
+    verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
+    if not fit.coefficients:
+        headline = " ".join(fit.notes[:1]) or "Nothing is fitted."
+        return Section(slug, title, headline, sentences=[*verdicts, *fit.notes[1:], *excluded, _HOW_TO_FIT])
+    headline = (
+        f"The attributes of the runs explain {percent(fit.r_squared or 0)} of the variance of the volume of a "
+        f"step over {number(fit.rows, 'run')}"
+        + (f"; model size alone correlates with {fit.correlation:.3f}." if fit.correlation else ".")
+    )
+    sentences = [*verdicts, *fit.notes, *excluded]
+    return Section(slug, title, headline, tables=[_coefficients(fit)], sentences=sentences)
+
+
+def _coefficients(fit: Regression) -> Table:
+    columns = ("coefficient", "estimate", "95% interval", "p-value", "unit")
+    rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
+    caption = (
+        f"{fit.formula}, by ordinary least squares over {number(fit.rows, 'run')}: "
+        f"R² {_r_squared(fit.r_squared)}, adjusted R² {_r_squared(fit.adj_r_squared)}, "
+        f"{number(fit.df_resid or 0, 'residual degree')} of freedom. "
+        f"Model size is {fit.model_size_source}."
+    )
+    return Table(caption, columns, rows, columns[1:4], [_SOURCE])
+
+
+def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ...]:
+    factor, unit = fit.readable(coefficient)
+    unit = {"MB/MB": "MB a step for each MB of model", "MB": "MB a step"}.get(unit, unit)
+    interval = "–"
+    if coefficient.ci_low is not None and coefficient.ci_high is not None:
+        interval = f"{coefficient.ci_low * factor:.4g} to {coefficient.ci_high * factor:.4g}"
+    p = coefficient.p_value
+    p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
+    return name, f"{coefficient.estimate * factor:.4g}", interval, p_text, unit
+
+
+def _r_squared(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"
