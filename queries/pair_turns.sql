@@ -2,16 +2,10 @@
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
 -- The first 20 steps of one worker's log (of the lowest rank) are looked at, in base windows with payload. A step's
-<<<<<<< HEAD
--- communication begins after the longest pause of the whole run in the step: what is still on its way when the worker
--- logs the step's end belongs to the step before; a window with less than a twentieth of the busiest one is a pause,
--- too. A pair sends from its first window with at least a tenth of its busiest one to its last such window.
-=======
--- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on its way when the worker logs
--- the step's end belongs to the step before; a window with less than a twentieth of the busiest one is a pause, too. A pair sends from its first window with at least a tenth of its busiest one
--- to its last such window.
->>>>>>> perf
--- first_after_ms and last_after_ms are mean times from where communication begins.
+-- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on
+-- its way when the worker logs the step's end belongs to the step before; a window with less than a twentieth of the
+-- busiest one is a pause, too. A pair sends from its first window with at least a tenth of its busiest one to its last
+-- such window. first_after_ms and last_after_ms are mean times from where communication begins.
 WITH reference AS (
     SELECT s.run_id, step, start_ns, end_ns
     FROM steps AS s
