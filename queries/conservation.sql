@@ -8,8 +8,7 @@
 -- factor of the law (exchange_laws; the one that leaves least unexplained) times the steps. unexplained_bytes is the
 -- difference, framing of the library's messages among it. wire_bytes inside steps are payload_bytes, control_bytes
 -- (payload of other pairs) and header_bytes (headers, and packets without payload). flagged is null where there is
--- nothing to compare with; problem says what is missing. In pair averaging a worker may have a model on its way when
--- the others begin or end: what one step moves is not flagged.
+-- nothing to compare with; problem says what is missing.
 WITH laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
@@ -34,10 +33,16 @@ WITH laws AS MATERIALIZED (
     FROM flow_sums
     JOIN flows USING (run_id, flow_id)
     GROUP BY run_id, src_ip, dst_ip
-), matched AS (
+), matched AS (  -- in pair averaging every pair
     SELECT run_id, src_ip, dst_ip, true AS is_matched
     FROM topology_edges
     JOIN shapes USING (run_id, level)
+    WHERE topology <> 'pair_averaging'
+    UNION ALL
+    SELECT run_id, src_ip, dst_ip, true
+    FROM pair_sums
+    JOIN shapes USING (run_id)
+    WHERE topology = 'pair_averaging'
 ), run_sums AS (
     SELECT run_id, coalesce(sum(payload) FILTER (is_matched), 0) AS payload,
            coalesce(sum(after_payload) FILTER (is_matched), 0) AS after_payload,
@@ -50,7 +55,7 @@ WITH laws AS MATERIALIZED (
 ), compared AS (
     SELECT run_id, law, total_factor, model_bytes * total_factor * steps AS expected,
            least(after_payload + CASE WHEN laws.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
-                 greatest(expected - (payload - retransmitted), 0)) AS spilled,
+                 greatest(expected - (payload - retransmitted), 0), 0.5 * expected / steps) AS spilled,
            payload + spilled - retransmitted - expected AS unexplained
     FROM run_sums
     JOIN runs USING (run_id)
@@ -64,8 +69,7 @@ SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
        round(retransmitted)::BIGINT AS retransmitted_bytes, round(unexplained)::BIGINT AS unexplained_bytes,
        unexplained / expected AS unexplained_share, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       abs(unexplained) > $most_unexplained * expected
-           + CASE WHEN shapes.topology = 'pair_averaging' THEN expected / step_counts.steps ELSE 0 END AS flagged,
+       abs(unexplained) > $most_unexplained * expected AS flagged,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'

@@ -43,7 +43,8 @@ WITH RECURSIVE pairs AS MATERIALIZED (
                                AND odd_groups <= 1 AND max_core_degree <= 3
                           THEN 'binary_tree_star'
                           ELSE 'tree' END
-            WHEN all_mutual AND links = hosts * (hosts - 1) / 2 THEN 'clique'
+            WHEN all_mutual AND links = hosts * (hosts - 1) / 2
+                THEN CASE WHEN by_steps OR evenness >= 0.8 THEN 'clique' ELSE 'pair_averaging' END
             WHEN is_cube AND all_mutual AND is_connected
                 THEN CASE WHEN hosts = 4 AND turn >= 0.25 THEN 'sharded_parameter_server'
                           WHEN core_spread >= 1.5 THEN 'halving_doubling'
@@ -158,7 +159,8 @@ WITH RECURSIVE pairs AS MATERIALIZED (
 SELECT run_id, coalesce(shape, 'unknown') AS topology,
        coalesce(matched_share
                 * CASE WHEN m.by_steps THEN 1 ELSE 0.8 END
-                * CASE WHEN hosts = 2 OR (turn IS NULL AND hosts = 4 AND shape IN ('recursive_doubling', 'sharded_parameter_server'))
+                * CASE WHEN hosts = 2 OR (NOT m.by_steps AND shape IN ('clique', 'pair_averaging'))
+                            OR (turn IS NULL AND hosts = 4 AND shape IN ('recursive_doubling', 'sharded_parameter_server'))
                        THEN 0.5 ELSE 1 END, 0) AS confidence,
        CASE WHEN shape IN ('star', 'tree', 'binary_tree_star') THEN root_ip END AS root_ip,
        hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,

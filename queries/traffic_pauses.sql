@@ -1,7 +1,7 @@
 -- question: When does the training traffic of a run pause, and how much was sent until then?
 -- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last behind it
 -- inputs: flows, flow_windows
--- Training traffic is the payload of the large flows, those with at least 1% of the payload of the run's largest:
+-- Training traffic is the payload of the large flows, those with at least 2% of the payload of the run's largest:
 -- acknowledgements, remote shells, heartbeats and rendezvous do not break a pause.
 -- The mix says which pairs of hosts send: each directed pair has a fixed weight from 0 to 1, spread by the golden ratio,
 -- and mix_bytes adds up payload times weight. Equal shares of the pairs in two stretches give an equal mix for a byte.
@@ -14,7 +14,7 @@ WITH numbered AS (
 ), large_flows AS MATERIALIZED (
     SELECT run_id, flow_id, weight, dense_rank() OVER (ORDER BY run_id) AS run_number  -- grouping by text takes twice as long
     FROM numbered
-    WHERE payload_bytes > 0 AND payload_bytes >= 0.01 * largest_bytes
+    WHERE payload_bytes > 0 AND payload_bytes >= 0.02 * largest_bytes
 ), stretches AS MATERIALIZED (  -- of 60 base windows, a bit for each
     SELECT run_number, window_start_ns // (60 * window_ns) AS stretch, max(window_ns) AS window_ns,
            min(window_start_ns) AS start_ns, max(window_start_ns + window_ns) AS end_ns,

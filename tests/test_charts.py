@@ -391,3 +391,18 @@ def test_one_pair_has_a_colour_scale(frames: dict[str, pl.DataFrame]) -> None:
     spec = spec_of("volume_heatmaps", frames["volume_heatmaps"].head(1))
     low, high = spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert 0 < low < high
+
+
+def test_numbers_stand_only_in_cells_that_hold_them(frames: dict[str, pl.DataFrame]) -> None:
+    """All panels have cells of one size: that of the run with the most hosts."""
+    frame = frames["volume_heatmaps"]
+    many = pl.concat(
+        frame.head(1).with_columns(run_id=pl.lit("many"), dst_host=pl.lit(f"W{i}"), dst_place=pl.lit(i, pl.Int64))
+        for i in range(2, 10)
+    )
+    for shown, has_numbers in ((frame, True), (pl.concat([frame, many]), False)):
+        spec = spec_of("volume_heatmaps", shown)
+        texts = [layer for panel in spec["concat"] for layer in panel["layer"] if layer["mark"]["type"] == "text"]
+        assert bool(texts) == has_numbers
+        assert len({panel["width"] / len(panel["layer"][0]["encoding"]["x"]["scale"]["domain"])
+                    for panel in spec["concat"]}) == 1  # fmt: skip

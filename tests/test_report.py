@@ -73,7 +73,7 @@ def hostile(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No SVG and PNG files, which take most of the time."""
-    monkeypatch.setattr(writer, "_write_chart", lambda *_: None)
+    monkeypatch.setattr(writer, "_draw", lambda _: {})
 
 
 class Page(HTMLParser):

@@ -73,7 +73,8 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str)
         ),
     )
     most_hosts = max(len(host_order(run)) for _, run in by_run(frame))
-    step = 40 if most_hosts <= 6 else 12
+    step = 40 if most_hosts <= 6 else 22 if most_hosts <= 12 else 12
+    has_numbers = step == 40  # which do not fit into smaller cells
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         hosts = host_order(run)
@@ -88,7 +89,7 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str)
             ],
         )
         layers = [base.mark_rect().encode(color=color)]
-        if len(hosts) <= 6:
+        if has_numbers:
             dark_from = (low * high) ** 0.5
             ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
             layers.append(base.mark_text(fontSize=10).encode(text=alt.Text("wire_bytes:Q", format=".2s"), color=ink))

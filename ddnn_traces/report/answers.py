@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from ddnn_traces import queries
+from ddnn_traces import queries, regression
 from ddnn_traces.report.model import Figure, Source
 from ddnn_traces.report.words import number
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from ddnn_traces.dataset import Dataset
+    from ddnn_traces.regression import Regression
 
 NO_FLOWS = "No run of this dataset has a flow; see the table of captured packets above for what became of them."
 NO_LOG = (
@@ -60,6 +62,11 @@ class Answers:
         if not query.params:
             self._dataset.sql(f"CREATE TEMP TABLE {name} AS FROM {name}")
             self._kept[name] = None
+
+    @cached_property
+    def fit(self) -> Regression:
+        """The regression of the volume of a step."""
+        return regression.fit(self.frame(Source("run_step_volume")))
 
     @property
     def places(self) -> pl.DataFrame:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,24 +35,30 @@ def write(dataset: Dataset, out: Path) -> Path:
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name the report's file, for example {out / 'report.html'}")
-    chapters = contents.chapters(dataset)
+    drawings: dict[str, Future[dict[str, bytes]]] = {}
+    with ThreadPoolExecutor(1) as artist:  # draws while DuckDB answers
+
+        def begin(figure: Figure) -> None:
+            drawings[figure.name] = artist.submit(_draw, figure)
+
+        chapters = contents.chapters(dataset, begin)
     folder = out.with_name(f"{out.stem}-charts")
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {figure.name: figure for chapter in chapters for figure in chapter.figures}
     for name in contents.FIGURES:
-        if name in figures:
-            _write_chart(figures[name], folder)
-        else:
-            for suffix in ("svg", "png"):
+        files = drawings[name].result() if name in drawings else {}
+        for suffix in ("svg", "png"):
+            if suffix in files:
+                _replace(folder / f"{name}.{suffix}", files[suffix])
+            else:
                 (folder / f"{name}.{suffix}").unlink(missing_ok=True)
     _replace(out, _page(chapters, folder.name).encode())
     return out
 
 
-def _write_chart(figure: Figure, folder: Path) -> None:
+def _draw(figure: Figure) -> dict[str, bytes]:
+    """The figure's files, by suffix."""
     svg = _renumbered(vl_convert.vegalite_to_svg(figure.spec, allowed_base_urls=[]))
-    _replace(folder / f"{figure.name}.svg", svg.encode())
-    _replace(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+    return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
 
 def _renumbered(svg: str) -> str:

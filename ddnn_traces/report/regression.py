@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ddnn_traces import regression
 from ddnn_traces.charts import zerwas
 from ddnn_traces.regression import Coefficient, Regression
 from ddnn_traces.report.answers import Answers, figure
@@ -19,14 +18,9 @@ _HOW_TO_FIT = (
 )
 
 
-def step_volume_and_regression(answers: Answers) -> list[Section]:
-    """Both sections, of one fit."""
-    fit = regression.fit(answers.frame(_SOURCE))
-    return [_step_volume(answers, fit), _regression(fit)]
-
-
-def _step_volume(answers: Answers, fit: Regression) -> Section:
+def step_volume(answers: Answers) -> Section:
     slug, title = "step-volume", "Volume of a step and model size (section VI)"
+    fit = answers.fit
     attributes = answers.frame(_SOURCE).select("run_id", "framework_backend", "batch_size", "topology")
     frame = fit.fitted.join(attributes, on="run_id", how="left", maintain_order="left")
     if frame.is_empty():
@@ -66,8 +60,9 @@ def _missing(fit: Regression) -> str:
     return f"No run has both a volume for each step and a model size{why}. {_HOW_TO_FIT}"
 
 
-def _regression(fit: Regression) -> Section:
+def drivers(answers: Answers) -> Section:
     slug, title = "regression", "What drives the volume of a step (section VI)"
+    fit = answers.fit
     excluded = [f"{run.run_id} is not in the fit: {run.reason}" for run in fit.excluded[:RUNS]]
     if len(fit.excluded) > RUNS:
         excluded.append(f"{number(len(fit.excluded) - RUNS, 'further run')} not in the fit")
