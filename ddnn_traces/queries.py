@@ -19,18 +19,29 @@ from ddnn_traces.errors import QueryError
 from ddnn_traces.text import nearest
 
 _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
-_PARAM = re.compile(r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)")
+_PARAM = re.compile(
+    r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
+)
 _PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit."""
+    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit, and whether
+    it must be above 0."""
 
     name: str
     type: str
     default: Any
     meaning: str
+    positive: bool = False
+
+    def value(self, given: Any) -> Any:
+        """The value that is given, as such or as a user's text. Raises QueryError."""
+        value = self.parse(given) if isinstance(given, str) else given
+        if self.positive and isinstance(value, int | float) and not value > 0:
+            raise QueryError(f"parameter {self.name} = {value} must be above 0: {self.meaning}")
+        return value
 
     def parse(self, text: str) -> Any:
         """The value that a user's text stands for. Raises QueryError."""
@@ -39,6 +50,8 @@ class Param:
         try:
             value = _PYTHON_TYPES[self.type](text)
             if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(text)
+            if isinstance(value, int) and abs(value) >= 2**63:
                 raise ValueError(text)
             return value
         except ValueError:
@@ -85,14 +98,7 @@ class Query:
         for name in given:
             if name not in known:
                 raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, list(known))}")
-        return {
-            name: param.default
-            if name not in given
-            else param.parse(given[name])
-            if isinstance(given[name], str)
-            else given[name]
-            for name, param in known.items()
-        }
+        return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
 
 
 #: What a query's figure begins with -> heading of its group in lists, in their order; the rest is the last group.
@@ -162,4 +168,4 @@ def _param(path: Path, text: str) -> Param:
         raise ValueError(f"{path}: cannot read the parameter {text!r}")
     default = match["default"].strip()
     value = None if default == "NULL" else _PYTHON_TYPES[match["type"]](default)
-    return Param(match["name"], match["type"], value, match["meaning"])
+    return Param(match["name"], match["type"], value, match["meaning"], match["positive"] is not None)

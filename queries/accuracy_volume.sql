@@ -2,7 +2,7 @@
 -- row: a run and a training step at whose end the accuracy is known
 -- inputs: runs, hosts, steps, step_flows, framework_settings
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
--- param: points BIGINT = NULL; at most about so many steps of a run, evenly spaced, and the last; NULL: all
+-- param: points BIGINT > 0 = NULL; at most about so many steps of a run, evenly spaced, and the last; NULL: all
 -- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
 -- param: mark_high DOUBLE = 0.8; accuracy of the upper one
 -- figure: zerwas fig. 8

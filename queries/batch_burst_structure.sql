@@ -1,7 +1,7 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
 -- row: a run
 -- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
--- param: window_ms DOUBLE = 1; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
 -- param: gap_ms DOUBLE = 10; a burst ends where for longer than this no window reaches the threshold, ms (the paper's windows are 10 ms)
 -- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a part of the busiest window's
 -- figure: zerwas fig. 9

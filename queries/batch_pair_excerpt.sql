@@ -1,8 +1,8 @@
 -- question: When does one pair of hosts send in otherwise equal runs of several batch sizes?
 -- row: a run of the comparison and a window of the excerpt in which its pair sent something
 -- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
--- param: window_ms DOUBLE = 2; length of a window, ms; at least the base window of the dataset
--- param: length_ms DOUBLE = 250; length of the excerpt, ms
+-- param: window_ms DOUBLE > 0 = 2; length of a window, ms; at least the base window of the dataset
+-- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
 -- param: from_ms DOUBLE = NULL; its begin, ms since the run's first packet; NULL: the first step that begins after the middle of the training
 -- figure: zerwas fig. 9 (window_ms 10)
 -- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth and

@@ -3,7 +3,7 @@
 -- inputs: flows, flow_windows, host_names, figure_runs
 -- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
 -- param: flows BIGINT = NULL; only so many flows of a run, the largest; NULL: all
--- param: windows BIGINT = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
+-- param: windows BIGINT > 0 = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
 -- figure: zerwas fig. 6 (10 s windows)
 -- The first window begins with the base window of the run's first packet. A flow is a five-tuple, and large flows carry
 -- 99% of the wire bytes together, as in flow_counts.

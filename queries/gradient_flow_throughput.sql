@@ -3,9 +3,9 @@
 -- inputs: runs, flows, gradient_payload, flow_windows, run_spans, host_names, student_t, framework_settings
 -- param: sender VARCHAR = NULL; host whose flows may be taken, by its name in figures (W1) or its address; NULL: any
 -- param: receiver VARCHAR = NULL; host to which they go; NULL: any
--- param: peak_window_ms DOUBLE = 10; length of the windows of which the busiest is the peak, ms
--- param: batches BIGINT = 30; most batches
--- param: batch_ms DOUBLE = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
+-- param: peak_window_ms DOUBLE > 0 = 10; length of the windows of which the busiest is the peak, ms
+-- param: batches BIGINT > 0 = 30; most batches
+-- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 90000)
 -- param: until_ms DOUBLE = NULL; its end; NULL: the training's end, with the method paper that of the capture
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it

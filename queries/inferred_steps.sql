@@ -1,7 +1,7 @@
 -- question: Which training steps does the traffic show, without any log?
 -- row: a run and a step; one row with structured false and nothing else for a run whose traffic shows none
 -- inputs: runs, pause_recurrence
--- param: longest_step_s DOUBLE = 20; longest step that is looked for, s; epochs that end in a pause are longer
+-- param: longest_step_s DOUBLE > 0 = 20; longest step that is looked for, s; epochs that end in a pause are longer
 -- A step is a stretch between two pauses in which the training traffic moves the payload that recurs (pause_recurrence,
 -- give or take 5%) through the same pairs (mix within 0.02). Pauses with next to nothing between them (1/2,000 of a step:
 -- control messages) are one. Which pauses end steps, a comb of nine teeth finds: those where much time passes here, and

@@ -1,7 +1,7 @@
 -- question: How long do the iterations of a run take?
 -- row: a run and a duration that one of its iterations had
 -- inputs: steps
--- param: points BIGINT = NULL; at most so many rows a run (2 or more), evenly over the iterations; NULL: every duration
+-- param: points BIGINT > 0 = NULL; at most so many rows a run (2 or more), evenly over the iterations; NULL: every duration
 -- figure: farhat fig. 4
 -- The iterations of all workers are one distribution: each worker's step counts once. A log's first step whose begin is
 -- only estimated is left out, for its duration is that of the others.

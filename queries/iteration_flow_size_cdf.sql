@@ -2,7 +2,7 @@
 -- row: a run and a size that one of its flows had in one of its iterations
 -- inputs: flows, step_flows, flow_classes, data_flows
 -- param: flow_kind VARCHAR = data; data (as in data_flows), small, medium or large (as in flow_classes) flows; NULL: all flows
--- param: points BIGINT = NULL; at most so many rows a run (2 or more), evenly over the sizes; NULL: every size
+-- param: points BIGINT > 0 = NULL; at most so many rows a run (2 or more), evenly over the sizes; NULL: every size
 -- figure: farhat fig. 5
 -- A flow is a five-tuple. A size is what a flow sent in a step, counted packet by packet; a step in which a flow sent
 -- nothing is no size of it.

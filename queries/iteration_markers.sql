@@ -2,7 +2,7 @@
 -- row: a run and a step of one worker
 -- inputs: steps, figure_runs
 -- param: first_step BIGINT = 0; the first step that is wanted
--- param: step_count BIGINT = NULL; how many steps from there on; NULL: all
+-- param: step_count BIGINT > 0 = NULL; how many steps from there on; NULL: all
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the marks; NULL: the run's first, worker-2 before worker-10
 -- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
 -- figure: farhat section 3 (marks of the iterations)

@@ -1,9 +1,9 @@
 -- question: When are packets sent, beside the begin and end of the iterations?
 -- row: a run and a window of the excerpt in which something was sent
 -- inputs: flow_windows, iteration_markers
--- param: window_ms DOUBLE = 5; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 5; length of a window, ms; at least the base window of the dataset
 -- param: first_step BIGINT = 0; step with which the excerpt begins
--- param: step_count BIGINT = 5; steps in the excerpt; NULL: all
+-- param: step_count BIGINT > 0 = 5; steps in the excerpt; NULL: all
 -- param: margin_ms DOUBLE = 0; time before the first of them and after the last, ms
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the steps; NULL: the run's first, worker-2 before worker-10
 -- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all

@@ -1,8 +1,8 @@
 -- question: How do the pairs of hosts of a run take turns when it is busiest?
 -- row: a run, a directed pair of hosts and a window of the excerpt in which it sent something
 -- inputs: flows, flow_windows, host_names, figure_runs
--- param: window_ms DOUBLE = 10; length of a window, ms; at least the base window of the dataset
--- param: length_ms DOUBLE = 250; length of the excerpt, ms
+-- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset
+-- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
 -- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
 -- param: pairs BIGINT = NULL; only so many pairs of a run, those that send most in the excerpt; NULL: all
 -- figure: zerwas fig. 7

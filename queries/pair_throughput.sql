@@ -1,9 +1,9 @@
 -- question: How fast does each pair of hosts send over time, at a fine grain?
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: flows, flow_windows
--- param: window_ms DOUBLE = 10; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset
 -- param: from_ms DOUBLE = 0; begin, ms since the run's first packet
--- param: length_ms DOUBLE = NULL; how much time from there on, ms; NULL: to the end
+-- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- figure: zerwas fig. 7 (window_ms 10, length_ms 250)
 -- Windows are counted from from_ms after the base window of the run's first packet.
 WITH span AS MATERIALIZED (

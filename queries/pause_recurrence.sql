@@ -1,7 +1,7 @@
 -- question: After how much payload do the pauses of a run's traffic come again?
 -- row: a pause of traffic_pauses, with what holds for its run
 -- inputs: traffic_pauses
--- param: longest_step_s DOUBLE = 20; longest step that is looked for, s; epochs that end in a pause are longer
+-- param: longest_step_s DOUBLE > 0 = 20; longest step that is looked for, s; epochs that end in a pause are longer
 -- Autocorrelation of the pauses over the payload instead of over time: a synchronous step moves the same payload through
 -- the same pairs every time, however long stragglers, timeouts and other work make it.
 -- The excerpt is the middle of the run, as much of it as has at most 128 long pauses (half as long as the 16th and more), so

@@ -2,7 +2,7 @@
 -- row: a run
 -- inputs: runs, steps, events, inferred_steps
 -- param: tolerance_ms DOUBLE = 5; distance at which an inferred boundary still is the log's, ms
--- param: longest_step_s DOUBLE = 20; as in inferred_steps
+-- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
 -- A boundary in the logs is an interval, as the workers end a step at different times: from the first worker's end of
 -- communication (begin of its update, where events tell; else its log's time stamp) to the last worker's time stamp.
 -- Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the nearest interval

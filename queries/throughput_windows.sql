@@ -1,7 +1,7 @@
 -- question: When does each flow send, and how fast?
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flows, flow_windows
--- param: window_ms DOUBLE = 10000; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; at least the base window of the dataset
 -- figure: zerwas fig. 6
 -- Windows are counted from the base window of the run's first packet. A flow is a five-tuple, as in flow_counts, under the
 -- number of its first connection.

@@ -2,7 +2,7 @@
 -- row: a step or an event of a worker that is in the excerpt, if only in part
 -- inputs: steps, events, timeline_start, timeline_lanes
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
--- param: length_ms DOUBLE = NULL; how much time from there on, ms; NULL: to the end
+-- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- level is 0 for a step and 1 for an event. is_nested says whether an interval can be drawn in one lane with the others of its worker: a step that overlaps no
 -- other step, and an event within such a step that overlaps no other event of it.
 WITH chosen_steps AS (

@@ -1,10 +1,10 @@
 -- question: How fast does each flow of a run send, as a counter that changes with time?
 -- row: a run, a flow and a window in which it sends, and the window after it in which it no longer does
 -- inputs: flows, flow_windows, host_names, timeline_start, timeline_lanes
--- param: window_ms DOUBLE = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows
--- param: windows BIGINT = 1000; most windows of the excerpt where window_ms is NULL
+-- param: window_ms DOUBLE > 0 = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows
+-- param: windows BIGINT > 0 = 1000; most windows of the excerpt where window_ms is NULL
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
--- param: length_ms DOUBLE = NULL; how much time from there on, ms; NULL: to the end
+-- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- param: flows BIGINT = 20; so many flows of a run, the largest; all others are one
 -- A flow is a five-tuple, as in flow_counts. Windows are counted from the base window of the run's start; flow_place counts
 -- the flows by wire bytes in the whole run, and the others together come behind them, in the lane behind the hosts.

@@ -1,8 +1,8 @@
 -- question: How high is the throughput of a run over all links together, and how sure is that?
 -- row: a run
 -- inputs: runs, flow_windows, run_spans, student_t, framework_settings
--- param: batches BIGINT = 30; most batches (the method paper takes all windows of its stretch)
--- param: batch_ms DOUBLE = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
+-- param: batches BIGINT > 0 = 30; most batches (the method paper takes all windows of its stretch)
+-- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 200000)
 -- param: until_ms DOUBLE = NULL; its end; NULL: the training's end (the method paper: 300000)
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it

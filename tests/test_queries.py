@@ -237,6 +237,14 @@ def test_integer_parameter_takes_no_fraction() -> None:
         queries.Param("hosts", "BIGINT", 1, "number of hosts").parse("2.5")
 
 
+@pytest.mark.parametrize("value", ["0", "-5", 0, -0.5])
+@pytest.mark.parametrize("name", [name for name in QUERIES if any(p.positive for p in queries.find(name).params)])
+def test_parameter_that_must_be_above_0(name: str, value: Any, dataset: Dataset) -> None:
+    param = next(param for param in queries.find(name).params if param.positive)
+    with pytest.raises(QueryError, match=f"parameter {param.name} = .* must be above 0|is not a {param.type}"):
+        dataset.query(name, **{param.name: value})
+
+
 def test_wrong_sql_gives_the_message_of_duckdb(dataset: Dataset) -> None:
     with pytest.raises(QueryError, match='Referenced column "wire_byte" not found'):
         dataset.sql("SELECT wire_byte FROM flows")
