@@ -27,8 +27,8 @@ _PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit, and whether
-    it must be above 0."""
+    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit, and
+    whether it must be above 0."""
 
     name: str
     type: str

@@ -10,7 +10,7 @@
 -- from the base window of the run's first packet.
 WITH span AS MATERIALIZED (
     SELECT run_id, min(window_start_ns) AS begin_ns,
-           greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS length_ns,
+           (greatest(round($window_ms * 1e6 / max(window_ns)), 1) * max(window_ns))::BIGINT AS length_ns,
            greatest(($length_ms * 1e6)::BIGINT // length_ns, 1) AS excerpt_windows
     FROM flow_windows
     JOIN figure_runs USING (run_id)

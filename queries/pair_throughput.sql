@@ -1,14 +1,14 @@
 -- question: How fast does each pair of hosts send over time, at a fine grain?
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: flows, flow_windows
--- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 10; length of a window, ms; rounded to whole base windows of the run
 -- param: from_ms DOUBLE = 0; begin, ms since the run's first packet
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- figure: zerwas fig. 7 (window_ms 10, length_ms 250)
 -- Windows are counted from from_ms after the base window of the run's first packet.
 WITH span AS MATERIALIZED (
     SELECT run_id, min(window_start_ns) + ($from_ms * 1e6)::BIGINT AS begin_ns,
-           greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS window_length_ns
+           (greatest(round($window_ms * 1e6 / max(window_ns)), 1) * max(window_ns))::BIGINT AS window_length_ns
     FROM flow_windows
     GROUP BY run_id
 ), pair_flows AS MATERIALIZED (  -- one number for a run and a pair: grouping and sorting by text takes twice as long

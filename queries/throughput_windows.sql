@@ -1,12 +1,12 @@
 -- question: When does each flow send, and how fast?
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flows, flow_windows
--- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; at least the base window of the dataset
+-- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; rounded to whole base windows of the run
 -- figure: zerwas fig. 6
 -- Windows are counted from the base window of the run's first packet. A flow is a five-tuple, as in flow_counts, under the
 -- number of its first connection.
 WITH span AS (
-    SELECT run_id, min(window_start_ns) AS begin_ns, greatest(($window_ms * 1e6)::BIGINT, max(window_ns)) AS length_ns
+    SELECT run_id, min(window_start_ns) AS begin_ns, (greatest(round($window_ms * 1e6 / max(window_ns)), 1) * max(window_ns))::BIGINT AS length_ns
     FROM flow_windows
     GROUP BY run_id
 ), five_tuples AS (
