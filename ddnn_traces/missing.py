@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     import duckdb
 
 #: Table -> the table whose lack explains its own: what is said is said once.
-_SAME_KIND = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
+_EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
 
 #: Table -> what a run without rows in it does not have, and what to do.
 _HINTS = {
     "flows": ("no packet that counts", "query ledger_sums says what became of its records"),
+    "hosts": ("no hosts", "ingest again"),
+    "flow_windows": ("no windows of its flows", "ingest again, or write the table as schemas/flow_windows.toml says"),
+    "step_flows": ("a training log, but no packet by its steps", "ingest again with --clock-offset auto"),
+    "capture_ledger": ("no ledger of its captures", "ingest again"),
     "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),
     "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
     "captures": ("no capture file", "only a run that was captured has any"),
@@ -45,12 +49,17 @@ def lines(connection: duckdb.DuckDBPyConnection, dataset: Path, name: str, runs:
 def lines_of(connection: duckdb.DuckDBPyConnection, dataset: Path, wanted: list[str], runs: list[str]) -> list[str]:
     """As lines(), for tables. Reads the ends of Parquet files only."""
     told = []
-    for table in dict.fromkeys(_SAME_KIND.get(table, table) for table in wanted if table != "runs"):
+    asked = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
+    lacking: dict[str, list[str]] = {}
+    for table in asked:
+        if table == "runs":
+            continue
         filled = _runs_with_rows(connection, dataset / table)
-        lacking = [run for run in runs if run not in filled]
-        if lacking:
+        explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
+        lacking[table] = [run for run in runs if run not in filled]
+        if unexplained := [run for run in lacking[table] if run not in explained]:
             what, remedy = _HINTS[table]
-            told.append(f"{_named(lacking, len(runs))}: {what} (table {table} is empty); {remedy}")
+            told.append(f"{_named(unexplained, len(runs))}: {what} (table {table} is empty); {remedy}")
     return told
 
 
