@@ -1,21 +1,18 @@
 -- question: How fast is the exchange of each step: for the algorithm, for the bus, and on the busiest host's link?
 -- row: a run and a step
--- inputs: flows, step_flows, topology_edges, conservation, exchange_laws, step_overlap
+-- inputs: flows, step_flows, topology_edges, conservation, step_overlap
 -- All from the wire, at the hosts that were captured (vantage senders: each packet counts where it was sent).
 -- exchanged_bytes is S, the payload of the pairs that carry the exchange over the factor of the run's law
--- (exchange_laws), so it does not depend on a declared model size; of several laws the one that conservation found,
--- else the first, counts. exchange_ms is the time in which the worker that was busiest in the step sent or received
--- payload, in whole base windows: pauses for computation are not in it, those of the exchange itself shorter than a
--- window are. algorithm_gbit_per_s is S over that time; bus_gbit_per_s is that times 2(N-1)/N, as nccl-tests has it
--- for an all-reduce, so that numbers of workers compare (for pair averaging, which is none, times 1); it is payload,
--- and no rate of any wire but a ring's. link_gbit_per_s is what the busiest host sent or received in all, with
--- headers, over the time: the wire's rate.
+-- (exchange_laws), so it does not depend on a declared model size; it is the law that conservation has. exchange_ms is
+-- the time in which the worker that was busiest in the step sent or received payload, in whole base windows: pauses
+-- for computation are not in it, those of the exchange itself shorter than a window are. algorithm_gbit_per_s is S
+-- over that time; bus_gbit_per_s is that times 2(N-1)/N, as nccl-tests has it for an all-reduce, so that numbers of
+-- workers compare (for pair averaging, which is none, times 1); it is payload, and no rate of any wire but a ring's.
+-- link_gbit_per_s is what the busiest host sent or received in all, with headers, over the time: the wire's rate.
 WITH laws AS MATERIALIZED (
-    SELECT run_id, e.topology, e.level, e.hosts, e.law, e.total_factor
-    FROM exchange_laws AS e
-    LEFT JOIN conservation() AS c USING (run_id)
-    WHERE e.law IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY e.law = c.law DESC NULLS LAST, e.total_factor DESC) = 1
+    SELECT run_id, topology, level, hosts, law, total_factor
+    FROM conservation()
+    WHERE law IS NOT NULL
 ), times AS (
     SELECT run_id, step, max(wire_ms) AS exchange_ms, any_value(window_ms) AS window_ms
     FROM step_overlap

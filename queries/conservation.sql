@@ -5,10 +5,10 @@
 -- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and
 -- spilled_bytes that were still to be sent when the last step's end was logged (of asynchronous pair averaging also
 -- what a worker was asked for before its own first step), less what was sent again, against model_bytes times the
--- factor of the law (exchange_laws; the one that leaves least unexplained) times the steps. unexplained_bytes is the
--- difference, framing of the library's messages among it. wire_bytes inside steps are payload_bytes, control_bytes
--- (payload of other pairs) and header_bytes (headers, and packets without payload). flagged is null where there is
--- nothing to compare with; problem says what is missing.
+-- factor of the law (exchange_laws; the one that leaves least unexplained, else the one that moves most) times the
+-- steps. unexplained_bytes is the difference, framing of the library's messages among it. wire_bytes inside steps are
+-- payload_bytes, control_bytes (payload of other pairs) and header_bytes (headers, and packets without payload).
+-- flagged is null where there is nothing to compare with; problem says what is missing.
 WITH laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
@@ -63,8 +63,12 @@ WITH laws AS MATERIALIZED (
     JOIN laws USING (run_id)
     WHERE model_bytes > 0 AND law IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(payload + spilled - retransmitted - expected), law) = 1
+), first_laws AS (  -- where nothing can be compared
+    SELECT run_id, arg_max(law, (total_factor, law)) AS first_law, max(total_factor) AS first_factor
+    FROM laws
+    GROUP BY run_id
 )
-SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
+SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, step_counts.steps,
        round(expected)::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, round(spilled)::BIGINT AS spilled_bytes,
        round(retransmitted)::BIGINT AS retransmitted_bytes, round(unexplained)::BIGINT AS unexplained_bytes,
        unexplained / expected AS unexplained_share, control::BIGINT AS control_bytes,
@@ -74,10 +78,11 @@ SELECT run_id, shapes.topology, law, model_bytes, step_counts.steps,
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps' END AS problem,
-       hosts, level, total_factor
+       hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)
 LEFT JOIN step_counts USING (run_id)
 LEFT JOIN run_sums USING (run_id)
 LEFT JOIN compared USING (run_id)
+LEFT JOIN first_laws USING (run_id)
 ORDER BY run_id

@@ -7,7 +7,7 @@
 -- which may be before its last byte is sent: what is missing in one step is then too much in the next.
 WITH laws AS MATERIALIZED (
     FROM conservation()
-    WHERE law IS NOT NULL
+    WHERE expected_bytes IS NOT NULL
 ), edges AS MATERIALIZED (
     SELECT e.run_id, src_ip, dst_ip, e.payload_bytes::DOUBLE AS bytes, topology,
            count(*) OVER (PARTITION BY e.run_id) AS edge_count,

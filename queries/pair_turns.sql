@@ -1,7 +1,7 @@
 -- question: When in the communication of a step does each pair of hosts send?
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
--- The first 20 steps of one worker's log (of the lowest rank) are looked at, in base windows with payload. A step's
+-- The first 10 steps of one worker's log (of the lowest rank) are looked at, in base windows with payload. A step's
 -- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on
 -- its way when the worker logs the step's end belongs to the step before; a window with less than a twentieth of the
 -- busiest one is a pause, too. A pair sends from its first window with at least a tenth of its busiest one to its last
@@ -10,7 +10,7 @@ WITH reference AS (
     SELECT s.run_id, step, start_ns, end_ns
     FROM steps AS s
     LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.label = s.worker
-    WHERE step < 20
+    WHERE step < 10
     QUALIFY dense_rank() OVER (PARTITION BY s.run_id ORDER BY rank NULLS LAST, worker) = 1
 ), span AS (
     SELECT run_id, min(start_ns) AS begin_ns, max(end_ns) AS end_ns
