@@ -196,7 +196,7 @@ def test_words_of_the_shell(small: Path) -> None:
     with ddnn_traces.open(small) as dataset:
         words = Completer(dataset).words
         assert words("FROM step_f", "step_f") == ["step_flows"]
-        assert words("FROM pair_t", "pair_t") == ["pair_throughput("]
+        assert words("FROM pair_th", "pair_th") == ["pair_throughput("]
         assert "step_flows" in words("SELECT 1 FROM flows JOIN ", "")
         assert "src_ip" not in words("SELECT 1 FROM flows JOIN ", "")
         assert words("SELECT f.src_", "src_") == ["src_ip", "src_port"]

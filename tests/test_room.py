@@ -21,8 +21,8 @@ from ddnn_traces.errors import StorageError
 from ddnn_traces.ingestors import numba_engine, pipeline, store
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 
-#: KiB: from hardly more than the old dataset has to what is enough.
-SIZES = (500, 600, 700, 800, 950, 1150, 1350, 1650, 16000)
+#: KiB that the file system has beside the old dataset: from hardly any to what is enough.
+ROOM = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
 
 #: Ingests into file systems of these sizes; prints exit code, stderr and what is left of each.
 PROGRAM = """
@@ -50,7 +50,10 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
     ddnn_traces.ingest(write_captures(tmp_path / "run", {"a.pcap": ring(A, B)}), tmp_path / "old").close()
     (tmp_path / "small").mkdir()
     source = sample / "torch-mlp1-sgd-32-gloo-0ms-ring"
-    arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), SIZES, COMMAND]
+    files = [path.stat().st_size for path in (tmp_path / "old").rglob("*") if path.is_file()]
+    old_kib = sum(-(-size // 4096) * 4 for size in files)  # whole pages, as a file system in memory takes them
+    sizes = [old_kib + room for room in ROOM]
+    arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), sizes, COMMAND]
     call = ["unshare", "-m", sys.executable, "-c", PROGRAM, json.dumps(arguments)]
     printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     before = digest(tmp_path / "old")
@@ -68,7 +71,7 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
             assert said.endswith("free some space there and ingest again\n")
         else:
             assert after == whole
-    assert len(codes) == len(SIZES)
+    assert len(codes) == len(ROOM)
     assert codes == sorted(codes, reverse=True)
     assert set(codes) == {0, 1}
 
