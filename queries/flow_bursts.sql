@@ -2,14 +2,15 @@
 -- row: a flow and a burst
 -- inputs: flows, flow_windows
 -- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a burst, ms; at least the base window of the dataset
--- A burst is a stretch of base windows with payload; windows without (acknowledgements) are silence. Its begin and end are
--- those of base windows. gap_before_ms is the silence since the flow's burst before.
+-- param: counted VARCHAR = payload; what sends: payload (windows without are silence), or wire: every packet
+-- A burst is a stretch of base windows with payload; windows without (acknowledgements) are silence, unless counted is
+-- wire. Its begin and end are those of base windows. gap_before_ms is the silence since the flow's burst before.
 WITH bins AS (  -- inside a bin as long as the gap there is none: only the bins' edges need a look
     SELECT run_id, flow_id, greatest(($gap_ms * 1e6)::BIGINT, window_ns) AS gap_ns, window_start_ns // gap_ns AS bin,
            min(window_start_ns) AS first_ns, max(window_start_ns + window_ns) AS last_ns,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
     FROM flow_windows
-    WHERE payload_bytes > 0
+    WHERE payload_bytes > 0 OR $counted = 'wire'
     GROUP BY ALL
 ), edges AS (
     SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY bin) AS silence_ns,
