@@ -1,6 +1,6 @@
 -- question: Which transfers, cut at the ends of training steps, is the traffic of a run made of?
 -- row: a run and a transfer: what a flow sends in one burst and one step
--- inputs: flow_bursts, step_flows, steps
+-- inputs: flow_bursts, step_flows, steps, hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a transfer, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
@@ -11,6 +11,7 @@
 -- the ends of bursts and at the ends of steps. So the transfers of a flow add up to its bytes, and those of a step to its bytes
 -- in that step. The times are those of base windows, or of the step's ends where these cut: a transfer begins and ends
 -- at most one base window before its first and after its last packet.
+-- Only what one host of the run sends to another is here: nothing to multicast addresses, nothing of a host to itself.
 -- step is null outside the steps (before the first, after the last, or without a log). transfer counts a run's from 0, in
 -- the order of their begins.
 WITH bursts AS (
@@ -18,6 +19,8 @@ WITH bursts AS (
            CASE WHEN $counted = 'wire' THEN wire_bytes ELSE payload_bytes END AS size,
            sum(size) OVER (PARTITION BY run_id, flow_id ORDER BY burst ROWS UNBOUNDED PRECEDING)::BIGINT AS sent
     FROM flow_bursts(gap_ms := $gap_ms, counted := $counted)
+    WHERE src_ip <> dst_ip AND (run_id, src_ip) IN (SELECT (run_id, host_ip) FROM hosts)
+      AND (run_id, dst_ip) IN (SELECT (run_id, host_ip) FROM hosts)
 ), spans AS (  -- a pause between two steps counts to the later one, as in step_flows
     SELECT run_id, worker, step, end_ns,
            coalesce(lag(end_ns) OVER (PARTITION BY run_id, worker ORDER BY end_ns, step), start_ns) AS begin_ns
@@ -42,6 +45,7 @@ WITH bursts AS (
     SELECT run_id, flow_id, sent FROM bursts
     UNION
     SELECT run_id, flow_id, sent FROM passed
+    WHERE (run_id, flow_id) IN (SELECT (run_id, flow_id) FROM bursts)
 ), pieces AS (
     SELECT run_id, flow_id, sent, sent - lag(sent, 1, 0) OVER (PARTITION BY run_id, flow_id ORDER BY sent) AS transfer_bytes
     FROM cuts

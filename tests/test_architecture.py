@@ -32,7 +32,8 @@ ORDER = (
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
     "report.farhat", "report.chang", "report.wire", "report.contents", "report.page",
     "exporters", "exporters.duckdb_file",
-    "exporters.perfetto", "terminal", "shell", "demo", "completion", "cli",
+    "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
+    "exporters.chakra", "exporters.simulators", "terminal", "shell", "demo", "completion", "cli",
 )  # fmt: skip
 
 HEAVY = (
