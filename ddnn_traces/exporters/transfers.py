@@ -62,9 +62,9 @@ class Traffic:
     """A run's transfers, ready to be written.
 
     nodes: node, host_ip, host, label, role. transfers, in the order of their begins: transfer (from 0), src and dst
-    (nodes), protocol, step, flow_id, start_ns, end_ns, size (bytes), calc_ns (before the begin), compute_ns (of that, by the
-    workers' phases), ready_ns (when calc_ns begins), needs (transfers that it waits for; each is of one at most).
-    link_mbit, delay_ms: as the run's metadata has them. left_out: a line for each thing that is not in transfers.
+    (nodes), protocol, step, flow_id, start_ns, end_ns, size (bytes), calc_ns (before the begin), compute_ns (of that,
+    by the workers' phases), ready_ns (when calc_ns begins), needs (transfers that it waits for; each is of one at
+    most). link_mbit, delay_ms: as the run's metadata has them. left_out: a line for each thing that is not in transfers.
     """
 
     run: str
@@ -118,11 +118,9 @@ def load(dataset: Dataset, options: Options) -> Traffic:
         raise UsageError(f"run {run} has {len(every):,} transfers, more than a file holds; take fewer --steps")
     ends = pl.col("src_ip", "dst_ip").replace_strict(number, return_dtype=pl.Int64)
     every = every.with_columns(ends).rename({"src_ip": "src", "dst_ip": "dst", "transfer_bytes": "size"})
-    about = dataset.query("run_overview").row(0, named=True)
+    link_mbit, delay_ms = dataset.sql("SELECT bandwidth_mbit, delay_ms FROM runs").row(0)
     left_out = _left_out(dataset.query("traffic_matrix"), number, int(every["size"].sum()), options)
-    return Traffic(
-        run, options, nodes, _timed(every, needs, options), about.get("bandwidth_mbit"), about.get("delay_ms"), left_out
-    )
+    return Traffic(run, options, nodes, _timed(every, needs, options), link_mbit, delay_ms, left_out)
 
 
 def write_nodes(traffic: Traffic, path: Path) -> None:
@@ -164,8 +162,8 @@ def _timed(transfers: pl.DataFrame, needs: pl.DataFrame, options: Options) -> pl
         .with_columns(pl.col("start_ns", "end_ns") - pl.col("start_ns").min())
         .with_columns(calc.alias("calc_ns"), (pl.col("start_ns") - pl.col("delay_ns")).alias("ready_ns"))
         .select(
-            "transfer", "src", "dst", "protocol", "step", "flow_id", "start_ns", "end_ns", "size", "calc_ns", "compute_ns",
-            "ready_ns", "needs",
+            "transfer", "src", "dst", "protocol", "step", "flow_id", "start_ns", "end_ns", "size", "calc_ns",
+            "compute_ns", "ready_ns", "needs",
         )
     )  # fmt: skip
 
