@@ -307,7 +307,7 @@ _EXPORT_OPTIONS = {
     "duckdb": set[str](),
     "perfetto": {"run", "window_ms", "from_ms", "length_ms", "flows", "max_events"},
     "basic-sim": _SIMULATOR_OPTIONS,
-    "htsim": _SIMULATOR_OPTIONS,
+    "htsim": {*_SIMULATOR_OPTIONS, "nodes"},
     "goal": {*_SIMULATOR_OPTIONS, "calc"},
     "chakra": {*_SIMULATOR_OPTIONS, "calc"},
 }
@@ -379,6 +379,9 @@ _EXPORT_OPTIONS = {
     show_default=True,
     help="goal, chakra: what a host computes between two transfers: all of the time that passed, or only what its "
     "phases say, where they say something.",
+)
+@click.option(
+    "--nodes", type=int, metavar="N", help="htsim: hosts of the simulated network. Default: of the smallest fat tree."
 )
 @click.pass_context
 def export(

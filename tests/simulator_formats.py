@@ -239,7 +239,7 @@ def _trigger(tokens: list[str]) -> tuple[int, str, int]:
 # --- GOAL
 
 _IDENT, _WS = r"[a-zA-Z][a-zA-Z0-9_]*", r"[ \t]+"
-_PLACE = rf"(?:[ \t]*cpu[ \t]*\d+)?(?:[ \t]*nic[ \t]*\d+)?"
+_PLACE = r"(?:[ \t]*cpu[ \t]*\d+)?(?:[ \t]*nic[ \t]*\d+)?"
 _OPERATION = re.compile(
     rf"(?:(?P<label>{_IDENT})[ \t]*:[ \t]*)?(?:calc[ \t]*(?P<calc>\d+)(?:[ \t]*cpu[ \t]*\d+)?"
     rf"|(?P<kind>send|recv)[ \t]*(?P<size>\d+)[ \t]*b[ \t]*(?P<way>to|from)[ \t]*(?P<peer>\d+)"

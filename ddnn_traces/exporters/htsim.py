@@ -6,17 +6,20 @@ transfer is a oneshot, of several a barrier. Times are picoseconds.
 
 Format: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp. It reads a start as a single-precision number
 (24 bits: 8 us of 100 s), a size as a 32-bit one: larger transfers are several connections. Comments stand before the
-first connection, fields are parted by one blank, an id stands before the trigger.
+first connection, fields are parted by one blank, an id stands before the trigger. Its fat trees have K^3/4 hosts
+(FatTreeTopology::set_params in fat_tree_topology.cpp), so the matrix names more nodes than the run has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.exporters.transfers import Traffic
 from ddnn_traces.whole_files import whole_file
 
@@ -26,24 +29,36 @@ MAX_BYTES = 2**31 - 1
 
 def write(traffic: Traffic, out: Path) -> list[str]:
     """Write the connection matrix; return what the reader should know of it."""
+    nodes = _network_nodes(len(traffic.nodes), traffic.options.nodes)
     transfers = _with_triggers(traffic)
     connections, large = int(transfers["parts"].sum()), int((transfers["parts"] > 1).sum())
     triggers = int(transfers["waits"].sum())
     with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
         file.write(f"# Run {traffic.name}: {traffic.options.size} bytes, times in ps\n")
-        file.write(f"Nodes {len(traffic.nodes)}\nConnections {connections}\nTriggers {triggers}\n")
+        file.write(f"Nodes {nodes}\nConnections {connections}\nTriggers {triggers}\n")
         file.writelines(_connections(transfers))
         for row in transfers.filter("waits").iter_rows(named=True):
-            count = row["activations"]
-            kind = "oneshot" if count == 1 else f"barrier count {count}"
+            needed = row["activations"]
+            kind = "oneshot" if needed == 1 else f"barrier count {needed}"
             file.write(f"trigger id {row['transfer'] + 1} {kind}\n")
     told = [
+        f"{nodes:,} nodes, of which the run has {len(traffic.nodes):,}: --nodes is for another network than the "
+        "smallest fat tree of three tiers",
         f"{triggers:,} of {len(transfers):,} transfers start by a trigger, the others at their times in the run: "
-        "htsim's matrix has no computation"
+        "htsim's matrix has no computation",
     ]
     if large:
         told.append(f"{large:,} transfers above {MAX_BYTES:,} bytes are several connections each")
     return told
+
+
+def _network_nodes(hosts: int, wanted: int | None) -> int:
+    """Hosts of the network: as wanted, else of the smallest fat tree of three tiers that has enough."""
+    if wanted is None:
+        return next(size for size in (k**3 // 4 for k in count(2, 2)) if size >= hosts)
+    if not hosts <= wanted < 2**31:
+        raise UsageError(f"--nodes {wanted}: the run has {hosts} hosts; give as many or more")
+    return wanted
 
 
 def _with_triggers(traffic: Traffic) -> pl.DataFrame:

@@ -32,7 +32,7 @@ class Options:
     size: payload, or wire (whole frames, acknowledgements too). gap_ms: a silence of so long ends a transfer.
     traffic: all, or steps (only what was sent in training steps). from_step, steps: only so many steps from that one
     on; None: all. calc: what a host computes between two transfers: all of the time that passed, or events (only what
-    its phases say, where they say something).
+    its phases say, where they say something). nodes: hosts of the simulated network (htsim); None: of the smallest.
     """
 
     size: str = "payload"
@@ -41,6 +41,7 @@ class Options:
     from_step: int | None = None
     steps: int | None = None
     calc: str = "all"
+    nodes: int | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Parameters of the queries. Raises UsageError for a value that is none."""
@@ -64,7 +65,7 @@ class Traffic:
     nodes: node, host_ip, host, label, role. transfers, in the order of their begins: transfer (from 0), src and dst
     (nodes), protocol, step, flow_id, start_ns, end_ns, size (bytes), calc_ns (before the begin), compute_ns (of that,
     by the workers' phases), ready_ns (when calc_ns begins), needs (transfers that it waits for; each is of one at
-    most). link_mbit, delay_ms: as the run's metadata has them. left_out: a line for each thing that is not in transfers.
+    most). link_mbit, delay_ms: as the run's metadata has them. left_out: a line for each thing not in transfers.
     """
 
     run: str
