@@ -14,20 +14,23 @@ WITH bins AS (  -- inside a bin as long as the gap there is none: only the bins'
     GROUP BY ALL
 ), edges AS (
     SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY bin) AS silence_ns,
-           (silence_ns IS NULL OR silence_ns >= gap_ns)::INTEGER AS is_first
+           CASE WHEN coalesce(silence_ns >= gap_ns, true) THEN bin END AS edge
     FROM bins
-), numbered AS (
-    SELECT *, sum(is_first) OVER (PARTITION BY run_id, flow_id ORDER BY bin ROWS UNBOUNDED PRECEDING)::BIGINT - 1 AS burst
+), marked AS (  -- each bin with its burst's first one: a running count of edges takes four times as long
+    SELECT *, last_value(edge IGNORE NULLS) OVER (PARTITION BY run_id, flow_id ORDER BY bin
+                                                  ROWS UNBOUNDED PRECEDING) AS first_bin
     FROM edges
 ), bursts AS (
-    SELECT run_id, flow_id, burst, min(first_ns) AS begin_ns, max(last_ns) AS finish_ns,
-           max(silence_ns) FILTER (is_first = 1) AS silence_ns,
+    SELECT run_id, flow_id, first_bin, min(first_ns) AS begin_ns, max(last_ns) AS finish_ns,
+           max(silence_ns) FILTER (edge IS NOT NULL) AS silence_ns,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
            sum(payload_bytes)::BIGINT AS payload_bytes
-    FROM numbered
+    FROM marked
     GROUP BY ALL
 )
-SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, flow_id, burst, begin_ns AS start_ns, finish_ns AS end_ns,
+SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, flow_id,
+       row_number() OVER (PARTITION BY run_id, flow_id ORDER BY first_bin) - 1 AS burst,
+       begin_ns AS start_ns, finish_ns AS end_ns,
        silence_ns / 1e6 AS gap_before_ms, (finish_ns - begin_ns) / 1e6 AS burst_ms,
        b.packets, b.wire_bytes, b.payload_bytes
 FROM bursts AS b
