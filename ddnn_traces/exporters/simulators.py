@@ -31,11 +31,8 @@ def write(dataset: Dataset, target: str, out: Path, options: transfers.Options |
     traffic = transfers.load(dataset, options or transfers.Options())
     try:
         if target in _FILES:
-            nodes = out.with_name(f"{out.stem}.{NODES}")
-            if nodes == out:
-                raise UsageError(f"{out}: is where the nodes' names go; choose another --out")
             told = _FILES[target](traffic, out)
-            transfers.write_nodes(traffic, nodes)
+            transfers.write_nodes(traffic, out.with_name(f"{out.stem}.{NODES}"))
         else:
             _prepare(out, len(traffic.nodes))
             transfers.write_nodes(traffic, out / NODES)
