@@ -279,6 +279,35 @@ def check(dataset: Path) -> None:
 
 
 @cli.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
+@click.option(
+    "--scenarios",
+    default="zerwas-75",
+    show_default=True,
+    help="zerwas-75: models, frameworks, backends, optimizers, batches, topologies and loss of zerwas, without its "
+    "parameter server. zerwas-79: with it.",
+)
+@click.option("--steps", type=int, default=20, show_default=True, help="Training steps of a run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same bytes.")
+@click.option(
+    "--noise",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share of control traffic, and of what is sent again: each run draws between 0 and twice this.",
+)
+def generate(out: Path, **options: Any) -> None:
+    """Make up the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
+
+    They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
+    and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
+    """
+    from ddnn_traces import scenarios
+
+    click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
+
+
+@cli.command()
 @_dataset_argument
 @click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
 def regress(dataset: Path, formula: str | None) -> None:

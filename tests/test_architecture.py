@@ -25,7 +25,7 @@ ORDER = (
     "ingestors.phases", "ingestors.logs", "ingestors.clocks", "ingestors.vantage", "ingestors.log_clock",
     "ingestors.encapsulations", "ingestors.windows", "ingestors.tables", "ingestors.flow_filter",
     "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking", "ingestors.store",
-    "ingestors.pipeline", "missing", "read_only", "synthetic", "synthetic_tables", "dataset", "checks", "dictionary",
+    "ingestors.pipeline", "missing", "read_only", "synthetic", "synthetic_tables", "scenarios", "dataset", "checks", "dictionary",
     "formats", "formula", "regression", "regression_text", "charts", "charts.style", "charts.zerwas", "charts.wire",
     "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",

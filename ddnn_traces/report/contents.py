@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.report import chang, farhat, overview, regression, wire, zerwas, zerwas_cost
-from ddnn_traces.report.answers import Answers
+from ddnn_traces.report.answers import SYNTHETIC, Answers
 from ddnn_traces.report.model import Chapter, Figure, Section
+from ddnn_traces.report.words import number
 
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
@@ -54,6 +56,33 @@ OUTLINE: tuple[tuple[str, str, tuple[Callable[[Answers], Section], ...]], ...] =
 )  # fmt: skip
 
 
+def title(dataset: Dataset) -> str:
+    """The page's title, which says when runs were made up."""
+    sources = dataset.sql("SELECT source FROM runs")["source"].to_list()
+    synthetic = sources.count(SYNTHETIC)
+    note = f" ({synthetic:,} of {number(len(sources), 'run')} synthetic, not measured)" if synthetic else ""
+    return f"Traffic of distributed training runs{note}"
+
+
+def _labelled(section: Section, made_up: str) -> Section:
+    """The section with `made_up` in each figure's caption, and above the chart, which is also a file of its own."""
+    if not made_up:
+        return section
+    figures = [
+        replace(figure, caption=f"{figure.caption} {made_up}", spec={**figure.spec, "title": _below(made_up, figure)})
+        for figure in section.figures
+    ]
+    return replace(section, figures=figures)
+
+
+def _below(made_up: str, figure: Figure) -> dict[str, Any]:
+    """The chart's title with `made_up` as its first line."""
+    own = figure.spec.get("title", [])
+    given = own if isinstance(own, dict) else {"text": own}
+    lines = given["text"] if isinstance(given["text"], list) else [given["text"]]
+    return {"anchor": "start", "fontSize": 11, "fontWeight": "normal", **given, "text": [made_up, *lines]}
+
+
 def chapters(dataset: Dataset, begin: Callable[[Figure], object]) -> list[Chapter]:
     """All chapters of a dataset's report. begin: called with each figure as soon as it is known."""
     found = []
@@ -61,7 +90,7 @@ def chapters(dataset: Dataset, begin: Callable[[Figure], object]) -> list[Chapte
         for slug, title, makers in OUTLINE:
             sections = []
             for make in makers:
-                sections.append(make(answers))
+                sections.append(_labelled(make(answers), answers.made_up))
                 for figure in sections[-1].figures:
                     begin(figure)
             found.append(Chapter(slug, title, sections))
