@@ -313,7 +313,7 @@ def generate(out: Path, **options: Any) -> None:
 def regress(dataset: Path, formula: str | None) -> None:
     """Fit per-step volume against model size, framework and backend, batch size and topology."""
     import ddnn_traces
-    from ddnn_traces import regression_text
+    from ddnn_traces.regression import text as regression_text
 
     with _open(dataset) as opened:
         click.echo(regression_text.text(ddnn_traces.regress(opened, formula)))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import ddnn_traces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddnn_traces.regression import Coefficient, Regression
+from ddnn_traces.regression.results import Coefficient, Regression
 
 _HEADINGS = ("coefficient", "estimate", "95% interval", "p")
 
