@@ -1,7 +1,7 @@
 """ddnn_traces: from packet captures of distributed training to flow tables, SQL, regression and reports.
 
 In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Dataset.query` and `Dataset.sql`, fit with
-`regress`, `report` it. Frames are polars frames.
+`regress`, `predict` from it, `report` it. Frames are polars frames.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
+    from ddnn_traces.regression.predict import Prediction
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "regress", "write_report"]
+__all__ = ["ingest", "open", "predict", "regress", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -47,6 +48,27 @@ def regress(dataset: Dataset, formula: str | None = None) -> Regression:
 
     rows = dataset.query("run_step_volume")
     return regression.fit(rows, formula) if formula else regression.fit(rows)
+
+
+def predict(
+    dataset: Dataset,
+    job: dict[str, Any],
+    steps: int | None = None,
+    step_ms: float | None = None,
+    formula: str | None = None,
+    extrapolate: bool = False,
+) -> Prediction:
+    """Predict the volume of a step, a run of `steps` steps and an hour of a job, with intervals, from the dataset's runs.
+
+    job: the formula's columns by name (model_bytes, framework_backend, batch_size, topology, ...), and workers. step_ms:
+    length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like the runs,
+    unless `extrapolate`, and for one of which they say nothing.
+    """
+    from ddnn_traces.regression import predict as prediction
+
+    described = prediction.Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
+    volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
+    return prediction.predict(volumes, times, described, formula or prediction.DEFAULT_FORMULA, extrapolate)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

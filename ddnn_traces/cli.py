@@ -321,6 +321,51 @@ def regress(dataset: Path, formula: str | None) -> None:
 
 @cli.command()
 @_dataset_argument
+@click.option("--model-bytes", type=float, help="Bytes that a step exchanges: those of the trainable parameters.")
+@click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
+@click.option("--topology", help="Declared topology, as in runs.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where the runs had others.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Another column of the formula, delay_ms=5; may be repeated.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
+@click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
+@click.option("--formula", help="In statsmodels' language; the default is that of regress.")
+@click.option("--extrapolate", is_flag=True, help="Predict also a job unlike the runs, with the reasons as warnings.")
+@click.option(
+    "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+)
+def predict(
+    dataset: Path,
+    settings: tuple[str, ...],
+    steps: int | None,
+    step_ms: float | None,
+    formula: str | None,
+    extrapolate: bool,
+    output_format: str,
+    **described: Any,
+) -> None:
+    """Predict what a job would send: a step, a run of --steps steps and an hour, with 95% intervals.
+
+    A job outside what was measured is refused with the reasons (exit code 1): a size beyond the runs', levels that
+    were never measured together, another number of workers, a combination that only looks measured.
+    """
+    import ddnn_traces
+    from ddnn_traces.regression import predict_text
+
+    values = described | _key_values(settings, "--set")
+    with _open(dataset) as opened:
+        predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
+    click.echo(predict_text.written(predicted, output_format))
+
+
+@cli.command()
+@_dataset_argument
 @click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
 def report(dataset: Path, out: Path) -> None:
     """Write one self-contained HTML report, and its charts as SVG and PNG beside it."""
@@ -418,11 +463,11 @@ def _open(dataset: Path, runs: tuple[str, ...] = (), read_only: bool = False) ->
     return ddnn_traces.open(dataset, list(runs) or None, read_only)
 
 
-def _key_values(params: tuple[str, ...]) -> dict[str, str]:
+def _key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:
     pairs = [param.partition("=") for param in params]
     for key, equals, _ in pairs:
         if not equals:
-            raise UsageError(f"--param {key}: write it as --param {key}=VALUE")
+            raise UsageError(f"{option} {key}: write it as {option} {key}=VALUE")
     return {key: value for key, _, value in pairs}
 
 

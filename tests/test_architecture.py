@@ -29,7 +29,7 @@ ORDER = (
     "dataset", "checks", "dictionary",
     "formats", "regression.formula", "regression.results", "regression.rows", "regression.design",
     "regression.aliasing", "regression.estimate", "regression.verdicts", "regression.fitting", "regression",
-    "regression.text", "charts", "charts.style", "charts.zerwas", "charts.wire",
+    "regression.text", "regression.predict", "regression.predict_text", "charts", "charts.style", "charts.zerwas", "charts.wire",
     "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",
     "report.farhat", "report.chang", "report.wire", "report.contents", "report.page",

@@ -12,13 +12,13 @@ import ddnn_traces
 from ddnn_traces import checks, scenarios
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.regression import Regression
+from ddnn_traces.regression import DEFAULT_FORMULA, Regression
 from ddnn_traces.report import contents
 from ddnn_traces.report import page as writer
 from ddnn_traces.scenarios import SCENARIOS, made_up
 from ddnn_traces.synthetic_tables import write_runs
 
-SIZE = "model_size"
+SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,499 @@
+"""What a described job would send: a step, a run of so many steps, an hour; with intervals, or not at all.
+
+The prediction is that of the regression's own ordinary least squares at the job's row of the design. A job that is not
+like the runs is refused with all reasons, or predicted with them as warnings where the caller insists; what the runs
+say nothing of is never predicted. docs/prediction.md has the definitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.errors import PredictionError, RegressionError
+from ddnn_traces.regression.aliasing import split_aliased
+from ddnn_traces.regression.design import ROUNDING, Column, make_design
+from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula, parse
+from ddnn_traces.regression.rows import clean_numbers, split_missing
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+LEVEL = 0.95
+MIN_RUNS = 3
+#: Draws of volume and step time for the interval of an hour, and where they begin.
+DRAWS, SEED = 200_000, 0
+_MS_AN_HOUR = 3_600_000.0
+_MOST_NAMED = 5
+_POSITIVE = frozenset({"model_bytes", "nominal_bytes", "batch_size", "workers", "steps", "step_ms"})
+_RUN = "run_id"
+#: Of the job's row of the design (columns of length 1), what may lie outside what the runs span.
+_OUTSIDE = 1e-7
+
+
+def _undo(left: str, name: str) -> Callable[[Any], Any] | None:
+    """What makes the left side's values those of the column again; None where that is not known.
+
+    All of them rise, so that an interval's ends stay its ends.
+    """
+    import numpy as np
+
+    known = {
+        name: lambda values: values,
+        f"np.log({name})": np.exp,
+        f"np.log10({name})": lambda values: np.power(10.0, values),
+        f"np.sqrt({name})": lambda values: np.sign(values) * np.square(values),
+    }
+    return known.get(left.replace(" ", ""))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job. values: of the formula's columns, by name (model_bytes [bytes], framework_backend, batch_size,
+    topology, workers, ...). steps: of the run that is asked for. step_ms: length of a step, where it is known."""
+
+    values: Mapping[str, Any]
+    steps: int | None = None
+    step_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One number: quantity step, run, hour (unit bytes) or step_time (ms).
+
+    mean_low to mean_high: the 95% confidence interval of the mean of all such runs. low to high: the 95% prediction
+    interval, in which one such run lies. All four are None where the runs lie on the fit exactly.
+    """
+
+    quantity: str
+    unit: str
+    estimate: float
+    mean_low: float | None
+    mean_high: float | None
+    low: float | None
+    high: float | None
+
+    def times(self, factor: float, quantity: str) -> Predicted:
+        """The same for another quantity that is `factor` times this one."""
+        ends = (None if end is None else end * factor for end in (self.mean_low, self.mean_high, self.low, self.high))
+        return Predicted(quantity, self.unit, self.estimate * factor, *ends)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a job would send. warnings: why it is an extrapolation; empty where it is none. notes: what else to know.
+
+    runs: those of the fit; synthetic_runs: of them made up, not measured.
+    """
+
+    formula: str
+    job: Job
+    runs: int
+    synthetic_runs: int
+    predicted: tuple[Predicted, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, quantity: str) -> Predicted | None:
+        """The number for that quantity, where there is one."""
+        return next((p for p in self.predicted if p.quantity == quantity), None)
+
+    @property
+    def synthetic(self) -> str | None:
+        """What must be said of made-up runs; None where there are none."""
+        if not self.synthetic_runs:
+            return None
+        verb = "is" if self.synthetic_runs == 1 else "are"
+        return (
+            f"{self.synthetic_runs} of {self.runs} runs {verb} synthetic (made up by the laws of the collectives), "
+            "not measured"
+        )
+
+
+def predict(
+    volumes: pl.DataFrame,
+    times: pl.DataFrame,
+    job: Job,
+    formula: str = DEFAULT_FORMULA,
+    extrapolate: bool = False,
+) -> Prediction:
+    """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
+
+    The hour needs job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError
+    where the runs say nothing of such a job, or where it is none like them and `extrapolate` is false; RegressionError
+    for a formula that cannot be used.
+    """
+    _check_job(job)
+    left_side = formula.split("~")[0].strip()
+    volume = _point(volumes, formula, "step_bytes", job)
+    if volume.undone is None:
+        raise RegressionError(f"The left side {left_side} cannot be undone; use step_bytes, np.log(step_bytes)")
+    warnings, notes = [*volume.warnings], [*volume.notes]
+    step = volume.predicted("step", "bytes")
+    if not step.estimate > 0:
+        warnings.append(f"the predicted volume is negative ({_bytes(step.estimate)} a step), which none can be")
+    elif step.low is not None and step.low < 0:
+        notes.append("the prediction interval reaches below 0, which no volume does: read its lower end as 0")
+    found = [step]
+    if job.steps is not None:
+        found.append(step.times(job.steps, "run"))
+    if job.step_ms is not None:
+        found.append(step.times(_MS_AN_HOUR / job.step_ms, "hour"))
+    else:
+        hour, more, why = _hour(volume, times, formula, job)
+        found += hour
+        warnings += more
+        notes += why
+    if warnings and not extrapolate:
+        raise PredictionError(_refusal(warnings, True))
+    return Prediction(
+        formula=volume.formula.text,
+        job=job,
+        runs=volume.rows.height,
+        synthetic_runs=volume.synthetic_runs,
+        predicted=tuple(found),
+        warnings=tuple(dict.fromkeys(warnings)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _check_job(job: Job) -> None:
+    given = {**job.values, "steps": job.steps, "step_ms": job.step_ms}
+    for name, value in given.items():
+        if not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
+            raise PredictionError(f"{name} = {value}: give a finite number")
+        if name in _POSITIVE and not value > 0:
+            raise PredictionError(f"{name} = {value}: give a number above 0")
+
+
+def _refusal(reasons: Iterable[str], can_be_forced: bool) -> str:
+    lines = "".join(f"\n- {reason}" for reason in dict.fromkeys(reasons))
+    if can_be_forced:
+        return (
+            f"not predicted, since the runs are not like this job:{lines}\n--extrapolate shows the numbers all the same"
+        )
+    return f"cannot be predicted from these runs:{lines}"
+
+
+# --- the hour
+
+
+def _hour(
+    volume: _Point, times: pl.DataFrame, formula: str, job: Job
+) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
+    """Step time and the volume of an hour by the runs' own step times, warnings, and notes.
+
+    Both are a number for each run. Errors of the two fits are drawn together, as Student's t with the correlation that
+    the residuals of the same runs have; the ends of the hour's intervals are quantiles of the draws.
+    """
+    import numpy as np
+    from scipy import stats
+
+    try:
+        time = _point(times, f"np.log(step_ms) ~ {formula.split('~')[1].strip()}", "step_ms", job)
+        step_time = time.predicted("step_time", "ms")
+    except (PredictionError, RegressionError) as error:
+        return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
+    step = volume.predicted("step", "bytes")
+    estimate = step.estimate * _MS_AN_HOUR / step_time.estimate
+    warnings = [f"step time: {warning}" for warning in time.warnings if warning not in volume.warnings]
+    if step.low is None and step_time.low is None:
+        return [step_time, Predicted("hour", "bytes", estimate, None, None, None, None)], warnings, []
+    correlation = _correlation(volume, time)
+    draws = np.random.default_rng(SEED)
+    normal = draws.standard_normal((2, DRAWS))
+    normal[1] = correlation * normal[0] + math.sqrt(1 - correlation**2) * normal[1]
+    student = [stats.t.ppf(stats.norm.cdf(z), p.df) for z, p in zip(normal, (volume, time), strict=True)]
+    ends: list[float] = []
+    for kind in ("mean_error", "new_error"):
+        drawn = [p.undo(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
+        low, high = np.quantile(drawn[0] / drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * _MS_AN_HOUR
+        ends += [float(low), float(high)]
+    note = (
+        f"hour: volume and step time vary together (their residuals correlate by {correlation:.2f}); its intervals are "
+        f"quantiles of {DRAWS:,} draws of both"
+    )
+    return [step_time, Predicted("hour", "bytes", estimate, *ends)], warnings, [note]
+
+
+def _correlation(volume: _Point, time: _Point) -> float:
+    """Of the two fits' residuals over the runs that are in both; 0 where too few are, or one fit is exact."""
+    import numpy as np
+
+    mine = dict(zip(volume.rows[_RUN].to_list(), volume.residuals.tolist(), strict=True))
+    other = dict(zip(time.rows[_RUN].to_list(), time.residuals.tolist(), strict=True))
+    common = [run for run in mine if run in other]
+    if len(common) < MIN_RUNS or volume.is_exact or time.is_exact:
+        return 0.0
+    pairs = np.array([[mine[run], other[run]] for run in common])
+    if not pairs.std(axis=0).all():
+        return 0.0
+    return float(np.clip(np.corrcoef(pairs.T)[0, 1], -1, 1))
+
+
+# --- a fit at the job's row of the design
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
+
+    mean_error: standard error of the mean; new_error: of one more run. undone: makes the left side's values those of
+    its column.
+    """
+
+    formula: Formula
+    rows: pl.DataFrame
+    centre: float
+    mean_error: float
+    new_error: float
+    df: int
+    residuals: Vector
+    is_exact: bool
+    undone: Callable[[Any], Any] | None
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def undo(self, values: Any) -> Any:
+        assert self.undone
+        return self.undone(values)
+
+    @property
+    def synthetic_runs(self) -> int:
+        if "source" not in self.rows.columns:
+            return 0
+        return self.rows["source"].to_list().count("synthetic")
+
+    def predicted(self, quantity: str, unit: str) -> Predicted:
+        """The estimate and both intervals, on the scale of the column. Raises PredictionError where they overflow."""
+        import numpy as np
+        from scipy import stats
+
+        reach = 0.0 if self.is_exact else float(stats.t.ppf((1 + LEVEL) / 2, self.df))
+        ends = [sign * reach * error for error in (self.mean_error, self.new_error) for sign in (-1, 1)]
+        with np.errstate(over="ignore"):
+            estimate, *bounds = (float(self.undo(self.centre + end)) for end in (0.0, *ends))
+        if not all(map(math.isfinite, (estimate, *bounds))):
+            raise PredictionError(f"{self.formula.left} of this job is too far off to be a number again")
+        return Predicted(quantity, unit, estimate, *((None,) * 4 if self.is_exact else bounds))
+
+
+def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
+    """Fit `text`, whose left side is of the column `response`, and go to the job's row.
+
+    Raises PredictionError for a job of which the rows say nothing, RegressionError for a wrong formula.
+    """
+    import numpy as np
+    from statsmodels.regression.linear_model import OLS
+
+    formula = parse(text, rows.columns)
+    if formula.left_names != {response}:
+        raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
+    usable, excluded = split_missing(clean_numbers(rows), formula.names)
+    if usable.height < MIN_RUNS:
+        named = "".join(f"; {run.run_id}: {run.reason}" for run in excluded[:_MOST_NAMED])
+        raise PredictionError(f"{usable.height} usable runs, and at least {MIN_RUNS} are needed{named}")
+    values = _job_values(usable, formula, job)
+    _check_levels(usable, formula, values)
+    kept, place, response_values = _design_with(usable, formula, values)
+    if len(kept) >= usable.height:
+        raise PredictionError(
+            f"{usable.height} runs for {len(kept)} coefficients leave no scatter to tell an interval from; "
+            "give a --formula with fewer terms"
+        )
+    matrix = np.column_stack([column.values for column in kept])
+    scale = np.linalg.norm(matrix, axis=0)  # bytes beside dummies would cost digits
+    result = OLS(response_values, matrix / scale).fit()
+    at = result.get_prediction((place / scale)[None, :])
+    basis, singular, directions = np.linalg.svd(matrix / scale, full_matrices=False)
+    largest = float(np.sum(basis**2, axis=1).max())
+    leverage = float(np.sum((directions @ (place / scale) / singular) ** 2))
+    warnings = [*_unlike(usable, formula, values), *_other_workers(usable, formula, job)]
+    if leverage > largest * (1 + 1e-9):
+        warnings.append(
+            f"the job lies outside what the runs span together: leverage {leverage:.3g}, where the largest of a run is "
+            f"{largest:.3g} (hidden extrapolation)"
+        )
+    is_exact = bool(np.sqrt(result.ssr) <= ROUNDING * np.linalg.norm(response_values))
+    notes = _notes(usable, formula, job)
+    if is_exact:
+        notes.append("every run lies on the fit to within rounding: there is no scatter to tell an interval from")
+    if excluded:
+        notes.append(f"{len(excluded)} runs are not in the fit, since they lack a value of the formula")
+    return _Point(
+        formula, usable, float(at.predicted_mean[0]), float(at.se_mean[0]), float(at.se_obs[0]), int(result.df_resid),
+        np.asarray(result.resid), is_exact, _undo(formula.left, response), tuple(warnings), tuple(notes),
+    )  # fmt: skip
+
+
+def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
+    """The job's value of each column on the formula's right side. Raises PredictionError."""
+    missing = sorted(name for name in formula.right_names if job.values.get(name) is None)
+    if missing:
+        raise PredictionError(f"the formula {formula.text} needs the job's {', '.join(missing)}")
+    values: dict[str, Any] = {}
+    for name in sorted(formula.right_names):
+        value, column = job.values[name], rows[name]
+        if not column.dtype.is_numeric():
+            values[name] = str(value)
+            continue
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise PredictionError(f"{name} = {value}: give a number") from None
+    return values
+
+
+def _categorical(rows: pl.DataFrame, formula: Formula) -> list[str]:
+    """The columns of the right side that are levels to the formula, not numbers."""
+    return sorted(
+        name for name in formula.right_names if name not in formula.numeric_names or not rows[name].dtype.is_numeric()
+    )
+
+
+def _check_levels(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> None:
+    """Raise PredictionError for levels that no run has."""
+    reasons = []
+    for name in _categorical(rows, formula):
+        levels = rows[name].unique().to_list()
+        if values[name] not in levels:
+            near = ", ".join(str(level) for level in _nearest(values[name], levels))
+            reasons.append(f"no run has {name} = {_plain(values[name])}; there are, the nearest first: {near}")
+    if reasons:
+        raise PredictionError(_refusal(reasons, False))
+
+
+def _nearest(value: Any, levels: Sequence[Any]) -> list[Any]:
+    """The levels, the nearest first: in value where they are numbers, else in letters."""
+    if isinstance(value, float):
+        return sorted(levels, key=lambda level: (abs(level - value), level))
+    return sorted(levels, key=lambda level: (-SequenceMatcher(None, value, str(level)).ratio(), str(level)))
+
+
+def _design_with(
+    rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
+) -> tuple[list[Column], Vector, Vector]:
+    """The independent columns of the runs' design, the job's row in them, and the response.
+
+    The job is evaluated as one more row, so that its levels become the same columns. Raises PredictionError where its
+    row is no combination of the runs' rows: then no estimate of it is the data's.
+    """
+    import numpy as np
+    import polars as pl
+
+    (left,) = formula.left_names
+    numbers = [name for name in formula.numeric_names if rows.schema[name].is_integer()]
+    used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))  # type: ignore[arg-type]
+    # any value of the response will do for the job's row
+    job = pl.DataFrame([{**values, left: used[left][0]}]).select(
+        pl.col(name).cast(used.schema[name]) for name in used.columns
+    )
+    design = make_design(pl.concat([used, job]), formula)
+    columns = [replace(column, values=column.values[:-1]) for column in design.columns]
+    at = {column.name: float(column.values[-1]) for column in design.columns}
+    kept, aliases = split_aliased(columns)
+    matrix = np.column_stack([column.values for column in kept])
+    scale = np.linalg.norm(matrix, axis=0)
+    place = np.array([at[column.name] for column in kept])
+    reasons = []
+    for alias in aliases:
+        weights = np.linalg.lstsq(matrix / scale, alias.column.values, rcond=None)[0]
+        expected = float(place / scale @ weights)
+        size = max(abs(at[alias.column.name]), float(np.abs(alias.column.values).max()))
+        if abs(at[alias.column.name] - expected) > _OUTSIDE * size:
+            others = [c.label for c in alias.carriers if c.label != "Intercept"]
+            reasons.append(_confounded(alias.column, others))
+    if reasons:
+        raise PredictionError(_refusal(reasons, False))
+    return kept, place, design.response[:-1]
+
+
+def _confounded(column: Column, others: Sequence[str]) -> str:
+    if not others:
+        value = float(column.values[0])
+        return f"every run has {column.label} = {value:g}, so that they say nothing of its effect"
+    named = f"{', '.join(others[:_MOST_NAMED])}{' and others' if len(others) > _MOST_NAMED else ''}"
+    return (
+        f"the runs cannot tell {column.label} apart from {'a combination of ' if len(others) > 1 else ''}{named}, and "
+        "in this job they do not go together as in the runs"
+    )
+
+
+# --- how the job differs from the runs
+
+
+def _unlike(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """Numbers outside the measured range, and levels that were never measured together."""
+    import polars as pl
+
+    levels = _categorical(rows, formula)
+    found = []
+    for name in sorted(formula.right_names - set(levels)):
+        low, high = float(rows[name].min()), float(rows[name].max())  # type: ignore[arg-type]
+        if not low <= values[name] <= high:
+            found.append(
+                f"{name} = {_plain(values[name])} is outside the measured range, {_plain(low)} to {_plain(high)}"
+            )
+    same = pl.all_horizontal([pl.col(name) == values[name] for name in levels] or [pl.lit(True)])
+    if len(levels) > 1 and rows.filter(same).is_empty():
+        together = ", ".join(f"{name} = {_plain(values[name])}" for name in levels)
+        found.append(
+            f"no run has these together: {together}; the nearest: {_nearest_combination(rows, levels, values)}"
+        )
+    return found
+
+
+def _nearest_combination(rows: pl.DataFrame, levels: Sequence[str], values: Mapping[str, Any]) -> str:
+    """The first of the combinations that share most levels with the job."""
+    combinations = rows.select(levels).unique().sort(levels).to_dicts()
+    best = max(combinations, key=lambda row: sum(row[name] == values[name] for name in levels))
+    return ", ".join(f"{name} = {_plain(best[name])}" for name in levels)
+
+
+def _other_workers(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
+    """Why the number of workers does not fit, where the formula does not know of it."""
+    workers = job.values.get("workers")
+    if workers is None or "workers" in formula.right_names:
+        return []
+    known = rows["workers"].drop_nulls().unique().sort().to_list() if "workers" in rows.columns else []
+    if not known:
+        return ["the runs do not say how many workers they had, and the formula does not know of workers"]
+    if known != [workers]:
+        had = ", ".join(map(str, known))
+        return [f"the job has {workers} workers, the runs {had}, and the formula does not know of workers"]
+    return []
+
+
+def _notes(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
+    notes = []
+    idle = sorted(name for name in job.values if job.values[name] is not None and name not in formula.right_names)
+    idle = [name for name in idle if name != "workers"]
+    if idle:
+        notes.append(f"not in the formula, and so without effect: {', '.join(idle)}")
+    if "workers" in rows.columns and "workers" not in formula.right_names and job.values.get("workers") is None:
+        known = rows["workers"].drop_nulls().unique().sort().to_list()
+        if len(known) > 1:
+            notes.append(f"the runs have {', '.join(map(str, known))} workers, of which the formula does not know")
+    if formula.left not in formula.left_names and formula.left.startswith("np.log"):
+        (name,) = formula.left_names
+        notes.append(f"{name} is fitted as {formula.left}: the estimate is a median, and its interval that of a median")
+    return notes
+
+
+def _plain(value: Any) -> str:
+    """A level or number as one writes it."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 1e6:,.3f} MB"
