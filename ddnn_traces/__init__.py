@@ -41,12 +41,16 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
     return Dataset(Path(dataset), runs, read_only)
 
 
-def regress(dataset: Dataset, formula: str | None = None) -> Regression:
-    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise."""
-    from ddnn_traces import regression
+def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
+    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise.
 
-    rows = dataset.query("run_step_volume")
-    return regression.fit(rows, formula) if formula else regression.fit(rows)
+    options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
+    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
+    regression.presets.regress.
+    """
+    from ddnn_traces.regression import presets
+
+    return presets.regress(dataset, formula, **options)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:
