@@ -42,12 +42,16 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
     return Dataset(Path(dataset), runs, read_only)
 
 
-def regress(dataset: Dataset, formula: str | None = None) -> Regression:
-    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise."""
-    from ddnn_traces import regression
+def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
+    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise.
 
-    rows = dataset.query("run_step_volume")
-    return regression.fit(rows, formula) if formula else regression.fit(rows)
+    options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
+    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
+    regression.presets.regress.
+    """
+    from ddnn_traces.regression import presets
+
+    return presets.regress(dataset, formula, **options)
 
 
 def predict(
@@ -58,17 +62,19 @@ def predict(
     formula: str | None = None,
     extrapolate: bool = False,
 ) -> Prediction:
-    """Predict the volume of a step, a run of `steps` steps and an hour of a job, with intervals, from the dataset's runs.
+    """Predict what a job sends in a step, in a run of `steps` steps and in an hour, from the dataset's runs.
 
-    job: the formula's columns by name (model_bytes, framework_backend, batch_size, topology, ...), and workers. step_ms:
-    length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like the runs,
-    unless `extrapolate`, and for one of which they say nothing.
+    job: the formula's columns by name (model_bytes, framework_backend, batch_size, topology, ...), and workers.
+    step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like
+    the runs, unless `extrapolate`, and for one of which they say nothing.
     """
-    from ddnn_traces.regression import predict as prediction
+    from ddnn_traces import regression
+    from ddnn_traces.regression.predict import Job
+    from ddnn_traces.regression.predict import predict as predict_job
 
-    described = prediction.Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
+    described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
-    return prediction.predict(volumes, times, described, formula or prediction.DEFAULT_FORMULA, extrapolate)
+    return predict_job(volumes, times, described, formula or regression.DEFAULT_FORMULA, extrapolate)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

@@ -35,7 +35,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """The frame of every chart."""
     attributes = dataset.query("run_step_volume").select("run_id", "framework_backend", "batch_size", "topology")
-    fit = ddnn_traces.regress(dataset).fitted.join(attributes, on="run_id")
+    fit = ddnn_traces.regress(dataset).points.join(attributes, on="run_id")
     return {
         "volume_heatmaps": dataset.query("pair_volume"),
         "flow_counts": dataset.query("flow_counts"),

@@ -258,11 +258,11 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step against model size: what was measured, and the regression's fitted value of the same run.
 
-    frame: run_id, step_bytes, model_size, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
+    frame: run_id, step_bytes, size_bytes, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
     """
     shown = frame.select(
         "run_id", "framework_backend", "batch_size", "topology",
-        model_mb=pl.col("model_size") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
+        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
     )  # fmt: skip
     base = data_chart(shown).encode(
         x=alt.X("model_mb:Q", title="model size (MB)", scale=positive_scale(shown, ["model_mb"])),
@@ -297,7 +297,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
     shown = frame.select(
         "run_id", "framework_backend",
-        measured=pl.col("step_bytes") / pl.col("model_size"), fitted=pl.col("fitted") / pl.col("model_size"),
+        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
     )  # fmt: skip
     base = data_chart(shown).encode(
         y=alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False, grid=True)),

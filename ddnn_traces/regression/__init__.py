@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ddnn_traces.regression.fitting import fit, ols
 from ddnn_traces.regression.formula import DEFAULT_FORMULA
-from ddnn_traces.regression.results import Coefficient, Excluded, OlsFit, Regression, TermVerdict
+from ddnn_traces.regression.outcome import OlsFit, Regression
+from ddnn_traces.regression.results import ERRORS, Coefficient, Excluded, TermVerdict
 
-__all__ = ["DEFAULT_FORMULA", "Coefficient", "Excluded", "OlsFit", "Regression", "TermVerdict", "fit", "ols"]
+__all__ = ["DEFAULT_FORMULA", "ERRORS", "Coefficient", "Excluded", "OlsFit", "Regression", "TermVerdict", "fit", "ols"]

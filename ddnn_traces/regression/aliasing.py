@@ -18,13 +18,12 @@ INDEPENDENT = 1e-9
 
 def constant_terms(design: Design, frame: pl.DataFrame) -> dict[str, str]:
     """The terms that have one value in all runs, with that value as the reason."""
-    has_intercept = any(column.term == INTERCEPT for column in design.columns)
     reasons = {}
     for term in design.terms:
         constant = [name for name in term.variables if frame[name].n_unique() == 1]
         has_columns = any(column.term == term.name for column in design.columns)
         # without an intercept a constant column takes its place, and can be estimated
-        if not has_columns or (has_intercept and len(constant) == len(term.variables)):
+        if not has_columns or (design.has_intercept and len(constant) == len(term.variables)):
             values = " and ".join(f"{name} = {frame[name][0]}" for name in constant)
             reasons[term.name] = f"every run has {values}" if values else "the terms before it say the same"
     return reasons
@@ -112,22 +111,3 @@ def _always_together(alias: Alias, design: Design, frame: pl.DataFrame) -> str |
     if any((value in levels) != is_here for value, is_here in zip(values, here, strict=True)):
         return None
     return f"{carrier.variables[0]} = {' or '.join(str(level) for level in sorted(levels))}"
-
-
-def resting_on_one_run(columns: Sequence[Column], run_ids: Sequence[str]) -> list[str]:
-    """A sentence for each run without which some coefficients could not be estimated, with their labels.
-
-    Such a run has leverage 1: the fit goes through it whatever its value. Without it the column of the
-    pseudo-inverse that belongs to it would be a direction in which the coefficients are free.
-    """
-    import numpy as np
-
-    matrix = np.column_stack([unit(column.values) for column in columns])
-    inverse = np.linalg.pinv(matrix)
-    leverage = np.sum(matrix * inverse.T, axis=1)
-    sentences = []
-    for i in np.flatnonzero(leverage > 1 - 1e-8):
-        free = abs(inverse[:, i]) > 1e-6 * abs(inverse[:, i]).max()
-        labels = [column.label for column, is_free in zip(columns, free, strict=True) if is_free]
-        sentences.append(f"Without {run_ids[int(i)]} these could not be estimated: {', '.join(labels)}.")
-    return sentences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +35,35 @@ class Term:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`."""
+    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`.
+
+    place: its number among the columns that patsy makes.
+    """
 
     name: str
     term: str
     label: str
     values: Vector
+    place: int
 
 
 @dataclass(frozen=True)
 class Design:
-    left: str
+    """The left side and the columns of the right side, in formula order; info is patsy's DesignInfo of the right."""
+
+    formula: Formula
     response: Vector
     terms: tuple[Term, ...]
     columns: tuple[Column, ...]
+    info: Any
+
+    @property
+    def left(self) -> str:
+        return self.formula.left
+
+    @property
+    def has_intercept(self) -> bool:
+        return any(column.term == INTERCEPT for column in self.columns)
 
     def term(self, name: str) -> Term:
         return next(term for term in self.terms if term.name == name)
@@ -59,7 +74,7 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
     import numpy as np
     import patsy  # type: ignore[import-untyped]
 
-    data = {name: _values(frame, name, name in formula.numeric_names) for name in formula.names}
+    data = _data(frame, formula, formula.names)
     try:
         with np.errstate(all="ignore"):
             left, right = patsy.dmatrices(
@@ -72,19 +87,59 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
         reason = getattr(error, "message", "invalid syntax")
         raise RegressionError(f"The formula {formula.text} cannot be evaluated: {reason}") from error
     if left.shape[1] != 1:
-        raise RegressionError(f"The left side of the formula must be one number a run: {formula.text}")
+        raise RegressionError(f"The left side of the formula must be one number a row: {formula.text}")
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        raise RegressionError(f"The formula {formula.text} is infinite for some run; look for a logarithm of 0")
+        raise RegressionError(f"The formula {formula.text} is infinite for some row; look for a logarithm of 0")
     info = right.design_info
     # patsy puts the categorical terms first; the formula's order decides which of two aliased terms stays
     order = [term.name() for term in patsy.ModelDesc.from_formula(formula.text).rhs_termlist]
     by_name = sorted(zip(info.term_names, info.terms, strict=True), key=lambda pair: order.index(pair[0]))
     return Design(
-        left=formula.left,
+        formula=formula,
         response=np.asarray(left)[:, 0],
         terms=tuple(_term(name, term, info) for name, term in by_name if name != INTERCEPT),
         columns=tuple(column for _, term in by_name for column in _columns(term, right)),
+        info=info,
     )
+
+
+def matrix_of(design: Design, frame: pl.DataFrame, columns: Sequence[Column]) -> Vector:
+    """The values that `columns` of the design have in other rows, rows by columns.
+
+    `frame` has the columns of the formula's right side without nulls. Raises RegressionError for a level that the
+    design does not know.
+    """
+    import numpy as np
+    import patsy
+
+    data = _data(frame, design.formula, design.formula.right_names)
+    try:
+        (matrix,) = patsy.build_design_matrices([design.info], data, NA_action=patsy.NAAction(on_NA="raise"))
+    except patsy.PatsyError as error:
+        reason = getattr(error, "message", str(error))
+        raise RegressionError(f"The formula {design.formula.text} cannot be evaluated: {reason}") from error
+    # without a column of numbers patsy gives a single row of ones
+    values = np.broadcast_to(np.asarray(matrix), (frame.height, matrix.shape[1]))
+    return values[:, [column.place for column in columns]]
+
+
+def terms_of(formula: Formula) -> dict[str, frozenset[str]]:
+    """The terms of the right side in formula order, each with its columns; the intercept has none."""
+    import patsy
+
+    try:
+        terms = patsy.ModelDesc.from_formula(formula.text).rhs_termlist
+    except (patsy.PatsyError, SyntaxError) as error:
+        reason = getattr(error, "message", "invalid syntax")
+        raise RegressionError(f"The formula {formula.text} cannot be evaluated: {reason}") from error
+    return {
+        term.name(): frozenset[str]().union(*(column_names(ast.parse(factor.code)) for factor in term.factors))
+        for term in terms
+    }
+
+
+def _data(frame: pl.DataFrame, formula: Formula, names: Iterable[str]) -> dict[str, Any]:
+    return {name: _values(frame, name, name in formula.numeric_names) for name in names}
 
 
 def _values(frame: pl.DataFrame, name: str, numeric: bool) -> Any:
@@ -122,7 +177,7 @@ def _columns(term: Any, matrix: Any) -> list[Column]:
     names = [re.sub(r"np\.\w+\(([^()]*)\)(?=\])", r"\1", name) for name in matrix.design_info.column_names]
     numbers = range(*matrix.design_info.term_name_slices[term.name()].indices(len(names)))
     values = np.asarray(matrix)
-    return [Column(names[i], term.name(), _label(names[i], factors), values[:, i]) for i in numbers]
+    return [Column(names[i], term.name(), _label(names[i], factors), values[:, i], i) for i in numbers]
 
 
 def _label(column: str, factors: Sequence[str]) -> str:

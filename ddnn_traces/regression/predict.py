@@ -44,7 +44,7 @@ def _undo(left: str, name: str) -> Callable[[Any], Any] | None:
     """
     import numpy as np
 
-    known = {
+    known: dict[str, Callable[[Any], Any]] = {
         name: lambda values: values,
         f"np.log({name})": np.exp,
         f"np.log10({name})": lambda values: np.power(10.0, values),
@@ -177,9 +177,7 @@ def _check_job(job: Job) -> None:
 def _refusal(reasons: Iterable[str], can_be_forced: bool) -> str:
     lines = "".join(f"\n- {reason}" for reason in dict.fromkeys(reasons))
     if can_be_forced:
-        return (
-            f"not predicted, since the runs are not like this job:{lines}\n--extrapolate shows the numbers all the same"
-        )
+        return f"not predicted, since the runs are not like this job:{lines}\n--extrapolate shows the numbers anyway"
     return f"cannot be predicted from these runs:{lines}"
 
 
@@ -391,7 +389,7 @@ def _design_with(
 
     (left,) = formula.left_names
     numbers = [name for name in formula.numeric_names if rows.schema[name].is_integer()]
-    used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))  # type: ignore[arg-type]
+    used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))
     # any value of the response will do for the job's row
     job = pl.DataFrame([{**values, left: used[left][0]}]).select(
         pl.col(name).cast(used.schema[name]) for name in used.columns

@@ -1,8 +1,8 @@
-"""The rows of a regression: which size of the model they go by, and which of them lack a value."""
+"""The rows of a regression: numbers made plain, and rows that lack a value set aside with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddnn_traces.regression.results import Excluded
@@ -10,44 +10,41 @@ from ddnn_traces.regression.results import Excluded
 if TYPE_CHECKING:
     import polars as pl
 
-
-def with_model_size(rows: pl.DataFrame, other_names: Iterable[str]) -> tuple[pl.DataFrame, str]:
-    """Add `model_size` [bytes], from the one column that keeps most of the otherwise usable runs.
-
-    The two are never mixed: the nominal size in MB is rounded and may count more than what is exchanged.
-    """
-    import polars as pl
-
-    clean = _clean_numbers(rows)
-    usable = clean.drop_nulls([name for name in other_names if name in clean.columns])
-    sources = {"model_bytes": 1.0, "model_size_mb": 1e6}
-    there = [name for name in sources if name in clean.columns]
-    if not there:
-        return clean.with_columns(model_size=pl.lit(None, pl.Float64)), "model_bytes"
-    # max() takes the first of equals, and model_bytes, what is really exchanged, stands first
-    source = max(there, key=lambda name: usable[name].count())
-    return clean.with_columns(model_size=pl.col(source).cast(pl.Float64) * sources[source]), source
+#: Columns that name a row, and are never part of a formula's answer.
+RUN, STEP = "run_id", "step"
 
 
-def _clean_numbers(rows: pl.DataFrame) -> pl.DataFrame:
+def clean_numbers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Decimals, which DuckDB makes of some sums, as floats, and NaN as null."""
     import polars as pl
     import polars.selectors as cs
 
-    # DuckDB answers some sums as decimals
     return rows.with_columns((cs.float() | cs.decimal()).cast(pl.Float64).fill_nan(None))
 
 
-def split_missing(rows: pl.DataFrame, names: Iterable[str], source: str) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
-    """The rows with a value in every one of `names`, and the others with what they lack."""
+def split_missing(rows: pl.DataFrame, names: Iterable[str]) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows with a finite value in every one of `names`, and the runs of the others with what they lack."""
+    import polars as pl
+
     used = sorted(names)
-    excluded = tuple(
-        Excluded(str(row["run_id"]), _missing_reason([n for n in used if row[n] is None], source))
-        for row in rows.iter_rows(named=True)
-        if any(row[name] is None for name in used)
+    infinite = [name for name in used if rows.schema[name].is_float()]
+    usable = pl.all_horizontal(
+        *(pl.col(name).is_not_null() for name in used), *(pl.col(name).is_finite() for name in infinite)
     )
-    return rows.drop_nulls(used), excluded
+    reasons: dict[tuple[str, str], int] = {}
+    for row in rows.filter(~usable.fill_null(False)).iter_rows(named=True):
+        key = (str(row[RUN]), _reason(row, used))
+        reasons[key] = reasons.get(key, 0) + 1
+    excluded = tuple(Excluded(run_id, reason, count) for (run_id, reason), count in reasons.items())
+    return rows.filter(usable.fill_null(False)), excluded
 
 
-def _missing_reason(names: Sequence[str], source: str) -> str:
-    columns = [source if name == "model_size" else name for name in names]
-    return f"{', '.join(columns)} {'is' if len(columns) == 1 else 'are'} missing"
+def _reason(row: Mapping[str, object], names: Sequence[str]) -> str:
+    missing = [name for name in names if row[name] is None]
+    infinite = [name for name in names if isinstance(row[name], float) and row[name] in (float("inf"), -float("inf"))]
+    parts = [
+        f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} {what}"
+        for found, what in ((missing, "missing"), (infinite, "infinite"))
+        if found
+    ]
+    return "; ".join(parts)

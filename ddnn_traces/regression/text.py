@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ddnn_traces.regression.results import Coefficient, Regression
+from ddnn_traces.regression.outcome import Regression
+from ddnn_traces.regression.results import Coefficient
 
 _HEADINGS = ("coefficient", "estimate", "95% interval", "p")
 
@@ -33,7 +34,7 @@ def _cells(regression: Regression, coefficient: Coefficient) -> tuple[str, str, 
 
 
 def _summary(regression: Regression) -> str:
-    runs = f"{regression.rows} runs, model_size from {regression.model_size_source}"
+    runs = f"{regression.rows} runs"
     if regression.r_squared is None or regression.adj_r_squared is None:
         return runs
     return (

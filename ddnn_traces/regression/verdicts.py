@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ddnn_traces.regression.aliasing import Alias
 from ddnn_traces.regression.design import INTERCEPT, Design, Term
-from ddnn_traces.regression.estimate import ALPHA
-from ddnn_traces.regression.results import Coefficient, TermVerdict
+from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest, TermVerdict
 
-UNTESTED = "not tested: every run lies on the fit to within rounding"
+EXACT = "not tested: every row lies on the fit to within rounding"
+SIZES = ("model_bytes", "nominal_bytes")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A term with all that its verdict is made of; aliased: what of it could not be estimated."""
+
+    term: Term
+    own: Sequence[Coefficient]
+    test: TermTest
+    aliased: str
+    is_exact: bool
+    errors: str
+
+    @property
+    def significant(self) -> bool | None:
+        return None if self.test.p_value is None else self.test.p_value < ALPHA
+
+    @property
+    def untested(self) -> str:
+        if self.is_exact:
+            return EXACT
+        alone = "row" if self.errors == "hc3" else "run"
+        kind = ERRORS[self.errors]
+        return f"not tested: {kind} errors need more than a single {alone} to decide, and more runs than levels"
+
+    @property
+    def joint(self) -> str:
+        """The joint test, where there is more than one coefficient to it."""
+        test = self.test
+        if test.f is None or test.p_value is None:
+            return ""
+        name = "joint F" if test.df > 1 else "F"
+        p = f"p = {test.p_value:.3g}"
+        return f" ({name}({test.df}, {test.df_denominator}) = {test.f:.4g}, {p})"
 
 
 def fit_notes(design: Design, crowded: Iterable[str], aliases: Sequence[Alias]) -> list[str]:
@@ -26,22 +61,16 @@ def fit_notes(design: Design, crowded: Iterable[str], aliases: Sequence[Alias]) 
     return notes
 
 
-def verdict(
-    term: Term,
-    design: Design,
-    coefficients: Sequence[Coefficient],
-    aliased: str,
-) -> TermVerdict:
+def verdict(judged: Judged, design: Design) -> TermVerdict:
     """The verdict on a term that has at least one coefficient, in the words of Zerwas et al., section VI."""
-    own = [c for c in coefficients if c.term == term.name]
-    significant = None if own[0].p_value is None else any(_is_significant(c) for c in own)
-    if significant is False:
-        sentence = _insignificant(term)
-    elif term.categorical:
-        sentence = _levels_sentence(term, own, design, bool(aliased))
+    if judged.significant is False:
+        sentence = _insignificant(judged, design)
+    elif judged.term.categorical:
+        sentence = _levels_sentence(judged, design)
     else:
-        sentence = _slope_sentence(term, own[0], design)
-    return TermVerdict(term.name, True, significant, "; ".join(part for part in (sentence, aliased) if part))
+        sentence = _slope_sentence(judged, design)
+    sentence = "; ".join(part for part in (sentence, judged.aliased) if part)
+    return TermVerdict(judged.term.name, True, judged.significant, sentence)
 
 
 def _is_significant(coefficient: Coefficient) -> bool:
@@ -49,30 +78,40 @@ def _is_significant(coefficient: Coefficient) -> bool:
     return coefficient.p_value is not None and coefficient.p_value < ALPHA
 
 
-def _insignificant(term: Term) -> str:
-    intervals = "intervals of {} include 0" if term.categorical else "interval of {} includes 0"
-    return f"95% confidence {intervals.format(term.name)}: statistically insignificant at alpha = {ALPHA}"
-
-
-def _levels_sentence(term: Term, own: Sequence[Coefficient], design: Design, has_aliased: bool) -> str:
-    if own[0].p_value is None:
-        return f"estimated, but {UNTESTED}"
+def _labels(judged: Judged, design: Design, found: Sequence[Coefficient]) -> str:
     labels = {column.name: column.label for column in design.columns}
-    against = f" against {term.reference}" if term.reference is not None else ""
-    if has_aliased:
+    return ", ".join(f"{labels[c.name]} ({'positive' if c.estimate > 0 else 'negative'})" for c in found)
+
+
+def _insignificant(judged: Judged, design: Design) -> str:
+    found = [c for c in judged.own if _is_significant(c)]
+    told = f"statistically insignificant at alpha = {ALPHA}{judged.joint}"
+    if found:  # one of several intervals may leave out 0 by chance, which the joint test allows for
+        return f"together {told}, though the own interval of {_labels(judged, design, found)} leaves out 0"
+    intervals = "intervals of {} include 0" if judged.term.categorical else "interval of {} includes 0"
+    return f"95% confidence {intervals.format(judged.term.name)}: {told}"
+
+
+def _levels_sentence(judged: Judged, design: Design) -> str:
+    if judged.significant is None:
+        return f"estimated, but {judged.untested}"
+    against = f" against {judged.term.reference}" if judged.term.reference is not None else ""
+    if judged.aliased:
         # the levels dropped as aliased have joined the reference
         against = " against the levels without an estimate"
-    found = [c for c in own if _is_significant(c)]
-    named = ", ".join(f"{labels[c.name]} ({'positive' if c.estimate > 0 else 'negative'})" for c in found)
-    rest = "; the intervals of the other levels include 0" if len(found) < len(own) else ""
-    return f"significant at alpha = {ALPHA}{against}: {named}{rest}"
+    found = [c for c in judged.own if _is_significant(c)]
+    if not found:
+        return f"significant at alpha = {ALPHA}{judged.joint} together, though each level's own interval includes 0"
+    rest = "; the intervals of the other levels include 0" if len(found) < len(judged.own) else ""
+    return f"significant at alpha = {ALPHA}{judged.joint}{against}: {_labels(judged, design, found)}{rest}"
 
 
-def _slope_sentence(term: Term, slope: Coefficient, design: Design) -> str:
+def _slope_sentence(judged: Judged, design: Design) -> str:
+    term, slope = judged.term, judged.own[0]
     is_plain = (
-        term.name == "model_size"
+        term.name in SIZES
         and design.left == "step_bytes"
-        and sum("model_size" in t.variables for t in design.terms) == 1  # else there is no one slope of model size
+        and sum(term.name in t.variables for t in design.terms) == 1  # else there is no one slope of model size
     )
     sign = -1 if is_plain and slope.estimate < 0 else 1
     number = f"{sign * slope.estimate:.4g}"
@@ -81,6 +120,6 @@ def _slope_sentence(term: Term, slope: Coefficient, design: Design) -> str:
     if is_plain:
         more = "more" if sign > 0 else "less"
         change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} data a step"
-        return f"significant: {change}" if bounds else f"{change}; {UNTESTED}"
+        return f"significant: {change}" if bounds else f"{change}; {judged.untested}"
     change = f"{number}{interval} of {design.left} for each 1 of {term.name}"
-    return f"significant at alpha = {ALPHA}: {change}" if bounds else f"{change}; {UNTESTED}"
+    return f"significant at alpha = {ALPHA}{judged.joint}: {change}" if bounds else f"{change}; {judged.untested}"

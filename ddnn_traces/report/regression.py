@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddnn_traces.charts import zerwas
-from ddnn_traces.regression import Coefficient, Regression
+from ddnn_traces.regression import ERRORS, Coefficient, Regression
 from ddnn_traces.report.answers import Answers, figure
 from ddnn_traces.report.model import Section, Source, Table
 from ddnn_traces.report.words import left_out, number, number_of, percent
@@ -22,15 +22,17 @@ def step_volume(answers: Answers) -> Section:
     slug, title = "step-volume", "Volume of a step and model size (section VI)"
     fit = answers.fit
     attributes = answers.frame(_SOURCE).select("run_id", "framework_backend", "batch_size", "topology")
-    frame = fit.fitted.join(attributes, on="run_id", how="left", maintain_order="left")
+    frame = fit.points.drop_nulls(["step_bytes", "size_bytes"]).join(
+        attributes, on="run_id", how="left", maintain_order="left"
+    )
     if frame.is_empty():
         return Section(slug, title, _missing(fit))
-    ratio = frame["step_bytes"] / frame["model_size"]
+    ratio = frame["step_bytes"] / frame["size_bytes"]
     smallest, largest = (f"{number_of(value):.3g}" for value in (ratio.min(), ratio.max()))
     slope = "".join(
         f"; {verdict.sentence.removeprefix('significant: ')}"
         for verdict in fit.verdicts
-        if verdict.term == "model_size" and verdict.estimable
+        if verdict.term == fit.size_column and verdict.estimable
     )
     between = smallest if smallest == largest else f"between {smallest} and {largest}"
     headline = f"A step transmits {between} times the model's size{slope}."
@@ -86,7 +88,7 @@ def _coefficients(fit: Regression) -> Table:
         f"{fit.formula}, by ordinary least squares over {number(fit.rows, 'run')}: "
         f"R² {_r_squared(fit.r_squared)}, adjusted R² {_r_squared(fit.adj_r_squared)}, "
         f"{number(fit.df_resid or 0, 'residual degree')} of freedom. "
-        f"Model size is {fit.model_size_source}."
+        f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )
     return Table(caption, columns, rows, columns[1:4], [_SOURCE])
 
