@@ -261,6 +261,7 @@ def test_what_the_runs_cannot_tell_apart() -> None:
     assert predicted(rows, formula, batch_size=None).warnings == ()
     message = impossible(rows=rows, formula=formula, framework_backend="torch-mpi", batch_size=None)
     assert "cannot tell topology = " in message and "apart from framework_backend = " in message
+    assert "no run has these together: framework_backend = torch-mpi, topology = ring" in message
 
 
 def test_a_constant_column_tells_nothing() -> None:
@@ -277,11 +278,19 @@ def test_no_scatter_left_by_too_many_coefficients() -> None:
     assert "2 usable runs, and at least 3 are needed" in impossible(rows=ROWS.head(2))
 
 
+def test_a_size_that_no_run_tells() -> None:
+    rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes"), model_bytes=pl.lit(None, pl.Int64))
+    message = impossible(rows=rows)
+    assert "no run has model_bytes, but there are nominal_bytes" in message
+    formula = "step_bytes ~ nominal_bytes + C(topology)"
+    assert predicted(rows, formula, nominal_bytes=25e6).warnings == ()
+
+
 def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
     rows = ROWS.with_columns(step_bytes=pl.when(pl.col("run_id") == "r03").then(None).otherwise(pl.col("step_bytes")))
     prediction = predicted(rows)
     assert prediction.runs == 15
-    assert any("1 runs are not in the fit" in note or "1 run is not in the fit" in note for note in prediction.notes)
+    assert any(note.startswith("1 of 16 runs are not in the fit") for note in prediction.notes)
 
 
 @pytest.mark.parametrize(

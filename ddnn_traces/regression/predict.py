@@ -130,14 +130,18 @@ def predict(
     for a formula that cannot be used.
     """
     _check_job(job)
-    left_side = formula.split("~")[0].strip()
     volume = _point(volumes, formula, "step_bytes", job)
     if volume.undone is None:
-        raise RegressionError(f"The left side {left_side} cannot be undone; use step_bytes, np.log(step_bytes)")
+        raise RegressionError(
+            f"The left side {volume.formula.left} cannot be undone; give step_bytes or its np.log, np.log10 or np.sqrt"
+        )
     warnings, notes = [*volume.warnings], [*volume.notes]
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
-        warnings.append(f"the predicted volume is negative ({_bytes(step.estimate)} a step), which none can be")
+        warnings.append(
+            f"the predicted volume is negative ({_bytes(step.estimate)} a step), which none can be; a "
+            "formula of logarithms, np.log(step_bytes) ~ np.log(model_bytes) + ..., never predicts one"
+        )
     elif step.low is not None and step.low < 0:
         notes.append("the prediction interval reaches below 0, which no volume does: read its lower end as 0")
     found = [step]
@@ -297,8 +301,7 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
         raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
     usable, excluded = split_missing(clean_numbers(rows), formula.names)
     if usable.height < MIN_RUNS:
-        named = "".join(f"; {run.run_id}: {run.reason}" for run in excluded[:_MOST_NAMED])
-        raise PredictionError(f"{usable.height} usable runs, and at least {MIN_RUNS} are needed{named}")
+        raise PredictionError(_too_few(rows, usable.height, formula))
     values = _job_values(usable, formula, job)
     _check_levels(usable, formula, values)
     kept, place, response_values = _design_with(usable, formula, values)
@@ -314,7 +317,10 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
     basis, singular, directions = np.linalg.svd(matrix / scale, full_matrices=False)
     largest = float(np.sum(basis**2, axis=1).max())
     leverage = float(np.sum((directions @ (place / scale) / singular) ** 2))
-    warnings = [*_unlike(usable, formula, values), *_other_workers(usable, formula, job)]
+    warnings = [
+        *_outside(usable, formula, values), *_never_together(usable, formula, values),
+        *_other_workers(usable, formula, job),
+    ]  # fmt: skip
     if leverage > largest * (1 + 1e-9):
         warnings.append(
             f"the job lies outside what the runs span together: leverage {leverage:.3g}, where the largest of a run is "
@@ -325,11 +331,19 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
     if is_exact:
         notes.append("every run lies on the fit to within rounding: there is no scatter to tell an interval from")
     if excluded:
-        notes.append(f"{len(excluded)} runs are not in the fit, since they lack a value of the formula")
+        left_out = rows.height - usable.height
+        notes.append(f"{left_out} of {rows.height} runs are not in the fit, since they lack a value of the formula")
     return _Point(
         formula, usable, float(at.predicted_mean[0]), float(at.se_mean[0]), float(at.se_obs[0]), int(result.df_resid),
         np.asarray(result.resid), is_exact, _undo(formula.left, response), tuple(warnings), tuple(notes),
     )  # fmt: skip
+
+
+def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
+    empty = sorted(name for name in formula.names if not rows[name].count())
+    filled = sorted(name for name in rows.columns if rows[name].count() and name not in formula.names)
+    why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
+    return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
 
 
 def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
@@ -364,7 +378,7 @@ def _check_levels(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any
         levels = rows[name].unique().to_list()
         if values[name] not in levels:
             near = ", ".join(str(level) for level in _nearest(values[name], levels))
-            reasons.append(f"no run has {name} = {_plain(values[name])}; there are, the nearest first: {near}")
+            reasons.append(f"no run has {name} = {plain(values[name])}; there are, the nearest first: {near}")
     if reasons:
         raise PredictionError(_refusal(reasons, False))
 
@@ -410,7 +424,7 @@ def _design_with(
             others = [c.label for c in alias.carriers if c.label != "Intercept"]
             reasons.append(_confounded(alias.column, others))
     if reasons:
-        raise PredictionError(_refusal(reasons, False))
+        raise PredictionError(_refusal([*_never_together(rows, formula, values), *reasons], False))
     return kept, place, design.response[:-1]
 
 
@@ -428,32 +442,34 @@ def _confounded(column: Column, others: Sequence[str]) -> str:
 # --- how the job differs from the runs
 
 
-def _unlike(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
-    """Numbers outside the measured range, and levels that were never measured together."""
+def _outside(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """Numbers outside the measured range."""
+    found = []
+    for name in sorted(formula.right_names - set(_categorical(rows, formula))):
+        low, high = float(rows[name].min()), float(rows[name].max())  # type: ignore[arg-type]
+        if not low <= values[name] <= high:
+            found.append(f"{name} = {plain(values[name])} is outside the measured range, {plain(low)} to {plain(high)}")
+    return found
+
+
+def _never_together(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """The job's levels, where they were never measured together."""
     import polars as pl
 
     levels = _categorical(rows, formula)
-    found = []
-    for name in sorted(formula.right_names - set(levels)):
-        low, high = float(rows[name].min()), float(rows[name].max())  # type: ignore[arg-type]
-        if not low <= values[name] <= high:
-            found.append(
-                f"{name} = {_plain(values[name])} is outside the measured range, {_plain(low)} to {_plain(high)}"
-            )
     same = pl.all_horizontal([pl.col(name) == values[name] for name in levels] or [pl.lit(True)])
-    if len(levels) > 1 and rows.filter(same).is_empty():
-        together = ", ".join(f"{name} = {_plain(values[name])}" for name in levels)
-        found.append(
-            f"no run has these together: {together}; the nearest: {_nearest_combination(rows, levels, values)}"
-        )
-    return found
+    if len(levels) < 2 or not rows.filter(same).is_empty():
+        return []
+    together = ", ".join(f"{name} = {plain(values[name])}" for name in levels)
+    near = _nearest_combination(rows, levels, values)
+    return [f"no run has these together: {together}; the nearest: {near}"]
 
 
 def _nearest_combination(rows: pl.DataFrame, levels: Sequence[str], values: Mapping[str, Any]) -> str:
     """The first of the combinations that share most levels with the job."""
     combinations = rows.select(levels).unique().sort(levels).to_dicts()
     best = max(combinations, key=lambda row: sum(row[name] == values[name] for name in levels))
-    return ", ".join(f"{name} = {_plain(best[name])}" for name in levels)
+    return ", ".join(f"{name} = {plain(best[name])}" for name in levels)
 
 
 def _other_workers(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
@@ -486,7 +502,7 @@ def _notes(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
     return notes
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
     """A level or number as one writes it."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

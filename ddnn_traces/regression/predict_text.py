@@ -7,7 +7,7 @@ import io
 import json
 from typing import Any
 
-from ddnn_traces.regression.predict import LEVEL, Predicted, Prediction
+from ddnn_traces.regression.predict import LEVEL, Predicted, Prediction, plain
 
 FORMATS = ("table", "json", "csv")
 
@@ -28,7 +28,7 @@ def table(prediction: Prediction) -> str:
     described = {**job.values, "steps": job.steps, "step_ms": job.step_ms}
     lines = [
         prediction.formula,
-        ", ".join(f"{name} = {value}" for name, value in described.items() if value is not None),
+        ", ".join(f"{name} = {plain(value)}" for name, value in described.items() if value is not None),
         f"from {prediction.runs} runs",
     ]
     if prediction.synthetic:
