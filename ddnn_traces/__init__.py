@@ -69,7 +69,7 @@ def predict(
     the runs, unless `extrapolate`, and for one of which they say nothing.
     """
     from ddnn_traces import regression
-    from ddnn_traces.regression.predict import Job
+    from ddnn_traces.regression.point import Job
     from ddnn_traces.regression.predict import predict as predict_job
 
     described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)

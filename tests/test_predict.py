@@ -20,7 +20,8 @@ from scipy import stats
 from ddnn_traces import scenarios
 from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError
 from ddnn_traces.regression import predict_text
-from ddnn_traces.regression.predict import Job, Predicted, Prediction, predict
+from ddnn_traces.regression.point import Job, Predicted
+from ddnn_traces.regression.predict import Prediction, predict
 from ddnn_traces.synthetic_tables import write_runs
 
 FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"

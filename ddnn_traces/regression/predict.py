@@ -8,81 +8,22 @@ say nothing of is never predicted. docs/prediction.md has the definitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import PredictionError, RegressionError
-from ddnn_traces.regression.aliasing import split_aliased
-from ddnn_traces.regression.design import ROUNDING, Column, make_design
-from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula, parse
-from ddnn_traces.regression.rows import clean_numbers, split_missing
+from ddnn_traces.regression.formula import DEFAULT_FORMULA
+from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Job, Point, Predicted, point_of, refusal
+from ddnn_traces.regression.rows import RUN
 
 if TYPE_CHECKING:
-    import numpy as np
     import polars as pl
 
-    Vector = np.ndarray[Any, np.dtype[np.float64]]
-
-LEVEL = 0.95
-MIN_RUNS = 3
 #: Draws of volume and step time for the interval of an hour, and where they begin.
 DRAWS, SEED = 200_000, 0
 _MS_AN_HOUR = 3_600_000.0
-_MOST_NAMED = 5
 _POSITIVE = frozenset({"model_bytes", "nominal_bytes", "batch_size", "workers", "steps", "step_ms"})
-_RUN = "run_id"
-#: Of the job's row of the design (columns of length 1), what may lie outside what the runs span.
-_OUTSIDE = 1e-7
-
-
-def _undo(left: str, name: str) -> Callable[[Any], Any] | None:
-    """What makes the left side's values those of the column again; None where that is not known.
-
-    All of them rise, so that an interval's ends stay its ends.
-    """
-    import numpy as np
-
-    known: dict[str, Callable[[Any], Any]] = {
-        name: lambda values: values,
-        f"np.log({name})": np.exp,
-        f"np.log10({name})": lambda values: np.power(10.0, values),
-        f"np.sqrt({name})": lambda values: np.sign(values) * np.square(values),
-    }
-    return known.get(left.replace(" ", ""))
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training job. values: of the formula's columns, by name (model_bytes [bytes], framework_backend, batch_size,
-    topology, workers, ...). steps: of the run that is asked for. step_ms: length of a step, where it is known."""
-
-    values: Mapping[str, Any]
-    steps: int | None = None
-    step_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """One number: quantity step, run, hour (unit bytes) or step_time (ms).
-
-    mean_low to mean_high: the 95% confidence interval of the mean of all such runs. low to high: the 95% prediction
-    interval, in which one such run lies. All four are None where the runs lie on the fit exactly.
-    """
-
-    quantity: str
-    unit: str
-    estimate: float
-    mean_low: float | None
-    mean_high: float | None
-    low: float | None
-    high: float | None
-
-    def times(self, factor: float, quantity: str) -> Predicted:
-        """The same for another quantity that is `factor` times this one."""
-        ends = (None if end is None else end * factor for end in (self.mean_low, self.mean_high, self.low, self.high))
-        return Predicted(quantity, self.unit, self.estimate * factor, *ends)
 
 
 @dataclass(frozen=True)
@@ -130,16 +71,12 @@ def predict(
     for a formula that cannot be used.
     """
     _check_job(job)
-    volume = _point(volumes, formula, "step_bytes", job)
-    if volume.undone is None:
-        raise RegressionError(
-            f"The left side {volume.formula.left} cannot be undone; give step_bytes or its np.log, np.log10 or np.sqrt"
-        )
+    volume = point_of(volumes, formula, "step_bytes", job)
     warnings, notes = [*volume.warnings], [*volume.notes]
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
         warnings.append(
-            f"the predicted volume is negative ({_bytes(step.estimate)} a step), which none can be; a "
+            f"the predicted volume is negative ({step.estimate / 1e6:,.3f} MB a step), which none can be; a "
             "formula of logarithms, np.log(step_bytes) ~ np.log(model_bytes) + ..., never predicts one"
         )
     elif step.low is not None and step.low < 0:
@@ -155,7 +92,7 @@ def predict(
         warnings += more
         notes += why
     if warnings and not extrapolate:
-        raise PredictionError(_refusal(warnings, True))
+        raise PredictionError(refusal(warnings, True))
     return Prediction(
         formula=volume.formula.text,
         job=job,
@@ -178,18 +115,11 @@ def _check_job(job: Job) -> None:
             raise PredictionError(f"{name} = {value}: give a number above 0")
 
 
-def _refusal(reasons: Iterable[str], can_be_forced: bool) -> str:
-    lines = "".join(f"\n- {reason}" for reason in dict.fromkeys(reasons))
-    if can_be_forced:
-        return f"not predicted, since the runs are not like this job:{lines}\n--extrapolate shows the numbers anyway"
-    return f"cannot be predicted from these runs:{lines}"
-
-
 # --- the hour
 
 
 def _hour(
-    volume: _Point, times: pl.DataFrame, formula: str, job: Job
+    volume: Point, times: pl.DataFrame, formula: str, job: Job
 ) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
     """Step time and the volume of an hour by the runs' own step times, warnings, and notes.
 
@@ -200,7 +130,7 @@ def _hour(
     from scipy import stats
 
     try:
-        time = _point(times, f"np.log(step_ms) ~ {formula.split('~')[1].strip()}", "step_ms", job)
+        time = point_of(times, f"np.log(step_ms) ~ {formula.split('~')[1].strip()}", "step_ms", job)
         step_time = time.predicted("step_time", "ms")
     except (PredictionError, RegressionError) as error:
         return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
@@ -216,7 +146,7 @@ def _hour(
     student = [stats.t.ppf(stats.norm.cdf(z), p.df) for z, p in zip(normal, (volume, time), strict=True)]
     ends: list[float] = []
     for kind in ("mean_error", "new_error"):
-        drawn = [p.undo(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
+        drawn = [p.undone(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
         low, high = np.quantile(drawn[0] / drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * _MS_AN_HOUR
         ends += [float(low), float(high)]
     note = (
@@ -226,12 +156,12 @@ def _hour(
     return [step_time, Predicted("hour", "bytes", estimate, *ends)], warnings, [note]
 
 
-def _correlation(volume: _Point, time: _Point) -> float:
+def _correlation(volume: Point, time: Point) -> float:
     """Of the two fits' residuals over the runs that are in both; 0 where too few are, or one fit is exact."""
     import numpy as np
 
-    mine = dict(zip(volume.rows[_RUN].to_list(), volume.residuals.tolist(), strict=True))
-    other = dict(zip(time.rows[_RUN].to_list(), time.residuals.tolist(), strict=True))
+    mine = dict(zip(volume.rows[RUN].to_list(), volume.residuals.tolist(), strict=True))
+    other = dict(zip(time.rows[RUN].to_list(), time.residuals.tolist(), strict=True))
     common = [run for run in mine if run in other]
     if len(common) < MIN_RUNS or volume.is_exact or time.is_exact:
         return 0.0
@@ -239,275 +169,3 @@ def _correlation(volume: _Point, time: _Point) -> float:
     if not pairs.std(axis=0).all():
         return 0.0
     return float(np.clip(np.corrcoef(pairs.T)[0, 1], -1, 1))
-
-
-# --- a fit at the job's row of the design
-
-
-@dataclass(frozen=True)
-class _Point:
-    """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
-
-    mean_error: standard error of the mean; new_error: of one more run. undone: makes the left side's values those of
-    its column.
-    """
-
-    formula: Formula
-    rows: pl.DataFrame
-    centre: float
-    mean_error: float
-    new_error: float
-    df: int
-    residuals: Vector
-    is_exact: bool
-    undone: Callable[[Any], Any] | None
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    def undo(self, values: Any) -> Any:
-        assert self.undone
-        return self.undone(values)
-
-    @property
-    def synthetic_runs(self) -> int:
-        if "source" not in self.rows.columns:
-            return 0
-        return self.rows["source"].to_list().count("synthetic")
-
-    def predicted(self, quantity: str, unit: str) -> Predicted:
-        """The estimate and both intervals, on the scale of the column. Raises PredictionError where they overflow."""
-        import numpy as np
-        from scipy import stats
-
-        reach = 0.0 if self.is_exact else float(stats.t.ppf((1 + LEVEL) / 2, self.df))
-        ends = [sign * reach * error for error in (self.mean_error, self.new_error) for sign in (-1, 1)]
-        with np.errstate(over="ignore"):
-            estimate, *bounds = (float(self.undo(self.centre + end)) for end in (0.0, *ends))
-        if not all(map(math.isfinite, (estimate, *bounds))):
-            raise PredictionError(f"{self.formula.left} of this job is too far off to be a number again")
-        return Predicted(quantity, unit, estimate, *((None,) * 4 if self.is_exact else bounds))
-
-
-def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
-    """Fit `text`, whose left side is of the column `response`, and go to the job's row.
-
-    Raises PredictionError for a job of which the rows say nothing, RegressionError for a wrong formula.
-    """
-    import numpy as np
-    from statsmodels.regression.linear_model import OLS
-
-    formula = parse(text, rows.columns)
-    if formula.left_names != {response}:
-        raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
-    usable, excluded = split_missing(clean_numbers(rows), formula.names)
-    if usable.height < MIN_RUNS:
-        raise PredictionError(_too_few(rows, usable.height, formula))
-    values = _job_values(usable, formula, job)
-    _check_levels(usable, formula, values)
-    kept, place, response_values = _design_with(usable, formula, values)
-    if len(kept) >= usable.height:
-        raise PredictionError(
-            f"{usable.height} runs for {len(kept)} coefficients leave no scatter to tell an interval from; "
-            "give a --formula with fewer terms"
-        )
-    matrix = np.column_stack([column.values for column in kept])
-    scale = np.linalg.norm(matrix, axis=0)  # bytes beside dummies would cost digits
-    result = OLS(response_values, matrix / scale).fit()
-    at = result.get_prediction((place / scale)[None, :])
-    basis, singular, directions = np.linalg.svd(matrix / scale, full_matrices=False)
-    largest = float(np.sum(basis**2, axis=1).max())
-    leverage = float(np.sum((directions @ (place / scale) / singular) ** 2))
-    warnings = [
-        *_outside(usable, formula, values), *_never_together(usable, formula, values),
-        *_other_workers(usable, formula, job),
-    ]  # fmt: skip
-    if leverage > largest * (1 + 1e-9):
-        warnings.append(
-            f"the job lies outside what the runs span together: leverage {leverage:.3g}, where the largest of a run is "
-            f"{largest:.3g} (hidden extrapolation)"
-        )
-    is_exact = bool(np.sqrt(result.ssr) <= ROUNDING * np.linalg.norm(response_values))
-    notes = _notes(usable, formula, job)
-    if is_exact:
-        notes.append("every run lies on the fit to within rounding: there is no scatter to tell an interval from")
-    if excluded:
-        left_out = rows.height - usable.height
-        notes.append(f"{left_out} of {rows.height} runs are not in the fit, since they lack a value of the formula")
-    return _Point(
-        formula, usable, float(at.predicted_mean[0]), float(at.se_mean[0]), float(at.se_obs[0]), int(result.df_resid),
-        np.asarray(result.resid), is_exact, _undo(formula.left, response), tuple(warnings), tuple(notes),
-    )  # fmt: skip
-
-
-def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
-    empty = sorted(name for name in formula.names if not rows[name].count())
-    filled = sorted(name for name in rows.columns if rows[name].count() and name not in formula.names)
-    why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
-    return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
-
-
-def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
-    """The job's value of each column on the formula's right side. Raises PredictionError."""
-    missing = sorted(name for name in formula.right_names if job.values.get(name) is None)
-    if missing:
-        raise PredictionError(f"the formula {formula.text} needs the job's {', '.join(missing)}")
-    values: dict[str, Any] = {}
-    for name in sorted(formula.right_names):
-        value, column = job.values[name], rows[name]
-        if not column.dtype.is_numeric():
-            values[name] = str(value)
-            continue
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise PredictionError(f"{name} = {value}: give a number") from None
-    return values
-
-
-def _categorical(rows: pl.DataFrame, formula: Formula) -> list[str]:
-    """The columns of the right side that are levels to the formula, not numbers."""
-    return sorted(
-        name for name in formula.right_names if name not in formula.numeric_names or not rows[name].dtype.is_numeric()
-    )
-
-
-def _check_levels(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> None:
-    """Raise PredictionError for levels that no run has."""
-    reasons = []
-    for name in _categorical(rows, formula):
-        levels = rows[name].unique().to_list()
-        if values[name] not in levels:
-            near = ", ".join(str(level) for level in _nearest(values[name], levels))
-            reasons.append(f"no run has {name} = {plain(values[name])}; there are, the nearest first: {near}")
-    if reasons:
-        raise PredictionError(_refusal(reasons, False))
-
-
-def _nearest(value: Any, levels: Sequence[Any]) -> list[Any]:
-    """The levels, the nearest first: in value where they are numbers, else in letters."""
-    if isinstance(value, float):
-        return sorted(levels, key=lambda level: (abs(level - value), level))
-    return sorted(levels, key=lambda level: (-SequenceMatcher(None, value, str(level)).ratio(), str(level)))
-
-
-def _design_with(
-    rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
-) -> tuple[list[Column], Vector, Vector]:
-    """The independent columns of the runs' design, the job's row in them, and the response.
-
-    The job is evaluated as one more row, so that its levels become the same columns. Raises PredictionError where its
-    row is no combination of the runs' rows: then no estimate of it is the data's.
-    """
-    import numpy as np
-    import polars as pl
-
-    (left,) = formula.left_names
-    numbers = [name for name in formula.numeric_names if rows.schema[name].is_integer()]
-    used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))
-    # any value of the response will do for the job's row
-    job = pl.DataFrame([{**values, left: used[left][0]}]).select(
-        pl.col(name).cast(used.schema[name]) for name in used.columns
-    )
-    design = make_design(pl.concat([used, job]), formula)
-    columns = [replace(column, values=column.values[:-1]) for column in design.columns]
-    at = {column.name: float(column.values[-1]) for column in design.columns}
-    kept, aliases = split_aliased(columns)
-    matrix = np.column_stack([column.values for column in kept])
-    scale = np.linalg.norm(matrix, axis=0)
-    place = np.array([at[column.name] for column in kept])
-    reasons = []
-    for alias in aliases:
-        weights = np.linalg.lstsq(matrix / scale, alias.column.values, rcond=None)[0]
-        expected = float(place / scale @ weights)
-        size = max(abs(at[alias.column.name]), float(np.abs(alias.column.values).max()))
-        if abs(at[alias.column.name] - expected) > _OUTSIDE * size:
-            others = [c.label for c in alias.carriers if c.label != "Intercept"]
-            reasons.append(_confounded(alias.column, others))
-    if reasons:
-        raise PredictionError(_refusal([*_never_together(rows, formula, values), *reasons], False))
-    return kept, place, design.response[:-1]
-
-
-def _confounded(column: Column, others: Sequence[str]) -> str:
-    if not others:
-        value = float(column.values[0])
-        return f"every run has {column.label} = {value:g}, so that they say nothing of its effect"
-    named = f"{', '.join(others[:_MOST_NAMED])}{' and others' if len(others) > _MOST_NAMED else ''}"
-    return (
-        f"the runs cannot tell {column.label} apart from {'a combination of ' if len(others) > 1 else ''}{named}, and "
-        "in this job they do not go together as in the runs"
-    )
-
-
-# --- how the job differs from the runs
-
-
-def _outside(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
-    """Numbers outside the measured range."""
-    found = []
-    for name in sorted(formula.right_names - set(_categorical(rows, formula))):
-        low, high = float(rows[name].min()), float(rows[name].max())  # type: ignore[arg-type]
-        if not low <= values[name] <= high:
-            found.append(f"{name} = {plain(values[name])} is outside the measured range, {plain(low)} to {plain(high)}")
-    return found
-
-
-def _never_together(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
-    """The job's levels, where they were never measured together."""
-    import polars as pl
-
-    levels = _categorical(rows, formula)
-    same = pl.all_horizontal([pl.col(name) == values[name] for name in levels] or [pl.lit(True)])
-    if len(levels) < 2 or not rows.filter(same).is_empty():
-        return []
-    together = ", ".join(f"{name} = {plain(values[name])}" for name in levels)
-    near = _nearest_combination(rows, levels, values)
-    return [f"no run has these together: {together}; the nearest: {near}"]
-
-
-def _nearest_combination(rows: pl.DataFrame, levels: Sequence[str], values: Mapping[str, Any]) -> str:
-    """The first of the combinations that share most levels with the job."""
-    combinations = rows.select(levels).unique().sort(levels).to_dicts()
-    best = max(combinations, key=lambda row: sum(row[name] == values[name] for name in levels))
-    return ", ".join(f"{name} = {plain(best[name])}" for name in levels)
-
-
-def _other_workers(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
-    """Why the number of workers does not fit, where the formula does not know of it."""
-    workers = job.values.get("workers")
-    if workers is None or "workers" in formula.right_names:
-        return []
-    known = rows["workers"].drop_nulls().unique().sort().to_list() if "workers" in rows.columns else []
-    if not known:
-        return ["the runs do not say how many workers they had, and the formula does not know of workers"]
-    if known != [workers]:
-        had = ", ".join(map(str, known))
-        return [f"the job has {workers} workers, the runs {had}, and the formula does not know of workers"]
-    return []
-
-
-def _notes(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
-    notes = []
-    idle = sorted(name for name in job.values if job.values[name] is not None and name not in formula.right_names)
-    idle = [name for name in idle if name != "workers"]
-    if idle:
-        notes.append(f"not in the formula, and so without effect: {', '.join(idle)}")
-    if "workers" in rows.columns and "workers" not in formula.right_names and job.values.get("workers") is None:
-        known = rows["workers"].drop_nulls().unique().sort().to_list()
-        if len(known) > 1:
-            notes.append(f"the runs have {', '.join(map(str, known))} workers, of which the formula does not know")
-    if formula.left not in formula.left_names and formula.left.startswith("np.log"):
-        (name,) = formula.left_names
-        notes.append(f"{name} is fitted as {formula.left}: the estimate is a median, and its interval that of a median")
-    return notes
-
-
-def plain(value: Any) -> str:
-    """A level or number as one writes it."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 1e6:,.3f} MB"

@@ -7,7 +7,8 @@ import io
 import json
 from typing import Any
 
-from ddnn_traces.regression.predict import LEVEL, Predicted, Prediction, plain
+from ddnn_traces.regression.point import LEVEL, Predicted, plain
+from ddnn_traces.regression.predict import Prediction
 
 FORMATS = ("table", "json", "csv")
 
