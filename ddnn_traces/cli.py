@@ -310,13 +310,52 @@ def generate(out: Path, **options: Any) -> None:
 @cli.command()
 @_dataset_argument
 @click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
-def regress(dataset: Path, formula: str | None) -> None:
-    """Fit per-step volume against model size, framework and backend, batch size and topology."""
+@click.option(
+    "--preset",
+    type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
+    help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
+    "and model. duration-on-loss: zerwas fig. 10.",
+)
+@click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
+@click.option(
+    "--batch",
+    type=click.Choice(["indicator", "number"]),
+    default="indicator",
+    show_default=True,
+    help="Batch size in the default formula.",
+)
+@click.option(
+    "--size",
+    type=click.Choice(["exchanged", "nominal"]),
+    default="exchanged",
+    show_default=True,
+    help="Model size in the default formula: model_bytes or nominal_bytes.",
+)
+@click.option(
+    "--errors",
+    type=click.Choice(["classic", "hc3", "cluster"]),
+    help="Standard errors of intervals and tests; the table has classic and robust ones side by side. Default: "
+    "classic, and clustered by run where rows are steps.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "html", "latex", "json", "csv"]),
+    default="text",
+    show_default=True,
+)
+@_out_option
+def regress(dataset: Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
+    """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
+
+    docs/regression.md defines every number.
+    """
     import ddnn_traces
-    from ddnn_traces.regression import text as regression_text
+    from ddnn_traces.report import regression_page
 
     with _open(dataset) as opened:
-        click.echo(regression_text.text(ddnn_traces.regress(opened, formula)))
+        regression = ddnn_traces.regress(opened, formula, **options)
+    _emit_text(regression_page.FORMATS[output_format](regression), out)
 
 
 @cli.command()
@@ -469,6 +508,16 @@ def _key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, s
         if not equals:
             raise UsageError(f"{option} {key}: write it as {option} {key}=VALUE")
     return {key: value for key, _, value in pairs}
+
+
+def _emit_text(text: str, out: Path | None) -> None:
+    if out is None:
+        click.echo(text)
+        return
+    try:
+        out.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
 
 
 def _emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Of a row's leverage, and of a row's part in a direction that is lost with its run, what counts as all or as something.
 _ALL = 1 - 1e-8
 _SOME = 1e-6
+# Condition number up to which a step on the normal equations, which square it, gains digits.
+_WELL_CONDITIONED = 1e6
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,23 @@ class Estimate:
         import numpy as np
 
         is_zero = self.is_exact & (abs(self.result.params) <= ROUNDING * np.linalg.norm(self.response))
-        return np.where(is_zero, 0.0, self.result.params / self._scale)
+        return np.where(is_zero, 0.0, self._refined(self.result.params / self._scale))
+
+    def _refined(self, values: Vector) -> Vector:
+        """Newton steps on the normal equations, with sums in extended precision where the machine has it.
+
+        Three digits more for NIST's Wampler4 and Wampler5, whose residuals are millions of times the coefficients.
+        """
+        import numpy as np
+
+        if self.condition_number > _WELL_CONDITIONED:
+            return values
+        matrix, response = self.matrix.astype(np.longdouble), self.response.astype(np.longdouble)
+        refined = values.astype(np.longdouble)
+        for _ in range(2):
+            gradient = (matrix.T @ (response - matrix @ refined)).astype(float)
+            refined = refined + self.to_coefficients @ (self.to_coefficients.T @ gradient)
+        return refined.astype(float)
 
     @property
     def fitted(self) -> Vector:

@@ -20,7 +20,7 @@ class PaperRow:
 
 _SIZE = "significant: 5.7 MB more data a step for 1 MB more model"
 _BACKEND = "significant only for KungFu PairAvg, negative"
-_ZERO = f"95% confidence intervals include 0: insignificant at alpha = {ALPHA}"
+_ZERO = f"insignificant at alpha = {ALPHA}; 95% confidence intervals include 0"
 
 
 def table(regression: Regression) -> list[PaperRow]:
@@ -32,23 +32,33 @@ def table(regression: Regression) -> list[PaperRow]:
         "Comm_Topology": (("C(topology)",), _ZERO),
     }
     rows = [PaperRow(name, _term(regression, names), paper) for name, (names, paper) in terms.items()]
-    r_squared = "nothing is fitted" if regression.r_squared is None else f"{regression.r_squared:.3g}"
+    r_squared = "nothing is fitted" if regression.r_squared is None else f"{regression.r_squared:.6g}"
     correlation = "not known" if regression.correlation is None else f"{regression.correlation:.3g}"
     return [*rows, PaperRow("R2", r_squared, "0.98"), PaperRow("correlation of size and data", correlation, "0.97")]
 
 
 def _term(regression: Regression, names: tuple[str, ...]) -> str:
-    for verdict in regression.verdicts:
-        if verdict.term in names:
-            return verdict.sentence
-    return "not in the formula"
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term in names), None)
+    if verdict is None:
+        return "not in the formula"
+    if not verdict.estimable:
+        return verdict.sentence
+    told = {True: "significant", False: f"insignificant at alpha = {ALPHA}", None: "not tested"}[verdict.significant]
+    own = [c for c in regression.coefficients if c.term == verdict.term]
+    if verdict.term in SIZES:
+        interval = "" if own[0].ci_low is None else f" [{own[0].ci_low:.4g}, {own[0].ci_high:.4g}]"
+        return f"{told}: {own[0].estimate:.4g}{interval} MB more data a step for 1 MB more model"
+    apart = [f"{_level(c)} ({_sign(c)})" for c in own if c.p_value is not None and c.p_value < ALPHA]
+    if apart:
+        return f"{told}; intervals without 0: {', '.join(apart)}"
+    return f"{told}; 95% confidence intervals include 0" if verdict.significant is not None else told
 
 
 def sentences(regression: Regression) -> list[str]:
     """The paper's sentences with this dataset's numbers; only those that the fit can say."""
     said = []
     if regression.r_squared is not None:
-        said.append(f"The regression yields an R2 of {regression.r_squared:.3g} (the paper: 0.98).")
+        said.append(f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98).")
     zero = [v.term for v in regression.verdicts if v.significant is False]
     if zero:
         said.append(
@@ -76,12 +86,13 @@ def _backends(regression: Regression) -> list[str]:
     if not own:
         return []
     found = [c for c in own if c.p_value is not None and c.p_value < ALPHA]
-    if not found:
-        named = "for no configuration"
-    else:
-        named = "for " + ", ".join(f"{_level(c)} ({'negative' if c.estimate < 0 else 'positive'})" for c in found)
+    named = "for no configuration" if not found else "for " + ", ".join(f"{_level(c)} ({_sign(c)})" for c in found)
     rest = "" if len(found) == len(own) else "; it is insignificant for the other configurations"
     return [f"Framework_Backend is significant {named}{rest} (the paper: only for KungFu PairAvg, negative)."]
+
+
+def _sign(coefficient: Coefficient) -> str:
+    return "negative" if coefficient.estimate < 0 else "positive"
 
 
 def _level(coefficient: Coefficient) -> str:

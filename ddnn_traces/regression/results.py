@@ -7,7 +7,7 @@ from dataclasses import dataclass
 ALPHA = 0.05
 
 #: Kinds of standard errors, and what a reader calls them.
-ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "clustered by run"}
+ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered"}
 
 
 @dataclass(frozen=True)
