@@ -172,6 +172,18 @@ def test_an_exact_fit_has_no_interval() -> None:
         assert predict_text.written(prediction, output_format)
 
 
+def test_scatter_that_grows_with_the_model_is_said() -> None:
+    rng = np.random.default_rng(1)
+    rows = pl.concat([measured().with_columns(run_id=pl.col("run_id") + str(i)) for i in range(5)])
+    size = rows["model_bytes"]
+    even = rows.with_columns(step_bytes=6.0 * size + 1e6 * rng.standard_normal(rows.height))
+    growing = rows.with_columns(step_bytes=6.0 * size + 0.2 * size * rng.standard_normal(rows.height))
+    said = [
+        [note for note in predicted(each).notes if "scatter of step_bytes changes" in note] for each in (even, growing)
+    ]
+    assert [len(notes) for notes in said] == [0, 1]
+
+
 # --- what is refused
 
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import PredictionError, RegressionError
 from ddnn_traces.regression.aliasing import split_aliased
-from ddnn_traces.regression.design import ROUNDING, Column, make_design
+from ddnn_traces.regression.design import Column, make_design
+from ddnn_traces.regression.diagnostics import breusch_pagan
+from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import Formula, parse
-from ddnn_traces.regression.rows import clean_numbers, split_missing
+from ddnn_traces.regression.results import ALPHA
+from ddnn_traces.regression.rows import RUN, clean_numbers, split_missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,9 +113,6 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
 
     Raises PredictionError for a job of which the rows say nothing, RegressionError for a wrong formula.
     """
-    import numpy as np
-    from statsmodels.regression.linear_model import OLS
-
     formula = parse(text, rows.columns)
     if formula.left_names != {response}:
         raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
@@ -128,13 +128,9 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
             f"{usable.height} runs for {len(kept)} coefficients leave no scatter to tell an interval from; "
             "give a --formula with fewer terms"
         )
-    matrix = np.column_stack([column.values for column in kept])
-    scale = np.linalg.norm(matrix, axis=0)  # bytes beside dummies would cost digits
-    result = OLS(response_values, matrix / scale).fit()
-    at = result.get_prediction((place / scale)[None, :])
-    basis, singular, directions = np.linalg.svd(matrix / scale, full_matrices=False)
-    largest = float(np.sum(basis**2, axis=1).max())
-    leverage = float(np.sum((directions @ (place / scale) / singular) ** 2))
+    fit = Estimate(response_values, tuple(kept), tuple(str(run) for run in usable[RUN]))
+    coordinates = fit.to_coefficients.T @ place
+    leverage, largest = float(coordinates @ coordinates), float(fit.leverage.max())
     warnings = [
         *_outside(usable, formula, values), *_never_together(usable, formula, values),
         *_other_workers(usable, formula, job),
@@ -144,16 +140,22 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
             f"the job lies outside what the runs span together: leverage {leverage:.3g}, where the largest of a run is "
             f"{largest:.3g} (hidden extrapolation)"
         )
-    is_exact = bool(np.sqrt(result.ssr) <= ROUNDING * np.linalg.norm(response_values))
     notes = _notes(usable, formula, job)
-    if is_exact:
+    if fit.is_exact:
         notes.append("every run lies on the fit to within rounding: there is no scatter to tell an interval from")
+    _, p_value = breusch_pagan(fit)
+    if p_value is not None and p_value < ALPHA:
+        notes.append(
+            f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, p = {p_value:.2g}), and the "
+            "intervals suppose that it does not: too wide for some jobs, too narrow for others"
+        )
     if excluded:
         left_out = rows.height - usable.height
         notes.append(f"{left_out} of {rows.height} runs are not in the fit, since they lack a value of the formula")
+    mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, 1 + leverage))
     return Point(
-        formula, usable, float(at.predicted_mean[0]), float(at.se_mean[0]), float(at.se_obs[0]), int(result.df_resid),
-        np.asarray(result.resid), is_exact, undone, tuple(warnings), tuple(notes),
+        formula, usable, float(place @ fit.coefficients), mean_error, new_error, fit.df_resid, fit.residuals,
+        fit.is_exact, undone, tuple(warnings), tuple(notes),
     )  # fmt: skip
 
 
