@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from conftest import RunCommand
 from scipy import stats
 
 from ddnn_traces import scenarios
-from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError
+from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
 from ddnn_traces.regression import predict_text
 from ddnn_traces.regression.point import Job, Predicted
 from ddnn_traces.regression.predict import Prediction, predict
@@ -317,7 +318,9 @@ def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
     ],
 )
 def test_a_job_that_is_not_described(given: dict[str, Any], message: str) -> None:
-    assert message in impossible(**given)
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        predicted(extrapolate=True, **given)
+    assert error.value.exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.errors import PredictionError, RegressionError
+from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression.aliasing import split_aliased
 from ddnn_traces.regression.design import Column, make_design
 from ddnn_traces.regression.diagnostics import breusch_pagan
@@ -111,7 +111,8 @@ class Point:
 def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     """Fit `text`, whose left side is of the column `response`, and go to the job's row.
 
-    Raises PredictionError for a job of which the rows say nothing, RegressionError for a wrong formula.
+    Raises PredictionError for a job of which the rows say nothing, UsageError for one that is not described (with the
+    column's name), RegressionError for a wrong formula.
     """
     formula = parse(text, rows.columns)
     if formula.left_names != {response}:
@@ -161,16 +162,19 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
 
 def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
     empty = sorted(name for name in formula.names if not rows[name].count())
-    filled = sorted(name for name in rows.columns if rows[name].count() and name not in formula.names)
+    others = set(rows.columns) - formula.names - {RUN, "source"}
+    filled = sorted(name for name in others if rows[name].count())
     why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
     return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
 
 
 def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
-    """The job's value of each column on the formula's right side. Raises PredictionError."""
+    """The job's value of each column on the formula's right side. Raises UsageError where it is not described."""
     missing = sorted(name for name in formula.right_names if job.values.get(name) is None)
     if missing:
-        raise PredictionError(f"the formula {formula.text} needs the job's {', '.join(missing)}")
+        raise UsageError(
+            f"the formula {formula.text} needs the job's {', '.join(missing)}; give them, or another formula"
+        )
     values: dict[str, Any] = {}
     for name in sorted(formula.right_names):
         value, column = job.values[name], rows[name]
@@ -180,7 +184,7 @@ def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any
         try:
             values[name] = float(value)
         except ValueError:
-            raise PredictionError(f"{name} = {value}: give a number") from None
+            raise UsageError(f"{name} = {value}: give a number") from None
     return values
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddnn_traces.errors import PredictionError, RegressionError
+from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression.formula import DEFAULT_FORMULA
 from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Job, Point, Predicted, point_of, refusal
 from ddnn_traces.regression.rows import RUN
@@ -67,8 +67,8 @@ def predict(
     """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
 
     The hour needs job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError
-    where the runs say nothing of such a job, or where it is none like them and `extrapolate` is false; RegressionError
-    for a formula that cannot be used.
+    where the runs say nothing of such a job, or where it is none like them and `extrapolate` is false; UsageError for a
+    job that is not described, RegressionError for a formula that cannot be used.
     """
     _check_job(job)
     volume = point_of(volumes, formula, "step_bytes", job)
@@ -110,9 +110,9 @@ def _check_job(job: Job) -> None:
         if not isinstance(value, int | float):
             continue
         if not math.isfinite(value):
-            raise PredictionError(f"{name} = {value}: give a finite number")
+            raise UsageError(f"{name} = {value}: give a finite number")
         if name in _POSITIVE and not value > 0:
-            raise PredictionError(f"{name} = {value}: give a number above 0")
+            raise UsageError(f"{name} = {value}: give a number above 0")
 
 
 # --- the hour
