@@ -94,10 +94,10 @@ _RING, _GRID, _PULL = ("ring", ""), ("hierarchical_ring", "grid"), ("pair_averag
 
 #: KungFu's topologies and their laws for S-SGD. All send 6 times the model, the clique because its chunks are shared
 #: out among the workers (each summing its own): the paper finds the same total for all S-SGD, and a clique in which
-#: everybody sends all to all would send 12 times.
+#: everybody sends all to all would send 12 times. The tree is one whose root alone relays, as fig. 4(c) shows it.
 KUNGFU = {
     "binary_tree_star": ("binary_tree_star", "overlay"),
-    "tree": ("tree", ""),
+    "tree": ("star", "worker"),
     "star": ("star", "worker"),
     "clique": ("clique", "sharded"),
 }
