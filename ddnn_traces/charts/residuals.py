@@ -5,19 +5,27 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
-from ddnn_traces.charts.style import DARK, INK, data_chart, finished
+from ddnn_traces.charts.style import DARK, data_chart, finished
 
 # Residuals whose studentized value is beyond this are named as far off: 5% of Student's t are, of large fits.
 _FAR = 2
+_TITLES = {
+    "step_ms": "duration of a step (ms)",
+    "samples_per_s": "throughput (samples/s)",
+    "normalised_duration": "duration (over that without loss)",
+}
 
 
-def residuals_against_fitted(frame: pl.DataFrame, left: str) -> alt.TopLevelMixin:
-    """Residual of each row against its fitted value. frame: columns of Regression.points, fitted not null."""
+def residuals_against_fitted(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
+    """Residual of each row against its fitted value.
+
+    frame: columns of Regression.points, fitted not null. left: left side of the formula.
+    """
     factor, unit = _scale(left)
     shown = _named(frame).with_columns(pl.col("fitted", "residual", "observed") * factor)
     base = data_chart(shown).encode(
-        x=alt.X("fitted:Q", title=f"fitted {unit}", scale=alt.Scale(zero=False)),
-        y=alt.Y("residual:Q", title=f"residual {unit}"),
+        x=alt.X("fitted:Q", title=f"fitted: {unit}", scale=alt.Scale(zero=False)),
+        y=alt.Y("residual:Q", title=f"residual: {unit}"),
         tooltip=[
             alt.Tooltip("row:N", title="run"),
             alt.Tooltip("observed:Q", title=f"observed {unit}", format=".4~g"),
@@ -26,7 +34,11 @@ def residuals_against_fitted(frame: pl.DataFrame, left: str) -> alt.TopLevelMixi
             alt.Tooltip("studentized_residual:Q", title="studentized", format=".3~g"),
         ],
     )
-    zero = alt.Chart(alt.InlineData(({"zero": 0},))).mark_rule(color="#888").encode(y="zero:Q")
+    zero = (
+        alt.Chart(alt.InlineData(({"zero": 0},)))
+        .mark_rule(color="#888")
+        .encode(y="zero:Q", tooltip=alt.Tooltip("zero:Q", title="residual of a row on the fit"))
+    )
     points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
     return finished(
         alt.layer(zero, points, title="Residuals against fitted values").properties(width=400, height=280),
@@ -57,7 +69,9 @@ def normal_quantiles(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     reach = max([2.0, *(abs(place) for place in places)])
     ends = alt.Chart(alt.InlineData(({"end": -reach}, {"end": reach})))
-    line = ends.mark_line(color="#888").encode(x="end:Q", y="end:Q")
+    line = ends.mark_line(color="#888").encode(
+        x="end:Q", y="end:Q", tooltip=alt.Tooltip("end:Q", title="on the line: normal", format=".3~g")
+    )
     points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
     return finished(
         alt.layer(line, points, title="Studentized residuals against a normal distribution").properties(
@@ -81,9 +95,12 @@ def _far_color() -> alt.Color:
         "kind:N",
         title="studentized residual",
         scale=alt.Scale(domain=["within 2, or not defined", "beyond 2"], range=[DARK, "#D55E00"]),
-        legend=alt.Legend(orient="bottom", titleColor=INK),
+        legend=alt.Legend(orient="bottom", direction="vertical"),
     )
 
 
 def _scale(left: str) -> tuple[float, str]:
-    return (1e-6, "volume of a step (MB on the wire)") if left == "step_bytes" else (1.0, left)
+    """What to multiply the left side by to draw it, and its title with its unit."""
+    if left == "step_bytes":
+        return 1e-6, "volume of a step (MB on the wire)"
+    return 1.0, _TITLES.get(left, f"left side of the formula ({left})")

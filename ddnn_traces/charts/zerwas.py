@@ -30,8 +30,8 @@ from ddnn_traces.charts.style import (
     run_panels,
 )  # fmt: skip
 
-_FITTED = alt.Title("Marks: measured; black lines: fitted values of the same runs", fontWeight="normal")
-_MEASURED = alt.Title("Marks: measured; nothing is fitted", fontWeight="normal")
+_FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
+_NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
 
 
 def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
@@ -321,4 +321,4 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def _marks(frame: pl.DataFrame) -> alt.Title:
     """What the marks of a chart with fitted values are."""
     fitted = any("fitted" in name and frame[name].count() for name in frame.columns)
-    return _FITTED if fitted else _MEASURED
+    return _FITTED if fitted else _NOT_FITTED

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 FIGURES = (
     "volume_by_model", "volume_heatmaps", "mean_volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput",
     "throughput_intervals", "gradient_flow_intervals", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
-    "step_volume_fit", "step_volume_runs", "position_volume", "packets_over_iterations", "iteration_duration_cdf",
+    "step_volume_fit", "step_volume_runs", "regression_residuals", "regression_quantiles",
+    "position_volume", "packets_over_iterations", "iteration_duration_cdf",
     "iteration_flow_size_cdf", "flow_classes", "iteration_flow_size", "parameter_server_phases", "step_boundaries",
     "overlap_shares", "straggler_slack", "bus_bandwidth",
 )  # fmt: skip
