@@ -322,6 +322,11 @@ def test_kept_views_give_the_same_rows_and_are_gone_afterwards(dataset: Dataset)
         assert_frame_equal(frame, dataset.query(source.query), rel_tol=1e-9)  # sums of doubles know no order
 
 
+def test_measured_runs_are_not_called_synthetic(dataset: Dataset, written: Path) -> None:
+    assert contents.title(dataset) == "Traffic of distributed training runs"
+    assert "<title>Traffic of distributed training runs</title>" in written.read_text(encoding="utf-8")
+
+
 def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
     text = " ".join(Page(written).text.split())
     runs, counts = dataset.query("run_overview"), dataset.query("flow_counts")
