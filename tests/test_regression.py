@@ -502,6 +502,9 @@ def test_a_slope_that_differs_by_framework_is_not_given_as_the_slope():
     result = fit(make_runs(), "step_bytes ~ model_bytes * C(framework_backend)")
     assert verdict(result, "model_bytes") == (True, True)
     assert sentence(result, "model_bytes").endswith(" of step_bytes for each 1 of model_bytes")
+    units = {c.name: result.readable(c)[1] for c in result.coefficients}
+    assert units["model_bytes:C(framework_backend)[T.tf-grpc]"] == units["model_bytes"] == "MB/MB"
+    assert units["C(framework_backend)[T.tf-grpc]"] == "MB"
 
 
 def test_without_an_intercept_r_squared_is_said_to_be_another():
