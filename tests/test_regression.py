@@ -609,6 +609,8 @@ def test_what_is_no_formula_is_refused(formula):
         ("step_bytes ~ np.exp(model_bytes)", "infinite for some row"),
         ("C(step_bytes) ~ model_bytes", "must be one number a row"),
         ("topology ~ batch_size", "must be one number a row"),
+        ("I(step_bytes ** 10 * step_bytes ** 8) ~ model_bytes", "squares no longer are numbers"),
+        ("step_bytes ~ I(model_bytes * 1e-200)", "squares no longer are numbers"),
         ("step_bytes ~ model_bytes + step_bytes", "step_bytes is on both sides"),
     ],
 )
