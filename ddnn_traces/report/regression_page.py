@@ -43,13 +43,15 @@ def _figures(regression: Regression) -> list[tuple[str, Markup]]:
     from ddnn_traces.charts import residuals  # Altair takes longer to load than a regression to fit
 
     points = regression.points.drop_nulls("fitted")
+    is_whole = points.height <= residuals.MOST
+    drawn = "" if is_whole else f" At most {residuals.MOST:,} of {points.height:,} rows are drawn."
     charts = {}
     if points.height:
         caption = "Residuals against fitted values: a funnel is scatter that grows, a bend a term that is missing."
-        charts[caption] = residuals.residuals_against_fitted(points, regression.left)
+        charts[caption + drawn] = residuals.residuals_against_fitted(points, regression.left)
     if points["studentized_residual"].count():
         caption = "Studentized residuals in order against normal quantiles: on the line, they are normal."
-        charts[caption] = residuals.normal_quantiles(points)
+        charts[caption + drawn] = residuals.normal_quantiles(points)
     svg = {
         caption: vl_convert.vegalite_to_svg(chart.to_dict(validate=False), allowed_base_urls=[])
         for caption, chart in charts.items()
