@@ -48,7 +48,7 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
         "docs/cookbook.md",
         "docs/clocks.md",
         "docs/regression.md",
-    ],  # fmt: skip
+    ],
 )
 def test_commands_named_in_the_docs_exist(page):
     named = re.findall(r"ddnn-traces ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))
