@@ -168,11 +168,21 @@ def test_every_axis_has_a_title_with_a_unit(name: str, frames: dict[str, pl.Data
 
 def test_residuals_are_drawn_in_megabytes_and_far_ones_are_told_apart() -> None:
     rows = [row for row in drawn(spec_of("residuals_against_fitted", MADE_UP_FIT)) if "row" in row]
-    assert [(row["fitted"], row["residual"]) for row in rows] == [(10, 1), (10, -1), (29, 1), (50, 0)]
+    assert [(row["fitted"], row["residual"]) for row in rows] == [(10, -1), (50, 0), (10, 1), (29, 1)]
     assert [row["kind"] for row in rows if row["row"] == "b"] == ["beyond 2"]
     plain = residuals.residuals_against_fitted(MADE_UP_FIT, "step_ms").to_dict()
-    assert [row["fitted"] for row in drawn(plain) if "row" in row] == [10e6, 10e6, 29e6, 50e6]
+    assert [row["fitted"] for row in drawn(plain) if "row" in row] == [10e6, 50e6, 10e6, 29e6]
     assert "duration of a step (ms)" in json.dumps(plain)
+
+
+def test_many_residuals_are_thinned_but_for_the_farthest() -> None:
+    many = 10 * residuals.MOST
+    frame = pl.DataFrame({"run_id": [f"r{i}" for i in range(many)], "residual": [float(i % 9973) for i in range(many)]})
+    frame = frame.with_columns(observed=2e6, fitted=1e6, studentized_residual=pl.col("residual") / 1e4)
+    for name in ("residuals_against_fitted", "normal_quantiles"):
+        rows = [row for row in drawn(spec_of(name, frame)) if "row" in row]
+        assert residuals.MOST / 2 < len(rows) <= residuals.MOST
+        assert {"r0", "r9973", "r9972", "r19945"} <= {row["row"] for row in rows}
 
 
 def test_quantiles_are_blom_s_and_leave_out_what_is_not_defined() -> None:

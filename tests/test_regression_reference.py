@@ -113,6 +113,14 @@ def test_hc3_agrees_with_sandwich_of_r(small: OlsFit) -> None:
     assert [test.f, test.df, test.df_denominator] == of(theirs["hc3_f"])
 
 
+def test_hc3_of_coefficients_that_no_single_run_settles_agrees_with_sandwich_of_r() -> None:
+    """R gives NaN for all where a run has leverage 1; without those runs it gives what they have no part in."""
+    ours = {name: error for name, error in by_name(fit(rows("runs"), EQUATION), "std_error_robust").items() if error}
+    theirs = R["equation"]["shared_hc3"]
+    assert set(ours) == {"(Intercept)", "model_bytes", "framework_backendmpi-openmpi", "batch_size128"}
+    assert ours == of({name: theirs[name] for name in ours})
+
+
 def test_clustered_errors_agree_with_sandwich_of_r() -> None:
     result, theirs = fit(rows("steps"), SMALL), R["by_step"]
     assert (result.errors, result.grain, result.clusters) == ("cluster", "step", 20)

@@ -9,6 +9,9 @@ from ddnn_traces.charts.style import DARK, data_chart, finished
 
 # Residuals whose studentized value is beyond this are named as far off: 5% of Student's t are, of large fits.
 _FAR = 2
+#: Rows that a chart draws at most; the farthest off are always among them.
+MOST = 2000
+_FARTHEST = 50
 _TITLES = {
     "step_ms": "duration of a step (ms)",
     "samples_per_s": "throughput (samples/s)",
@@ -22,7 +25,8 @@ def residuals_against_fitted(frame: pl.DataFrame, left: str = "step_bytes") -> a
     frame: columns of Regression.points, fitted not null. left: left side of the formula.
     """
     factor, unit = _scale(left)
-    shown = _named(frame).with_columns(pl.col("fitted", "residual", "observed") * factor)
+    thinned = _thinned(_named(frame).sort("residual", "row", maintain_order=True))
+    shown = thinned.with_columns(pl.col("fitted", "residual", "observed") * factor)
     base = data_chart(shown).encode(
         x=alt.X("fitted:Q", title=f"fitted: {unit}", scale=alt.Scale(zero=False)),
         y=alt.Y("residual:Q", title=f"residual: {unit}"),
@@ -57,7 +61,7 @@ def normal_quantiles(frame: pl.DataFrame) -> alt.TopLevelMixin:
     count = there.height
     # Blom's plotting positions
     places = [NormalDist().inv_cdf((rank + 1 - 0.375) / (count + 0.25)) for rank in range(count)]
-    shown = there.with_columns(quantile=pl.Series(places, dtype=pl.Float64))
+    shown = _thinned(there.with_columns(quantile=pl.Series(places, dtype=pl.Float64)))
     base = data_chart(shown).encode(
         x=alt.X("quantile:Q", title="quantile of the normal distribution (standard deviations)"),
         y=alt.Y("studentized_residual:Q", title="studentized residual (standard errors)"),
@@ -88,6 +92,15 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
     kind = pl.when(far.fill_null(False)).then(pl.lit("beyond 2")).otherwise(pl.lit("within 2, or not defined"))
     columns = ("observed", "fitted", "residual", "studentized_residual")
     return frame.select(*columns, row=name, kind=kind)
+
+
+def _thinned(frame: pl.DataFrame) -> pl.DataFrame:
+    """At most MOST rows of an ordered frame: both ends, and evenly spread ones of the others."""
+    if frame.height <= MOST:
+        return frame
+    inner = frame.slice(_FARTHEST, frame.height - 2 * _FARTHEST)
+    every = -(-inner.height // (MOST - 2 * _FARTHEST))
+    return pl.concat([frame.head(_FARTHEST), inner.gather_every(every), frame.tail(_FARTHEST)])
 
 
 def _far_color() -> alt.Color:

@@ -77,6 +77,8 @@ def drivers(answers: Answers) -> Section:
         f"step over {number(fit.rows, 'run')}"
         + (f"; model size alone correlates with {fit.correlation:.3f}." if fit.correlation else ".")
     )
+    if fit.size_column is None:
+        headline = f"{headline} The size of the model is not among them: no run tells it (run.toml: model_bytes)."
     if fit.synthetic:
         headline = f"{headline} {fit.synthetic}"
     sentences = [*verdicts, *fit.notes, *layout.diagnosis(fit), *excluded]
