@@ -502,6 +502,9 @@ def test_a_slope_that_differs_by_framework_is_not_given_as_the_slope():
     result = fit(make_runs(), "step_bytes ~ model_bytes * C(framework_backend)")
     assert verdict(result, "model_bytes") == (True, True)
     assert sentence(result, "model_bytes").endswith(" of step_bytes for each 1 of model_bytes")
+    units = {c.name: result.readable(c)[1] for c in result.coefficients}
+    assert units["model_bytes:C(framework_backend)[T.tf-grpc]"] == units["model_bytes"] == "MB/MB"
+    assert units["C(framework_backend)[T.tf-grpc]"] == "MB"
 
 
 def test_without_an_intercept_r_squared_is_said_to_be_another():
@@ -606,6 +609,8 @@ def test_what_is_no_formula_is_refused(formula):
         ("step_bytes ~ np.exp(model_bytes)", "infinite for some row"),
         ("C(step_bytes) ~ model_bytes", "must be one number a row"),
         ("topology ~ batch_size", "must be one number a row"),
+        ("I(step_bytes ** 10 * step_bytes ** 8) ~ model_bytes", "squares no longer are numbers"),
+        ("step_bytes ~ I(model_bytes * 1e-200)", "squares no longer are numbers"),
         ("step_bytes ~ model_bytes + step_bytes", "step_bytes is on both sides"),
     ],
 )

@@ -40,7 +40,7 @@ def made_up_runs(**columns: Any) -> pl.DataFrame:
             "model": f"m{size}",
             "source": "capture",
         }
-        for i, size in enumerate(size for size in SIZES for _ in range(6))
+        for i, size in enumerate(np.repeat(SIZES, 6).tolist())
     ]
     frame = pl.DataFrame(rows).with_columns(
         step_bytes=6.0 * pl.col("model_bytes")
@@ -66,7 +66,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         run, size, delay, loss = f"r{i:02d}", (1_000_000, 4_000_000, 9_000_000)[i % 3], 10.0 * (i % 2), float(i // 6)
         runs.append(
             {
-                "run_id": run, "framework": "tf" if i % 6 in (0, 4, 5) else "torch", "backend": "x", "model": f"m{size}",
+                "run_id": run, "framework": "tf" if i % 6 in (0, 4, 5) else "torch", "backend": "x",
+                "model": f"m{size}",
                 "model_bytes": size, "model_size_mb": size / 1e6 + 0.5, "batch_size": 32 * (1 + i // 3 % 2),
                 "topology": "ring", "workers": 2, "delay_ms": delay, "loss_pct": loss,
                 "source": "synthetic" if i == 0 else "capture", "optimizer": "sgd", "bandwidth_mbit": 1000.0,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 INTERCEPT = "Intercept"
 # Differences below this share of the values are rounding, and a test against rounding means nothing.
 ROUNDING = 1e-12
+# Largest values of a column, between which sums of squares neither vanish nor overflow.
+_SQUARABLE = (1e-140, 1e140)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
         raise RegressionError(f"The left side of the formula must be one number a row: {formula.text}")
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         raise RegressionError(f"The formula {formula.text} is infinite for some row; look for a logarithm of 0")
+    for values in (left, *right.T):
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest and not _SQUARABLE[0] < largest < _SQUARABLE[1]:
+            raise RegressionError(f"The formula {formula.text} gives numbers whose squares no longer are numbers")
     info = right.design_info
     # patsy puts the categorical terms first; the formula's order decides which of two aliased terms stays
     order = [term.name() for term in patsy.ModelDesc.from_formula(formula.text).rhs_termlist]

@@ -73,8 +73,9 @@ def left_out(estimate: Estimate, models: Sequence[str | None] | None) -> tuple[L
     if estimate.is_exact:
         return ()
     found = [_left_out("run", estimate, estimate.rows_of, estimate.without_run)]
-    if models is not None and len(set(models)) > 1 and None not in models:
-        rows = Estimate(estimate.response, estimate.columns, tuple(str(model) for model in models)).rows_of
+    if models is not None and len(set(models)) > 1:
+        names = tuple("unknown" if model is None else str(model) for model in models)
+        rows = Estimate(estimate.response, estimate.columns, names).rows_of
         found.append(_left_out("model", estimate, rows, {name: estimate.without(rows[name]) for name in rows}))
     return tuple(found)
 

@@ -206,16 +206,18 @@ class Estimate:
         if kind == "classic":
             return self.variance * turn @ turn.T, self.df_resid
         if kind == "hc3":
-            parts = [self.without(np.array([row])) for row in range(len(self.response))]
-            scores = np.array([part.shift for part in parts])
-            covariance, df = turn @ scores.T @ scores @ turn.T, self.df_resid
+            alone = self.leverage > _ALL
+            weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
+            scores = self.basis * weighted[:, None]
+            factor, df = 1.0, self.df_resid
+            lost = [self.basis[[row]].T for row in np.flatnonzero(alone)]
         else:
-            parts = list(self.without_run.values())
             scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
-            groups, count = len(parts), len(self.response)
-            factor = groups / max(groups - 1, 1) * (count - 1) / self.df_resid
-            covariance, df = factor * turn @ scores.T @ scores @ turn.T, groups - 1
-        for number in {number for part in parts for number in self.free(part.lost)}:
+            groups, count = len(scores), len(self.response)
+            factor, df = groups / max(groups - 1, 1) * (count - 1) / self.df_resid, groups - 1
+            lost = [part.lost for part in self.without_run.values()]
+        covariance = factor * turn @ scores.T @ scores @ turn.T
+        for number in {number for directions in lost for number in self.free(directions)}:
             covariance[number, :] = covariance[:, number] = np.nan
         return covariance, df
 

@@ -102,7 +102,9 @@ def _coefficient_table(regression: Regression) -> Table:
 
 def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[str, ...]:
     factor, unit = regression.readable(coefficient)
-    form = "{:,.4f}" if unit or _is_plain(regression) else "{:.6g}"
+    # four decimals, where they show something
+    size = max(abs(coefficient.estimate), coefficient.std_error_classic or 0) * factor
+    form = "{:,.4f}" if 1e-3 <= size < 1e6 else "{:.6g}"
     low, high, p = coefficient.ci_low, coefficient.ci_high, coefficient.p_value
     return (
         coefficient.name,
@@ -114,12 +116,6 @@ def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[
         "-" if low is None or high is None else f"[{form.format(low * factor)}, {form.format(high * factor)}]",
         _p(p),
     )
-
-
-def _is_plain(regression: Regression) -> bool:
-    """Whether four decimals show all coefficients: those of logarithms, say."""
-    values = [abs(c.estimate) for c in regression.coefficients if c.estimate]
-    return bool(values) and min(values) > 0.01 and max(values) < 1e6
 
 
 def _term_table(regression: Regression) -> Table:
@@ -203,7 +199,9 @@ def _scatter(regression: Regression) -> list[str]:
         if p < ALPHA
         else "no sign that the scatter changes with the terms"
     )
-    return [f"Studentized Breusch-Pagan test (Koenker): {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."]
+    taken = ", steps taken as independent" if regression.grain == "step" else ""
+    test = f"Studentized Breusch-Pagan test (Koenker{taken})"
+    return [f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."]
 
 
 def _influence(regression: Regression) -> list[str]:

@@ -106,8 +106,10 @@ class Regression(OlsFit):
     def readable(self, coefficient: Coefficient) -> tuple[float, str]:
         """What to multiply a coefficient by to print it, and its unit then: MB/MB, MB (a step), or none.
 
-        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit.
+        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit. A slope of the
+        size stays one where levels have a slope of their own (`model_bytes:C(topology)[T.star]`).
         """
         if self.left != "step_bytes":
             return 1.0, ""
-        return (1.0, "MB/MB") if coefficient.name in ("model_bytes", "nominal_bytes") else (1e-6, "MB")
+        numbers = [part for part in coefficient.name.split(":") if not part.endswith("]")]
+        return (1.0, "MB/MB") if numbers in (["model_bytes"], ["nominal_bytes"]) else (1e-6, "MB")

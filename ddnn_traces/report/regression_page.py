@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-
-import jinja2
-import vl_convert
-from markupsafe import Markup
+from typing import TYPE_CHECKING
 
 import ddnn_traces
-from ddnn_traces.charts import residuals
 from ddnn_traces.regression import Regression, data, latex, layout, text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _HERE = Path(__file__).parent
 
 
 def html(regression: Regression) -> str:
     """One HTML page that loads nothing, with the residual plots as SVG; light or dark as the reader's system is."""
+    import jinja2
+    from markupsafe import Markup
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -35,6 +37,11 @@ def html(regression: Regression) -> str:
 
 
 def _figures(regression: Regression) -> list[tuple[str, Markup]]:
+    import vl_convert
+    from markupsafe import Markup
+
+    from ddnn_traces.charts import residuals  # Altair takes longer to load than a regression to fit
+
     points = regression.points.drop_nulls("fitted")
     charts = {}
     if points.height:
