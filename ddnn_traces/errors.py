@@ -47,3 +47,7 @@ class LedgerError(DdnnTracesError):
 
 class RegressionError(UsageError):
     """A formula that cannot be used on the dataset's columns."""
+
+
+class PredictionError(DdnnTracesError):
+    """A job that the runs say nothing of, or that is not like them."""
