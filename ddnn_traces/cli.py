@@ -441,7 +441,8 @@ _EXPORT_OPTIONS = {
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="What to write; perfetto: FILE.json or FILE.json.gz; htsim, goal: a file; basic-sim, chakra: a folder.",
+    help="What to write; perfetto: FILE.json or FILE.json.gz; htsim, goal: a file; basic-sim, chakra: a folder; "
+    "basic-sim: the schedule alone as FILE.csv.",
 )
 @click.option("--run", shell_complete=completion.run_ids, help="All but duckdb: the run, where there are several.")
 @click.option("--window-ms", type=float, help="perfetto: window of the flows' throughput, ms. Default: at most 5,000.")

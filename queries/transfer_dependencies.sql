@@ -1,6 +1,6 @@
 -- question: Which transfers does each transfer wait for, and how long does its sender compute before it begins?
 -- row: a run and a transfer (step_transfers) and one that it waits for; one row with needs_transfer null where it waits for none
--- inputs: step_transfers, events, hosts
+-- inputs: step_transfers, events, worker_hosts
 -- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a transfer, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
@@ -39,17 +39,12 @@ WITH transfers AS MATERIALIZED (
     FROM transfers AS t
     LEFT JOIN ready AS r ON t.run_id = r.run_id AND t.transfer = r.transfer
     WINDOW host_order AS (PARTITION BY t.run_id, src_ip ORDER BY t.transfer)
-), workers AS (
-    SELECT run_id, label AS worker, min(host_ip) AS host_ip
-    FROM hosts
-    WHERE label IS NOT NULL
-    GROUP BY ALL
 ), computed AS (
     SELECT run_id, host_ip, start_ns, end_ns,
            (start_ns <= max(end_ns) OVER (PARTITION BY run_id, host_ip ORDER BY start_ns, end_ns
                                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) IS NOT TRUE AS is_first
     FROM events
-    JOIN workers USING (run_id, worker)
+    JOIN worker_hosts USING (run_id, worker)
     WHERE kind IN ('compute', 'forward', 'backward', 'update')
 ), numbered AS (
     SELECT *, sum(is_first::INTEGER) OVER (PARTITION BY run_id, host_ip ORDER BY start_ns, end_ns

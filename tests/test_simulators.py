@@ -463,6 +463,14 @@ def test_folders_of_others_stay(tmp_path: Path) -> None:
             simulators.write(dataset, "goal", tmp_path / "nowhere" / "run.goal")
 
 
+def test_basic_sim_s_schedule_alone(tmp_path: Path) -> None:
+    with chain(tmp_path) as dataset:
+        simulators.write(dataset, "basic-sim", tmp_path / "folder")
+        simulators.write(dataset, "basic-sim", tmp_path / "run.csv")
+    assert (tmp_path / "run.csv").read_text() == (tmp_path / "folder" / "tcp_flow_schedule.csv").read_text() != ""
+    assert (tmp_path / "run.nodes.csv").read_text() == (tmp_path / "folder" / "nodes.csv").read_text()
+
+
 def test_by_the_command_line(sample_dataset: Dataset, tmp_path: Path, command: RunCommand) -> None:
     call = ("export", sample_dataset.path, "--run", RUNS[0])
     done = command(*call, "--to", "goal", "--out", "run.goal", "--steps", "2", "--bytes", "wire")

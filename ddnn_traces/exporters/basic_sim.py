@@ -29,18 +29,24 @@ _TCP = 6
 
 def write(traffic: Traffic, folder: Path) -> list[str]:
     """Write the three files into a folder; return what the reader should know of them."""
-    with whole_file(folder / SCHEDULE) as half_written, half_written.open("w", encoding="ascii") as file:
+    told = write_schedule(traffic, folder / SCHEDULE)
+    for name, text in ((TOPOLOGY, _topology(traffic)), (CONFIG, _config(traffic))):
+        with whole_file(folder / name) as half_written:
+            half_written.write_text(text, encoding="ascii")
+    if not traffic.link_mbit:
+        told.append(f"links of {LINK_MBIT:,.0f} Mbit/s: the run does not say; see {TOPOLOGY}")
+    return told
+
+
+def write_schedule(traffic: Traffic, out: Path) -> list[str]:
+    """Write the schedule alone; return what the reader should know of it."""
+    with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
         for row in traffic.transfers.iter_rows(named=True):
             step = "none" if row["step"] is None else row["step"]
             about = f"{traffic.name};flow={row['flow_id']};step={step}"
             fields = (row["transfer"], row["src"], row["dst"], row["size"], row["start_ns"], "", about)
             file.write(",".join(map(str, fields)) + "\n")
-    for name, text in ((TOPOLOGY, _topology(traffic)), (CONFIG, _config(traffic))):
-        with whole_file(folder / name) as half_written:
-            half_written.write_text(text, encoding="ascii")
     told = ["flows start at their times in the run: a schedule has no dependencies"]
-    if not traffic.link_mbit:
-        told.append(f"links of {LINK_MBIT:,.0f} Mbit/s: the run does not say; see {TOPOLOGY}")
     if others := int(traffic.transfers.filter(pl.col("protocol") != _TCP)["size"].sum()):
         told.append(f"{others:,} bytes that were sent by other protocols are TCP flows here")
     return told

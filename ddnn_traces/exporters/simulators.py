@@ -12,7 +12,9 @@ from ddnn_traces.exporters import basic_sim, chakra, goal, htsim, transfers
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
 
-_FILES: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {"htsim": htsim.write, "goal": goal.write}
+_FILES: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
+    "htsim": htsim.write, "goal": goal.write, "basic-sim": basic_sim.write_schedule,
+}  # fmt: skip
 _FOLDERS: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
     "basic-sim": basic_sim.write, "chakra": chakra.write,
 }  # fmt: skip
@@ -22,7 +24,8 @@ NODES = "nodes.csv"
 
 
 def write(dataset: Dataset, target: str, out: Path, options: transfers.Options | None = None) -> list[str]:
-    """Write the run of a dataset opened for a single one: a file (htsim, goal), or a folder (basic-sim, chakra).
+    """Write the run of a dataset opened for a single one: a file (htsim, goal; basic-sim's schedule alone, where `out`
+    ends in .csv), or a folder (basic-sim, chakra).
 
     Which node is which host is written to NAME.nodes.csv beside the file NAME.*, or to nodes.csv in the folder. Returns
     a line for each thing that was left out or that the format cannot hold. The same run and options give the same
@@ -30,7 +33,7 @@ def write(dataset: Dataset, target: str, out: Path, options: transfers.Options |
     """
     traffic = transfers.load(dataset, options or transfers.Options())
     try:
-        if target in _FILES:
+        if target in _FILES and (target not in _FOLDERS or out.suffix == ".csv"):
             told = _FILES[target](traffic, out)
             transfers.write_nodes(traffic, out.with_name(f"{out.stem}.{NODES}"))
         else:
