@@ -386,7 +386,7 @@ def test_what_is_no_host_s_is_left_out(tmp_path: Path) -> None:
         "left out: 5 of 22 payload bytes, of hosts to themselves",
         "left out: 7 of 22 payload bytes, to or from addresses that are no hosts (multicast, broadcast)",
     ]
-    assert told[-1] == "note: 10 bytes that were sent by other protocols are TCP flows here"
+    assert told[3] == "note: 10 bytes that were sent by other protocols are TCP flows here"
 
 
 # --- calls
