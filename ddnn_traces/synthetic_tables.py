@@ -19,7 +19,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.synthetic import HEADER_BYTES, SEGMENT_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
+from ddnn_traces.synthetic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
 
 #: Window rows that are made at a time.
 BLOCK_ROWS = 1 << 21
@@ -134,7 +134,7 @@ class SyntheticTables:
         last = np.zeros(flows, np.int64)
         np.maximum.at(last, t.flow, t.last_ns)
         again = _sum(t.flow, t.repeated, flows)
-        again_packets = _sum(t.flow, -(-t.repeated // SEGMENT_BYTES), flows)
+        again_packets = _sum(t.flow, -(-t.repeated // t.segment_bytes), flows)
         number = np.arange(flows)
         one, nothing = np.ones(flows, np.int64), np.zeros(flows, np.int64)
         ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
@@ -230,7 +230,7 @@ class SyntheticTables:
         t = self._traffic.transfers
         packets, payload = _sum(key, t.packets, keys), _sum(key, t.payload, keys)
         full = np.maximum(t.packets - 1, 0)
-        last = np.minimum(t.payload - full * SEGMENT_BYTES, SNAPLEN - HEADER_BYTES)
+        last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
         kept = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
         captured = _sum(key, kept + HEADER_BYTES * t.packets, keys)
         return packets, payload, payload + HEADER_BYTES * packets, captured
