@@ -132,6 +132,11 @@ class Transfers:
         return self.flow, self.start_ns, self.duration_ns, self.packets, self.payload, self.repeated
 
     @property
+    def fresh(self) -> Ints:
+        """Payload bytes that had not been sent before; they go first."""
+        return self.payload - self.repeated
+
+    @property
     def last_ns(self) -> Ints:
         """Time of each transfer's last packet."""
         return self.start_ns + (self.packets - 1) * self.duration_ns // self.packets
@@ -174,6 +179,23 @@ class Traffic:
     def ends(self) -> list[tuple[int, int]]:
         """Sender and receiver of each flow."""
         return [ends for c in self.connections for ends in ((c.client, c.server), (c.server, c.client))]
+
+    @property
+    def addresses(self) -> list[str]:
+        """IP address of each host, the one outside included."""
+        return [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(self.hosts)] + ["10.0.0.254"]
+
+    @property
+    def labels(self) -> list[str]:
+        """Label of each host that takes part."""
+        servers = self.run.collective.own_servers
+        return [f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(self.hosts)]
+
+    @property
+    def vantage(self) -> Ints:
+        """The host at which each flow's packets are captured: their sender, or where they come in from outside."""
+        ends = np.array(self.ends, np.int64).reshape(-1, 2)
+        return np.where(ends[:, 0] < self.hosts, ends[:, 0], ends[:, 1])
 
 
 class Sampler:

@@ -60,16 +60,8 @@ class SyntheticTables:
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self._run = traffic.run
-        hosts = traffic.hosts
-        self._addresses = [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(hosts)] + ["10.0.0.254"]
-        servers = traffic.run.collective.own_servers
-        self._labels = [
-            f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(traffic.hosts)
-        ]
-        ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
-        # where a flow's packets are captured: at their sender, or where they come in
-        self._vantage = np.where(ends[:, 0] < hosts, ends[:, 0], ends[:, 1])
-        self._seen = np.unique(ends)
+        self._addresses, self._labels, self._vantage = traffic.addresses, traffic.labels, traffic.vantage
+        self._seen = np.unique(traffic.ends)
 
     def batches(self, name: str) -> Iterable[pa.RecordBatch]:
         """Record batches of the table of that name; none of what a made-up run does not have."""
