@@ -47,3 +47,7 @@ class LedgerError(DdnnTracesError):
 
 class RegressionError(UsageError):
     """A formula that cannot be used on the dataset's columns."""
+
+
+class ModelError(UsageError):
+    """A document that is no traffic model, or one of another version."""

@@ -26,7 +26,7 @@ SNAPLEN = 100
 SETUP_NS = 1_000_000_000  # from the first connection to the start-up broadcast
 _OPENING_NS = 500_000_000  # in which all connections are opened
 _TEARDOWN_NS = 500_000_000
-_SSH_PORT, _RENDEZVOUS_PORT, _DATA_PORT, _CONTROL_PORT = 22, 29500, 41000, 42000
+SSH_PORT, RENDEZVOUS_PORT, DATA_PORT, CONTROL_PORT = 22, 29500, 41000, 42000
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -252,9 +252,7 @@ def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     times = (_pull if asynchronous else _exchange)(run, laws, begin_ns, book, rng)
     book.sampler.send_rest(run, laws, times, book, rng)
     opened = book.open()
-    transfers = _concat(book.parts, book.sampler.segment_bytes)
-    order = np.lexsort((transfers.flow, transfers.start_ns))
-    return Traffic(run, times, book.connections, opened, transfers.take(order))
+    return Traffic(run, times, book.connections, opened, book.transfers())
 
 
 def packets_of(payload: Ints, segment_bytes: int = SEGMENT_BYTES) -> Ints:
@@ -302,6 +300,11 @@ class Book:
             back.flow ^ 1, back.start_ns, back.duration_ns, self.sampler.acks(back.packets), nothing, nothing
         )
         self.parts.append(acks.take(np.flatnonzero(acks.packets)))
+
+    def transfers(self) -> Transfers:
+        """What was noted, in the order of the starts."""
+        transfers = _concat(self.parts, self.sampler.segment_bytes)
+        return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:
         """A packet without payload (SYN) at the begin of each flow; returns its times, in the order of flows."""
@@ -417,7 +420,7 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
     answered = np.zeros((top, top), bool)  # data goes the other way, too, and carries the acknowledgements
     for src, dst in pairs:
         answered[dst, src] = True
-    flow = book.flows(laws.src, laws.dst, _DATA_PORT)
+    flow = book.flows(laws.src, laws.dst, DATA_PORT)
     book.send(flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
@@ -445,7 +448,7 @@ def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> 
         payload, repeated = book.sampler.payload(run, size, rng)
         pace = book.sampler.ns_per_byte(run, size.shape, rng)
         duration = _durations(run, src[None], dst[None], payload[None], pace, book.sampler.segment_bytes)[0]
-        flow = book.flows(src, dst, _DATA_PORT)
+        flow = book.flows(src, dst, DATA_PORT)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)
         at += int(duration.max()) + 1
     return at + 10_000_000
@@ -472,7 +475,7 @@ def _send_noise(run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng
     # at a tenth of the link's rate, so that it hardly slows the exchange
     duration = np.minimum(payload * 10 * run.ns_per_byte + 1, (end - begin) * 0.9).astype(np.int64)
     start = begin + (rng.random(src.shape) * (end - begin - duration)).astype(np.int64)
-    flow = book.flows(src, dst, _CONTROL_PORT)
+    flow = book.flows(src, dst, CONTROL_PORT)
     keep = np.flatnonzero(np.broadcast_to(payload, flow.shape).ravel())
     flow, start, duration, payload = (
         np.broadcast_to(column, src.shape).ravel()[keep] for column in (flow, start, duration, payload)
@@ -486,16 +489,16 @@ def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.rando
     first, outside = np.zeros(hosts - 1, np.int64), np.full(hosts, hosts)
     others, everyone = np.arange(1, hosts), np.arange(hosts)
     # logins, the rendezvous at the first worker, and what each tells it at the end
-    _send_messages(book, outside, everyone, _SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
-    _send_messages(book, others, first, _RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
-    _send_messages(book, others, first, _RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
+    _send_messages(book, outside, everyone, SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
+    _send_messages(book, others, first, RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
+    _send_messages(book, others, first, RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
     seconds = math.ceil((end - begin) / 1e9)
     terminal = np.tile(everyone, seconds)
-    _send_messages(book, terminal, np.full_like(terminal, hosts), _SSH_PORT, (begin, end), (36, 400), rng)
+    _send_messages(book, terminal, np.full_like(terminal, hosts), SSH_PORT, (begin, end), (36, 400), rng)
     if hosts > 1:
         src = rng.integers(hosts, size=2 * seconds)
         dst = (src + rng.integers(1, hosts, size=len(src))) % hosts
-        _send_messages(book, src, dst, _CONTROL_PORT, (begin, end), (100, 4000), rng)
+        _send_messages(book, src, dst, CONTROL_PORT, (begin, end), (100, 4000), rng)
 
 
 def _send_messages(

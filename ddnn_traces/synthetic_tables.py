@@ -32,23 +32,29 @@ def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
 
     Raises UsageError where two have the same name, or `out` is no dataset.
     """
+    return write_traffic(out, map(make_traffic, runs))
+
+
+def write_traffic(out: Path, made: Iterable[Traffic]) -> list[str]:
+    """The same of traffic that was made before."""
     with DatasetWriter(out) as writer:
-        for run in runs:
-            if run.run_id in writer.written:
-                raise UsageError(f"{run.run_id}: two runs have this name; give each its own run_id")
-            _write_run(run, writer)
+        for traffic in made:
+            if traffic.run.run_id in writer.written:
+                raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
+            _write_run(traffic, writer)
         writer.commit({})
         return writer.written
 
 
-def _write_run(run: SyntheticRun, writer: DatasetWriter) -> None:
+def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
+    run = traffic.run
     provenance = {
         "version": ddnn_traces.__version__,
         "schema_version": str(schema.SCHEMA_VERSION),
         "inputs": "{}",
         "parameters": json.dumps({"synthetic": asdict(run)}, sort_keys=True),
     }
-    tables = SyntheticTables(make_traffic(run))
+    tables = SyntheticTables(traffic)
     with writer.new_run(run.run_id):
         for name in schema.TABLES:
             writer.write(name, run.run_id, tables.batches(name), provenance)

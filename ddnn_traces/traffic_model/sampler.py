@@ -1,0 +1,205 @@
+"""Draws from a traffic model, for made-up runs of any size (synthetic.Sampler)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ddnn_traces.collectives import Collective, Round, Transfer, broadcast
+from ddnn_traces.synthetic import (
+    CONTROL_PORT,
+    DATA_PORT,
+    RENDEZVOUS_PORT,
+    SSH_PORT,
+    Book,
+    Floats,
+    Ints,
+    Laws,
+    Sampler,
+    StepTimes,
+    SyntheticRun,
+    packets_of,
+)
+from ddnn_traces.traffic_model.document import Document
+
+_PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
+_LEAST_START_NS = 600_000_000  # in which connections are opened
+
+
+@dataclass(frozen=True)
+class MeasuredExchange:
+    """What each host sends to each other in a step, as measured, where the topology is unknown; as a Collective."""
+
+    relative: tuple[tuple[float, ...], ...]
+    topology: str = "unknown"
+    shape: str = ""
+    order: tuple[int, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        return len(self.relative)
+
+    @property
+    def hosts(self) -> int:
+        return len(self.relative)
+
+    @property
+    def own_servers(self) -> range:
+        return range(0)
+
+    def rounds(self, size_bytes: int, rng: random.Random | None = None) -> list[Round]:
+        """All at once."""
+        all_ = [
+            Transfer(i, j, round(part * size_bytes))
+            for i, row in enumerate(self.relative)
+            for j, part in enumerate(row)
+            if i != j and round(part * size_bytes) > 0
+        ]
+        return [all_] if all_ else []
+
+
+@dataclass(frozen=True)
+class ModelledRun(SyntheticRun):
+    """A made-up run from a traffic model. relative: as in MeasuredExchange, for topology unknown."""
+
+    relative: tuple[tuple[float, ...], ...] = field(default=())
+
+    @property
+    def collective(self) -> Collective | MeasuredExchange:  # type: ignore[override]
+        return MeasuredExchange(self.relative) if self.relative else super().collective
+
+
+class ModelSampler(Sampler):
+    """Draws from a document that was checked."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.segment_bytes = int(document["packets"]["segment_bytes"])
+
+    def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
+        """Gaps with the model's dependence between workers and from step to step (a Gaussian copula)."""
+        from scipy.special import ndtr
+
+        model = self._document["computation"]
+        # of a rank correlation r, the normal one is 2 sin(pi r / 6)
+        shared = 2 * np.sin(np.pi / 6 * model["worker_correlation"])
+        kept = 2 * np.sin(np.pi / 6 * model["autocorrelation"])
+        together, alone = rng.normal(size=(run.steps, 1)), rng.normal(size=(run.steps, run.workers))
+        fresh = np.sqrt(shared) * together + np.sqrt(1 - shared) * alone
+        normal = np.empty_like(fresh)
+        for step in range(run.steps):
+            normal[step] = kept * normal[step - 1] + np.sqrt(1 - kept**2) * fresh[step] if step else fresh[step]
+        factors = (
+            np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
+        )
+        return np.maximum(run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal)), 0).astype(np.int64)
+
+    def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        fresh = np.maximum(np.round(size * self._document["exchange"]["size_ratio"]), 1).astype(np.int64)
+        share = self._document["packets"]["retransmitted_share"] + run.loss_pct / 100
+        repeated = (fresh * np.minimum(rng.uniform(0, 2 * share, size.shape), 1)).astype(np.int64)
+        return fresh + repeated, repeated
+
+    def delay_ns(self, run: SyntheticRun, rounds: Ints, steps: int, rng: np.random.Generator) -> Ints:
+        model = self._document["exchange"]
+        shape = (steps, len(rounds))
+        first, later = (_draw(model[name], shape, rng) for name in ("first_latency_ms", "latency_ms"))
+        return ((np.where(rounds == 0, first, later) + run.delay_ms) * 1e6).astype(np.int64)
+
+    def ns_per_byte(self, run: SyntheticRun, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+        return _draw(self._document["exchange"]["ns_per_byte"], shape, rng)
+
+    def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
+        return (wire * self.ns_per_byte(run, wire.shape, rng)).astype(np.int64) + 1
+
+    def acks(self, packets: Ints) -> Ints:
+        return np.round(packets * self._document["packets"]["acks_per_segment"]).astype(np.int64)
+
+    def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
+        model = self._document["start_up"]
+        begin_ns = run.start_ns + max(round(model["duration_ms"] * 1e6), _LEAST_START_NS)
+        size = round(run.model_bytes * model["broadcast_ratio"])
+        rounds = broadcast(run.workers, size) if size else []
+        sent, at = [], 0
+        for round_ in rounds:
+            columns = np.array(round_, np.int64)
+            payload, repeated = self.payload(run, columns[:, 2], rng)
+            copies = np.bincount(columns[:, 0])[columns[:, 0]]  # share the sender's link
+            duration = (payload * copies * self.ns_per_byte(run, payload.shape, rng)).astype(np.int64) + 1
+            sent.append((columns, at, duration, payload, repeated))
+            at += int(duration.max())
+        begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + round(model["broadcast_lead_ms"] * 1e6))
+        broadcast_ns = begin_ns - round(model["broadcast_lead_ms"] * 1e6) - at
+        for columns, offset, duration, payload, repeated in sent:
+            flow = book.flows(columns[:, 0], columns[:, 1], DATA_PORT)
+            book.send(flow, np.full(len(flow), broadcast_ns + offset), duration, payload, repeated, True)
+        return begin_ns
+
+    def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
+        """Messages beside the exchange, each kind by itself."""
+        first, last = int(times.start_ns.min()), int(times.end_ns.max())
+        behind = max(round(self._document["tear_down"]["duration_ms"] * 1e6), 1)
+        opened = min(run.start_ns + _LEAST_START_NS, first - 1)
+        spans = {"start_up": (opened, first), "step": (first, last), "tear_down": (last, last + behind)}
+        for kind in self._document["control"]:
+            pairs = _answering(laws) if kind["kind"] == "answer" else _pairs(kind, laws, run.collective.hosts, rng)
+            if not len(pairs):
+                continue
+            port = DATA_PORT if kind["kind"] == "answer" else _PORTS[kind["port_class"]]
+            expected = kind["messages_per_pair"] * (run.steps if kind["phase"] == "step" else 1)
+            src = np.repeat(pairs, rng.poisson(min(expected, 1e6), len(pairs)), 0)
+            start = rng.integers(*spans[kind["phase"]], size=len(src))
+            if kind["phase"] == "step" and kind["kind"] == "answer" and len(src):
+                start = _while_communicating(times, src[:, 0], rng)
+            self._send(book, src, port, start, kind["bytes"], rng)
+
+    def _send(
+        self, book: Book, pairs: Ints, port: int, start: Ints, sizes: Sequence[float], rng: np.random.Generator
+    ) -> None:
+        if not len(pairs):
+            return
+        payload = np.maximum(np.round(_draw(sizes, len(pairs), rng)), 1).astype(np.int64)
+        flow = book.flows(pairs[:, 0], pairs[:, 1], port)
+        duration = packets_of(payload, self.segment_bytes) * 12_000
+        book.send(flow, start, duration, payload, np.zeros_like(payload), port != DATA_PORT)
+
+
+def _at(quantiles: Sequence[float], u: Floats) -> Floats:
+    """The values at the probabilities `u`, by interpolating."""
+    return np.interp(u, np.linspace(0, 1, len(quantiles)), quantiles)
+
+
+def _draw(quantiles: Sequence[float], shape: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
+    return _at(quantiles, rng.random(shape))
+
+
+def _answering(laws: Laws) -> Ints:
+    """Pairs that only answer: the other direction carries the exchange, this one does not."""
+    if not laws.bounds:
+        return np.empty((0, 2), np.int64)
+    pairs = laws.pairs
+    return np.array(sorted({(dst, src) for src, dst in pairs} - pairs), np.int64).reshape(-1, 2)
+
+
+def _pairs(kind: dict[str, Any], laws: Laws, hosts: int, rng: np.random.Generator) -> Ints:
+    """So many of the pairs as the model says, with the first host at one end where the pattern is a hub."""
+    hub = kind["pattern"] == "hub"
+    every = [(i, j) for i in range(hosts) for j in range(hosts) if i != j and not (hub and i and j)]
+    if not every:
+        return np.empty((0, 2), np.int64)
+    number = min(max(round(kind["pairs_share"] * hosts * (hosts - 1)), 1), len(every))
+    chosen = rng.choice(len(every), number, replace=False)
+    return np.array(every, np.int64)[np.sort(chosen)]
+
+
+def _while_communicating(times: StepTimes, worker: Ints, rng: np.random.Generator) -> Ints:
+    """Times in the communication of a step, drawn from all, of each of these workers."""
+    steps, workers = times.end_ns.shape
+    clock = np.where(worker < workers, worker, 0)
+    step = rng.integers(steps, size=len(worker))
+    begin, end = times.communicate_ns[step, clock], times.communicated_ns[step, clock]
+    return begin + (rng.random(len(worker)) * (end - begin)).astype(np.int64)
