@@ -29,7 +29,6 @@ _TEARDOWN_NS = 500_000_000
 SSH_PORT, RENDEZVOUS_PORT, DATA_PORT, CONTROL_PORT = 22, 29500, 41000, 42000
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -219,9 +218,9 @@ class Sampler:
         """From where both ends are ready to the first byte, steps by transfers. rounds: the round of each transfer."""
         return np.broadcast_to(np.int64(round(run.delay_ms * 1e6)), (steps, len(rounds)))
 
-    def ns_per_byte(self, run: SyntheticRun, shape: tuple[int, ...], rng: np.random.Generator) -> float | Floats:
-        """Time of a byte on the link, of transfers in an array of that shape."""
-        return run.ns_per_byte
+    def duration_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
+        """How long transfers take, steps by transfers. wire: bytes of the round on the busier of a transfer's links."""
+        return (wire * run.ns_per_byte).astype(np.int64) + 1
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """How long transfers of so many wire bytes take where nobody waits for another (asynchronous pulls)."""
@@ -360,15 +359,9 @@ def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.
     """Synchronous steps: a transfer begins when both ends have finished their rounds before."""
     sampler = book.sampler
     payload, repeated = sampler.payload(run, laws.size, rng)
-    pace = np.broadcast_to(sampler.ns_per_byte(run, payload.shape, rng), payload.shape)
-    duration = np.concatenate(
-        [
-            _durations(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], pace[:, a:b], sampler.segment_bytes)
-            for a, b in laws.bounds
-        ]
-        or [payload],
-        1,
-    )
+    segment = sampler.segment_bytes
+    wire = [_busier(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], segment) for a, b in laws.bounds]
+    duration = sampler.duration_ns(run, np.concatenate(wire or [payload], 1), laws.rounds, rng)
     start = np.zeros_like(payload)
     compute = sampler.compute_ns(run, rng)
     delay = sampler.delay_ns(run, laws.rounds, run.steps, rng)
@@ -424,17 +417,15 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
     book.send(flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
-def _durations(
-    run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, pace: float | Floats, segment_bytes: int
-) -> Ints:
-    """How long the transfers of a round take where links are shared by all that a host sends, or receives."""
+def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
+    """Wire bytes on the busier link of each transfer of a round: links are shared by all that a host sends, or receives."""
     wire = payload + HEADER_BYTES * packets_of(payload, segment_bytes)
     step = np.arange(len(src))[:, None]
     sent = np.zeros((len(src), run.collective.hosts), np.int64)
     received = np.zeros_like(sent)
     np.add.at(sent, (step, src), wire)
     np.add.at(received, (step, dst), wire)
-    return (np.maximum(sent[step, src], received[step, dst]) * pace).astype(np.int64) + 1
+    return np.maximum(sent[step, src], received[step, dst])
 
 
 # --- what else is on the wire
@@ -446,8 +437,8 @@ def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> 
     for round_ in broadcast(run.workers, run.model_bytes):
         src, dst, size = _arrays(round_)
         payload, repeated = book.sampler.payload(run, size, rng)
-        pace = book.sampler.ns_per_byte(run, size.shape, rng)
-        duration = _durations(run, src[None], dst[None], payload[None], pace, book.sampler.segment_bytes)[0]
+        wire = _busier(run, src[None], dst[None], payload[None], book.sampler.segment_bytes)
+        duration = book.sampler.duration_ns(run, wire, np.zeros_like(src), rng)[0]
         flow = book.flows(src, dst, DATA_PORT)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)
         at += int(duration.max()) + 1

@@ -58,9 +58,11 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
         },
         "computation": _computation(timed),
         "exchange": {
-            "first_latency_ms": _quantiles(np.concatenate([t.first_latency for t in timed]) / 1e6),
-            "latency_ms": _quantiles(np.concatenate([t.latency for t in timed]) / 1e6),
-            "ns_per_byte": _quantiles(np.concatenate([t.pace for t in timed])),
+            "first_latency_ms": _levels([t.first_latency for t in timed]),
+            "latency_ms": _levels([t.latency for t in timed]),
+            "ns_per_byte": _median(t.ns_per_byte for t in timed),
+            "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
+            "stall_ms": _levels([t.stall for t in timed]),
             "size_ratio": _number(float(np.mean([_size_ratio(run) for run in runs]))),
         },
         "bursts": _bursts(runs),
@@ -88,13 +90,16 @@ def _origin(run: MeasuredRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Timing:
-    """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. latency: from
-    where both ends have finished the rounds before to the first byte, ns. pace: ns a byte on the busier link."""
+    """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. The others are
+    lists of rounds, each of its transfers' values, ns: latency, from where both ends have finished the rounds before to
+    the first byte; stall, what a transfer lasts longer than its bytes on the busier link take at ns_per_byte."""
 
     gap: Floats
-    first_latency: Floats
-    latency: Floats
-    pace: Floats
+    first_latency: list[Floats]
+    latency: list[Floats]
+    stall: list[Floats]
+    ns_per_byte: float
+    least_ns_per_byte: float
 
 
 def _timing(run: MeasuredRun) -> _Timing:
@@ -106,43 +111,47 @@ def _asynchronous(run: MeasuredRun) -> _Timing:
     """A worker's gap is between two transfers that it gets."""
     last: dict[int, float] = {}
     gap = np.full((run.steps, run.workers), np.nan)
+    rounds = []
     for t in sorted(run.transfers, key=lambda t: t.start_ns):
         if t.dst in last and t.step < run.steps and t.dst < run.workers:
             gap[t.step, t.dst] = max(t.start_ns - last[t.dst], 0)
         last[t.dst] = t.end_ns
-    pace = np.array([(t.end_ns - t.start_ns) / t.bytes for t in run.transfers])
-    return _Timing(gap, np.zeros(1), np.zeros(1), pace)
+        rounds.append([t])
+    return _Timing(gap, [], [], *_stalls(run, rounds))
 
 
 def _synchronous(run: MeasuredRun) -> _Timing:
     """By the same rule by which made-up runs go on: a transfer waits for both its ends (synthetic.py)."""
     hosts = len(run.hosts)
     gap = np.full((run.steps, run.workers), np.nan)
-    first_latency: list[float] = []
-    latency: list[float] = []
-    pace: list[float] = []
+    first_latency: list[Floats] = []
+    latency: list[Floats] = []
     finished = np.full(hosts, np.nan)
-    for step, rounds in enumerate(_by_step_and_round(run)):
-        first = np.full(hosts, np.inf)
-        for t in (t for round_ in rounds for t in round_):
-            for host in (t.src, t.dst):
-                first[host] = min(first[host], t.start_ns)
-        begun = np.where(np.isfinite(first), first, np.nan)
-        told = run.communicate_ns[step]
-        begun[: run.workers] = np.where(np.isnan(told), begun[: run.workers], told)
+    steps = _by_step_and_round(run)
+    for step, rounds in enumerate(steps):
+        begun = _begun(run, step, [t for round_ in rounds for t in round_])
         gap[step] = np.maximum(begun - finished, 0)[: run.workers]
         ready = np.where(np.arange(hosts) < run.workers, begun, -np.inf)
         for number, round_ in enumerate(rounds):
-            paces, starts = _paces(round_, hosts), np.array([t.start_ns for t in round_])
-            pace += paces
-            waited = starts - [max(ready[t.src], ready[t.dst]) for t in round_]
-            (first_latency if number == 0 else latency).extend(waited)
+            waited = _finite([t.start_ns - max(ready[t.src], ready[t.dst]) for t in round_])
+            (latency if number else first_latency).append(waited)
             for t in round_:
                 for host in (t.src, t.dst):
                     ready[host] = np.nanmax([ready[host], t.end_ns])
         finished = np.where(np.isfinite(ready), ready, np.nan)
-    lone = [0.0] if not latency else latency
-    return _Timing(gap, _finite(first_latency), _finite(lone), _finite(pace))
+    return _Timing(gap, first_latency, latency, *_stalls(run, [round_ for rounds in steps for round_ in rounds]))
+
+
+def _begun(run: MeasuredRun, step: int, transfers: Iterable[Transfer]) -> Floats:
+    """When each host began to communicate: as the worker's events say, else its first transfer."""
+    first = np.full(len(run.hosts), np.inf)
+    for t in transfers:
+        for host in (t.src, t.dst):
+            first[host] = min(first[host], t.start_ns)
+    begun = np.where(np.isfinite(first), first, np.nan)
+    told = run.communicate_ns[step]
+    begun[: run.workers] = np.where(np.isnan(told), begun[: run.workers], told)
+    return begun
 
 
 def _by_step_and_round(run: MeasuredRun) -> list[list[list[Transfer]]]:
@@ -153,19 +162,38 @@ def _by_step_and_round(run: MeasuredRun) -> list[list[list[Transfer]]]:
     return [[round_ for round_ in rounds_ if round_] for rounds_ in found]
 
 
-def _paces(round_: list[Transfer], hosts: int) -> list[float]:
-    """Of a round's transfers, which share their hosts' links."""
-    sent, received = np.zeros(hosts), np.zeros(hosts)
-    for t in round_:
-        sent[t.src] += t.bytes
-        received[t.dst] += t.bytes
-    return [(t.end_ns - t.start_ns) / max(sent[t.src], received[t.dst]) for t in round_]
+def _stalls(run: MeasuredRun, rounds: Sequence[Sequence[Transfer]]) -> tuple[list[Floats], float, float]:
+    """Of each round's transfers, which share their hosts' links, what they last too long; median and least ns a byte."""
+    segment = _segment(run)
+    lasting, wire = [], []
+    for round_ in rounds:
+        sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
+        for t in round_:
+            bytes_ = t.bytes + HEADER_BYTES * np.ceil(t.bytes / segment)
+            sent[t.src] += bytes_
+            received[t.dst] += bytes_
+        lasting.append(np.array([t.end_ns - t.start_ns for t in round_]))
+        wire.append(np.array([max(sent[t.src], received[t.dst]) for t in round_]))
+    pace = np.concatenate(lasting) / np.concatenate(wire)
+    usual = float(np.median(pace))
+    return (
+        [took - usual * bytes_ for took, bytes_ in zip(lasting, wire, strict=True)],
+        usual,
+        float(np.quantile(pace, 0.01)),
+    )
+
+
+def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
+    """What the transfers of a round have in common (their median), and what each has of its own, ms."""
+    rounds = [round_ / 1e6 for run in runs for round_ in run if len(round_)]
+    shared = [float(np.median(round_)) for round_ in rounds]
+    own = [round_ - middle for round_, middle in zip(rounds, shared, strict=True)]
+    return {"shared": _quantiles(np.array(shared)), "own": _quantiles(np.concatenate([*own, np.empty(0)]))}
 
 
 def _finite(values: Sequence[float]) -> Floats:
     found = np.asarray(values, float)
-    found = found[np.isfinite(found)]
-    return found if len(found) else np.zeros(1)
+    return found[np.isfinite(found)]
 
 
 def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:

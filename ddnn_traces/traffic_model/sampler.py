@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ddnn_traces.collectives import Collective, Round, Transfer, broadcast
 from ddnn_traces.synthetic import (
     CONTROL_PORT,
     DATA_PORT,
+    HEADER_BYTES,
     RENDEZVOUS_PORT,
     SSH_PORT,
     Book,
-    Floats,
     Ints,
     Laws,
     Sampler,
@@ -25,6 +26,8 @@ from ddnn_traces.synthetic import (
     packets_of,
 )
 from ddnn_traces.traffic_model.document import Document
+
+Floats = npt.NDArray[np.float64]
 
 _PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
 _LEAST_START_NS = 600_000_000  # in which connections are opened
@@ -106,15 +109,17 @@ class ModelSampler(Sampler):
 
     def delay_ns(self, run: SyntheticRun, rounds: Ints, steps: int, rng: np.random.Generator) -> Ints:
         model = self._document["exchange"]
-        shape = (steps, len(rounds))
-        first, later = (_draw(model[name], shape, rng) for name in ("first_latency_ms", "latency_ms"))
+        first, later = (_two_levels(model[name], rounds, steps, rng) for name in ("first_latency_ms", "latency_ms"))
         return ((np.where(rounds == 0, first, later) + run.delay_ms) * 1e6).astype(np.int64)
 
-    def ns_per_byte(self, run: SyntheticRun, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-        return _draw(self._document["exchange"]["ns_per_byte"], shape, rng)
+    def duration_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
+        model = self._document["exchange"]
+        stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
+        return np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"]).astype(np.int64) + 1
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
-        return (wire * self.ns_per_byte(run, wire.shape, rng)).astype(np.int64) + 1
+        """Each of its own: pulls are no rounds."""
+        return self.duration_ns(run, wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
 
     def acks(self, packets: Ints) -> Ints:
         return np.round(packets * self._document["packets"]["acks_per_segment"]).astype(np.int64)
@@ -124,12 +129,14 @@ class ModelSampler(Sampler):
         begin_ns = run.start_ns + max(round(model["duration_ms"] * 1e6), _LEAST_START_NS)
         size = round(run.model_bytes * model["broadcast_ratio"])
         rounds = broadcast(run.workers, size) if size else []
+        segment, nothing = self.segment_bytes, np.zeros(1, np.int64)
         sent, at = [], 0
         for round_ in rounds:
             columns = np.array(round_, np.int64)
             payload, repeated = self.payload(run, columns[:, 2], rng)
             copies = np.bincount(columns[:, 0])[columns[:, 0]]  # share the sender's link
-            duration = (payload * copies * self.ns_per_byte(run, payload.shape, rng)).astype(np.int64) + 1
+            wire = (payload + HEADER_BYTES * packets_of(payload, segment)) * copies
+            duration = self.duration_ns(run, wire[:, None], nothing, rng)[:, 0]
             sent.append((columns, at, duration, payload, repeated))
             at += int(duration.max())
         begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + round(model["broadcast_lead_ms"] * 1e6))
@@ -175,6 +182,13 @@ def _at(quantiles: Sequence[float], u: Floats) -> Floats:
 
 def _draw(quantiles: Sequence[float], shape: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
     return _at(quantiles, rng.random(shape))
+
+
+def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random.Generator) -> Floats:
+    """What a round's transfers have in common, and what each adds; steps by transfers."""
+    number = int(rounds.max(initial=0)) + 1
+    shared = _draw(levels["shared"], (steps, number), rng)[:, rounds]
+    return shared + _draw(levels["own"], (steps, len(rounds)), rng)
 
 
 def _answering(laws: Laws) -> Ints:

@@ -27,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 #: What runs have in common that a model is fitted to and the run that it is scored on: the first that any have.
 LADDER = (
+    ("framework", "backend", "model", "topology", "delay_ms", "loss_pct", "bandwidth_mbit"),
     ("framework", "backend", "model", "topology"),
     ("framework", "backend", "topology"),
     ("framework", "backend"),
@@ -36,7 +37,7 @@ LADDER = (
 
 #: Columns that measure a distance, each the less the better.
 DISTANCES = (
-    "pair_volume_error", "burst_bytes_ks", "burst_bytes_wasserstein", "burst_ms_ks", "burst_ms_wasserstein",
+    "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks", "burst_ms_wasserstein",
     "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
 )  # fmt: skip
 
@@ -221,11 +222,27 @@ def _distances(truth: _Seen, seen: _Seen) -> dict[str, Any]:
         scale = unit or max(float(measured.mean()), 1)
         found[f"{name}_ks"] = float(ks_2samp(measured, generated).statistic)
         found[f"{name}_wasserstein"] = float(wasserstein_distance(measured, generated)) / scale
+        if unit is None:
+            found[f"{name}_ks_1pct"] = tolerant_ks(measured, generated, 0.01)
     period = max(round(len(truth.series) / truth.steps), 2)
     found["acf_rmse"] = acf_rmse(truth.series, seen.series, period)
     for side, one in (("measured", truth), ("generated", seen)):
         found[f"step_ms_{side}"] = len(one.series) * one.window_ms / one.steps
     return found
+
+
+def tolerant_ks(left: Floats, right: Floats, tolerance: float) -> float:
+    """The Kolmogorov-Smirnov distance where values that differ by less than `tolerance` of them may be equal.
+
+    Bursts of nearly one size have a distance of 1 as soon as they differ by a byte; this one says by how much of them
+    (Levy's metric, with the distance along the values given and relative).
+    """
+    worst = 0.0
+    for a, b in ((np.sort(left), np.sort(right)), (np.sort(right), np.sort(left))):
+        # the part of a below x, less that of b below the slightly larger x, just after each value of a
+        above = np.searchsorted(a, a, "right") / len(a) - np.searchsorted(b, a * (1 + tolerance), "right") / len(b)
+        worst = max(worst, float(above.max()))
+    return worst
 
 
 def _some(values: Floats) -> Floats:
