@@ -214,13 +214,13 @@ class Sampler:
         repeated = (size * share).astype(np.int64)
         return size + repeated, repeated
 
-    def delay_ns(self, run: SyntheticRun, rounds: Ints, steps: int, rng: np.random.Generator) -> Ints:
-        """From where both ends are ready to the first byte, steps by transfers. rounds: the round of each transfer."""
-        return np.broadcast_to(np.int64(round(run.delay_ms * 1e6)), (steps, len(rounds)))
+    def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Of transfers, steps by transfers: from where both ends are ready to the first byte, and from there to the last.
 
-    def duration_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
-        """How long transfers take, steps by transfers. wire: bytes of the round on the busier of a transfer's links."""
-        return (wire * run.ns_per_byte).astype(np.int64) + 1
+        wire: bytes of the round on the busier of a transfer's links. rounds: the round of each transfer.
+        """
+        delay = np.broadcast_to(np.int64(round(run.delay_ms * 1e6)), wire.shape)
+        return delay, (wire * run.ns_per_byte).astype(np.int64) + 1
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """How long transfers of so many wire bytes take where nobody waits for another (asynchronous pulls)."""
@@ -361,10 +361,9 @@ def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.
     payload, repeated = sampler.payload(run, laws.size, rng)
     segment = sampler.segment_bytes
     wire = [_busier(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], segment) for a, b in laws.bounds]
-    duration = sampler.duration_ns(run, np.concatenate(wire or [payload], 1), laws.rounds, rng)
+    delay, duration = sampler.times_ns(run, np.concatenate(wire or [payload], 1), laws.rounds, rng)
     start = np.zeros_like(payload)
     compute = sampler.compute_ns(run, rng)
-    delay = sampler.delay_ns(run, laws.rounds, run.steps, rng)
     update = round(run.update_ms * 1e6)
     times = StepTimes(*(np.zeros_like(compute) for _ in range(4)))
     ready = np.full(run.collective.hosts, begin_ns)
@@ -438,7 +437,7 @@ def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> 
         src, dst, size = _arrays(round_)
         payload, repeated = book.sampler.payload(run, size, rng)
         wire = _busier(run, src[None], dst[None], payload[None], book.sampler.segment_bytes)
-        duration = book.sampler.duration_ns(run, wire, np.zeros_like(src), rng)[0]
+        duration = book.sampler.times_ns(run, wire, np.zeros_like(src), rng)[1][0]
         flow = book.flows(src, dst, DATA_PORT)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)
         at += int(duration.max()) + 1

@@ -21,8 +21,6 @@ from ddnn_traces.traffic_model.placement import pair_matrix
 Floats = npt.NDArray[np.float64]
 
 _POINTS = np.linspace(0, 1, 101)
-_BIG_BURST = 20_000  # bytes from where on a burst shows how full its packets are
-_LARGEST_SEGMENT = 65_160  # 45 segments of 1448: the largest super-frame of Linux
 
 
 def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
@@ -58,8 +56,8 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
         },
         "computation": _computation(timed),
         "exchange": {
-            "first_latency_ms": _levels([t.first_latency for t in timed]),
-            "latency_ms": _levels([t.latency for t in timed]),
+            "first_completion_ms": _levels([t.first_completion for t in timed]),
+            "completion_ms": _levels([t.completion for t in timed]),
             "ns_per_byte": _median(t.ns_per_byte for t in timed),
             "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
             "stall_ms": _levels([t.stall for t in timed]),
@@ -91,12 +89,13 @@ def _origin(run: MeasuredRun) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Timing:
     """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. The others are
-    lists of rounds, each of its transfers' values, ns: latency, from where both ends have finished the rounds before to
-    the first byte; stall, what a transfer lasts longer than its bytes on the busier link take at ns_per_byte."""
+    lists of rounds, each of its transfers' values, ns: completion, from where both ends have finished the rounds before
+    to the last byte, and stall, from the first byte to the last, both less what ns_per_byte makes of the wire bytes on
+    the busier link."""
 
     gap: Floats
-    first_latency: list[Floats]
-    latency: list[Floats]
+    first_completion: list[Floats]
+    completion: list[Floats]
     stall: list[Floats]
     ns_per_byte: float
     least_ns_per_byte: float
@@ -117,29 +116,35 @@ def _asynchronous(run: MeasuredRun) -> _Timing:
             gap[t.step, t.dst] = max(t.start_ns - last[t.dst], 0)
         last[t.dst] = t.end_ns
         rounds.append([t])
-    return _Timing(gap, [], [], *_stalls(run, rounds))
+    wire = [_wire(run, round_) for round_ in rounds]
+    usual, least = _pace(rounds, wire)
+    return _Timing(gap, [], [], _stalls(rounds, wire, usual), usual, least)
 
 
 def _synchronous(run: MeasuredRun) -> _Timing:
     """By the same rule by which made-up runs go on: a transfer waits for both its ends (synthetic.py)."""
     hosts = len(run.hosts)
     gap = np.full((run.steps, run.workers), np.nan)
-    first_latency: list[Floats] = []
-    latency: list[Floats] = []
+    first_completion: list[Floats] = []
+    completion: list[Floats] = []
     finished = np.full(hosts, np.nan)
     steps = _by_step_and_round(run)
+    every = [round_ for rounds in steps for round_ in rounds]
+    wire = [_wire(run, round_) for round_ in every]
+    usual, least = _pace(every, wire)
+    sizes = iter(wire)
     for step, rounds in enumerate(steps):
         begun = _begun(run, step, [t for round_ in rounds for t in round_])
         gap[step] = np.maximum(begun - finished, 0)[: run.workers]
         ready = np.where(np.arange(hosts) < run.workers, begun, -np.inf)
         for number, round_ in enumerate(rounds):
-            waited = _finite([t.start_ns - max(ready[t.src], ready[t.dst]) for t in round_])
-            (latency if number else first_latency).append(waited)
+            took = np.array([t.end_ns - max(ready[t.src], ready[t.dst]) for t in round_]) - usual * next(sizes)
+            (completion if number else first_completion).append(took[np.isfinite(took)])
             for t in round_:
                 for host in (t.src, t.dst):
                     ready[host] = np.nanmax([ready[host], t.end_ns])
         finished = np.where(np.isfinite(ready), ready, np.nan)
-    return _Timing(gap, first_latency, latency, *_stalls(run, [round_ for rounds in steps for round_ in rounds]))
+    return _Timing(gap, first_completion, completion, _stalls(every, wire, usual), usual, least)
 
 
 def _begun(run: MeasuredRun, step: int, transfers: Iterable[Transfer]) -> Floats:
@@ -162,25 +167,27 @@ def _by_step_and_round(run: MeasuredRun) -> list[list[list[Transfer]]]:
     return [[round_ for round_ in rounds_ if round_] for rounds_ in found]
 
 
-def _stalls(run: MeasuredRun, rounds: Sequence[Sequence[Transfer]]) -> tuple[list[Floats], float, float]:
-    """Of each round's transfers, which share their hosts' links, what they last too long; median and least ns a byte."""
-    segment = _segment(run)
-    lasting, wire = [], []
-    for round_ in rounds:
-        sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
-        for t in round_:
-            bytes_ = t.bytes + HEADER_BYTES * np.ceil(t.bytes / segment)
-            sent[t.src] += bytes_
-            received[t.dst] += bytes_
-        lasting.append(np.array([t.end_ns - t.start_ns for t in round_]))
-        wire.append(np.array([max(sent[t.src], received[t.dst]) for t in round_]))
-    pace = np.concatenate(lasting) / np.concatenate(wire)
-    usual = float(np.median(pace))
-    return (
-        [took - usual * bytes_ for took, bytes_ in zip(lasting, wire, strict=True)],
-        usual,
-        float(np.quantile(pace, 0.01)),
-    )
+def _wire(run: MeasuredRun, round_: Sequence[Transfer]) -> Floats:
+    """Of the transfers of a round, which share their hosts' links: wire bytes on the busier of the two."""
+    sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
+    for t in round_:
+        bytes_ = t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes)
+        sent[t.src] += bytes_
+        received[t.dst] += bytes_
+    return np.array([max(sent[t.src], received[t.dst]) for t in round_])
+
+
+def _pace(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats]) -> tuple[float, float]:
+    """Median and (but for a hundredth) least ns a wire byte."""
+    pace = np.array([t.end_ns - t.start_ns for round_ in rounds for t in round_]) / np.concatenate(wire)
+    return float(np.median(pace)), float(np.quantile(pace, 0.01))
+
+
+def _stalls(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats], usual: float) -> list[Floats]:
+    return [
+        np.array([t.end_ns - t.start_ns for t in round_]) - usual * bytes_
+        for round_, bytes_ in zip(rounds, wire, strict=True)
+    ]
 
 
 def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
@@ -189,11 +196,6 @@ def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
     shared = [float(np.median(round_)) for round_ in rounds]
     own = [round_ - middle for round_, middle in zip(rounds, shared, strict=True)]
     return {"shared": _quantiles(np.array(shared)), "own": _quantiles(np.concatenate([*own, np.empty(0)]))}
-
-
-def _finite(values: Sequence[float]) -> Floats:
-    found = np.asarray(values, float)
-    return found[np.isfinite(found)]
 
 
 def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
@@ -268,7 +270,7 @@ def _bursts(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
 
 
 def _packets(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
-    segments = [_segment(run) for run in runs]
+    segments = [run.segment_bytes for run in runs]
     acks, wire = [], []
     for run, segment in zip(runs, segments, strict=True):
         large = run.flows.filter(pl.col("is_large"))
@@ -284,17 +286,6 @@ def _packets(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
         "acks_per_segment": _number(float(np.mean(acks))),
         "retransmitted_share": _number(float(np.mean([_repeated(run) for run in runs]))),
     }
-
-
-def _segment(run: MeasuredRun) -> int:
-    """Payload of a full packet: of MSS where packets are about that, else what large bursts have a packet (TSO)."""
-    big = run.bursts.filter(pl.col("is_large") & (pl.col("payload_bytes") >= _BIG_BURST))
-    mss = run.flows.filter(pl.col("is_large"))["mss"].drop_nulls()
-    full = float(mss.median()) - 12 if len(mss) else 1448.0  # type: ignore[arg-type]
-    if big.is_empty():
-        return round(full)
-    usual = float((big["payload_bytes"] / big["packets"]).quantile(0.75))  # type: ignore[arg-type]
-    return round(full) if usual <= 1.1 * full else min(round(usual), _LARGEST_SEGMENT)
 
 
 # --- beside the exchange

@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Of a transfer's bytes, what may be a message before or after it.
 _EDGE = 0.02
+_BIG_BURST = 20_000  # bytes from where on a burst shows how full its packets are
+_LARGEST_SEGMENT = 65_160  # 45 segments of 1448: the largest super-frame of Linux
 #: Part of the largest flow's payload from where on a flow carries the exchange.
 _LARGE = 0.02
 
@@ -70,6 +72,17 @@ class MeasuredRun:
     bursts: pl.DataFrame
     flows: pl.DataFrame
     transfers: list[Transfer] = field(default_factory=list)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Payload of a full packet: of MSS where packets are about that, else what large bursts have a packet (TSO)."""
+        big = self.bursts.filter(pl.col("is_large") & (pl.col("payload_bytes") >= _BIG_BURST))
+        mss = self.flows.filter(pl.col("is_large"))["mss"].drop_nulls()
+        full = float(mss.median()) - 12 if len(mss) else 1448.0  # type: ignore[arg-type]
+        if big.is_empty():
+            return round(full)
+        usual = float((big["payload_bytes"] / big["packets"]).quantile(0.75))  # type: ignore[arg-type]
+        return round(full) if usual <= 1.1 * full else min(round(usual), _LARGEST_SEGMENT)
 
 
 def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str, MeasuredRun]:

@@ -107,19 +107,26 @@ class ModelSampler(Sampler):
         repeated = (fresh * np.minimum(rng.uniform(0, 2 * share, size.shape), 1)).astype(np.int64)
         return fresh + repeated, repeated
 
-    def delay_ns(self, run: SyntheticRun, rounds: Ints, steps: int, rng: np.random.Generator) -> Ints:
-        model = self._document["exchange"]
-        first, later = (_two_levels(model[name], rounds, steps, rng) for name in ("first_latency_ms", "latency_ms"))
-        return ((np.where(rounds == 0, first, later) + run.delay_ms) * 1e6).astype(np.int64)
+    def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """What is drawn is when a transfer is complete; it begins as long before as it takes.
 
-    def duration_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
+        So a transfer that was slow because it waited for others that were slow does not delay a step twice.
+        """
+        model = self._document["exchange"]
+        first, later = (_two_levels(model[f"{name}completion_ms"], rounds, len(wire), rng) for name in ("first_", ""))
+        complete = wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6
+        duration = self._duration_ns(wire, rounds, rng)
+        complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
+        return complete.astype(np.int64) - duration, duration
+
+    def _duration_ns(self, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
         model = self._document["exchange"]
         stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
         return np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"]).astype(np.int64) + 1
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """Each of its own: pulls are no rounds."""
-        return self.duration_ns(run, wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
+        return self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
 
     def acks(self, packets: Ints) -> Ints:
         return np.round(packets * self._document["packets"]["acks_per_segment"]).astype(np.int64)
@@ -136,7 +143,7 @@ class ModelSampler(Sampler):
             payload, repeated = self.payload(run, columns[:, 2], rng)
             copies = np.bincount(columns[:, 0])[columns[:, 0]]  # share the sender's link
             wire = (payload + HEADER_BYTES * packets_of(payload, segment)) * copies
-            duration = self.duration_ns(run, wire[:, None], nothing, rng)[:, 0]
+            duration = self._duration_ns(wire[:, None], nothing, rng)[:, 0]
             sent.append((columns, at, duration, payload, repeated))
             at += int(duration.max())
         begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + round(model["broadcast_lead_ms"] * 1e6))
