@@ -215,7 +215,7 @@ class Sampler:
         return size + repeated, repeated
 
     def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Of transfers, steps by transfers: from where both ends are ready to the first byte, and from there to the last.
+        """Of transfers, steps by transfers: from where both ends are ready to the first byte, and on to the last.
 
         wire: bytes of the round on the busier of a transfer's links. rounds: the round of each transfer.
         """
@@ -229,6 +229,12 @@ class Sampler:
     def acks(self, packets: Ints) -> Ints:
         """Acknowledgements for so many segments."""
         return (packets + 1) // 2
+
+    def send_data(
+        self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
+    ) -> None:
+        """Send transfers of the exchange, steps by transfers."""
+        book.send(flow, start, duration, payload, repeated, acked)
 
     def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
         """What is sent before the first step; returns when that begins."""
@@ -413,11 +419,11 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
     for src, dst in pairs:
         answered[dst, src] = True
     flow = book.flows(laws.src, laws.dst, DATA_PORT)
-    book.send(flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
+    book.sampler.send_data(book, flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
 def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
-    """Wire bytes on the busier link of each transfer of a round: links are shared by all that a host sends, or receives."""
+    """Wire bytes on the busier link of each transfer of a round: what a host sends shares one, and what it gets."""
     wire = payload + HEADER_BYTES * packets_of(payload, segment_bytes)
     step = np.arange(len(src))[:, None]
     sent = np.zeros((len(src), run.collective.hosts), np.int64)

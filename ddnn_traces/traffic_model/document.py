@@ -77,8 +77,8 @@ def check(document: Any, name: str) -> None:
         raise ModelError(f"{name}: no traffic model (its format is not {FORMAT!r}); make one with model fit")
     if document.get("version") != VERSION or isinstance(document.get("version"), bool):
         raise ModelError(
-            f"{name}: a traffic model of version {document.get('version')!r}, and this program reads version {VERSION}; "
-            "fit the model again with this program, or use the one that wrote it"
+            f"{name}: a traffic model of version {str(document.get('version'))[:20]}, and this program reads version "
+            f"{VERSION}; fit the model again with this program, or use the one that wrote it"
         )
     error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema()).iter_errors(document))
     if error is not None:

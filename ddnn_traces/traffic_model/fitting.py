@@ -61,6 +61,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
             "ns_per_byte": _median(t.ns_per_byte for t in timed),
             "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
             "stall_ms": _levels([t.stall for t in timed]),
+            "slow_pieces": _slow_pieces(runs),
             "size_ratio": _number(float(np.mean([_size_ratio(run) for run in runs]))),
         },
         "bursts": _bursts(runs),
@@ -190,6 +191,18 @@ def _stalls(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats], usual:
     ]
 
 
+def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
+    """In how many bursts transfers come that take twice as long as their bytes, and two windows longer."""
+    found = []
+    for run in runs:
+        wire = np.array([t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes) for t in run.transfers])
+        lasting = np.array([t.end_ns - t.start_ns for t in run.transfers])
+        alone = wire * float(np.quantile(lasting / wire, 0.25))
+        slow = (lasting >= 2 * alone) & (lasting >= alone + 2 * run.window_ns)
+        found += [t.pieces for t, is_slow in zip(run.transfers, slow, strict=True) if is_slow]
+    return _quantiles(np.array(found or [1]))
+
+
 def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
     """What the transfers of a round have in common (their median), and what each has of its own, ms."""
     rounds = [round_ / 1e6 for run in runs for round_ in run if len(round_)]
@@ -249,7 +262,7 @@ def _size_ratio(run: MeasuredRun) -> float:
 
 def _repeated(run: MeasuredRun) -> float:
     large = run.flows.filter(pl.col("is_large"))
-    return float((large["retransmitted_bytes"].sum() or 0) / max(large["payload_bytes"].sum(), 1))
+    return float(large["retransmitted_bytes"].sum()) / max(float(large["payload_bytes"].sum()), 1)
 
 
 def _bursts(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
@@ -278,7 +291,7 @@ def _packets(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
         both = run.flows.filter(pl.col("is_large") | pl.col("flow_id").is_in(back))
         data = float(np.ceil(both["payload_bytes"].to_numpy() / segment).sum())
         acks.append(max(float(both["packets"].sum()) - data, 0) / data)
-        wire.append(float((large["wire_bytes"] - large["payload_bytes"]).sum() / large["packets"].sum()))
+        wire.append(float((large["wire_bytes"] - large["payload_bytes"]).sum()) / float(large["packets"].sum()))
     return {
         "segment_bytes": sorted(segments)[len(segments) // 2],
         "header_bytes": HEADER_BYTES,

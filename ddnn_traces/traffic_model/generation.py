@@ -64,8 +64,8 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
     number = sum(len(round_) for round_ in run.collective.rounds(job.model_bytes)) * job.steps
     if number > MOST_TRANSFERS:
         raise UsageError(
-            f"{job.run_id}: {number:,} transfers in {job.steps} steps, more than the {MOST_TRANSFERS:,} that are made at "
-            "a time; give fewer --steps or --workers"
+            f"{job.run_id}: {number:,} transfers in {job.steps} steps, more than the {MOST_TRANSFERS:,} that are made "
+            "at a time; give fewer --steps or --workers"
         )
     return run
 
@@ -79,8 +79,8 @@ def _check(document: Document, job: Job) -> None:
         raise UsageError(f"no topology named {job.topology}; there are {', '.join(SHAPES)} and unknown")
     if document["transfer_matrix"] is not None and job.topology != "unknown":
         raise UsageError(
-            "the model is of a run whose topology is unknown, so its pairs are known, and no law; give --topology unknown "
-            f"and --workers {len(document['transfer_matrix'])}, or a model of other runs"
+            "the model is of a run whose topology is unknown, so its pairs are known, and no law; give --topology "
+            f"unknown and --workers {len(document['transfer_matrix'])}, or a model of other runs"
         )
 
 

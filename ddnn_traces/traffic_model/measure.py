@@ -1,13 +1,14 @@
 """What a traffic model needs to know of a measured run, by queries: who exchanges what, and when each transfer was.
 
 A transfer is what one host sends to another in one round of the collective. Windows do not mark transfers; they are
-found by counting: a pair's payload in the training, in equal parts for the steps, and in a step in the parts of the law.
+found by counting: a pair's payload in the training, in equal parts for the steps, in a step in the parts of the law,
+and each bound moved to a pause that is near.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ _LARGE = 0.02
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of a step's round: hosts (numbers), payload of the law, first and last byte, ns."""
+    """Of a step's round: hosts (numbers), payload of the law, first and last byte, ns; pieces: its bursts."""
 
     step: int
     round: int
@@ -40,6 +41,7 @@ class Transfer:
     bytes: float
     start_ns: float
     end_ns: float
+    pieces: int = 1
 
 
 @dataclass
@@ -245,13 +247,13 @@ def _transfers(run: MeasuredRun) -> list[Transfer]:
             sizes = np.tile(sizes, run.steps)
         bounds = _bounds(sizes, len(numbers), sent, begin[mine], end[mine])
         part = np.diff(bounds)
-        start_ns = _when(bounds[:-1] + _EDGE * part, sent, begin[mine], end[mine], last=False)
-        end_ns = _when(bounds[1:] - _EDGE * part, sent, begin[mine], end[mine], last=True)
+        start_ns, first = _when(bounds[:-1] + _EDGE * part, sent, begin[mine], end[mine], last=False)
+        end_ns, last = _when(bounds[1:] - _EDGE * part, sent, begin[mine], end[mine], last=True)
+        pieces = np.maximum(last - first + 1, 1)
         for k, size in enumerate(sizes):
             step, round_ = divmod(k, len(numbers))
-            found.append(
-                Transfer(step, int(numbers[round_]), i, j, float(size), start_ns[k], max(end_ns[k], start_ns[k]))
-            )
+            times = (float(start_ns[k]), float(max(end_ns[k], start_ns[k])))
+            found.append(Transfer(step, int(numbers[round_]), i, j, float(size), *times, int(pieces[k])))
     return _by_receiver(found) if asynchronous else found
 
 
@@ -311,12 +313,11 @@ def _snapped(bounds: Floats, sent: Floats, pause: Floats) -> Floats:
     return moved
 
 
-def _when(wanted: Floats, sent: Floats, begin: Floats, end: Floats, last: bool) -> Floats:
-    """When so many bytes had been sent; sent: bytes before each burst."""
+def _when(wanted: Floats, sent: Floats, begin: Floats, end: Floats, last: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """When so many bytes had been sent, and in which burst; sent: bytes before each burst."""
     burst = np.clip(np.searchsorted(sent, wanted, "left" if last else "right") - 1, 0, len(begin) - 1)
     inside = (wanted - sent[burst]) / np.maximum(sent[burst + 1] - sent[burst], 1)
-    when: Floats = begin[burst] + np.clip(inside, 0, 1) * (end - begin)[burst]
-    return when
+    return begin[burst] + np.clip(inside, 0, 1) * (end - begin)[burst], burst
 
 
 def _by_receiver(transfers: list[Transfer]) -> list[Transfer]:
@@ -326,5 +327,5 @@ def _by_receiver(transfers: list[Transfer]) -> list[Transfer]:
     for t in sorted(transfers, key=lambda t: t.start_ns):
         step = numbers.get(t.dst, 0)
         numbers[t.dst] = step + 1
-        found.append(Transfer(step, 0, t.src, t.dst, t.bytes, t.start_ns, t.end_ns))
+        found.append(replace(t, step=step, round=0))
     return found

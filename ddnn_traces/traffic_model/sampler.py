@@ -30,6 +30,8 @@ from ddnn_traces.traffic_model.document import Document
 Floats = npt.NDArray[np.float64]
 
 _PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
+_SLOW_NS = 2_000_000
+MOST_PIECES = 16
 _LEAST_START_NS = 600_000_000  # in which connections are opened
 
 
@@ -122,18 +124,55 @@ class ModelSampler(Sampler):
     def _duration_ns(self, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
         model = self._document["exchange"]
         stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
-        return np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"]).astype(np.int64) + 1
+        lasting: Floats = np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"])
+        return lasting.astype(np.int64) + 1
+
+    def send_data(
+        self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
+    ) -> None:
+        """A transfer that takes twice as long as its bytes pauses: it comes in pieces at the usual rate."""
+        model = self._document["exchange"]
+        rng = np.random.default_rng([int(payload.sum()), int(start.sum() & 0xFFFFFFFF)])
+        wire = payload + HEADER_BYTES * packets_of(payload, self.segment_bytes)
+        alone = (wire * model["ns_per_byte"]).astype(np.int64) + 1
+        drawn = np.clip(np.round(_draw(model["slow_pieces"], flow.shape, rng)), 1, MOST_PIECES).astype(np.int64)
+        slow = (duration >= 2 * alone) & (duration >= alone + _SLOW_NS)
+        pieces = np.where(slow, np.minimum(drawn, packets_of(payload - repeated, self.segment_bytes)), 1)
+        for number in np.unique(pieces):
+            mine = pieces == number
+            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked)]
+            self._send_pieces(book, int(number), alone[mine], *columns)
+
+    def _send_pieces(
+        self, book: Book, number: int, alone: Ints, flow: Ints, start: Ints, duration: Ints, payload: Ints,
+        repeated: Ints, acked: Ints,
+    ) -> None:  # fmt: skip
+        segment = self.segment_bytes
+        for k in range(number):
+            # whole segments, so that pieces have no more packets; what is sent again is of the last
+            begin = payload * k // number // segment * segment
+            end = payload if k + 1 == number else payload * (k + 1) // number // segment * segment
+            lasting = duration if number == 1 else alone // number + 1
+            at = start if k == 0 else start + (duration - lasting) * k // (number - 1)
+            again = repeated if k + 1 == number else np.zeros_like(repeated)
+            size = end - begin
+            sent = np.flatnonzero(size)
+            again = np.minimum(again, size)
+            book.send(
+                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent]
+            )
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """Each of its own: pulls are no rounds."""
         return self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
 
     def acks(self, packets: Ints) -> Ints:
-        return np.round(packets * self._document["packets"]["acks_per_segment"]).astype(np.int64)
+        number: Floats = np.round(packets * self._document["packets"]["acks_per_segment"])
+        return number.astype(np.int64)
 
     def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
         model = self._document["start_up"]
-        begin_ns = run.start_ns + max(round(model["duration_ms"] * 1e6), _LEAST_START_NS)
+        begin_ns = run.start_ns + max(round(float(model["duration_ms"]) * 1e6), _LEAST_START_NS)
         size = round(run.model_bytes * model["broadcast_ratio"])
         rounds = broadcast(run.workers, size) if size else []
         segment, nothing = self.segment_bytes, np.zeros(1, np.int64)
@@ -146,8 +185,9 @@ class ModelSampler(Sampler):
             duration = self._duration_ns(wire[:, None], nothing, rng)[:, 0]
             sent.append((columns, at, duration, payload, repeated))
             at += int(duration.max())
-        begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + round(model["broadcast_lead_ms"] * 1e6))
-        broadcast_ns = begin_ns - round(model["broadcast_lead_ms"] * 1e6) - at
+        lead_ns = round(float(model["broadcast_lead_ms"]) * 1e6)
+        begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + lead_ns)
+        broadcast_ns = begin_ns - lead_ns - at
         for columns, offset, duration, payload, repeated in sent:
             flow = book.flows(columns[:, 0], columns[:, 1], DATA_PORT)
             book.send(flow, np.full(len(flow), broadcast_ns + offset), duration, payload, repeated, True)
@@ -214,7 +254,8 @@ def _pairs(kind: dict[str, Any], laws: Laws, hosts: int, rng: np.random.Generato
         return np.empty((0, 2), np.int64)
     number = min(max(round(kind["pairs_share"] * hosts * (hosts - 1)), 1), len(every))
     chosen = rng.choice(len(every), number, replace=False)
-    return np.array(every, np.int64)[np.sort(chosen)]
+    pairs: Ints = np.array(every, np.int64)[np.sort(chosen)]
+    return pairs
 
 
 def _while_communicating(times: StepTimes, worker: Ints, rng: np.random.Generator) -> Ints:

@@ -37,8 +37,8 @@ LADDER = (
 
 #: Columns that measure a distance, each the less the better.
 DISTANCES = (
-    "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks", "burst_ms_wasserstein",
-    "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
+    "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks",
+    "burst_ms_wasserstein", "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
 )  # fmt: skip
 
 
@@ -61,7 +61,8 @@ def score(
     for name in wanted:
         if name not in measured or measured[name].collective is None:
             raise UsageError(
-                f"{name}: cannot be held out: no such run in {dataset.path}, or one without steps or of unknown topology"
+                f"{name}: cannot be held out: no such run in {dataset.path}, or one without steps, or of unknown "
+                f"topology; 'ddnn-traces query {dataset.path} topology' says which topology each has"
             )
     if not wanted:
         raise UsageError(f"{dataset.path}: no run has steps and a known topology; there is nothing to score on")
