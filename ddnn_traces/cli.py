@@ -453,8 +453,8 @@ def model_score(
 ) -> None:
     """Compare generated with held-out runs: volume a pair, bursts, gaps, autocorrelation.
 
-    Beside it stand two plain peers with the same volume: constant rate and Poisson arrivals. A table goes with the count
-    of runs on which each of the three is nearest.
+    Beside it stand two plain peers with the same volume: constant rate and Poisson arrivals. Behind the table comes on
+    how many runs each of the three is nearest.
     """
     from ddnn_traces import traffic_model
 

@@ -246,7 +246,7 @@ def _run_toml(traffic: Traffic) -> str:
         "topology": topology, "batch_size": run.batch_size, "workers": run.workers, "epochs": run.epochs,
         "model_bytes": run.model_bytes, "model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6,
         "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
-        "origin": "synthetic: made up by ddnn-traces, not captured",
+        "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
     }  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
     for host, label in enumerate(traffic.labels):
