@@ -32,6 +32,10 @@ from ddnn_traces.traffic_model.scoring import DISTANCES, acf, acf_rmse, tolerant
 
 RINGS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "torch-mlp1-sgd-128-gloo-0ms-ring-tso")
 
+MPI = (
+    "mpi-mlp1-sgd-32-openmpi-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2", "mpi-mlp4-sgd-32-openmpi-0ms-ring-tso",
+)  # fmt: skip
+
 #: Runs whose parameters a fit has to find.
 KNOWN = SyntheticRun(
     "known", "ring", 4, 2_000_000, 40, order=(0, 2, 1, 3), compute_ms=50, jitter=0.05, update_ms=0, delay_ms=4,
@@ -52,8 +56,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 
 @pytest.fixture(scope="module")
-def document(sample_dataset: Dataset) -> Document:
-    return traffic_model.fit(sample_dataset, RINGS)
+def captured(sample_dataset: Dataset) -> Iterator[Dataset]:
+    """Some of the sample's runs."""
+    with ddnn_traces.open(sample_dataset.path, [*RINGS, *MPI, "torch-mlp4-sgd-32-gloo-0ms-ring-tso"]) as dataset:
+        yield dataset
+
+
+@pytest.fixture(scope="module")
+def document(captured: Dataset) -> Document:
+    return traffic_model.fit(captured, RINGS)
 
 
 @pytest.fixture
@@ -62,7 +73,7 @@ def known(made: Dataset) -> Document:
 
 
 def exchanged(made: Traffic) -> dict[tuple[int, int], tuple[int, int]]:
-    """Payload of each pair on the connections of the exchange from the first step on: for the first time, and in all."""
+    """Payload of each pair on the connections of the exchange from the first step on: sent first, and in all."""
     t = made.transfers
     found: dict[tuple[int, int], tuple[int, int]] = {}
     begin = made.times.start_ns.min()
@@ -118,8 +129,8 @@ def test_fit_finds_what_the_run_was_made_with(known: Document) -> None:
     assert np.std(computation["relative"]) == pytest.approx(0.05, rel=0.3)
     assert computation["worker_correlation"] < 0.2
     assert abs(computation["autocorrelation"]) < 0.2
-    # 1 Gbit/s less what is lost, and 4 ms before each round
-    assert exchange["ns_per_byte"] == pytest.approx(8 * 1.01 * 1.01, rel=0.05)
+    # what is sent again takes time, too; and 4 ms before each round
+    assert exchange["ns_per_byte"] == pytest.approx(KNOWN.ns_per_byte * 1.01, rel=0.05)
     assert np.median(exchange["completion_ms"]["shared"]) == pytest.approx(4, abs=0.6)
     assert exchange["size_ratio"] == pytest.approx(1, abs=0.002)
     assert packets["segment_bytes"] == 1448
@@ -152,7 +163,7 @@ def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) 
 # --- what is generated
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     shape=st.sampled_from([(t, s) for t, shapes in SHAPES.items() for s in shapes]),
     workers=st.integers(2, 13),
@@ -161,8 +172,8 @@ def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) 
     seed=st.integers(0, 9),
 )
 def test_pairs_obey_the_law(shape: tuple[str, str], workers: int, size: int, steps: int, seed: int) -> None:
-    """Each pair sends what the law says times the fitted ratio, and again at most twice the share that was sent again."""
-    document = DOCUMENT
+    """Each pair sends what the law says times the fitted ratio, and again at most twice the share of repeats."""
+    document = DOCUMENT | {"control": []} if shape[0] == "pair_averaging" else DOCUMENT
     ratio, share = document["exchange"]["size_ratio"], document["packets"]["retransmitted_share"]
     try:
         job = Job(workers, size, shape[0], steps, shape[1], seed=seed)
@@ -205,7 +216,8 @@ def _known_document() -> Document:
                         "worker_correlation": 0.0, "autocorrelation": 0.0},
         "exchange": {"first_completion_ms": levels, "completion_ms": levels, "ns_per_byte": 8.0,
                      "least_ns_per_byte": 4.0, "stall_ms": levels, "slow_pieces": [1.0, 3.0], "size_ratio": 1.002},
-        "bursts": {"per_flow_and_step": 1.0, "model_share": [1.0, 1.0], "duration_ms": [1.0, 1.0], "gap_ms": [1.0, 2.0]},
+        "bursts": {"per_flow_and_step": 1.0, "model_share": [1.0, 1.0], "duration_ms": [1.0, 1.0],
+                   "gap_ms": [1.0, 2.0]},
         "packets": {"segment_bytes": 1448, "header_bytes": 66, "measured_header_bytes": 66.0, "acks_per_segment": 0.3,
                     "retransmitted_share": 0.01},
         "start_up": {"duration_ms": 900.0, "broadcast_ratio": 1.0, "broadcast_pairs_per_worker": 1.0,
@@ -276,7 +288,7 @@ def test_the_same_seed_gives_the_same_bytes(to: str, tmp_path: Path) -> None:
 
 
 def test_all_formats_tell_the_same(tmp_path: Path) -> None:
-    job = Job(4, 500_000, "pair_averaging", 6, run_id="synthetic-pulls")
+    job = Job(4, 500_000, "pair_averaging", 20, run_id="synthetic-pulls")
     for to in ("dataset", "pcap", "flows"):
         traffic_model.generate(DOCUMENT, job, tmp_path / to, to)
     query = (
@@ -302,7 +314,7 @@ def test_all_formats_tell_the_same(tmp_path: Path) -> None:
         assert int(row["end_ns"]) >= int(row["start_ns"])
     assert listed == payload
     assert {row["phase"] for row in rows} == {"start_up", "step", "tear_down"}
-    assert {int(row["step"]) for row in rows if row["step"]} == set(range(6))
+    assert {int(row["step"]) for row in rows if row["step"]} == set(range(20))
 
 
 def test_generated_run_has_the_topology_that_was_asked_for(document: Document, tmp_path: Path) -> None:
@@ -340,22 +352,22 @@ def test_an_unknown_topology_is_generated_as_it_was_measured(made: Dataset) -> N
 
 def test_an_unknown_topology_is_refused_for_another_number(made: Dataset) -> None:
     document = traffic_model.fit(made, ["odd"])
-    with pytest.raises(UsageError, match="pairs of 4 hosts.*--workers 4"):
+    with pytest.raises(UsageError, match=r"pairs of 4 hosts.*--workers 4"):
         traffic_model.traffic(document, Job(5, 1000, "unknown", 1))
     with pytest.raises(UsageError, match="--topology unknown"):
         traffic_model.traffic(document, Job(4, 1000, "ring", 1))
     with pytest.raises(UsageError, match="no measured pairs"):
         traffic_model.traffic(DOCUMENT, Job(4, 1000, "unknown", 1))
-    with pytest.raises(UsageError, match="odd: its topology is unknown.*--run odd"):
+    with pytest.raises(UsageError, match=r"odd: its topology is unknown.*--run odd"):
         traffic_model.fit(made)
 
 
 # --- the score
 
 
-def test_the_model_is_nearer_than_its_peers(sample_dataset: Dataset) -> None:
+def test_the_model_is_nearer_than_its_peers(captured: Dataset) -> None:
     run = RINGS[0]
-    scores = traffic_model.score(sample_dataset, [run])
+    scores = traffic_model.score(captured, [run])
     assert scores["generator"].to_list() == ["model", *PEERS]
     assert scores["fitted_by"].unique().to_list() == [
         "framework backend model topology delay_ms loss_pct bandwidth_mbit"
@@ -370,13 +382,11 @@ def test_the_model_is_nearer_than_its_peers(sample_dataset: Dataset) -> None:
     assert best["gap_ms_ks"] == {"distance": "gap_ms_ks", "model": 1, "constant_rate": 0, "poisson": 0}
 
 
-def test_a_held_out_run_is_not_fitted_to(sample_dataset: Dataset) -> None:
+def test_a_held_out_run_is_not_fitted_to(captured: Dataset) -> None:
     """Its neighbours with the same framework, backend, model and topology are, and no others."""
-    scores = traffic_model.score(sample_dataset, ["mpi-mlp1-sgd-32-openmpi-0ms-ring"])
+    scores = traffic_model.score(captured, MPI[:1])
     assert scores["fitted_runs"].unique().to_list() == [1]  # the one with the other link type
-    both = traffic_model.score(
-        sample_dataset, ["mpi-mlp1-sgd-32-openmpi-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"]
-    )
+    both = traffic_model.score(captured, MPI[:2])
     assert both["fitted_by"].unique().to_list() == ["framework backend topology"]
 
 
@@ -427,7 +437,7 @@ def _random(seed: int) -> Any:
 def test_runs_without_steps_are_refused(tmp_path: Path) -> None:
     write_runs(tmp_path / "d", [SyntheticRun("r", "ring", 4, 1000, 1, log=False)])
     with ddnn_traces.open(tmp_path / "d") as dataset:
-        with pytest.raises(UsageError, match="no run has steps.*train_history.log"):
+        with pytest.raises(UsageError, match=r"no run has steps.*train_history\.log"):
             traffic_model.fit(dataset)
         with pytest.raises(UsageError, match="nothing to score on"):
             traffic_model.score(dataset)
@@ -514,18 +524,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         traffic_model.generate(DOCUMENT, job, tmp_path, "flows")
 
 
-def test_from_the_command_line(command: Any, sample_dataset: Dataset, tmp_path: Path) -> None:
-    done = command("model", "fit", sample_dataset.path, "--run", RINGS[0], "--out", "model.json")
+def test_from_the_command_line(command: Any, made: Dataset, tmp_path: Path) -> None:
+    done = command("model", "fit", made.path, "--run", "known", "--out", "model.json")
     assert (done.returncode, done.stdout) == (0, b"")
     asked = ("--workers", "6", "--model-bytes", "400000", "--topology", "tree", "--shape", "chain", "--steps", "4")
     done = command("model", "generate", "model.json", *asked, "--to", "pcap", "--out", "generated")
     assert done.returncode == 0
     assert len(list((tmp_path / "generated" / "synthetic").glob("*.pcap"))) == 6
-    done = command(
-        "model", "score", sample_dataset.path, "--holdout", RINGS[1], "--model", "model.json", "--format", "csv"
-    )
+    done = command("model", "score", made.path, "--holdout", "pull", "--model", "model.json", "--format", "csv")
     rows = list(csv.DictReader(done.stdout.decode().splitlines()))
     assert [row["generator"] for row in rows] == ["model", *PEERS]
     assert {row["fitted_by"] for row in rows} == {"given"}
-    done = command("model", "generate", "model.json", *asked[:-2], "--steps", "0", "--out", "x")
-    assert done.returncode == 2
