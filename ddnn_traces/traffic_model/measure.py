@@ -46,7 +46,7 @@ class Transfer:
 
 @dataclass
 class MeasuredRun:
-    """Facts of a run. hosts: addresses, workers first. matrix: payload a step that each host sends to each other.
+    """Facts of a run. steps: in which all workers take part. hosts: addresses, workers first. matrix: payload a step that each host sends to each other.
 
     collective: None where the topology is unknown. model_bytes: S; model_bytes_source: declared, or law (what the law
     of the topology makes of the volume), or volume (a host's largest, where no law is known). communicate_ns: when each
@@ -88,7 +88,7 @@ class MeasuredRun:
 
 
 def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str, MeasuredRun]:
-    """Facts of each run that has steps, of a log or inferred. Raises UsageError for unknown runs."""
+    """Facts of each run that has steps, of a log or inferred, in which hosts exchange payload. Raises UsageError for unknown runs."""
     wanted = list(run_ids) if run_ids else dataset.run_ids
     if unknown := sorted(set(wanted) - set(dataset.run_ids)):
         raise UsageError(f"{dataset.path}: no run named {unknown[0]}; 'ddnn-traces runs {dataset.path}' lists them")
@@ -97,7 +97,7 @@ def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str,
     found = {}
     for run_id in wanted:
         run = _measure(dataset, run_id, shapes[run_id], rings.filter(pl.col("run_id") == run_id))
-        if run is not None:
+        if run is not None and run.transfers:
             found[run_id] = run
     return found
 
@@ -130,10 +130,15 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
         given = (places[shape["root_ip"]],)
     placed = place(shape["topology"], matrix, workers, given)
     size, size_source = _model_bytes(attributes, placed.collective if placed else None, matrix)
+    communicate_ns = _communicate(dataset, run_id, hosts[:workers], steps)
+    rounds = _rounds(placed.collective if placed else None, matrix, size, number)
+    if rounds != number:
+        matrix, number = matrix * (number / rounds), rounds
+        communicate_ns = np.full((rounds, workers), np.nan)
     run = MeasuredRun(
         run_id, attributes, hosts, workers, placed.collective if placed else None, placed.misplaced if placed else 1.0,
         matrix, size, size_source, number, steps_source, int(window_ns), int(first_ns),
-        begin_ns, end_ns, int(last_ns), _communicate(dataset, run_id, hosts[:workers], steps), bursts, flows,
+        begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
     )  # fmt: skip
     run.transfers = _transfers(run)
     return run
@@ -194,6 +199,17 @@ def _model_bytes(attributes: dict[str, Any], collective: Collective | None, matr
     law = pair_matrix(collective, 1 << 24)
     used = law > 0
     return max(round(float(matrix[used].sum() / law[used].sum() * (1 << 24))), 1), "law"
+
+
+def _rounds(collective: Collective | None, matrix: Floats, size: int, steps: int) -> int:
+    """How often all workers take part: in each step, or, with a parameter server that one asks at a time, as a share."""
+    if collective is None or collective.topology != "star":
+        return steps
+    asking = collective.workers - (collective.shape == "worker")
+    part = float(matrix.sum() / pair_matrix(collective, size).sum())
+    if asking < 2 or not 0.7 < part * asking < 1.4:
+        return steps
+    return max(round(steps / asking), 1)
 
 
 def _communicate(dataset: Dataset, run_id: str, workers: list[str], steps: pl.DataFrame) -> Floats:

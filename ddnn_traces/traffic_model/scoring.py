@@ -228,7 +228,7 @@ def _distances(truth: _Seen, seen: _Seen) -> dict[str, Any]:
     period = max(round(len(truth.series) / truth.steps), 2)
     found["acf_rmse"] = acf_rmse(truth.series, seen.series, period)
     for side, one in (("measured", truth), ("generated", seen)):
-        found[f"step_ms_{side}"] = len(one.series) * one.window_ms / one.steps
+        found[f"training_ms_{side}"] = len(one.series) * one.window_ms
     return found
 
 
