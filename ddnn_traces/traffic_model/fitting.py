@@ -253,11 +253,12 @@ def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
 
 
 def _size_ratio(run: MeasuredRun) -> float:
-    """Payload that is not sent again, over what the law says."""
+    """Payload of transfers that is not sent again, over what the law says."""
     if run.collective is None:
         return 1.0
     law = pair_matrix(run.collective, run.model_bytes)
-    return float(run.matrix[law > 0].sum() / law.sum()) * (1 - _repeated(run))
+    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps
+    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum()) * (1 - _repeated(run))
 
 
 def _repeated(run: MeasuredRun) -> float:
@@ -328,11 +329,11 @@ _PHASES = ("start_up", "step", "tear_down")
 
 
 def _control(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
-    """Messages of the flows that do not carry the exchange. Those within one window count as one."""
+    """Messages of the flows that do not carry the exchange, and small ones of those that do. In a window all are one."""
     small = pl.concat([_messages(run) for run in runs])
     found = []
     for phase in _PHASES:
-        for kind in ("answer", "other"):
+        for kind in ("answer", "exchange", "other"):
             for port in ("system", "registered", "dynamic"):
                 mine = small.filter(
                     (pl.col("phase") == phase) & (pl.col("kind") == kind) & (pl.col("port_class") == port)
@@ -367,13 +368,21 @@ def _messages(run: MeasuredRun) -> pl.DataFrame:
     )
     # the pairs of a broadcast are no messages
     early = (pl.col("end_ns") <= run.begin_ns) & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)
-    return run.bursts.filter(~pl.col("is_large") & ~early).select(
+    return run.bursts.filter((~pl.col("is_large") & ~early) | _is_beside(run)).select(
         "run_id", "src_ip", "dst_ip", "payload_bytes",
         phase.alias("phase"),
-        pl.when("is_answer").then(pl.lit("answer")).otherwise(pl.lit("other")).alias("kind"),
+        pl.when("is_answer").then(pl.lit("answer")).when("is_large").then(pl.lit("exchange")).otherwise(pl.lit("other"))
+        .alias("kind"),
         pl.when(server < 1024).then(pl.lit("system")).when(server < 32768).then(pl.lit("registered"))
         .otherwise(pl.lit("dynamic")).alias("port_class"),
     )  # fmt: skip
+
+
+def _is_beside(run: MeasuredRun) -> pl.Expr:
+    """Bursts of the flows that carry the exchange, too small to be of a transfer."""
+    usual = float(np.median([t.bytes for t in run.transfers]))
+    training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
+    return pl.col("is_large") & training & (pl.col("payload_bytes") < 0.01 * usual)
 
 
 def _transfer_matrix(run: MeasuredRun) -> list[list[float]]:

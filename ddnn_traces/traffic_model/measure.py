@@ -46,12 +46,14 @@ class Transfer:
 
 @dataclass
 class MeasuredRun:
-    """Facts of a run. steps: in which all workers take part. hosts: addresses, workers first. matrix: payload a step that each host sends to each other.
+    """Facts of a run.
 
-    collective: None where the topology is unknown. model_bytes: S; model_bytes_source: declared, or law (what the law
-    of the topology makes of the volume), or volume (a host's largest, where no law is known). communicate_ns: when each
-    worker began to communicate, steps by workers, NaN where no events say so. bursts: of all flows (flow_bursts), with
-    the flows' ends as numbers, is_large and is_answer (the other direction of a large flow).
+    steps: in which all workers take part. hosts: addresses, workers first. matrix: payload a step that each host sends
+    to each other. collective: None where the topology is unknown. model_bytes: S; model_bytes_source: declared, or law
+    (what the law of the topology makes of the volume), or volume (a host's largest, where no law is known).
+    communicate_ns: when each worker began to communicate, steps by workers, NaN where no events say so. bursts: of all
+    flows (flow_bursts), with the flows' ends as numbers, is_large (it carries the exchange) and is_answer (the other
+    direction of such a flow).
     """
 
     run_id: str
@@ -88,7 +90,7 @@ class MeasuredRun:
 
 
 def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str, MeasuredRun]:
-    """Facts of each run that has steps, of a log or inferred, in which hosts exchange payload. Raises UsageError for unknown runs."""
+    """Facts of each run that has steps, of a log or inferred, with an exchange. Raises UsageError for unknown runs."""
     wanted = list(run_ids) if run_ids else dataset.run_ids
     if unknown := sorted(set(wanted) - set(dataset.run_ids)):
         raise UsageError(f"{dataset.path}: no run named {unknown[0]}; 'ddnn-traces runs {dataset.path}' lists them")
@@ -202,7 +204,7 @@ def _model_bytes(attributes: dict[str, Any], collective: Collective | None, matr
 
 
 def _rounds(collective: Collective | None, matrix: Floats, size: int, steps: int) -> int:
-    """How often all workers take part: in each step, or, with a parameter server that one asks at a time, as a share."""
+    """How often all workers take part: in each step, or in a part of them where one at a time asks the server."""
     if collective is None or collective.topology != "star":
         return steps
     asking = collective.workers - (collective.shape == "worker")

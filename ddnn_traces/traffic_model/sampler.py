@@ -200,14 +200,15 @@ class ModelSampler(Sampler):
         opened = min(run.start_ns + _LEAST_START_NS, first - 1)
         spans = {"start_up": (opened, first), "step": (first, last), "tear_down": (last, last + behind)}
         for kind in self._document["control"]:
-            pairs = _answering(laws) if kind["kind"] == "answer" else _pairs(kind, laws, run.collective.hosts, rng)
+            exchanging = kind["kind"] != "other"
+            pairs = _exchanging(kind["kind"], laws) if exchanging else _pairs(kind, run.collective.hosts, rng)
             if not len(pairs):
                 continue
-            port = DATA_PORT if kind["kind"] == "answer" else _PORTS[kind["port_class"]]
+            port = DATA_PORT if exchanging else _PORTS[kind["port_class"]]
             expected = kind["messages_per_pair"] * (run.steps if kind["phase"] == "step" else 1)
             src = np.repeat(pairs, rng.poisson(min(expected, 1e6), len(pairs)), 0)
             start = rng.integers(*spans[kind["phase"]], size=len(src))
-            if kind["phase"] == "step" and kind["kind"] == "answer" and len(src):
+            if kind["phase"] == "step" and exchanging and run.topology != "pair_averaging":
                 start = _while_communicating(times, src[:, 0], rng)
             self._send(book, src, port, start, kind["bytes"], rng)
 
@@ -238,15 +239,16 @@ def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random
     return shared + _draw(levels["own"], (steps, len(rounds)), rng)
 
 
-def _answering(laws: Laws) -> Ints:
-    """Pairs that only answer: the other direction carries the exchange, this one does not."""
+def _exchanging(kind: str, laws: Laws) -> Ints:
+    """exchange: pairs that carry the exchange. answer: those of which only the other direction does."""
     if not laws.bounds:
         return np.empty((0, 2), np.int64)
     pairs = laws.pairs
-    return np.array(sorted({(dst, src) for src, dst in pairs} - pairs), np.int64).reshape(-1, 2)
+    wanted = pairs if kind == "exchange" else {(dst, src) for src, dst in pairs} - pairs
+    return np.array(sorted(wanted), np.int64).reshape(-1, 2)
 
 
-def _pairs(kind: dict[str, Any], laws: Laws, hosts: int, rng: np.random.Generator) -> Ints:
+def _pairs(kind: dict[str, Any], hosts: int, rng: np.random.Generator) -> Ints:
     """So many of the pairs as the model says, with the first host at one end where the pattern is a hub."""
     hub = kind["pattern"] == "hub"
     every = [(i, j) for i in range(hosts) for j in range(hosts) if i != j and not (hub and i and j)]
