@@ -39,7 +39,16 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "data/README.md", "docs/design.md", "docs/cookbook.md", "docs/clocks.md"]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "data/README.md",
+        "docs/design.md",
+        "docs/cookbook.md",
+        "docs/clocks.md",
+        "docs/traffic_model.md",
+    ],
 )
 def test_commands_named_in_the_docs_exist(page):
     named = re.findall(r"ddnn-traces ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))

@@ -329,7 +329,7 @@ _PHASES = ("start_up", "step", "tear_down")
 
 
 def _control(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
-    """Messages of the flows that do not carry the exchange, and small ones of those that do. In a window all are one."""
+    """Messages of the flows that do not carry the exchange, and small ones of those that do; one a window."""
     small = pl.concat([_messages(run) for run in runs])
     found = []
     for phase in _PHASES:
