@@ -10,8 +10,9 @@ INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
 
+# A process a CPU, each with whole test modules: many share a dataset that takes long to make.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The extras (testbed, ns3, publish, cluster) have no code yet: what runs here besides `make test` are the benchmarks
 # on small data, so that they do not rot.

@@ -1,7 +1,7 @@
 """ddnn_traces: from packet captures of distributed training to flow tables, SQL, regression and reports.
 
 In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Dataset.query` and `Dataset.sql`, fit with
-`regress`, `report` it. Frames are polars frames.
+`regress`, `predict` from it, `report` it. Frames are polars frames.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
+    from ddnn_traces.regression.predict import Prediction
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "regress", "write_report"]
+__all__ = ["ingest", "open", "predict", "regress", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -41,12 +42,39 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
     return Dataset(Path(dataset), runs, read_only)
 
 
-def regress(dataset: Dataset, formula: str | None = None) -> Regression:
-    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise."""
-    from ddnn_traces import regression
+def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
+    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise.
 
-    rows = dataset.query("run_step_volume")
-    return regression.fit(rows, formula) if formula else regression.fit(rows)
+    options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
+    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
+    regression.presets.regress.
+    """
+    from ddnn_traces.regression import presets
+
+    return presets.regress(dataset, formula, **options)
+
+
+def predict(
+    dataset: Dataset,
+    job: dict[str, Any],
+    steps: int | None = None,
+    step_ms: float | None = None,
+    formula: str | None = None,
+    extrapolate: bool = False,
+) -> Prediction:
+    """Predict what a job sends in a step, in a run of `steps` steps and in an hour, from the dataset's runs.
+
+    job: the formula's columns by name (model_bytes, framework_backend, batch_size, topology, ...), and workers.
+    step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like
+    the runs, unless `extrapolate`, and for one of which they say nothing.
+    """
+    from ddnn_traces import regression
+    from ddnn_traces.regression.point import Job
+    from ddnn_traces.regression.predict import predict as predict_job
+
+    described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
+    volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
+    return predict_job(volumes, times, described, formula or regression.DEFAULT_FORMULA, extrapolate)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

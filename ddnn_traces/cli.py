@@ -279,15 +279,128 @@ def check(dataset: Path) -> None:
 
 
 @cli.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
+@click.option(
+    "--scenarios",
+    default="zerwas-75",
+    show_default=True,
+    help="zerwas-75: models, frameworks, backends, optimizers, batches, topologies and loss of zerwas, without its "
+    "parameter server. zerwas-79: with it.",
+)
+@click.option("--steps", type=int, default=20, show_default=True, help="Training steps of a run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same bytes.")
+@click.option(
+    "--noise",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share of control traffic, and of what is sent again: each run draws between 0 and twice this.",
+)
+def generate(out: Path, **options: Any) -> None:
+    """Make up the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
+
+    They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
+    and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
+    """
+    from ddnn_traces import scenarios
+
+    click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
+
+
+@cli.command()
 @_dataset_argument
 @click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
-def regress(dataset: Path, formula: str | None) -> None:
-    """Fit per-step volume against model size, framework and backend, batch size and topology."""
+@click.option(
+    "--preset",
+    type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
+    help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
+    "and model. duration-on-loss: zerwas fig. 10.",
+)
+@click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
+@click.option(
+    "--batch",
+    type=click.Choice(["indicator", "number"]),
+    default="indicator",
+    show_default=True,
+    help="Batch size in the default formula.",
+)
+@click.option(
+    "--size",
+    type=click.Choice(["exchanged", "nominal"]),
+    default="exchanged",
+    show_default=True,
+    help="Model size in the default formula: model_bytes or nominal_bytes.",
+)
+@click.option(
+    "--errors",
+    type=click.Choice(["classic", "hc3", "cluster"]),
+    help="Standard errors of intervals and tests; the table has classic and robust ones side by side. Default: "
+    "classic, and clustered by run where rows are steps.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "html", "latex", "json", "csv"]),
+    default="text",
+    show_default=True,
+)
+@_out_option
+def regress(dataset: Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
+    """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
+
+    docs/regression.md defines every number.
+    """
     import ddnn_traces
-    from ddnn_traces import regression_text
+    from ddnn_traces.report import regression_page
 
     with _open(dataset) as opened:
-        click.echo(regression_text.text(ddnn_traces.regress(opened, formula)))
+        regression = ddnn_traces.regress(opened, formula, **options)
+    _emit_text(regression_page.FORMATS[output_format](regression), out)
+
+
+@cli.command()
+@_dataset_argument
+@click.option("--model-bytes", type=float, help="Bytes that a step exchanges: those of the trainable parameters.")
+@click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
+@click.option("--topology", help="Declared topology, as in runs.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where the runs had others.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Another column of the formula, delay_ms=5; may be repeated.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
+@click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
+@click.option("--formula", help="In statsmodels' language; the default is that of regress.")
+@click.option("--extrapolate", is_flag=True, help="Predict also a job unlike the runs, with the reasons as warnings.")
+@click.option(
+    "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+)
+def predict(
+    dataset: Path,
+    settings: tuple[str, ...],
+    steps: int | None,
+    step_ms: float | None,
+    formula: str | None,
+    extrapolate: bool,
+    output_format: str,
+    **described: Any,
+) -> None:
+    """Predict what a job would send: a step, a run of --steps steps and an hour, with 95% intervals.
+
+    A job outside what was measured is refused with the reasons (exit code 1): a size beyond the runs', levels that
+    were never measured together, another number of workers, a combination that only looks measured.
+    """
+    import ddnn_traces
+    from ddnn_traces.regression import predict_text
+
+    values = described | _key_values(settings, "--set")
+    with _open(dataset) as opened:
+        predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
+    click.echo(predict_text.written(predicted, output_format))
 
 
 @cli.command()
@@ -495,12 +608,22 @@ def _open(dataset: Path, runs: tuple[str, ...] = (), read_only: bool = False) ->
     return ddnn_traces.open(dataset, list(runs) or None, read_only)
 
 
-def _key_values(params: tuple[str, ...]) -> dict[str, str]:
+def _key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:
     pairs = [param.partition("=") for param in params]
     for key, equals, _ in pairs:
         if not equals:
-            raise UsageError(f"--param {key}: write it as --param {key}=VALUE")
+            raise UsageError(f"{option} {key}: write it as {option} {key}=VALUE")
     return {key: value for key, _, value in pairs}
+
+
+def _emit_text(text: str, out: Path | None) -> None:
+    if out is None:
+        click.echo(text)
+        return
+    try:
+        out.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
 
 
 def _emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:

@@ -42,7 +42,7 @@ class Dataset:
         self.path = path
         self.connection = duckdb.connect(config=_CONFIG)
         hide_progress_bar(self.connection)
-        views.create(self.connection, path, runs)
+        self._views = views.Views(self.connection, path, runs)
         self._read_only = read_only
         if read_only:
             self.connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
@@ -96,10 +96,19 @@ class Dataset:
         if self._read_only:
             self.check_reads(self.statements(text))
         try:
-            relation = self.connection.sql(text.lstrip("\n"), params=params)  # DuckDB's caret counts empty lines
+            relation = self._relation(text.lstrip("\n"), params)  # DuckDB's caret counts empty lines
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
             raise QueryError(self._message(error, text, params)) from error
+
+    def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
+        self._views.provide(text)
+        try:
+            return self.connection.sql(text, params=params)
+        except duckdb.CatalogException:  # a name put together by the SQL; else the message is to have the nearest names
+            if not self._views.provide_all():
+                raise
+            return self.connection.sql(text, params=params)
 
     def _message(self, error: duckdb.Error, text: str, params: Any) -> str:
         """DuckDB's message with the line of the text and a caret below what is meant.

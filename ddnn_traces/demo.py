@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 import ddnn_traces
-from ddnn_traces import regression_text, terminal
+from ddnn_traces import terminal
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.regression import text as regression_text
 from ddnn_traces.talk import Talk
 
 #: The run whose traffic matrix is shown: small, and a ring.

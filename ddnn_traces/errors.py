@@ -51,3 +51,7 @@ class RegressionError(UsageError):
 
 class ModelError(UsageError):
     """A document that is no traffic model, or one of another version."""
+
+
+class PredictionError(DdnnTracesError):
+    """A job that the runs say nothing of, or that is not like them."""

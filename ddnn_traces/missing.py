@@ -35,10 +35,8 @@ _MOST_NAMES = 3
 
 def tables(name: str) -> list[str]:
     """Tables that a named query reads, also through the queries that it reads."""
-    found: set[str] = set()
-    for read in queries.find(name).inputs:
-        found |= {read} if read in schema.TABLES else set(tables(read)) if read in queries.catalogue() else set()
-    return [table for table in schema.TABLES if table in found]
+    read = queries.read_by(name)
+    return [table for table in schema.TABLES if table in read]
 
 
 def lines(connection: duckdb.DuckDBPyConnection, dataset: Path, name: str, runs: list[str]) -> list[str]:

@@ -130,6 +130,13 @@ def find(name: str) -> Query:
 
 
 @cache
+def read_by(name: str) -> frozenset[str]:
+    """Tables and queries that a named query reads, also through the queries that it reads. Raises QueryError."""
+    inputs = find(name).inputs
+    return frozenset(inputs).union(*(read_by(read) for read in inputs if read in catalogue()))
+
+
+@cache
 def catalogue() -> dict[str, Query]:
     """All named queries, each behind the queries that it reads."""
     unsorted = {path.stem: _read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}

@@ -52,7 +52,7 @@ class Completer:
         self._tables = sorted([*schema.TABLES, *queries])
         columns = "SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal"
         params = {param.name for query in catalogue().values() for param in query.params}
-        self._columns = sorted({name for (name,) in dataset.connection.execute(columns).fetchall()} | params)
+        self._columns = sorted(set(dataset.sql(columns)["column_name"]) | params)
 
     def words(self, line: str, text: str) -> list[str]:
         """What `text`, the end of `line`, may become: behind FROM a table or query, elsewhere anything."""

@@ -41,7 +41,8 @@ class SyntheticRun:
     noise: retransmissions (up to this share of each transfer) and payload between pairs that the algorithm does not use
     (this share of the run's). loss_pct: loss, which is retransmitted, and divides the rate by 1 + loss_pct. delay_ms:
     between two rounds. log, events: whether the workers wrote logs and phases. broadcast: of the model before step 0.
-    chatter: SSH from a host outside, rendezvous, control messages. declare_ring: whether hosts have a ring_position.
+    chatter: SSH from a host outside, rendezvous, control messages. chief: whether that host outside is the job's chief.
+    declare_ring: whether hosts have a ring_position. declared_topology: what the run says of itself; empty: `topology`.
     """
 
     run_id: str
@@ -71,7 +72,9 @@ class SyntheticRun:
     events: bool = True
     broadcast: bool = True
     chatter: bool = True
+    chief: bool = False
     declare_ring: bool = False
+    declared_topology: str = ""
     window_ns: int = 1_000_000
     seed: int = 0
     start_ns: int = 1_600_000_000_000_000_000

@@ -43,6 +43,7 @@ def write_traffic(out: Path, made: Iterable[Traffic]) -> list[str]:
                 raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
             _write_run(traffic, writer)
         writer.commit({})
+        writer.update_views()
         return writer.written
 
 
@@ -81,18 +82,21 @@ class SyntheticTables:
         row |= {"clock_offset_ns": 0 if run.log else None}
         if run.collective.shape == "server":
             row["topology"] = "parameter_server"
+        if run.declared_topology:
+            row["topology"] = run.declared_topology
         return _rows("runs", [row])
 
     def _hosts(self) -> Iterable[pa.RecordBatch]:
         run = self._run
         places = {host: place for place, host in enumerate(run.order or range(run.workers))}
         declared = run.declare_ring and run.topology == "ring"
+        outside = "chief" if run.chief else None
+        labels = [*self._labels, outside]
+        roles = ["worker" if host < run.workers else "parameter_server" for host in range(len(self._labels))]
         rows = []
-        for host, address in enumerate(self._addresses):
-            label = self._labels[host] if host < len(self._labels) else None
-            if label is None and host not in self._seen:
+        for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside], strict=True)):
+            if host == len(self._labels) and host not in self._seen:
                 continue
-            role = None if label is None else "worker" if host < run.workers else "parameter_server"
             rank = host if role == "worker" else None
             row = {"run_id": run.run_id, "host_ip": address, "label": label, "role": role, "rank": rank}
             rows.append(row | {"ring_position": places[host] if declared and role == "worker" else None})

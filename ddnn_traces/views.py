@@ -22,30 +22,61 @@ if TYPE_CHECKING:
 
 FILE = "traces.duckdb"
 
+# What SQL that lists views, columns or comments has in it; it is wrong where some are not there yet.
+_LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
+
 _TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
-def create(connection: duckdb.DuckDBPyConnection, dataset: Path, runs: Sequence[str] | None = None) -> None:
-    """Create the views and macros of the dataset in a connection; runs: names of the runs to see, None: all.
+class Views:
+    """The views and macros of a dataset in a connection. Those of queries are there as soon as a text names them.
 
+    To bind all of them to their tables takes longer than most queries run. runs: names of the runs to see; None: all.
     Raises UsageError for a table that is missing or damaged.
     """
-    import duckdb
 
-    # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names, not
-    # tables, and so reads whatever has the name later.
-    connection.execute("BEGIN")
-    connection.execute(";".join(map(_empty_table, schema.tables())))
-    connection.execute(";".join(map(_query, queries.catalogue().values())))
-    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
-    for table in schema.tables():
-        try:
-            connection.execute(_table_view(table, dataset, runs))
-        except duckdb.Error as error:
-            what = str(error).splitlines()[0]
-            raise UsageError(f"{dataset / table.name}: missing or damaged ({what}); ingest the runs again") from error
-    connection.execute(";".join(_comments()))
-    connection.execute("COMMIT")
+    def __init__(self, connection: duckdb.DuckDBPyConnection, dataset: Path, runs: Sequence[str] | None = None) -> None:
+        self._connection, self._dataset, self._runs = connection, dataset, runs
+        self._there: set[str] = set()
+        self._create_tables()
+
+    def provide(self, text: str) -> None:
+        """Make the queries that SQL of this text may read: those it names, or all where it may list them."""
+        if _LISTS.search(text):
+            self.provide_all()
+        else:
+            named = queries.catalogue().keys() & set(re.findall(r"\w+", text.lower()))
+            self._add(named.union(*map(queries.read_by, named)) & queries.catalogue().keys())
+
+    def provide_all(self) -> bool:
+        """Make all queries, and comments on everything. Returns whether that changed anything."""
+        if self._there == queries.catalogue().keys():
+            return False
+        self._add(set(queries.catalogue()))
+        self._connection.execute(";".join(_comments()))
+        return True
+
+    def _add(self, names: set[str]) -> None:
+        if new := names - self._there:
+            # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names,
+            # not tables, and so reads whatever has the name later.
+            self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
+            self._connection.execute(";".join(map(_empty_table, schema.tables())))
+            made = [_query(query) for name, query in queries.catalogue().items() if name in new]
+            self._connection.execute(";".join(made))
+            self._connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+            self._create_tables()
+            self._there |= new
+
+    def _create_tables(self) -> None:
+        import duckdb
+
+        for table in schema.tables():
+            try:
+                self._connection.execute(_table_view(table, self._dataset, self._runs))
+            except duckdb.Error as error:
+                folder, what = self._dataset / table.name, str(error).splitlines()[0]
+                raise UsageError(f"{folder}: missing or damaged ({what}); ingest the runs again") from error
 
 
 def write(file: Path, dataset: Path) -> None:
@@ -53,7 +84,9 @@ def write(file: Path, dataset: Path) -> None:
     import duckdb
 
     with duckdb.connect(str(file)) as connection:
-        create(connection, dataset.resolve())
+        connection.execute("BEGIN")
+        Views(connection, dataset.resolve()).provide_all()
+        connection.execute("COMMIT")
         told = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
         columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in told.items())
         connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")

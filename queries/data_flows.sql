@@ -1,18 +1,13 @@
 -- question: Which flows of a run carry the data that its training exchanges?
 -- row: a run and a data flow
--- inputs: flows, step_flows, flow_classes
+-- inputs: flow_connections, step_flows, flow_classes
 -- figure: farhat section 3 (the large flows primarily send the model)
 -- A flow is a five-tuple. A data flow is large, as in flow_classes, at least half of its wire bytes are payload, and at
 -- least half of them are sent in steps: a start-up broadcast is large in a short run, and acknowledgements are in a ring.
-WITH numbered AS (  -- all connections of a five-tuple by the number of the first
-    SELECT run_id, flow_id AS connection_id,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
-), in_steps AS (
+WITH in_steps AS (
     SELECT run_id, n.flow_id, sum(s.wire_bytes) AS step_bytes
     FROM step_flows AS s
-    JOIN numbered AS n USING (run_id)
+    JOIN flow_connections AS n USING (run_id)
     WHERE n.connection_id = s.flow_id AND s.position = 'during'
     GROUP BY ALL
 )

@@ -1,6 +1,6 @@
 -- question: When does each flow of a run send, in windows that suit the run's length?
 -- row: a run, a flow and a window in which it sent something
--- inputs: flows, flow_windows, host_names, figure_runs
+-- inputs: flow_connections, flow_windows, host_names, figure_runs
 -- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
 -- param: flows BIGINT = NULL; only so many flows of a run, the largest; NULL: all
 -- param: windows BIGINT > 0 = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
@@ -25,15 +25,10 @@ WITH span AS (
                                  WHEN least_ns <= 5 * power_ns THEN 5
                                  ELSE 10 END / base_ns) * base_ns)::BIGINT AS length_ns
     FROM least
-), numbered AS (  -- all connections of a five-tuple by the number of the first
-    SELECT * EXCLUDE flow_id, flow_id AS connection_id,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
 ), five_tuples AS (
     SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
            sum(wire_bytes) AS wire_bytes
-    FROM numbered
+    FROM flow_connections
     GROUP BY ALL
 ), ranked AS (
     SELECT *, row_number() OVER by_size AS flow_place,
@@ -45,7 +40,7 @@ WITH span AS (
     SELECT w.run_id, n.flow_id, (window_start_ns - begin_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
     FROM flow_windows AS w
     JOIN grid USING (run_id)
-    JOIN numbered AS n ON n.run_id = w.run_id AND n.connection_id = w.flow_id
+    JOIN flow_connections AS n ON n.run_id = w.run_id AND n.connection_id = w.flow_id
     GROUP BY ALL
 ), compared AS (
     SELECT *, max(bytes) OVER (PARTITION BY run_id) AS peak_bytes,

@@ -1,24 +1,19 @@
 -- question: How much does a data flow send in an iteration, beside the size of the model?
 -- row: a run
--- inputs: runs, flows, step_flows, data_flows
+-- inputs: runs, flow_connections, step_flows, data_flows
 -- figure: farhat section 3 (flow sizes around twice the model)
 -- A data flow is a five-tuple as in data_flows. Mean and median are over the iterations in which a flow sent
 -- something. ring_ratio is of declared rings: 2(N-1)/N, what each of N workers sends for each byte of the model. A ratio
 -- above it is headers and what was sent again; it is below where several connections share a pair's data. N is the
 -- declared number of workers, else that of hosts which send on data flows.
-WITH numbered AS (  -- all connections of a five-tuple by the number of the first
-    SELECT run_id, flow_id AS connection_id,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
-), senders AS (
+WITH senders AS (
     SELECT run_id, count(DISTINCT src_ip) AS hosts
     FROM data_flows
     GROUP BY run_id
 ), step_sizes AS (
     SELECT s.run_id, n.flow_id, s.step, sum(s.wire_bytes) AS wire_bytes, sum(s.payload_bytes) AS payload_bytes
     FROM step_flows AS s
-    JOIN numbered AS n ON n.run_id = s.run_id AND n.connection_id = s.flow_id
+    JOIN flow_connections AS n ON n.run_id = s.run_id AND n.connection_id = s.flow_id
     SEMI JOIN data_flows AS d ON d.run_id = n.run_id AND d.flow_id = n.flow_id
     WHERE s.position = 'during'
     GROUP BY ALL

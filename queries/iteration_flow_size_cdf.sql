@@ -1,17 +1,12 @@
 -- question: How much does a flow send in an iteration?
 -- row: a run and a size that one of its flows had in one of its iterations
--- inputs: flows, step_flows, flow_classes, data_flows
+-- inputs: flow_connections, step_flows, flow_classes, data_flows
 -- param: flow_kind VARCHAR = data; data (as in data_flows), small, medium or large (as in flow_classes) flows; NULL: all flows
 -- param: points BIGINT > 0 = NULL; at most so many rows a run (2 or more), evenly over the sizes; NULL: every size
 -- figure: farhat fig. 5
 -- A flow is a five-tuple. A size is what a flow sent in a step, counted packet by packet; a step in which a flow sent
 -- nothing is no size of it.
-WITH numbered AS (  -- all connections of a five-tuple by the number of the first
-    SELECT run_id, flow_id AS connection_id,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
-), chosen AS (
+WITH chosen AS (
     SELECT run_id, flow_id
     FROM flow_classes()
     LEFT JOIN (SELECT run_id, flow_id, true AS is_data FROM data_flows) USING (run_id, flow_id)
@@ -19,7 +14,7 @@ WITH numbered AS (  -- all connections of a five-tuple by the number of the firs
 ), step_sizes AS (
     SELECT s.run_id, n.flow_id, s.step, sum(s.wire_bytes) AS size
     FROM step_flows AS s
-    JOIN numbered AS n ON n.run_id = s.run_id AND n.connection_id = s.flow_id
+    JOIN flow_connections AS n ON n.run_id = s.run_id AND n.connection_id = s.flow_id
     JOIN chosen AS c ON c.run_id = n.run_id AND c.flow_id = n.flow_id
     WHERE s.position = 'during'
     GROUP BY ALL

@@ -1,9 +1,8 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
 -- row: a run and a directed pair of hosts with payload
--- inputs: flows, step_flows
--- Only payload inside steps counts, so that a start-up broadcast, rendezvous, logins and acknowledgements do not
--- mislead; where less than a tenth of the payload is inside steps (no log, or a log on another clock), by_steps is
--- false and all payload of the run counts. irregularity is the standard deviation of what the pair sends in one step,
+-- inputs: flows, step_flows, gradient_payload
+-- Only payload inside steps counts (gradient_payload), so that a start-up broadcast, rendezvous, logins and
+-- acknowledgements do not mislead; where by_steps is false, all payload of the run. irregularity is the standard deviation of what the pair sends in one step,
 -- over its mean: about 0 where each step is like the other, 1 and more where a pair sends in some steps only. Null
 -- without steps.
 WITH in_steps AS (
@@ -20,23 +19,18 @@ WITH in_steps AS (
     SELECT run_id, src_ip, dst_ip, sum(bytes) AS step_bytes, sum(bytes ** 2) AS squares
     FROM in_steps
     GROUP BY ALL
-), all_pairs AS (
-    SELECT run_id, src_ip, dst_ip, sum(payload_bytes) AS all_bytes
-    FROM flows
-    GROUP BY ALL
-), weighed AS (
-    SELECT *, coalesce(sum(step_bytes) OVER (PARTITION BY run_id)
-                       >= 0.1 * sum(all_bytes) OVER (PARTITION BY run_id), false) AS by_steps
-    FROM all_pairs
-    LEFT JOIN step_pairs USING (run_id, src_ip, dst_ip)
-    LEFT JOIN step_numbers USING (run_id)
+), payload AS (
+    SELECT run_id, src_ip, dst_ip, any_value(by_steps) AS by_steps, sum(training_payload_bytes)::BIGINT AS payload_bytes
+    FROM gradient_payload
+    GROUP BY run_id, src_ip, dst_ip
+    HAVING sum(training_payload_bytes) > 0
 )
-SELECT run_id, src_ip, dst_ip, by_steps,
-       coalesce(CASE WHEN by_steps THEN step_bytes ELSE all_bytes END, 0)::BIGINT AS payload_bytes,
+SELECT run_id, src_ip, dst_ip, by_steps, payload_bytes,
        CASE WHEN by_steps
             THEN sqrt(greatest(squares / step_count - (step_bytes / step_count) ** 2, 0)) / (step_bytes / step_count)
        END AS irregularity,
        CASE WHEN by_steps THEN step_count END AS steps
-FROM weighed
-WHERE CASE WHEN by_steps THEN step_bytes ELSE all_bytes END > 0
+FROM payload
+LEFT JOIN step_pairs USING (run_id, src_ip, dst_ip)
+LEFT JOIN step_numbers USING (run_id)
 ORDER BY run_id, src_ip, dst_ip

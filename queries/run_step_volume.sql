@@ -1,6 +1,6 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- row: a run
--- inputs: runs, steps, step_volume
+-- inputs: steps, step_volume, run_attributes
 -- figure: zerwas section VI, the data of equation (1)
 WITH step_count AS (
     SELECT run_id, count(DISTINCT step) AS steps
@@ -13,10 +13,8 @@ WITH step_count AS (
 )
 SELECT run_id,
        wire_bytes / nullif(steps, 0) AS step_bytes,  -- steps without a packet count too
-       model_bytes, model_size_mb,
-       framework || coalesce('-' || backend, '') AS framework_backend,
-       batch_size, topology
-FROM runs
+       run_attributes.* EXCLUDE (run_id)
+FROM run_attributes
 LEFT JOIN step_count USING (run_id)
 LEFT JOIN volume USING (run_id)
 ORDER BY run_id

@@ -1,6 +1,6 @@
 -- question: How much of a worker's communication is hidden behind its computation?
 -- row: a run, a worker and a step
--- inputs: steps, hosts, events, host_activity
+-- inputs: steps, worker_hosts, events, host_activity
 -- wire_ms counts the base windows of the step in which the worker sends or receives payload (a window belongs to where its middle
 -- is). overlap_ms: those of them within its computation. overlap_share: overlap_ms over wire_ms.
 -- measured_by events: compute_ms (compute, forward, backward) and communicate_ms (communicate, allreduce) are as the
@@ -8,11 +8,6 @@
 -- rest of the step, and an overlap cannot be told. Null without traffic of the worker: its label is no host's.
 WITH activity AS MATERIALIZED (
     FROM host_activity
-), places AS (
-    SELECT run_id, host_ip, label AS worker
-    FROM hosts
-    WHERE label IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id, label ORDER BY host_ip) = 1
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
     FROM activity
@@ -27,7 +22,7 @@ WITH activity AS MATERIALIZED (
     SELECT run_id, host_ip, worker, step, kind, start_ns, end_ns,
            unnest(range(start_ns // (60 * window_ns), end_ns // (60 * window_ns) + 1)) * 60 * window_ns AS stretch_start_ns
     FROM intervals
-    JOIN places USING (run_id, worker)
+    JOIN worker_hosts USING (run_id, worker)
     JOIN windows USING (run_id)
 ), counted AS (
     SELECT run_id, worker, step, kind, window_ns,
@@ -54,7 +49,7 @@ WITH activity AS MATERIALIZED (
            window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AS by_events
     FROM steps
     LEFT JOIN phases AS p USING (run_id, worker, step)
-    LEFT JOIN places USING (run_id, worker)
+    LEFT JOIN worker_hosts USING (run_id, worker)
     LEFT JOIN windows USING (run_id)
     LEFT JOIN wire USING (run_id, worker, step)
 )

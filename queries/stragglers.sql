@@ -1,6 +1,6 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
--- inputs: runs, steps, hosts, events, host_activity
+-- inputs: runs, steps, worker_hosts, events, host_activity
 -- A worker starts when its first communicate or allreduce event begins (measured_by events, all workers of the step), else
 -- with the first base window in which it sends payload in its step after one in which it does not (windows: known to
 -- resolution_ms; what is still in its buffer from the step before is no start).
@@ -20,11 +20,6 @@ WITH by_events AS (
                                        THEN lag(sent) OVER in_time >> 59 ELSE 0 END) AS begins
     FROM host_activity
     WINDOW in_time AS (PARTITION BY run_id, host_ip ORDER BY stretch_start_ns)
-), places AS (
-    SELECT run_id, host_ip, label AS worker
-    FROM hosts
-    WHERE label IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id, label ORDER BY host_ip) = 1
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
     FROM activity
@@ -33,7 +28,7 @@ WITH by_events AS (
     SELECT run_id, host_ip, worker, step, start_ns, end_ns,
            unnest(range(start_ns // (60 * window_ns), end_ns // (60 * window_ns) + 1)) * 60 * window_ns AS stretch_start_ns
     FROM steps
-    JOIN places USING (run_id, worker)
+    JOIN worker_hosts USING (run_id, worker)
     JOIN windows USING (run_id)
 ), begun AS (
     SELECT run_id, worker, step, stretch_start_ns, window_ns,

@@ -1,6 +1,6 @@
 -- question: How fast does each flow of a run send, as a counter that changes with time?
 -- row: a run, a flow and a window in which it sends, and the window after it in which it no longer does
--- inputs: flows, flow_windows, host_names, timeline_start, timeline_lanes
+-- inputs: flow_connections, flow_windows, host_names, timeline_start, timeline_lanes
 -- param: window_ms DOUBLE > 0 = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows
 -- param: windows BIGINT > 0 = 1000; most windows of the excerpt where window_ms is NULL
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
@@ -23,22 +23,17 @@ WITH bases AS (
            greatest(ceil(wanted_ns / base_ns)::BIGINT, 1) * base_ns AS length_ns
     FROM bases
     JOIN timeline_start USING (run_id)
-), numbered AS (  -- all connections of a five-tuple by the number of the first
-    SELECT * EXCLUDE flow_id, flow_id AS connection_id,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
 ), summed AS (
     SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
            sum(wire_bytes) AS bytes
-    FROM numbered
+    FROM flow_connections
     GROUP BY ALL
 ), five_tuples AS (
     SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY bytes DESC, flow_id) AS size_place
     FROM summed
 ), places AS (
     SELECT run_id, connection_id, least(size_place, $flows + 1) AS flow_place
-    FROM numbered
+    FROM flow_connections
     JOIN five_tuples USING (run_id, flow_id)
 ), connection_windows AS (
     SELECT run_id, flow_id AS connection_id, (window_start_ns - begin_ns) // length_ns AS number,

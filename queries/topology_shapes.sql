@@ -29,7 +29,7 @@ WITH RECURSIVE edges AS MATERIALIZED (
     LEFT JOIN received USING (run_id, level, x)
     GROUP BY ALL
 ), node_sizes AS (
-    SELECT run_id, level, count(*) AS n, max(degree) AS max_degree, min(degree) AS min_degree,
+    SELECT run_id, level, count(*) AS n, max(degree) AS max_degree,
            max(outs) AS max_outs, max(ins) AS max_ins,
            min(x) AS first_x
     FROM nodes

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tools import FULL
 
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
@@ -30,6 +31,13 @@ def sample() -> Path:
 def sample_dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
     """The shipped sample, ingested. Not to be changed."""
     with ddnn_traces.ingest(sample, tmp_path_factory.mktemp("sample") / "dataset") as dataset:
+        yield dataset
+
+
+@pytest.fixture(scope="session")
+def full_dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    """The full captures, ingested, for tests that are marked needs_full_captures. Not to be changed."""
+    with ddnn_traces.ingest(FULL, tmp_path_factory.mktemp("full") / "dataset") as dataset:
         yield dataset
 
 

@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 
 import ddnn_traces
-from ddnn_traces.charts import chang, farhat, wire, zerwas, zerwas_cost
+from ddnn_traces.charts import chang, farhat, residuals, wire, zerwas, zerwas_cost
 from ddnn_traces.dataset import Dataset
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
@@ -22,6 +22,18 @@ RUNS = (
     "torch-mlp1-sgd-128-gloo-0ms-ring-tso",
     "torch-mlp1-sgd-32-gloo-0ms-ring-tso",
     "torchp2p-mlp4-sgd-32-gloo-0ms-star-tso",
+)
+
+
+#: Points of a regression; the last run settles a coefficient alone.
+MADE_UP_FIT = pl.DataFrame(
+    {
+        "run_id": ["a", "b", "c", "d"],
+        "observed": [11e6, 9e6, 30e6, 50e6],
+        "fitted": [10e6, 10e6, 29e6, 50e6],
+        "residual": [1e6, -1e6, 1e6, 0.0],
+        "studentized_residual": [0.5, -2.5, 0.5, None],
+    }
 )
 
 
@@ -35,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """The frame of every chart."""
     attributes = dataset.query("run_step_volume").select("run_id", "framework_backend", "batch_size", "topology")
-    fit = ddnn_traces.regress(dataset).fitted.join(attributes, on="run_id")
+    fit = ddnn_traces.regress(dataset).points.join(attributes, on="run_id")
     return {
         "volume_heatmaps": dataset.query("pair_volume"),
         "flow_counts": dataset.query("flow_counts"),
@@ -43,6 +55,8 @@ def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
         "pair_throughput": dataset.query("pair_burst"),
         "step_volume_fit": fit,
         "step_volume_runs": fit,
+        "residuals_against_fitted": MADE_UP_FIT,
+        "normal_quantiles": MADE_UP_FIT,
         "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
         "volume_by_model": dataset.query("volume_by_model"),
         "accuracy_volume": dataset.query("accuracy_volume"),
@@ -75,6 +89,7 @@ CHARTS = {
         "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss", "throughput_intervals",
         "gradient_flow_intervals",
     ),
+    residuals: ("residuals_against_fitted", "normal_quantiles"),
     farhat: (
         "position_volume", "packets_over_iterations", "iteration_duration_cdf", "iteration_flow_size_cdf",
         "flow_classes", "iteration_flow_size",
@@ -149,6 +164,31 @@ def test_every_axis_has_a_title_with_a_unit(name: str, frames: dict[str, pl.Data
     assert {axis["orient"] for axis in found} >= {"bottom"}
     for axis in found:
         assert re.search(r"\(.+\)$", str(axis["title"])), axis["title"]
+
+
+def test_residuals_are_drawn_in_megabytes_and_far_ones_are_told_apart() -> None:
+    rows = [row for row in drawn(spec_of("residuals_against_fitted", MADE_UP_FIT)) if "row" in row]
+    assert [(row["fitted"], row["residual"]) for row in rows] == [(10, -1), (50, 0), (10, 1), (29, 1)]
+    assert [row["kind"] for row in rows if row["row"] == "b"] == ["beyond 2"]
+    plain = residuals.residuals_against_fitted(MADE_UP_FIT, "step_ms").to_dict()
+    assert [row["fitted"] for row in drawn(plain) if "row" in row] == [10e6, 50e6, 10e6, 29e6]
+    assert "duration of a step (ms)" in json.dumps(plain)
+
+
+def test_many_residuals_are_thinned_but_for_the_farthest() -> None:
+    many = 10 * residuals.MOST
+    frame = pl.DataFrame({"run_id": [f"r{i}" for i in range(many)], "residual": [float(i % 9973) for i in range(many)]})
+    frame = frame.with_columns(observed=2e6, fitted=1e6, studentized_residual=pl.col("residual") / 1e4)
+    for name in ("residuals_against_fitted", "normal_quantiles"):
+        rows = [row for row in drawn(spec_of(name, frame)) if "row" in row]
+        assert residuals.MOST / 2 < len(rows) <= residuals.MOST
+        assert {"r0", "r9973", "r9972", "r19945"} <= {row["row"] for row in rows}
+
+
+def test_quantiles_are_blom_s_and_leave_out_what_is_not_defined() -> None:
+    rows = [row for row in drawn(spec_of("normal_quantiles", MADE_UP_FIT)) if "row" in row]
+    # scipy.stats.norm.ppf((rank - 0.375) / (3 + 0.25))
+    assert [(row["row"], round(row["quantile"], 4)) for row in rows] == [("b", -0.8694), ("a", 0.0), ("c", 0.8694)]
 
 
 def test_the_rows_of_pair_throughput_have_a_title_and_a_scale(frames: dict[str, pl.DataFrame]) -> None:

@@ -483,13 +483,27 @@ def test_types_that_a_format_lacks(command: RunCommand, small: Dataset, output_f
 
 
 def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, sample_dataset: Dataset) -> None:
-    formula = "np.log(step_bytes) ~ np.log(model_size)"
+    formula = "np.log(step_bytes) ~ np.log(model_bytes)"
     printed = command("regress", sample_dataset.path, "--formula", formula).stdout.decode()
-    (slope,) = (line.split() for line in printed.splitlines() if line.startswith("np.log(model_size) "))
+    slope, _ = (line.split() for line in printed.splitlines() if line.startswith("np.log(model_bytes) "))
     rows = sample_dataset.query("run_step_volume")
     expected, _ = np.polyfit(rows["model_bytes"].log().to_numpy(), rows["step_bytes"].cast(float).log().to_numpy(), 1)
     assert float(slope[1]) == pytest.approx(expected, abs=5e-5)
     assert "MB" not in printed
+
+
+def test_regression_as_a_document(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "fit.json"
+    done = command(
+        "regress", sample_dataset.path, "--preset", "paper", "--rows", "steps", "--format", "json", "--out", out
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    document = json.loads(out.read_text(encoding="utf-8"))
+    rows = sample_dataset.query("step_volume_rows")
+    assert (document["preset"], document["grain"], document["rows"]) == ("paper", "step", rows.height)
+    nowhere = command("regress", sample_dataset.path, "--format", "csv", "--out", tmp_path / "no" / "fit.csv")
+    assert nowhere.returncode == 2
+    assert b"fit.csv: cannot be written" in nowhere.stderr
 
 
 def test_query_of_one_run(command: RunCommand, sample_dataset: Dataset) -> None:

@@ -48,6 +48,7 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
         "docs/cookbook.md",
         "docs/clocks.md",
         "docs/traffic_model.md",
+        "docs/regression.md",
     ],
 )
 def test_commands_named_in_the_docs_exist(page):

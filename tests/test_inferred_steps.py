@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,26 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 from test_queries import write_dataset
+from tools import needs_full_captures
 
-import ddnn_traces
 from ddnn_traces.dataset import Dataset
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "captures"
 BEGIN_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
 #: Runs whose workers do not wait for each other.
 ASYNCHRONOUS = {"torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"}
 
 # --- real captures
-
-
-@pytest.fixture(scope="module")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    """Whole captures, of which the sample is a part."""
-    if not SHARED.is_dir():
-        pytest.skip("the full captures are not here")
-    with ddnn_traces.ingest(SHARED, tmp_path_factory.mktemp("shared") / "dataset") as dataset:
-        yield dataset
 
 
 def assert_steps_are_those_of_the_logs(dataset: Dataset) -> None:
@@ -48,8 +38,9 @@ def test_steps_of_the_sample(sample_dataset: Dataset) -> None:
     assert_steps_are_those_of_the_logs(sample_dataset)
 
 
-def test_steps_of_the_full_captures(captures: Dataset) -> None:
-    assert_steps_are_those_of_the_logs(captures)
+@needs_full_captures
+def test_steps_of_the_full_captures(full_dataset: Dataset) -> None:
+    assert_steps_are_those_of_the_logs(full_dataset)
 
 
 # --- made traffic

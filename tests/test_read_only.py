@@ -105,7 +105,7 @@ def state(dataset: Dataset) -> tuple[list[tuple[str, str]], list[tuple[object, .
         "WHERE NOT internal "
         "UNION ALL SELECT name, value, NULL, NULL FROM duckdb_settings() ORDER BY ALL"
     )
-    return files, dataset.connection.execute(names).fetchall()
+    return files, dataset.sql(names).rows()
 
 
 @pytest.mark.parametrize("sql", READING)

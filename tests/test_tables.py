@@ -7,12 +7,12 @@ import json
 import shutil
 import struct
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import packets as p
 import pytest
+from tools import FULL, needs_full_captures
 from traffic import (
     BEGIN_NS,
     SPACING_NS,
@@ -653,17 +653,10 @@ def test_one_capture_missing_or_cut_changes_nothing(
 
 # --- the full captures, where they are at hand (they are not shipped)
 
-FULL = Path(__file__).parents[2] / "shared" / "captures"
 FULL_RUNS = sorted(path.parent.name for path in FULL.glob("*/truth.json"))
 
 
-@pytest.fixture(scope="module")
-def full_dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    with ddnn_traces.ingest(FULL, tmp_path_factory.mktemp("full") / "dataset") as dataset:
-        yield dataset
-
-
-@pytest.mark.skipif(not FULL_RUNS, reason="the full captures are not shipped; the sample above is cut from them")
+@needs_full_captures
 def test_full_captures_agree(full_dataset: Dataset) -> None:
     assert contradictions(full_dataset) == {}
 

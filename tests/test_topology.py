@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
+from tools import FULL, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.collectives import SHAPES
@@ -15,7 +15,6 @@ from ddnn_traces.dataset import Dataset
 from ddnn_traces.synthetic import SyntheticRun
 from ddnn_traces.synthetic_tables import write_runs
 
-SHARED = Path(__file__).parents[2] / "shared" / "captures"
 WORDS = {"ps": "star", "binary_tree": "tree", "gossip": "pair_averaging"}  # of truth.json
 KINDS = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]
 SIZES = (2, 3, 4, 5, 6, 8, 9, 12, 16)
@@ -162,19 +161,11 @@ def test_sample(sample_dataset: Dataset) -> None:
     assert rows.height == 20
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    """The captures beside the checkout, ingested, where they are there."""
-    if not SHARED.is_dir():
-        pytest.skip("no shared captures beside the checkout")
-    with ddnn_traces.ingest(SHARED, tmp_path_factory.mktemp("shared") / "dataset") as dataset:
-        yield dataset
-
-
-def test_shared_captures(shared: Dataset) -> None:
+@needs_full_captures
+def test_full_captures(full_dataset: Dataset) -> None:
     wrong = []
-    for row in shared.query("topology").iter_rows(named=True):
-        truth = json.loads((SHARED / row["run_id"] / "truth.json").read_text())
+    for row in full_dataset.query("topology").iter_rows(named=True):
+        truth = json.loads((FULL / row["run_id"] / "truth.json").read_text())
         if row["topology"] != WORDS.get(truth["topology"], truth["topology"]):
             wrong.append((row["run_id"], row["topology"]))
         if row["topology"] in ("star", "tree") and row["root_ip"] != "10.10.0.1":

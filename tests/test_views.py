@@ -55,7 +55,7 @@ def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
     with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
         for sql in told:
             found = connection.execute(sql).fetchall()
-            assert found == sample_dataset.connection.execute(sql).fetchall()
+            assert found == sample_dataset.sql(sql).rows()
             assert found
         missing = "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND comment IS NULL"
         assert connection.execute(missing).fetchall() == []

@@ -1,12 +1,18 @@
-"""Programs that some tests need."""
+"""Programs and captures that some tests need."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+
+#: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
+FULL = Path(__file__).parents[2] / "shared" / "captures"
+
+needs_full_captures = pytest.mark.skipif(not FULL.is_dir(), reason="the full captures are not beside the checkout")
 
 
 def needs_tool(name: str) -> str:

@@ -30,8 +30,8 @@ from ddnn_traces.charts.style import (
     run_panels,
 )  # fmt: skip
 
-_FITTED = alt.Title("Marks: measured; black lines: fitted values of the same runs", fontWeight="normal")
-_MEASURED = alt.Title("Marks: measured; nothing is fitted", fontWeight="normal")
+_FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
+_NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
 
 
 def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
@@ -258,11 +258,11 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step against model size: what was measured, and the regression's fitted value of the same run.
 
-    frame: run_id, step_bytes, model_size, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
+    frame: run_id, step_bytes, size_bytes, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
     """
     shown = frame.select(
         "run_id", "framework_backend", "batch_size", "topology",
-        model_mb=pl.col("model_size") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
+        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
     )  # fmt: skip
     base = data_chart(shown).encode(
         x=alt.X("model_mb:Q", title="model size (MB)", scale=positive_scale(shown, ["model_mb"])),
@@ -297,7 +297,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
     shown = frame.select(
         "run_id", "framework_backend",
-        measured=pl.col("step_bytes") / pl.col("model_size"), fitted=pl.col("fitted") / pl.col("model_size"),
+        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
     )  # fmt: skip
     base = data_chart(shown).encode(
         y=alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False, grid=True)),
@@ -321,4 +321,4 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def _marks(frame: pl.DataFrame) -> alt.Title:
     """What the marks of a chart with fitted values are."""
     fitted = any("fitted" in name and frame[name].count() for name in frame.columns)
-    return _FITTED if fitted else _MEASURED
+    return _FITTED if fitted else _NOT_FITTED

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
 
+#: runs.source of a run that synthetic.py made.
+SYNTHETIC = "synthetic"
 NO_FLOWS = "No run of this dataset has a flow; see the table of captured packets above for what became of them."
 NO_LOG = (
     "No run has training steps: put the training's log (train_history.log, or a train_history-worker-N.log of each "
@@ -82,6 +84,18 @@ class Answers:
         placed = runs.join(self.places, on="run_id", how="left", maintain_order="left")
         among = placed.sort("place", nulls_last=True, maintain_order=True).head(most)
         return frame.join(among, on="run_id", how="semi", maintain_order="left")
+
+    @cached_property
+    def made_up(self) -> str:
+        """How many of the runs were never measured, as a sentence; empty where all were."""
+        sources = self.frame(Source("run_overview"))["source"]
+        synthetic = int((sources == SYNTHETIC).sum())
+        if not synthetic:
+            return ""
+        return (
+            f"{synthetic:,} of {number(len(sources), 'run')} {'is' if synthetic == 1 else 'are'} synthetic (made up by "
+            "the laws of the collectives), not measured."
+        )
 
     @property
     def no_steps(self) -> str:

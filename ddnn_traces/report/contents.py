@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.report import chang, farhat, overview, regression, wire, zerwas, zerwas_cost
-from ddnn_traces.report.answers import Answers
+from ddnn_traces.report.answers import SYNTHETIC, Answers
 from ddnn_traces.report.model import Chapter, Figure, Section
+from ddnn_traces.report.words import number
 
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 FIGURES = (
     "volume_by_model", "volume_heatmaps", "mean_volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput",
     "throughput_intervals", "gradient_flow_intervals", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss",
-    "step_volume_fit", "step_volume_runs", "position_volume", "packets_over_iterations", "iteration_duration_cdf",
+    "step_volume_fit", "step_volume_runs", "regression_residuals", "regression_quantiles",
+    "position_volume", "packets_over_iterations", "iteration_duration_cdf",
     "iteration_flow_size_cdf", "flow_classes", "iteration_flow_size", "parameter_server_phases", "step_boundaries",
     "overlap_shares", "straggler_slack", "bus_bandwidth",
 )  # fmt: skip
@@ -54,6 +57,33 @@ OUTLINE: tuple[tuple[str, str, tuple[Callable[[Answers], Section], ...]], ...] =
 )  # fmt: skip
 
 
+def title(dataset: Dataset) -> str:
+    """The page's title, which says when runs were made up."""
+    sources = dataset.sql("SELECT source FROM runs")["source"].to_list()
+    synthetic = sources.count(SYNTHETIC)
+    note = f" ({synthetic:,} of {number(len(sources), 'run')} synthetic, not measured)" if synthetic else ""
+    return f"Traffic of distributed training runs{note}"
+
+
+def _labelled(section: Section, made_up: str) -> Section:
+    """The section with `made_up` in each figure's caption, and above the chart, which is also a file of its own."""
+    if not made_up:
+        return section
+    figures = [
+        replace(figure, caption=f"{figure.caption} {made_up}", spec={**figure.spec, "title": _below(made_up, figure)})
+        for figure in section.figures
+    ]
+    return replace(section, figures=figures)
+
+
+def _below(made_up: str, figure: Figure) -> dict[str, Any]:
+    """The chart's title with `made_up` as its first line."""
+    own = figure.spec.get("title", [])
+    given = own if isinstance(own, dict) else {"text": own}
+    lines = given["text"] if isinstance(given["text"], list) else [given["text"]]
+    return {"anchor": "start", "fontSize": 11, "fontWeight": "normal", **given, "text": [made_up, *lines]}
+
+
 def chapters(dataset: Dataset, begin: Callable[[Figure], object]) -> list[Chapter]:
     """All chapters of a dataset's report. begin: called with each figure as soon as it is known."""
     found = []
@@ -61,7 +91,7 @@ def chapters(dataset: Dataset, begin: Callable[[Figure], object]) -> list[Chapte
         for slug, title, makers in OUTLINE:
             sections = []
             for make in makers:
-                sections.append(make(answers))
+                sections.append(_labelled(make(answers), answers.made_up))
                 for figure in sections[-1].figures:
                     begin(figure)
             found.append(Chapter(slug, title, sections))

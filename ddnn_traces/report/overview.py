@@ -22,6 +22,8 @@ def overview(answers: Answers) -> Section:
         f"{number(runs['packets'].sum(), 'packet')}; {whole}, and {percent(counted)} of the captured packets are in "
         "the flows below."
     )
+    if answers.made_up:
+        headline = f"{answers.made_up} {headline}"
     tables = [_ledger_table(ledger), _run_table(runs)]
     if not partial.is_empty():
         tables.insert(0, _partial_table(partial))
@@ -30,10 +32,11 @@ def overview(answers: Answers) -> Section:
 
 def _run_table(runs: pl.DataFrame) -> Table:
     columns = [
-        named("run", "run_id"), named("framework", "framework"), named("backend", "backend"), named("model", "model"),
-        numbers("model size (MB)", "model_mb"), numbers("batch (samples)", "batch_size", count),
-        named("topology (declared)", "topology", words), numbers("hosts", "hosts", count),
-        numbers("packets", "packets", count), numbers("volume on the wire", "wire_bytes", size),
+        named("run", "run_id"), named("source", "source"), named("framework", "framework"), named("backend", "backend"),
+        named("model", "model"), numbers("model size (MB)", "model_mb"),
+        numbers("batch (samples)", "batch_size", count), named("topology (declared)", "topology", words),
+        numbers("hosts", "hosts", count), numbers("packets", "packets", count),
+        numbers("volume on the wire", "wire_bytes", size),
         numbers("duration (s)", "duration_s"), numbers("steps", "steps", count),
         Column("files", lambda run: f"{run['captures']}{_partial(run['partial_captures'])}", is_number=True),
     ]  # fmt: skip

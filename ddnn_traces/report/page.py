@@ -51,7 +51,7 @@ def write(dataset: Dataset, out: Path) -> Path:
                 _replace(folder / f"{name}.{suffix}", files[suffix])
             else:
                 (folder / f"{name}.{suffix}").unlink(missing_ok=True)
-    _replace(out, _page(chapters, folder.name).encode())
+    _replace(out, _page(contents.title(dataset), chapters, folder.name).encode())
     return out
 
 
@@ -81,7 +81,7 @@ def _replace(path: Path, content: bytes) -> None:
             half_written.unlink()
 
 
-def _page(chapters: Sequence[Chapter], folder: str) -> str:
+def _page(title: str, chapters: Sequence[Chapter], folder: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -90,7 +90,7 @@ def _page(chapters: Sequence[Chapter], folder: str) -> str:
     css, script = (Markup((_HERE / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))  # noqa: S704
     vega = Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))  # noqa: S704
     return environment.get_template("page.html").render(
-        title="Traffic of distributed training runs",
+        title=title,
         chapters=chapters,
         queries=_queries(chapters),
         folder=folder,

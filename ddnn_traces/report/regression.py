@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ddnn_traces.charts import zerwas
-from ddnn_traces.regression import Coefficient, Regression
+from ddnn_traces.charts import residuals, zerwas
+from ddnn_traces.regression import ERRORS, Coefficient, Regression, layout
 from ddnn_traces.report.answers import Answers, figure
-from ddnn_traces.report.model import Section, Source, Table
+from ddnn_traces.report.model import Figure, Section, Source, Table
 from ddnn_traces.report.words import left_out, number, number_of, percent
 
 RUNS = 80  # that a chart with a row a run shows
@@ -22,15 +22,17 @@ def step_volume(answers: Answers) -> Section:
     slug, title = "step-volume", "Volume of a step and model size (section VI)"
     fit = answers.fit
     attributes = answers.frame(_SOURCE).select("run_id", "framework_backend", "batch_size", "topology")
-    frame = fit.fitted.join(attributes, on="run_id", how="left", maintain_order="left")
+    frame = fit.points.drop_nulls(["step_bytes", "size_bytes"]).join(
+        attributes, on="run_id", how="left", maintain_order="left"
+    )
     if frame.is_empty():
         return Section(slug, title, _missing(fit))
-    ratio = frame["step_bytes"] / frame["model_size"]
+    ratio = frame["step_bytes"] / frame["size_bytes"]
     smallest, largest = (f"{number_of(value):.3g}" for value in (ratio.min(), ratio.max()))
     slope = "".join(
         f"; {verdict.sentence.removeprefix('significant: ')}"
         for verdict in fit.verdicts
-        if verdict.term == "model_size" and verdict.estimable
+        if verdict.term == fit.size_column and verdict.estimable
     )
     between = smallest if smallest == largest else f"between {smallest} and {largest}"
     headline = f"A step transmits {between} times the model's size{slope}."
@@ -75,20 +77,54 @@ def drivers(answers: Answers) -> Section:
         f"step over {number(fit.rows, 'run')}"
         + (f"; model size alone correlates with {fit.correlation:.3f}." if fit.correlation else ".")
     )
-    sentences = [*verdicts, *fit.notes, *excluded]
-    return Section(slug, title, headline, tables=[_coefficients(fit)], sentences=sentences)
+    if fit.size_column is None:
+        headline = f"{headline} The size of the model is not among them: no run tells it (run.toml: model_bytes)."
+    if fit.synthetic:
+        headline = f"{headline} {fit.synthetic}"
+    sentences = [*verdicts, *fit.notes, *layout.diagnosis(fit), *excluded]
+    return Section(slug, title, headline, _residuals(fit), [_coefficients(fit), _terms(fit)], sentences)
+
+
+def _residuals(fit: Regression) -> list[Figure]:
+    """What shows whether the fit may be believed."""
+    points = fit.points.drop_nulls("fitted")
+    figures = [
+        figure(
+            "regression_residuals",
+            residuals.residuals_against_fitted(points, fit.left),
+            "What the regression leaves of each run's volume, against its fitted value: a funnel is scatter that "
+            "grows, a bend a term that is missing.",
+            [_SOURCE],
+        )
+    ]
+    if points["studentized_residual"].count():
+        caption = (
+            "The same in standard errors, in order, against the quantiles of a normal distribution: normal residuals "
+            "lie on the line. Runs that settle a coefficient alone are left out."
+        )
+        figures.append(figure("regression_quantiles", residuals.normal_quantiles(points), caption, [_SOURCE]))
+    return figures
+
+
+def _terms(fit: Regression) -> Table:
+    """The joint test of each term."""
+    found = next(table for table in layout.tables(fit) if table.title.startswith("Joint F-test"))
+    numeric = [found.columns[place] for place in found.numeric]
+    caption = f"{found.title}. GVIF^(1/(2 df)) is by how much other terms widen its intervals (1: not at all)."
+    return Table(caption, found.columns, found.rows, numeric, [_SOURCE])
 
 
 def _coefficients(fit: Regression) -> Table:
-    columns = ("coefficient", "estimate", "95% interval", "p-value", "unit")
+    robust = f"{ERRORS[fit.robust]} error"
+    columns = ("coefficient", "estimate", "standard error", robust, "95% interval", "p-value", "unit")
     rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
     caption = (
         f"{fit.formula}, by ordinary least squares over {number(fit.rows, 'run')}: "
         f"R² {_r_squared(fit.r_squared)}, adjusted R² {_r_squared(fit.adj_r_squared)}, "
         f"{number(fit.df_resid or 0, 'residual degree')} of freedom. "
-        f"Model size is {fit.model_size_source}."
+        f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )
-    return Table(caption, columns, rows, columns[1:4], [_SOURCE])
+    return Table(caption, columns, rows, columns[1:6], [_SOURCE])
 
 
 def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ...]:
@@ -100,7 +136,9 @@ def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ..
     p = coefficient.p_value
     p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
     name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
-    return name, f"{coefficient.estimate * factor:.4g}", interval, p_text, unit
+    errors = (coefficient.std_error_classic, coefficient.std_error_robust)
+    shown = ("–" if error is None else f"{error * factor:.3g}" for error in errors)
+    return name, f"{coefficient.estimate * factor:.4g}", *shown, interval, p_text, unit
 
 
 def _r_squared(value: float | None) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ddnn_traces.errors import RegressionError
 
-DEFAULT_FORMULA = "step_bytes ~ model_size + C(framework_backend) + C(batch_size) + C(topology)"
+DEFAULT_FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 
 MAX_FORMULA_CHARACTERS = 500
 MAX_EXPONENT = 10

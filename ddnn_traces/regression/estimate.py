@@ -1,0 +1,250 @@
+"""Ordinary least squares on independent columns: estimates, three kinds of standard errors, and fits without a run.
+
+Everything is said in the singular value decomposition X D^-1 = U S V' of the design, its columns scaled to length 1 by
+D, since bytes beside dummies would cost digits. Without a run of rows r, U'y moves by (I - U_r'U_r)^-1 U_r'e; where the
+other runs cannot settle a coefficient, that matrix is singular, and its pseudo-inverse says what can be said of the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.regression.design import ROUNDING, Column
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+# Of a row's leverage, and of a row's part in a direction that is lost with its run, what counts as all or as something.
+_ALL = 1 - 1e-8
+_SOME = 1e-6
+# Condition number up to which a step on the normal equations, which square it, gains digits.
+_WELL_CONDITIONED = 1e6
+
+
+@dataclass(frozen=True)
+class Without:
+    """The fit without a group of rows.
+
+    shift: how far U'y's coordinates move. lost: directions in these coordinates that only the group settles, as
+    columns. errors: of the group's rows, predicted without it; NaN for rows that cannot be.
+    """
+
+    shift: Vector
+    lost: Vector
+    errors: Vector
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The fit of `response` to `columns`, with at least one residual degree of freedom; groups: the run of each row."""
+
+    response: Vector
+    columns: tuple[Column, ...]
+    groups: tuple[str, ...]
+
+    @cached_property
+    def matrix(self) -> Vector:
+        """The design, rows by columns."""
+        import numpy as np
+
+        return np.column_stack([column.values for column in self.columns])
+
+    @cached_property
+    def _decomposition(self) -> tuple[Vector, Vector, Vector]:
+        import numpy as np
+
+        norms = np.linalg.norm(self.matrix, axis=0)
+        left, singular, right = np.linalg.svd(self.matrix / norms, full_matrices=False)
+        return left, singular, right.T / singular / norms[:, None]
+
+    @property
+    def basis(self) -> Vector:
+        """U: an orthonormal basis of what the columns span, rows by columns."""
+        return self._decomposition[0]
+
+    @property
+    def to_coefficients(self) -> Vector:
+        """What turns coordinates in the basis into coefficients: (X'X)^-1 is this times its transpose."""
+        return self._decomposition[2]
+
+    @property
+    def condition_number(self) -> float:
+        """Largest over smallest singular value of the columns scaled to length 1 (Belsley, Kuh and Welsch 1980)."""
+        singular = self._decomposition[1]
+        return float(singular[0] / singular[-1])
+
+    @cached_property
+    def result(self) -> Any:
+        """statsmodels' own result, on columns scaled to a mean square of 1.
+
+        By the pseudo-inverse: statsmodels' QR squares the condition number in the standard errors.
+        """
+        from statsmodels.regression.linear_model import OLS
+
+        return OLS(self.response, self.matrix / self._scale).fit()
+
+    @cached_property
+    def _scale(self) -> Vector:
+        import numpy as np
+
+        scale: Vector = np.sqrt(np.mean(self.matrix**2, axis=0))
+        return scale
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether all rows lie on the fit to within rounding: a test against rounding means nothing."""
+        import numpy as np
+
+        return bool(np.sqrt(self.result.ssr) <= ROUNDING * np.linalg.norm(self.response))
+
+    @cached_property
+    def coefficients(self) -> Vector:
+        """One for each column. Where the fit is exact, what is rounding beside the response is 0, not 1e-7 bytes."""
+        import numpy as np
+
+        is_zero = self.is_exact & (abs(self.result.params) <= ROUNDING * np.linalg.norm(self.response))
+        return np.where(is_zero, 0.0, self._refined(self.result.params / self._scale))
+
+    def _refined(self, values: Vector) -> Vector:
+        """Newton steps on the normal equations, with sums in extended precision where the machine has it.
+
+        Three digits more for NIST's Wampler4 and Wampler5, whose residuals are millions of times the coefficients.
+        """
+        import numpy as np
+
+        if self.condition_number > _WELL_CONDITIONED:
+            return values
+        matrix, response = self.matrix.astype(np.longdouble), self.response.astype(np.longdouble)
+        refined = values.astype(np.longdouble)
+        for _ in range(2):
+            gradient = (matrix.T @ (response - matrix @ refined)).astype(float)
+            refined = refined + self.to_coefficients @ (self.to_coefficients.T @ gradient)
+        return refined.astype(float)
+
+    @property
+    def fitted(self) -> Vector:
+        values: Vector = self.result.fittedvalues
+        return values
+
+    @property
+    def residuals(self) -> Vector:
+        values: Vector = self.result.resid
+        return values
+
+    @property
+    def df_resid(self) -> int:
+        return len(self.response) - len(self.columns)
+
+    @property
+    def variance(self) -> float:
+        """Of the residuals: sum of squares over residual degrees of freedom."""
+        return float(self.result.ssr) / self.df_resid
+
+    @cached_property
+    def leverage(self) -> Vector:
+        """Of each row: the diagonal of the hat matrix."""
+        import numpy as np
+
+        leverage: Vector = np.sum(self.basis**2, axis=1)
+        return leverage
+
+    @cached_property
+    def rows_of(self) -> dict[str, Vector]:
+        """The rows' numbers of each run, in the runs' order."""
+        import numpy as np
+
+        places: dict[str, list[int]] = {}
+        for place, group in enumerate(self.groups):
+            places.setdefault(group, []).append(place)
+        return {group: np.array(rows) for group, rows in places.items()}
+
+    def without(self, rows: Vector) -> Without:
+        """The fit without these rows."""
+        import numpy as np
+
+        basis, residuals = self.basis[rows], self.residuals[rows]
+        shares, directions = np.linalg.eigh(basis.T @ basis)
+        stays = shares < _ALL
+        stay, lost = directions[:, stays], directions[:, ~stays]
+        shift = stay @ ((stay.T @ (basis.T @ residuals)) / (1 - shares[stays]))
+        errors = residuals + basis @ shift
+        errors[np.linalg.norm(basis @ lost, axis=1) > _SOME] = np.nan
+        return Without(shift, lost, errors)
+
+    @cached_property
+    def without_run(self) -> dict[str, Without]:
+        """The fit without each run."""
+        return {run: self.without(rows) for run, rows in self.rows_of.items()}
+
+    def free(self, lost: Vector) -> list[int]:
+        """The numbers of the coefficients that move along lost directions."""
+        import numpy as np
+
+        if not lost.shape[1]:
+            return []
+        norms = np.linalg.norm(self.matrix, axis=0)
+        moves = np.linalg.norm((self.to_coefficients @ lost) * norms[:, None], axis=1)
+        return [int(i) for i in np.flatnonzero(moves > _SOME * moves.max())]
+
+    def covariance(self, kind: str) -> tuple[Vector, int]:
+        """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.
+
+        classic: s^2 (X'X)^-1. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by
+        run, with the factor G/(G-1) (n-1)/(n-k) and G-1 degrees of freedom (Cameron and Miller 2015). NaN in the rows
+        and columns of coefficients that rest on one row (hc3) or one run (cluster) alone: their residuals are 0
+        whatever the scatter is.
+        """
+        import numpy as np
+
+        turn = self.to_coefficients
+        if kind == "classic":
+            return self.variance * turn @ turn.T, self.df_resid
+        if kind == "hc3":
+            alone = self.leverage > _ALL
+            weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
+            scores = self.basis * weighted[:, None]
+            factor, df = 1.0, self.df_resid
+            lost = [self.basis[[row]].T for row in np.flatnonzero(alone)]
+        else:
+            scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
+            groups, count = len(scores), len(self.response)
+            factor, df = groups / max(groups - 1, 1) * (count - 1) / self.df_resid, groups - 1
+            lost = [part.lost for part in self.without_run.values()]
+        covariance = factor * turn @ scores.T @ scores @ turn.T
+        for number in {number for directions in lost for number in self.free(directions)}:
+            covariance[number, :] = covariance[:, number] = np.nan
+        return covariance, df
+
+    @property
+    def information_criteria(self) -> tuple[float, float]:
+        """AIC and BIC with the residual variance counted as a parameter, as in R's AIC() and BIC()."""
+        import numpy as np
+
+        count, free = len(self.response), len(self.columns) + 1
+        minus_two_log_likelihood = count * (np.log(2 * np.pi * self.result.ssr / count) + 1)
+        return float(minus_two_log_likelihood + 2 * free), float(minus_two_log_likelihood + np.log(count) * free)
+
+
+def resting_on_one_run(estimate: Estimate) -> list[str]:
+    """A sentence for each run without which some coefficients could not be estimated, with their labels."""
+    return [
+        f"Without {run} these could not be estimated: {', '.join(labels)}."
+        for run, part in estimate.without_run.items()
+        if (labels := free_labels(estimate, part))
+    ]
+
+
+def free_labels(estimate: Estimate, part: Without) -> list[str]:
+    """Labels of the columns that a fit without some rows could not estimate."""
+    return [estimate.columns[number].label for number in estimate.free(part.lost)]
+
+
+def refit(estimate: Estimate, columns: Sequence[Column]) -> Estimate:
+    """The same rows fitted to other columns."""
+    return Estimate(estimate.response, tuple(columns), estimate.groups)
