@@ -9,29 +9,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import struct
 from pathlib import Path
 
 import numpy as np
 
-SNAPLEN = 100
+from ddnn_traces.synthetic import SNAPLEN
+from ddnn_traces.synthetic_packets import file_header, new_records
+
 WORKERS = 4
 PACKETS_A_STEP = 200_000
 CHUNK = 1_000_000
 PAUSE_US = 50_000
 PACKET_US = 0.3  # 1,514 bytes on four links of 10 Gbit/s
-
-RECORD = np.dtype(
-    [
-        ("seconds", "<u4"), ("fraction", "<u4"), ("captured", "<u4"), ("wire", "<u4"),
-        ("ethernet", "S12"), ("ethertype", ">u2"),
-        ("version", "u1"), ("tos", "u1"), ("ip_bytes", ">u2"), ("ident", ">u4"), ("ttl", "u1"), ("protocol", "u1"),
-        ("checksum", ">u2"), ("src_ip", ">u4"), ("dst_ip", ">u4"),
-        ("src_port", ">u2"), ("dst_port", ">u2"), ("seq", ">u4"), ("ack", ">u4"), ("offset", "u1"), ("flags", "u1"),
-        ("window", ">u2"), ("tcp_checksum", ">u2"), ("urgent", ">u2"), ("options", "S12"), ("payload", "S34"),
-    ]
-)  # fmt: skip
-assert RECORD.itemsize == 16 + SNAPLEN
 
 
 def ring_flows() -> np.ndarray:
@@ -59,7 +48,7 @@ def write(path: Path, packets: int, flow_count: int = 24) -> None:
     flows = ring_flows() if flow_count == 24 else shuffled_flows(flow_count, rng)
     sent = np.zeros(len(flows), np.int64)  # payload so far: the next sequence number
     with path.open("wb") as file:
-        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, 1))
+        file.write(file_header(nanoseconds=False))
         for begin in range(0, packets, CHUNK):
             _records(begin, min(CHUNK, packets - begin), flows, sent, rng).tofile(file)
 
@@ -76,17 +65,13 @@ def _records(begin: int, count: int, flows: np.ndarray, sent: np.ndarray, rng: n
         flow = rng.integers(len(flows), size=count)
         large = np.ones(count, bool)
     time_us = (number * PACKET_US).astype(np.int64) + (number // PACKETS_A_STEP) * PAUSE_US
-    records = np.zeros(count, RECORD)
+    records = new_records(count)
     records["seconds"] = 1_700_000_000 + time_us // 1_000_000
     records["fraction"] = time_us % 1_000_000
     records["captured"] = SNAPLEN
     records["wire"] = np.where(large, 1514, 120)
     records["ethernet"] = b"\2\0\0\0\0\1\2\0\0\0\0\2"
-    records["ethertype"] = 0x0800
-    records["version"] = 0x45
     records["ip_bytes"] = records["wire"] - 14
-    records["ttl"] = 64
-    records["protocol"] = 6
     for column, name in enumerate(("src_ip", "dst_ip", "src_port", "dst_port")):
         records[name] = flows[flow, column]
     payload = records["wire"].astype(np.int64) - 66
@@ -98,8 +83,6 @@ def _records(begin: int, count: int, flows: np.ndarray, sent: np.ndarray, rng: n
             acknowledged = np.maximum.accumulate(np.where(gradients, following, sent[link]))
             records["ack"][answers] = acknowledged[answers] & 0xFFFFFFFF
     np.add.at(sent, flow, payload)
-    records["offset"] = 8 << 4
-    records["flags"] = 0x10
     return records
 
 

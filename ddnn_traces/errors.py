@@ -49,5 +49,9 @@ class RegressionError(UsageError):
     """A formula that cannot be used on the dataset's columns."""
 
 
+class ModelError(UsageError):
+    """A document that is no traffic model, or one of another version."""
+
+
 class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""

@@ -26,7 +26,7 @@ SNAPLEN = 100
 SETUP_NS = 1_000_000_000  # from the first connection to the start-up broadcast
 _OPENING_NS = 500_000_000  # in which all connections are opened
 _TEARDOWN_NS = 500_000_000
-_SSH_PORT, _RENDEZVOUS_PORT, _DATA_PORT, _CONTROL_PORT = 22, 29500, 41000, 42000
+SSH_PORT, RENDEZVOUS_PORT, DATA_PORT, CONTROL_PORT = 22, 29500, 41000, 42000
 
 Ints = npt.NDArray[np.int64]
 
@@ -111,7 +111,7 @@ class Transfers:
     """Packets of a flow, one after the other at an even pace, as parallel arrays.
 
     Packet j of a transfer is at start_ns + j * duration_ns // packets; all are full but the last. repeated: bytes of
-    the payload that had been sent before.
+    the payload that had been sent before. segment_bytes: payload of a full packet.
     """
 
     flow: Ints
@@ -120,17 +120,23 @@ class Transfers:
     packets: Ints
     payload: Ints
     repeated: Ints
+    segment_bytes: int = field(default=SEGMENT_BYTES, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.flow)
 
     def take(self, rows: Ints | slice) -> Transfers:
         """The rows of these numbers."""
-        return Transfers(*(column[rows] for column in self.columns))
+        return Transfers(*(column[rows] for column in self.columns), segment_bytes=self.segment_bytes)
 
     @property
     def columns(self) -> tuple[Ints, ...]:
         return self.flow, self.start_ns, self.duration_ns, self.packets, self.payload, self.repeated
+
+    @property
+    def fresh(self) -> Ints:
+        """Payload bytes that had not been sent before; they go first."""
+        return self.payload - self.repeated
 
     @property
     def last_ns(self) -> Ints:
@@ -143,7 +149,7 @@ class Transfers:
         gone = np.maximum(bound_ns - self.start_ns[rows], 0)
         duration = self.duration_ns[rows]
         count = np.minimum(-(-np.minimum(gone, duration) * packets // duration), packets)
-        return count, np.minimum(count * SEGMENT_BYTES, self.payload[rows])
+        return count, np.minimum(count * self.segment_bytes, self.payload[rows])
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class Traffic:
     times: StepTimes
     connections: list[Connection] = field(default_factory=list)
     opened_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    transfers: Transfers = field(default_factory=lambda: _concat([]))
+    transfers: Transfers = field(default_factory=lambda: Transfers(*[np.empty(0, np.int64)] * 6))
 
     @property
     def hosts(self) -> int:
@@ -176,35 +182,99 @@ class Traffic:
         """Sender and receiver of each flow."""
         return [ends for c in self.connections for ends in ((c.client, c.server), (c.server, c.client))]
 
+    @property
+    def addresses(self) -> list[str]:
+        """IP address of each host, the one outside included."""
+        return [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(self.hosts)] + ["10.0.0.254"]
 
-def make_traffic(run: SyntheticRun) -> Traffic:
+    @property
+    def labels(self) -> list[str]:
+        """Label of each host that takes part."""
+        servers = self.run.collective.own_servers
+        return [f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(self.hosts)]
+
+    @property
+    def vantage(self) -> Ints:
+        """The host at which each flow's packets are captured: their sender, or where they come in from outside."""
+        ends = np.array(self.ends, np.int64).reshape(-1, 2)
+        return np.where(ends[:, 0] < self.hosts, ends[:, 0], ends[:, 1])
+
+
+class Sampler:
+    """Draws what a run leaves open, as the fields of SyntheticRun say; traffic_model draws from what was measured."""
+
+    segment_bytes = SEGMENT_BYTES
+
+    def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
+        """Time of each worker before it communicates, steps by workers."""
+        factors = np.array(run.compute_factors or (1.0,))
+        varied = np.maximum(rng.normal(1, run.jitter, (run.steps, run.workers)), 0.1)
+        return (run.compute_ms * 1e6 * factors * varied).astype(np.int64)
+
+    def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Payload of transfers of these sizes, and how much of it had been sent before."""
+        share = rng.uniform(0, run.noise, size.shape) + run.loss_pct / 100
+        repeated = (size * share).astype(np.int64)
+        return size + repeated, repeated
+
+    def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Of transfers, steps by transfers: from where both ends are ready to the first byte, and on to the last.
+
+        wire: bytes of the round on the busier of a transfer's links. rounds: the round of each transfer.
+        """
+        delay = np.broadcast_to(np.int64(round(run.delay_ms * 1e6)), wire.shape)
+        return delay, (wire * run.ns_per_byte).astype(np.int64) + 1
+
+    def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
+        """How long transfers of so many wire bytes take where nobody waits for another (asynchronous pulls)."""
+        return (wire * run.ns_per_byte * rng.uniform(1, 1.6, wire.shape)).astype(np.int64) + 1
+
+    def acks(self, packets: Ints) -> Ints:
+        """Acknowledgements for so many segments."""
+        return (packets + 1) // 2
+
+    def send_data(
+        self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
+    ) -> None:
+        """Send transfers of the exchange, steps by transfers."""
+        book.send(flow, start, duration, payload, repeated, acked)
+
+    def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
+        """What is sent before the first step; returns when that begins."""
+        return _send_broadcast(run, book, rng) if run.broadcast else run.start_ns + SETUP_NS
+
+    def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
+        """What is sent beside the exchange."""
+        _send_noise(run, laws, times, book, rng)
+        if run.chatter:
+            _send_chatter(run, times, book, rng)
+
+
+def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     """All packets of a run, in the order of the transfers' starts."""
     rng = np.random.default_rng([run.seed, zlib.crc32(run.run_id.encode())])
-    book = _Book(run)
-    begin_ns = _send_broadcast(run, book, rng) if run.broadcast else run.start_ns + SETUP_NS
+    book = Book(run, sampler or Sampler())
+    begin_ns = book.sampler.send_start(run, book, rng)
     laws = _laws(run, rng)
     asynchronous = (run.topology, run.collective.shape) == ("pair_averaging", "pull")
     times = (_pull if asynchronous else _exchange)(run, laws, begin_ns, book, rng)
-    _send_noise(run, laws, times, book, rng)
-    if run.chatter:
-        _send_chatter(run, times, book, rng)
+    book.sampler.send_rest(run, laws, times, book, rng)
     opened = book.open()
-    transfers = _concat(book.parts)
-    order = np.lexsort((transfers.flow, transfers.start_ns))
-    return Traffic(run, times, book.connections, opened, transfers.take(order))
+    return Traffic(run, times, book.connections, opened, book.transfers())
 
 
-def packets_of(payload: Ints) -> Ints:
+def packets_of(payload: Ints, segment_bytes: int = SEGMENT_BYTES) -> Ints:
     """Segments that carry so many bytes."""
-    return -(-payload // SEGMENT_BYTES)
+    return -(-payload // segment_bytes)
 
 
-class _Book:
+class Book:
     """Connections as they are first used, and what is sent on them."""
 
-    def __init__(self, run: SyntheticRun) -> None:
+    def __init__(self, run: SyntheticRun, sampler: Sampler) -> None:
         self.connections: list[Connection] = []
         self.parts: list[Transfers] = []
+        self.sampler = sampler
         self._run = run
         self._numbers: dict[tuple[int, int, int], int] = {}
 
@@ -227,14 +297,22 @@ class _Book:
     def send(
         self, flow: Ints, start_ns: Ints, duration_ns: Ints, payload: Ints, repeated: Ints, acked: Ints | bool
     ) -> None:
-        """Note transfers, and one acknowledgement for two segments on the reverse flow where they are `acked`."""
-        columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload), payload, repeated)
-        data = Transfers(*(column.astype(np.int64).ravel() for column in columns))
+        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`."""
+        segment = self.sampler.segment_bytes
+        columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload, segment), payload, repeated)
+        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), segment_bytes=segment)
         self.parts.append(data)
         back = data.take(np.flatnonzero(np.broadcast_to(acked, columns[0].shape).ravel()))
         nothing = np.zeros_like(back.flow)
-        acks = Transfers(back.flow ^ 1, back.start_ns, back.duration_ns, (back.packets + 1) // 2, nothing, nothing)
-        self.parts.append(acks)
+        acks = Transfers(
+            back.flow ^ 1, back.start_ns, back.duration_ns, self.sampler.acks(back.packets), nothing, nothing
+        )
+        self.parts.append(acks.take(np.flatnonzero(acks.packets)))
+
+    def transfers(self) -> Transfers:
+        """What was noted, in the order of the starts."""
+        transfers = _concat(self.parts, self.sampler.segment_bytes)
+        return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:
         """A packet without payload (SYN) at the begin of each flow; returns its times, in the order of flows."""
@@ -246,16 +324,17 @@ class _Book:
         return start
 
 
-def _concat(parts: Sequence[Transfers]) -> Transfers:
+def _concat(parts: Sequence[Transfers], segment_bytes: int) -> Transfers:
     empty = np.empty(0, np.int64)
-    return Transfers(*(np.concatenate([empty, *columns]) for columns in zip(*(p.columns for p in parts), strict=True)))
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return Transfers(*(np.concatenate([empty, *column]) for column in columns), segment_bytes=segment_bytes)
 
 
 # --- the steps
 
 
 @dataclass(frozen=True)
-class _Laws:
+class Laws:
     """The transfers of all steps: arrays of steps by transfers; bounds: where each round begins and ends."""
 
     src: Ints
@@ -264,12 +343,17 @@ class _Laws:
     bounds: tuple[tuple[int, int], ...]
 
     @property
+    def rounds(self) -> Ints:
+        """The number of each transfer's round."""
+        return np.repeat(np.arange(len(self.bounds)), [b - a for a, b in self.bounds])
+
+    @property
     def pairs(self) -> set[tuple[int, int]]:
         """Directed pairs that the algorithm uses."""
         return set(zip(self.src.ravel().tolist(), self.dst.ravel().tolist(), strict=True))
 
 
-def _laws(run: SyntheticRun, rng: np.random.Generator) -> _Laws:
+def _laws(run: SyntheticRun, rng: np.random.Generator) -> Laws:
     draw = random.Random(int(rng.integers(2**62)))  # noqa: S311, no secret
     changes = run.topology == "pair_averaging"  # other pairs in each step
     drawn = [run.collective.rounds(run.model_bytes, draw) for _ in range(run.steps if changes else 1)]
@@ -277,18 +361,19 @@ def _laws(run: SyntheticRun, rng: np.random.Generator) -> _Laws:
     rows = rows.reshape(len(drawn), -1, 3)
     rows = np.broadcast_to(rows, (run.steps, *rows.shape[1:]))
     stops = np.cumsum([0, *map(len, drawn[0])]).tolist()
-    return _Laws(rows[..., 0], rows[..., 1], rows[..., 2], tuple(pairwise(stops)))
+    return Laws(rows[..., 0], rows[..., 1], rows[..., 2], tuple(pairwise(stops)))
 
 
-def _exchange(run: SyntheticRun, laws: _Laws, begin_ns: int, book: _Book, rng: np.random.Generator) -> StepTimes:
+def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.random.Generator) -> StepTimes:
     """Synchronous steps: a transfer begins when both ends have finished their rounds before."""
-    payload, repeated = _with_retransmissions(run, laws.size, rng)
-    duration = np.concatenate(
-        [_durations(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b]) for a, b in laws.bounds] or [payload], 1
-    )
+    sampler = book.sampler
+    payload, repeated = sampler.payload(run, laws.size, rng)
+    segment = sampler.segment_bytes
+    wire = [_busier(run, laws.src[:, a:b], laws.dst[:, a:b], payload[:, a:b], segment) for a, b in laws.bounds]
+    delay, duration = sampler.times_ns(run, np.concatenate(wire or [payload], 1), laws.rounds, rng)
     start = np.zeros_like(payload)
-    compute = _compute_times(run, rng)
-    delay, update = round(run.delay_ms * 1e6), round(run.update_ms * 1e6)
+    compute = sampler.compute_ns(run, rng)
+    update = round(run.update_ms * 1e6)
     times = StepTimes(*(np.zeros_like(compute) for _ in range(4)))
     ready = np.full(run.collective.hosts, begin_ns)
     for step in range(run.steps):
@@ -297,7 +382,7 @@ def _exchange(run: SyntheticRun, laws: _Laws, begin_ns: int, book: _Book, rng: n
         times.communicate_ns[step] = ready[: run.workers]
         for a, b in laws.bounds:
             src, dst = laws.src[step, a:b], laws.dst[step, a:b]
-            start[step, a:b] = np.maximum(ready[src], ready[dst]) + delay
+            start[step, a:b] = np.maximum(ready[src], ready[dst]) + delay[step, a:b]
             end = start[step, a:b] + duration[step, a:b]
             np.maximum.at(ready, src, end)
             np.maximum.at(ready, dst, end)
@@ -308,12 +393,13 @@ def _exchange(run: SyntheticRun, laws: _Laws, begin_ns: int, book: _Book, rng: n
     return times
 
 
-def _pull(run: SyntheticRun, laws: _Laws, begin_ns: int, book: _Book, rng: np.random.Generator) -> StepTimes:
+def _pull(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.random.Generator) -> StepTimes:
     """Asynchronous steps: each worker gets a model when it wants one, at the pace that the links have left."""
-    payload, repeated = _with_retransmissions(run, laws.size, rng)
-    wire = payload + HEADER_BYTES * packets_of(payload)
-    duration = (wire * run.ns_per_byte * rng.uniform(1, 1.6, wire.shape)).astype(np.int64) + 1
-    compute = _compute_times(run, rng) + round(run.delay_ms * 1e6)
+    sampler = book.sampler
+    payload, repeated = sampler.payload(run, laws.size, rng)
+    wire = payload + HEADER_BYTES * packets_of(payload, sampler.segment_bytes)
+    duration = sampler.pull_ns(run, wire, rng)
+    compute = sampler.compute_ns(run, rng) + round(run.delay_ms * 1e6)
     pulled = duration if laws.bounds else np.zeros_like(compute)
     if laws.bounds:
         order = np.argsort(laws.dst, axis=1)
@@ -327,7 +413,7 @@ def _pull(run: SyntheticRun, laws: _Laws, begin_ns: int, book: _Book, rng: np.ra
     return StepTimes(times_start, communicate, communicate + pulled, end)
 
 
-def _send_data(laws: _Laws, start: Ints, duration: Ints, payload: Ints, repeated: Ints, book: _Book) -> None:
+def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated: Ints, book: Book) -> None:
     if not laws.bounds:
         return
     pairs = laws.pairs
@@ -335,45 +421,33 @@ def _send_data(laws: _Laws, start: Ints, duration: Ints, payload: Ints, repeated
     answered = np.zeros((top, top), bool)  # data goes the other way, too, and carries the acknowledgements
     for src, dst in pairs:
         answered[dst, src] = True
-    flow = book.flows(laws.src, laws.dst, _DATA_PORT)
-    book.send(flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
+    flow = book.flows(laws.src, laws.dst, DATA_PORT)
+    book.sampler.send_data(book, flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
-def _with_retransmissions(run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Payload of transfers and how much of it had been sent before."""
-    share = rng.uniform(0, run.noise, size.shape) + run.loss_pct / 100
-    repeated = (size * share).astype(np.int64)
-    return size + repeated, repeated
-
-
-def _durations(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints) -> Ints:
-    """How long the transfers of a round take where links are shared by all that a host sends, or receives."""
-    wire = payload + HEADER_BYTES * packets_of(payload)
+def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
+    """Wire bytes on the busier link of each transfer of a round: what a host sends shares one, and what it gets."""
+    wire = payload + HEADER_BYTES * packets_of(payload, segment_bytes)
     step = np.arange(len(src))[:, None]
     sent = np.zeros((len(src), run.collective.hosts), np.int64)
     received = np.zeros_like(sent)
     np.add.at(sent, (step, src), wire)
     np.add.at(received, (step, dst), wire)
-    return (np.maximum(sent[step, src], received[step, dst]) * run.ns_per_byte).astype(np.int64) + 1
-
-
-def _compute_times(run: SyntheticRun, rng: np.random.Generator) -> Ints:
-    factors = np.array(run.compute_factors or (1.0,))
-    varied = np.maximum(rng.normal(1, run.jitter, (run.steps, run.workers)), 0.1)
-    return (run.compute_ms * 1e6 * factors * varied).astype(np.int64)
+    return np.maximum(sent[step, src], received[step, dst])
 
 
 # --- what else is on the wire
 
 
-def _send_broadcast(run: SyntheticRun, book: _Book, rng: np.random.Generator) -> int:
+def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
     """The model before step 0, to all workers; returns when it is there."""
     at = run.start_ns + SETUP_NS
     for round_ in broadcast(run.workers, run.model_bytes):
         src, dst, size = _arrays(round_)
-        payload, repeated = _with_retransmissions(run, size, rng)
-        duration = _durations(run, src[None], dst[None], payload[None])[0]
-        flow = book.flows(src, dst, _DATA_PORT)
+        payload, repeated = book.sampler.payload(run, size, rng)
+        wire = _busier(run, src[None], dst[None], payload[None], book.sampler.segment_bytes)
+        duration = book.sampler.times_ns(run, wire, np.zeros_like(src), rng)[1][0]
+        flow = book.flows(src, dst, DATA_PORT)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)
         at += int(duration.max()) + 1
     return at + 10_000_000
@@ -384,7 +458,7 @@ def _arrays(round_: Round) -> tuple[Ints, Ints, Ints]:
     return rows[:, 0], rows[:, 1], rows[:, 2]
 
 
-def _send_noise(run: SyntheticRun, laws: _Laws, times: StepTimes, book: _Book, rng: np.random.Generator) -> None:
+def _send_noise(run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
     """In each step a share of its payload between random pairs of hosts that the algorithm does not use."""
     hosts = run.collective.hosts
     every = {(i, j) for i in range(hosts) for j in range(hosts) if i != j}
@@ -400,7 +474,7 @@ def _send_noise(run: SyntheticRun, laws: _Laws, times: StepTimes, book: _Book, r
     # at a tenth of the link's rate, so that it hardly slows the exchange
     duration = np.minimum(payload * 10 * run.ns_per_byte + 1, (end - begin) * 0.9).astype(np.int64)
     start = begin + (rng.random(src.shape) * (end - begin - duration)).astype(np.int64)
-    flow = book.flows(src, dst, _CONTROL_PORT)
+    flow = book.flows(src, dst, CONTROL_PORT)
     keep = np.flatnonzero(np.broadcast_to(payload, flow.shape).ravel())
     flow, start, duration, payload = (
         np.broadcast_to(column, src.shape).ravel()[keep] for column in (flow, start, duration, payload)
@@ -408,26 +482,26 @@ def _send_noise(run: SyntheticRun, laws: _Laws, times: StepTimes, book: _Book, r
     book.send(flow, start, duration, payload, np.zeros_like(flow), True)
 
 
-def _send_chatter(run: SyntheticRun, times: StepTimes, book: _Book, rng: np.random.Generator) -> None:
+def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
     hosts = run.collective.hosts
     begin, end = run.start_ns + SETUP_NS // 2, int(times.end_ns.max()) + _TEARDOWN_NS
     first, outside = np.zeros(hosts - 1, np.int64), np.full(hosts, hosts)
     others, everyone = np.arange(1, hosts), np.arange(hosts)
     # logins, the rendezvous at the first worker, and what each tells it at the end
-    _send_messages(book, outside, everyone, _SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
-    _send_messages(book, others, first, _RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
-    _send_messages(book, others, first, _RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
+    _send_messages(book, outside, everyone, SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
+    _send_messages(book, others, first, RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
+    _send_messages(book, others, first, RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
     seconds = math.ceil((end - begin) / 1e9)
     terminal = np.tile(everyone, seconds)
-    _send_messages(book, terminal, np.full_like(terminal, hosts), _SSH_PORT, (begin, end), (36, 400), rng)
+    _send_messages(book, terminal, np.full_like(terminal, hosts), SSH_PORT, (begin, end), (36, 400), rng)
     if hosts > 1:
         src = rng.integers(hosts, size=2 * seconds)
         dst = (src + rng.integers(1, hosts, size=len(src))) % hosts
-        _send_messages(book, src, dst, _CONTROL_PORT, (begin, end), (100, 4000), rng)
+        _send_messages(book, src, dst, CONTROL_PORT, (begin, end), (100, 4000), rng)
 
 
 def _send_messages(
-    book: _Book,
+    book: Book,
     src: Ints,
     dst: Ints,
     port: int,
@@ -440,5 +514,5 @@ def _send_messages(
         return
     payload = rng.integers(*sizes, size=len(src))
     start = rng.integers(*span_ns, size=len(src))
-    duration = packets_of(payload) * 12_000
+    duration = packets_of(payload, book.sampler.segment_bytes) * 12_000
     book.send(book.flows(src, dst, port), start, duration, payload, np.zeros_like(payload), True)

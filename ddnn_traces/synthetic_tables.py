@@ -19,7 +19,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.synthetic import HEADER_BYTES, SEGMENT_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
+from ddnn_traces.synthetic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
 
 #: Window rows that are made at a time.
 BLOCK_ROWS = 1 << 21
@@ -32,24 +32,30 @@ def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
 
     Raises UsageError where two have the same name, or `out` is no dataset.
     """
+    return write_traffic(out, map(make_traffic, runs))
+
+
+def write_traffic(out: Path, made: Iterable[Traffic]) -> list[str]:
+    """The same of traffic that was made before."""
     with DatasetWriter(out) as writer:
-        for run in runs:
-            if run.run_id in writer.written:
-                raise UsageError(f"{run.run_id}: two runs have this name; give each its own run_id")
-            _write_run(run, writer)
+        for traffic in made:
+            if traffic.run.run_id in writer.written:
+                raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
+            _write_run(traffic, writer)
         writer.commit({})
         writer.update_views()
         return writer.written
 
 
-def _write_run(run: SyntheticRun, writer: DatasetWriter) -> None:
+def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
+    run = traffic.run
     provenance = {
         "version": ddnn_traces.__version__,
         "schema_version": str(schema.SCHEMA_VERSION),
         "inputs": "{}",
         "parameters": json.dumps({"synthetic": asdict(run)}, sort_keys=True),
     }
-    tables = SyntheticTables(make_traffic(run))
+    tables = SyntheticTables(traffic)
     with writer.new_run(run.run_id):
         for name in schema.TABLES:
             writer.write(name, run.run_id, tables.batches(name), provenance)
@@ -61,16 +67,8 @@ class SyntheticTables:
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self._run = traffic.run
-        hosts = traffic.hosts
-        self._addresses = [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(hosts)] + ["10.0.0.254"]
-        servers = traffic.run.collective.own_servers
-        self._labels = [
-            f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(traffic.hosts)
-        ]
-        ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
-        # where a flow's packets are captured: at their sender, or where they come in
-        self._vantage = np.where(ends[:, 0] < hosts, ends[:, 0], ends[:, 1])
-        self._seen = np.unique(ends)
+        self._addresses, self._labels, self._vantage = traffic.addresses, traffic.labels, traffic.vantage
+        self._seen = np.unique(traffic.ends)
 
     def batches(self, name: str) -> Iterable[pa.RecordBatch]:
         """Record batches of the table of that name; none of what a made-up run does not have."""
@@ -138,7 +136,7 @@ class SyntheticTables:
         last = np.zeros(flows, np.int64)
         np.maximum.at(last, t.flow, t.last_ns)
         again = _sum(t.flow, t.repeated, flows)
-        again_packets = _sum(t.flow, -(-t.repeated // SEGMENT_BYTES), flows)
+        again_packets = _sum(t.flow, -(-t.repeated // t.segment_bytes), flows)
         number = np.arange(flows)
         one, nothing = np.ones(flows, np.int64), np.zeros(flows, np.int64)
         ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
@@ -234,7 +232,7 @@ class SyntheticTables:
         t = self._traffic.transfers
         packets, payload = _sum(key, t.packets, keys), _sum(key, t.payload, keys)
         full = np.maximum(t.packets - 1, 0)
-        last = np.minimum(t.payload - full * SEGMENT_BYTES, SNAPLEN - HEADER_BYTES)
+        last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
         kept = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
         captured = _sum(key, kept + HEADER_BYTES * t.packets, keys)
         return packets, payload, payload + HEADER_BYTES * packets, captured

@@ -36,11 +36,16 @@ def command_line() -> str:
     """--help of every command."""
     parts = [NOTE.format(source="ddnn_traces/cli.py") + "# Command line\n"]
     context = click.Context(cli, info_name="ddnn-traces", max_content_width=110, terminal_width=110)
-    for name in ["", *sorted(cli.commands)]:
-        command = cli.commands[name] if name else cli
-        inner = click.Context(command, info_name=name, parent=context, max_content_width=110, terminal_width=110)
-        text = command.get_help(inner if name else context)
-        parts.append(f"## ddnn-traces {name}".rstrip() + f"\n\n```text\n{text}\n```\n")
+    parts.append(_help(cli, context))
+    return "\n".join(parts)
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    """--help of a command and of all below it."""
+    parts = [f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"]
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        below = click.Context(inner, info_name=name, parent=context, max_content_width=110, terminal_width=110)
+        parts.append(_help(inner, below))
     return "\n".join(parts)
 
 

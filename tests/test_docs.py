@@ -48,6 +48,7 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
         "docs/cookbook.md",
         "docs/clocks.md",
         "docs/exports.md",
+        "docs/traffic_model.md",
         "docs/regression.md",
     ],
 )

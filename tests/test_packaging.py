@@ -49,6 +49,8 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
     assert [int(count) for count in counts.split()] == expected
     assert size == "97.0"
     assert (site / "ddnn_traces" / "report" / "page.html").exists()
+    assert (site / "ddnn_traces" / "schemas" / "documents" / "traffic_model.json").exists()
+    assert (site / "ddnn_traces" / "traffic_model" / "__init__.py").exists()
 
 
 def test_the_checkout_finds_its_folders() -> None:

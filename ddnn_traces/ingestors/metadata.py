@@ -31,7 +31,9 @@ _TOPOLOGY_WORDS = {
 ROLES = ("worker", "parameter_server", "chief", "other")
 
 #: Columns of `runs` that ingest fills in by itself.
-_NOT_METADATA = ("run_id", "source", "clock_offset_ns")
+_NOT_METADATA = ("run_id", "clock_offset_ns")
+#: Where a run may say that it comes from; without a word it is a capture.
+SOURCES = ("capture", "testbed", "simulation", "ns3", "synthetic")
 _TYPES = {"string": str, "int64": int, "double": float}
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -75,6 +77,8 @@ def read_metadata(folder: Path | None) -> RunMetadata:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
         fields["model_size_mb"] = size
+    if (source := fields.get("source")) not in (None, *SOURCES):
+        raise MetadataError(f"{folder}: source = {source!r} of the run; it is one of {', '.join(SOURCES)}")
     return RunMetadata(fields, hosts)
 
 

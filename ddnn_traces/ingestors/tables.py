@@ -127,7 +127,7 @@ class RunTables:
     def _runs_table(self) -> Iterable[pa.RecordBatch]:
         row = {column.name: self._run.metadata.fields.get(column.name) for column in schema.table("runs").columns}
         clock, estimate = self._run.clock, self._run.clock.estimate
-        row |= {"run_id": self._run.run_id, "source": "capture", "clock_offset_ns": clock.applied_ns}
+        row |= {"run_id": self._run.run_id, "source": row["source"] or "capture", "clock_offset_ns": clock.applied_ns}
         if estimate:
             row |= {"clock_offset_estimate_ns": estimate.offset_ns, "clock_drift_ppm": estimate.drift_ppm}
         return _rows("runs", [row])

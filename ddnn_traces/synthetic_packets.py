@@ -1,0 +1,256 @@
+"""Made-up runs as captures: a pcap a host, with the logs and the run.toml that ingest reads beside them.
+
+What ingest makes of the folder is what synthetic_tables.py writes of the same run. Packets are cut to SNAPLEN bytes;
+payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture
+that is cut cannot show whether they are right.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from ddnn_traces.synthetic import HEADER_BYTES, SNAPLEN, Ints, Traffic
+
+#: Packets that are made at a time, about.
+BLOCK_PACKETS = 1 << 18
+
+#: A record of SNAPLEN bytes: Ethernet, IPv4, TCP with twelve bytes of options, and payload.
+RECORD = np.dtype(
+    [
+        ("seconds", "<u4"), ("fraction", "<u4"), ("captured", "<u4"), ("wire", "<u4"),
+        ("ethernet", "S12"), ("ethertype", ">u2"),
+        ("version", "u1"), ("tos", "u1"), ("ip_bytes", ">u2"), ("ident", ">u4"), ("ttl", "u1"), ("protocol", "u1"),
+        ("checksum", ">u2"), ("src_ip", ">u4"), ("dst_ip", ">u4"),
+        ("src_port", ">u2"), ("dst_port", ">u2"), ("seq", ">u4"), ("ack", ">u4"), ("offset", "u1"), ("flags", "u1"),
+        ("window", ">u2"), ("tcp_checksum", ">u2"), ("urgent", ">u2"), ("options", "S12"), ("payload", "S34"),
+    ]
+)  # fmt: skip
+assert RECORD.itemsize == 16 + SNAPLEN
+
+_SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
+_TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
+_SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
+_DONT_FRAGMENT = 0x4000
+
+Records = npt.NDArray[np.void]
+
+
+def file_header(nanoseconds: bool) -> bytes:
+    """Header of a pcap in little endian of Ethernet frames, times in nanoseconds or microseconds."""
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    return struct.pack("<IHHiIII", magic, 2, 4, 0, 0, SNAPLEN, 1)
+
+
+def new_records(count: int) -> Records:
+    """Records whose fields that never change are filled in."""
+    records = np.zeros(count, RECORD)
+    records["ethertype"] = 0x0800
+    records["version"] = 0x45
+    records["ttl"] = 64
+    records["protocol"] = 6
+    records["offset"] = 8 << 4
+    records["flags"] = _ACK
+    return records
+
+
+def write_folder(folder: Path, traffic: Traffic) -> Path:
+    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_captures(folder, traffic)
+    if traffic.run.log:
+        _write_logs(folder, traffic)
+    (folder / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
+    return folder
+
+
+def _write_captures(folder: Path, traffic: Traffic) -> None:
+    with ExitStack() as stack:
+        files: list[IO[bytes]] = [
+            stack.enter_context((folder / f"{label}-tcpdump.pcap").open("wb")) for label in traffic.labels
+        ]
+        for file in files:
+            file.write(file_header(nanoseconds=True))
+        vantage = traffic.vantage
+        for flow, records in _blocks(traffic):
+            at = vantage[flow]
+            for host in np.unique(at):
+                mine = records[at == host]
+                data = mine.view(np.uint8).reshape(len(mine), RECORD.itemsize)
+                kept = np.arange(RECORD.itemsize) < 16 + mine["captured"][:, None]
+                files[host].write(data[kept].tobytes())
+
+
+def _blocks(traffic: Traffic) -> Iterator[tuple[Ints, Records]]:
+    """Flow and record of each packet in the order of time, a block at a time."""
+    t = traffic.transfers
+    numbers = _Numbers(traffic)
+    blocks = np.cumsum(t.packets) // BLOCK_PACKETS
+    cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(t)]
+    waiting, sent = np.empty(0, np.int64), np.zeros(len(t), np.int64)
+    for begin, end in pairwise(cuts):
+        rows = np.concatenate([waiting, np.arange(begin, end)])
+        bound = t.start_ns[end] if end < len(t) else np.iinfo(np.int64).max // 2
+        upto, _ = t.before(rows, np.full(len(rows), bound))
+        number = upto - sent[rows]
+        packet_rows = np.repeat(rows, number)
+        place = np.arange(len(packet_rows)) - np.repeat(np.cumsum(number) - number, number) + sent[packet_rows]
+        sent[rows] = upto
+        waiting = rows[upto < t.packets[rows]]
+        if len(packet_rows):
+            yield _packets(traffic, packet_rows, place, numbers)
+
+
+def _packets(traffic: Traffic, rows: Ints, place: Ints, numbers: _Numbers) -> tuple[Ints, Records]:
+    """Packets number `place` of the transfers `rows`."""
+    t = traffic.transfers
+    time_ns = t.start_ns[rows] + place * t.duration_ns[rows] // t.packets[rows]
+    order = np.lexsort((place, rows, time_ns))
+    rows, place, time_ns = rows[order], place[order], time_ns[order]
+    flow, before = t.flow[rows], place * t.segment_bytes
+    payload = np.where(t.payload[rows] > 0, np.minimum(t.segment_bytes, t.payload[rows] - before), 0)
+    fresh = np.clip(t.fresh[rows] - before, 0, payload)
+    first, seq_end, ack = numbers.next(flow, fresh)
+    records = new_records(len(flow))
+    records["seconds"], records["fraction"] = time_ns // 10**9, time_ns % 10**9
+    records["wire"] = HEADER_BYTES + payload
+    records["captured"] = np.minimum(records["wire"], SNAPLEN)
+    records["ip_bytes"] = records["wire"] - 14
+    records["ident"] = _DONT_FRAGMENT
+    src, dst, macs, ports = _ends(traffic)
+    records["ethernet"] = macs[flow]
+    records["src_ip"], records["dst_ip"] = src[flow], dst[flow]
+    records["src_port"], records["dst_port"] = ports[flow, 0], ports[flow, 1]
+    records["checksum"] = _checksum(records)
+    records["seq"] = (seq_end - payload - first) & 0xFFFFFFFF
+    records["ack"] = ack & 0xFFFFFFFF
+    records["window"] = 0xFFFF
+    records["flags"] = np.where(payload > 0, _ACK | _PUSH, _ACK)
+    records["options"] = _TIMESTAMPS
+    opening = first.astype(bool)
+    records["flags"][opening] = np.where(flow[opening] % 2, _SYN | _ACK, _SYN)
+    records["options"][opening] = _SYN_OPTIONS
+    return flow, records
+
+
+class _Numbers:
+    """Sequence and acknowledgement numbers, block after block. A flow's first packet is its SYN."""
+
+    _BEYOND = 1 << 48  # more than any sequence number
+
+    def __init__(self, traffic: Traffic) -> None:
+        flows = len(traffic.ends)
+        self._sent = np.arange(flows) % 1000 * 1_000_000  # begins at the initial sequence number
+        self._seen = np.zeros(flows, bool)
+
+    def next(self, flow: Ints, fresh: Ints) -> tuple[Ints, Ints, Ints]:
+        """Of each packet, in the order of time: 1 for a SYN, the sequence number behind it, what it acknowledges."""
+        by_flow = np.argsort(flow, kind="stable")
+        begins = np.ones(len(flow), bool)
+        begins[1:] = flow[by_flow][1:] != flow[by_flow][:-1]
+        first = np.zeros(len(flow), np.int64)
+        first[by_flow[begins]] = ~self._seen[flow[by_flow[begins]]]
+        running = np.cumsum((fresh + first)[by_flow])
+        restart = np.maximum.accumulate(np.where(begins, running - (fresh + first)[by_flow], 0))
+        end = np.empty(len(flow), np.int64)
+        end[by_flow] = running - restart + self._sent[flow[by_flow]]
+        ack = self._acknowledged(flow, end)
+        np.maximum.at(self._sent, flow, end)
+        self._seen[flow] = True
+        return first, end, ack
+
+    def _acknowledged(self, flow: Ints, end: Ints) -> Ints:
+        """The sequence number that the reverse flow has reached before each packet; 0 before its SYN."""
+        connection, back = flow // 2, flow % 2
+        order = np.argsort(connection, kind="stable")
+        group = np.cumsum(np.diff(connection[order], prepend=connection[order[:1]]) != 0)
+        answer = np.empty(len(flow), np.int64)
+        for side in (0, 1):
+            mine = back[order] == side
+            reached = np.maximum.accumulate(group * self._BEYOND + np.where(mine, end[order], 0)) - group * self._BEYOND
+            other = 2 * connection[order] + side
+            known = np.where(self._seen[other], self._sent[other], 0)
+            answer[order[~mine]] = np.maximum(reached, known)[~mine]
+        return answer
+
+
+def _ends(traffic: Traffic) -> tuple[Ints, Ints, npt.NDArray[np.bytes_], Ints]:
+    """Addresses as numbers, Ethernet addresses (receiver, sender) and ports of each flow."""
+    ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
+    address = np.array([int(ip_address(text)) for text in traffic.addresses])
+    macs = [b"\x02\x00\x00" + (host + 1).to_bytes(3, "big") for host in range(traffic.hosts + 1)]
+    pairs = np.array([macs[dst] + macs[src] for src, dst in ends], "S12")
+    ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
+    both = np.stack([ports, ports[:, ::-1]], 1).reshape(-1, 2)
+    return address[ends[:, 0]], address[ends[:, 1]], pairs, both
+
+
+def _checksum(records: Records) -> Ints:
+    """Of the IPv4 headers (RFC 1071)."""
+    total = np.full(len(records), 0x4500 + (64 << 8 | 6), np.int64)
+    total += records["ip_bytes"]
+    for name in ("ident", "src_ip", "dst_ip"):
+        total += (records[name] >> 16) + (records[name] & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~total & 0xFFFF
+
+
+# --- what stands beside the captures
+
+
+def _write_logs(folder: Path, traffic: Traffic) -> None:
+    run, times = traffic.run, traffic.times
+    phases = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
+    for worker in range(run.workers):
+        label = traffic.labels[worker]
+        lines = ["Type,ID,Timestamp,Loss,Accuracy"]
+        for step in range(run.steps):
+            progress = (step + 1) / run.steps
+            loss, accuracy = 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
+            end = f"{_seconds(times.end_ns[step, worker])},{loss:.6f},{accuracy:.6f}"
+            lines.append(f"batch,{step},{end}")
+            epoch = step * run.epochs // run.steps
+            if (step + 1) * run.epochs // run.steps > epoch:
+                lines.append(f"epoch,{epoch},{end}")
+        text = "\n".join([*lines, ""])
+        (folder / f"train_history-{label}.log").write_text(text)
+        if worker == 0:
+            (folder / "train_history.log").write_text(text)
+        if run.events:
+            rows = [
+                ",".join([str(step), *(_seconds(phase[step, worker]) for phase in phases)]) for step in range(run.steps)
+            ]
+            text = "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
+            (folder / f"phases-{label}.csv").write_text(text)
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns // 10**9}.{ns % 10**9:09d}"
+
+
+def _run_toml(traffic: Traffic) -> str:
+    run = traffic.run
+    topology = "parameter_server" if run.collective.shape == "server" else run.topology
+    fields = {
+        "framework": run.framework, "backend": run.backend, "model": run.model, "optimizer": run.optimizer,
+        "topology": topology, "batch_size": run.batch_size, "workers": run.workers, "epochs": run.epochs,
+        "model_bytes": run.model_bytes, "model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6,
+        "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
+        "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
+    }  # fmt: skip
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    for host, label in enumerate(traffic.labels):
+        role = "worker" if host < run.workers else "parameter_server"
+        lines += ["", "[[hosts]]", f'ip = "{traffic.addresses[host]}"', f'label = "{label}"', f'role = "{role}"']
+        lines += [f"rank = {host}"] if role == "worker" else []
+    return "\n".join([*lines, ""])

@@ -1,0 +1,12 @@
+"""A model of training traffic: fitted to measured runs, generating runs of any size, scored on runs it has not seen.
+
+fit(dataset) gives a document; write and read keep it in a file; generate makes traffic from it; score compares.
+"""
+
+from ddnn_traces.traffic_model.document import Document, read, text, write
+from ddnn_traces.traffic_model.fitting import fit
+from ddnn_traces.traffic_model.generation import Job, flow_list, traffic
+from ddnn_traces.traffic_model.generation import write as generate
+from ddnn_traces.traffic_model.scoring import score, wins
+
+__all__ = ["Document", "Job", "fit", "flow_list", "generate", "read", "score", "text", "traffic", "wins", "write"]
