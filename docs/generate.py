@@ -34,7 +34,7 @@ def query_list() -> str:
 
 def command_line() -> str:
     """--help of every command."""
-    parts = [NOTE.format(source="ddnn_traces/cli.py") + "# Command line\n"]
+    parts = [NOTE.format(source="ddnn_traces/cli/") + "# Command line\n"]
     context = click.Context(cli, info_name="ddnn-traces", max_content_width=110, terminal_width=110)
     parts.append(_help(cli, context))
     return "\n".join(parts)

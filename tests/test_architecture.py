@@ -42,7 +42,8 @@ ORDER = (
     "report.regression_page",
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
-    "exporters.chakra", "exporters.simulators", "terminal", "shell", "demo", "completion", "cli",
+    "exporters.chakra", "exporters.simulators", "terminal", "shell", "demo", "completion",
+    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
 
 HEAVY = (
@@ -94,7 +95,8 @@ def test_imports_go_only_upwards(module: str) -> None:
 
 
 def test_nobody_imports_the_command_line() -> None:
-    assert [module for module in ORDER if "cli" in imports(module)] == []
+    others = [module for module in ORDER if module.partition(".")[0] != "cli"]
+    assert [module for module in others if any(name.partition(".")[0] == "cli" for name in imports(module))] == []
 
 
 @pytest.mark.parametrize("module", ["ddnn_traces", "ddnn_traces.cli"])

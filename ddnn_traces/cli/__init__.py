@@ -1,0 +1,69 @@
+"""The command line. A command parses, calls one library function and prints; heavy imports wait inside commands."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from ddnn_traces import __version__
+from ddnn_traces.cli.analysis import predict, regress, report
+from ddnn_traces.cli.exports import export
+from ddnn_traces.cli.ingest import ingest
+from ddnn_traces.cli.made_up import generate, model
+from ddnn_traces.cli.questions import check, describe, query, runs, sql
+from ddnn_traces.errors import DdnnTracesError
+
+
+def main() -> NoReturn:
+    """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
+    try:
+        sys.exit(
+            cli.main(prog_name="ddnn-traces", standalone_mode=False)
+        )  # the code of a click.exceptions.Exit; commands return None
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except DdnnTracesError as error:
+        _fail(str(error), error.exit_code)
+    except OSError as error:
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        _fail(str(interrupt) or "interrupted; nothing was changed", 130)
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
+            raise
+        _fail("interrupted; nothing was changed", 130)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"ddnn-traces: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="ddnn-traces")
+def cli() -> None:
+    """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
+
+    Exit codes: 0 done, 1 the data is wrong or partial, 2 the call is wrong.
+    """
+
+
+@cli.command()
+@click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
+@click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
+def demo(sample: Path | None, out: Path) -> None:
+    """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
+    from ddnn_traces import demo as demonstration
+    from ddnn_traces import terminal
+
+    demonstration.run(sample, out, terminal.talk())
+
+
+for command in (ingest, runs, describe, query, sql, check, regress, predict, report, export, generate, model):
+    cli.add_command(command)

@@ -1,0 +1,117 @@
+"""What a dataset shows: regression, prediction, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open_dataset, out_option
+
+
+@click.command()
+@dataset_argument
+@click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
+@click.option(
+    "--preset",
+    type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
+    help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
+    "and model. duration-on-loss: zerwas fig. 10.",
+)
+@click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
+@click.option(
+    "--batch",
+    type=click.Choice(["indicator", "number"]),
+    default="indicator",
+    show_default=True,
+    help="Batch size in the default formula.",
+)
+@click.option(
+    "--size",
+    type=click.Choice(["exchanged", "nominal"]),
+    default="exchanged",
+    show_default=True,
+    help="Model size in the default formula: model_bytes or nominal_bytes.",
+)
+@click.option(
+    "--errors",
+    type=click.Choice(["classic", "hc3", "cluster"]),
+    help="Standard errors of intervals and tests; the table has classic and robust ones side by side. Default: "
+    "classic, and clustered by run where rows are steps.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "html", "latex", "json", "csv"]),
+    default="text",
+    show_default=True,
+)
+@out_option
+def regress(dataset: Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
+    """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
+
+    docs/regression.md defines every number.
+    """
+    import ddnn_traces
+    from ddnn_traces.report import regression_page
+
+    with open_dataset(dataset) as opened:
+        regression = ddnn_traces.regress(opened, formula, **options)
+    emit_text(regression_page.FORMATS[output_format](regression), out)
+
+
+@click.command()
+@dataset_argument
+@click.option("--model-bytes", type=float, help="Bytes that a step exchanges: those of the trainable parameters.")
+@click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
+@click.option("--topology", help="Declared topology, as in runs.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where the runs had others.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Another column of the formula, delay_ms=5; may be repeated.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
+@click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
+@click.option("--formula", help="In statsmodels' language; the default is that of regress.")
+@click.option("--extrapolate", is_flag=True, help="Predict also a job unlike the runs, with the reasons as warnings.")
+@click.option(
+    "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+)
+def predict(
+    dataset: Path,
+    settings: tuple[str, ...],
+    steps: int | None,
+    step_ms: float | None,
+    formula: str | None,
+    extrapolate: bool,
+    output_format: str,
+    **described: Any,
+) -> None:
+    """Predict what a job would send: a step, a run of --steps steps and an hour, with 95% intervals.
+
+    A job outside what was measured is refused with the reasons (exit code 1): a size beyond the runs', levels that
+    were never measured together, another number of workers, a combination that only looks measured.
+    """
+    import ddnn_traces
+    from ddnn_traces.regression import predict_text
+
+    values = described | key_values(settings, "--set")
+    with open_dataset(dataset) as opened:
+        predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
+    click.echo(predict_text.written(predicted, output_format))
+
+
+@click.command()
+@dataset_argument
+@click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
+def report(dataset: Path, out: Path) -> None:
+    """Write one self-contained HTML report, and its charts as SVG and PNG beside it."""
+    import ddnn_traces
+
+    with open_dataset(dataset) as opened:
+        click.echo(f"wrote {ddnn_traces.write_report(opened, out)}", err=True)

@@ -1,0 +1,154 @@
+"""Traffic that is made up: by the laws of the collectives, or by a model fitted to runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddnn_traces import completion
+from ddnn_traces.cli.shared import (
+    dataset_argument,
+    emit,
+    format_option,
+    limit_option,
+    open_dataset,
+    out_option,
+    runs_option,
+)
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
+@click.option(
+    "--scenarios",
+    default="zerwas-75",
+    show_default=True,
+    help="zerwas-75: models, frameworks, backends, optimizers, batches, topologies and loss of zerwas, without its "
+    "parameter server. zerwas-79: with it.",
+)
+@click.option("--steps", type=int, default=20, show_default=True, help="Training steps of a run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same bytes.")
+@click.option(
+    "--noise",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share of control traffic, and of what is sent again: each run draws between 0 and twice this.",
+)
+def generate(out: Path, **options: Any) -> None:
+    """Make up the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
+
+    They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
+    and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
+    """
+    from ddnn_traces import scenarios
+
+    click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
+
+
+@click.group()
+def model() -> None:
+    """A model of training traffic: fit it to measured runs, generate runs of any size, score it."""
+
+
+@model.command("fit")
+@dataset_argument
+@runs_option
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write, JSON.")
+def model_fit(dataset: Path, runs: tuple[str, ...], out: Path) -> None:
+    """Fit a traffic model to the runs of a dataset that have steps, and write it as JSON.
+
+    It holds the on/off structure of a step: how long workers are silent and how that hangs together, how long transfers
+    take, packets, retransmissions, start-up and control messages. docs/traffic_model.md says how each is found.
+    """
+    from ddnn_traces import traffic_model
+
+    with open_dataset(dataset) as opened:
+        document = traffic_model.fit(opened, runs or None)
+    traffic_model.write(document, out)
+    click.echo(f"wrote {out}: fitted to {len(document['provenance']['runs'])} runs", err=True)
+
+
+@model.command("generate")
+@click.argument("document", metavar="MODEL.json", type=click.Path(path_type=Path))
+@click.option("--workers", required=True, type=click.IntRange(min=1), help="Number of workers.")
+@click.option(
+    "--model-bytes",
+    required=True,
+    type=click.IntRange(min=1),
+    help="What a step exchanges: parameters times bytes.",
+)
+@click.option(
+    "--topology",
+    required=True,
+    help="ring, tree, star, sharded_parameter_server, binary_tree_star, clique, recursive_doubling, halving_doubling, "
+    "pair_averaging (asynchronous), hierarchical_ring; or unknown, for the pairs as they were measured.",
+)
+@click.option("--shape", default="", help="Variant, as tree: heap, binomial, chain; star: worker, server.")
+@click.option("--servers", type=click.IntRange(min=1), help="Parameter servers of sharded_parameter_server.")
+@click.option("--group-size", type=click.IntRange(min=1), help="Hosts a group (binary_tree_star, hierarchical_ring).")
+@click.option("--steps", required=True, type=click.IntRange(min=1), help="Training steps.")
+@click.option(
+    "--compute-ms", type=click.FloatRange(min=0), help="Median silence of a worker in a step, ms. Default: the model's."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="The same seed, the same bytes.")
+@click.option("--run-id", default="synthetic", show_default=True, help="Name of the run.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Where to write.")
+@click.option(
+    "--to",
+    "target",
+    default="dataset",
+    show_default=True,
+    type=click.Choice(["dataset", "pcap", "flows"]),
+    help="dataset: tables, new or beside other runs. pcap: a capture a host, logs and run.toml in OUT/RUN_ID. "
+    "flows: CSV, a row a transfer.",
+)
+def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
+    """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
+    from ddnn_traces import traffic_model
+
+    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target)
+    click.echo(f"wrote {written}", err=True)
+
+
+@model.command("score")
+@dataset_argument
+@click.option(
+    "--holdout",
+    multiple=True,
+    shell_complete=completion.run_ids,
+    help="Run to score on and not to fit to; may be repeated. Default: each by turns.",
+)
+@click.option(
+    "--model", "document", type=click.Path(path_type=Path), help="Score this model, instead of one of the other runs."
+)
+@click.option("--gap-ms", default=5.0, show_default=True, help="Silence that parts two bursts, ms.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@format_option
+@out_option
+@limit_option
+def model_score(
+    dataset: Path,
+    holdout: tuple[str, ...],
+    document: Path | None,
+    gap_ms: float,
+    seed: int,
+    output_format: str,
+    out: Path | None,
+    limit: int,
+) -> None:
+    """Compare generated with held-out runs: volume a pair, bursts, gaps, autocorrelation.
+
+    Beside it stand two plain peers with the same volume: constant rate and Poisson arrivals. Behind the table comes on
+    how many runs each of the three is nearest.
+    """
+    from ddnn_traces import traffic_model
+
+    with open_dataset(dataset) as opened:
+        given = traffic_model.read(document) if document else None
+        scores = traffic_model.score(opened, holdout or None, given, gap_ms, seed)
+    emit(scores.to_arrow(), output_format, out, limit)
+    if output_format == "table" and out is None:
+        emit(traffic_model.wins(scores).to_arrow(), output_format, None, 0)

@@ -1,0 +1,149 @@
+"""Questions to a dataset: runs, dictionary, named queries, SQL, checks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ddnn_traces import completion
+from ddnn_traces.cli.shared import (
+    dataset_argument,
+    emit,
+    format_option,
+    key_values,
+    limit_option,
+    open_dataset,
+    out_option,
+    runs_option,
+)
+from ddnn_traces.errors import UsageError
+
+
+@click.command()
+@dataset_argument
+@format_option
+@out_option
+@limit_option
+def runs(dataset: Path, output_format: str, out: Path | None, limit: int) -> None:
+    """List the runs with their metadata and volume."""
+    with open_dataset(dataset) as opened:
+        emit(opened.query_arrow("run_overview", {}), output_format, out, limit)
+
+
+@click.command()
+@click.argument("dataset", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--table", "names", multiple=True, shell_complete=completion.tables, help="Only this table; may be repeated."
+)
+def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
+    """Print the data dictionary: every table and column with type, unit, meaning, source and known inaccuracy.
+
+    With a DATASET, also its numbers of rows.
+    """
+    from ddnn_traces import dictionary
+
+    counts = {}
+    if dataset is not None:
+        with open_dataset(dataset) as opened:
+            counts = dictionary.row_counts(opened)
+    click.echo(dictionary.markdown(names, counts))
+
+
+@click.command()
+@dataset_argument
+@click.argument("name", required=False, shell_complete=completion.query_names)
+@runs_option
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="K=V",
+    shell_complete=completion.parameters,
+    help="Value of a parameter; may be repeated.",
+)
+@click.option("--describe", "only_describe", is_flag=True, help="Print what the query answers, its parameters and SQL.")
+@format_option
+@out_option
+@limit_option
+def query(
+    dataset: Path,
+    name: str | None,
+    runs: tuple[str, ...],
+    params: tuple[str, ...],
+    only_describe: bool,
+    output_format: str,
+    out: Path | None,
+    limit: int,
+) -> None:
+    """Run a named query. Without NAME: list the queries.
+
+    What the runs lack of the tables that the query reads, it says on standard error.
+    """
+    from ddnn_traces import queries
+
+    if name is None:
+        _list_queries()
+        return
+    if only_describe:
+        click.echo(queries.find(name).description)
+        return
+    with open_dataset(dataset, runs) as opened:
+        rows = opened.query_arrow(name, key_values(params))
+        for line in opened.missing(name):
+            click.echo(f"note: {line}", err=True)
+        emit(rows, output_format, out, limit)
+
+
+def _list_queries() -> None:
+    from ddnn_traces import queries
+
+    width = max(map(len, queries.catalogue()))
+    for number, (heading, group) in enumerate(queries.groups().items()):
+        click.echo(f"{'' if number == 0 else chr(10)}{heading}")
+        for query in group:
+            click.echo(f"  {query.name:<{width}}  {query.question}")
+
+
+@click.command()
+@dataset_argument
+@click.argument("statement", required=False)
+@click.option("--write", is_flag=True, help="Also run statements that write: COPY ... TO, ATTACH, CREATE, SET, ...")
+@format_option
+@out_option
+@limit_option
+def sql(dataset: Path, statement: str | None, write: bool, output_format: str, out: Path | None, limit: int) -> None:
+    """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
+    input, on a terminal as a shell.
+
+    Only statements that read are run, unless --write is given.
+    """
+    with open_dataset(dataset, read_only=not write) as opened:
+        if statement is None and sys.stdin.isatty():
+            from ddnn_traces.shell import run_shell
+
+            run_shell(opened, limit)
+            return
+        statements = opened.statements(sys.stdin.read() if statement is None else statement)
+        if len(statements) != 1 and (output_format != "table" or out):
+            raise UsageError(f"{len(statements)} statements make no single {output_format}; give one")
+        opened.check_reads(statements)  # all of them, before the first one runs
+        for one in statements:
+            emit(opened.sql_arrow(one), output_format, out, limit)
+
+
+@click.command()
+@dataset_argument
+def check(dataset: Path) -> None:
+    """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows."""
+    from ddnn_traces import checks, terminal
+
+    with open_dataset(dataset) as opened:
+        found = checks.run_checks(opened)
+    for name, rows in found.items():
+        click.echo(f"{name}: {'ok' if rows.num_rows == 0 else f'{rows.num_rows} offending rows'}", err=True)
+        if rows.num_rows:
+            terminal.print_table(rows, name)
+    if any(rows.num_rows for rows in found.values()):
+        raise click.exceptions.Exit(1)

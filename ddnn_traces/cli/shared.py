@@ -1,0 +1,76 @@
+"""What several commands have: arguments, options, and how results are printed or written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddnn_traces import completion
+from ddnn_traces.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ddnn_traces.dataset import Dataset
+
+FORMATS = ("table", "csv", "json", "parquet", "arrow")
+
+dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
+format_option = click.option(
+    "--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True
+)
+out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows of a table to print; 0: all."
+)
+runs_option = click.option(
+    "--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated."
+)
+
+
+def open_dataset(dataset: Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
+    """Open a dataset; runs: those to see, empty: all. Raises UsageError."""
+    import ddnn_traces
+
+    return ddnn_traces.open(dataset, list(runs) or None, read_only)
+
+
+def key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:
+    """KEY=VALUE texts as a dictionary. Raises UsageError for one without `=`."""
+    pairs = [param.partition("=") for param in params]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise UsageError(f"{option} {key}: write it as {option} {key}=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def emit_text(text: str, out: Path | None) -> None:
+    """Print a text, or write it into a file. Raises UsageError."""
+    if out is None:
+        click.echo(text)
+        return
+    try:
+        out.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+
+
+def emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:
+    """Print rows, or write them to stdout or into a file, in a format. Raises UsageError."""
+    from ddnn_traces import formats, terminal
+
+    if output_format == "table" and out is None:
+        terminal.print_table(rows, limit=limit)
+        return
+    try:
+        written: Any = out.open("wb") if out else sys.stdout.buffer
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    try:
+        formats.write(rows, "csv" if output_format == "table" else output_format, written)
+    finally:
+        if out:
+            written.close()
