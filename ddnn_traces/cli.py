@@ -414,18 +414,37 @@ def report(dataset: Path, out: Path) -> None:
         click.echo(f"wrote {ddnn_traces.write_report(opened, out)}", err=True)
 
 
+#: What each target of export takes besides --out.
+_SIMULATOR_OPTIONS = {"run", "size", "gap_ms", "traffic", "from_step", "steps"}
+_EXPORT_OPTIONS = {
+    "duckdb": set[str](),
+    "perfetto": {"run", "window_ms", "from_ms", "length_ms", "flows", "max_events"},
+    "basic-sim": _SIMULATOR_OPTIONS,
+    "htsim": {*_SIMULATOR_OPTIONS, "nodes"},
+    "goal": {*_SIMULATOR_OPTIONS, "calc"},
+    "chakra": {*_SIMULATOR_OPTIONS, "calc"},
+}
+
+
 @cli.command()
 @_dataset_argument
 @click.option(
     "--to",
     "target",
     required=True,
-    type=click.Choice(["duckdb", "perfetto"]),
+    type=click.Choice(list(_EXPORT_OPTIONS)),
     help="duckdb: DATASET/traces.duckdb, all tables and queries as views and macros, which plain DuckDB opens. "
-    "perfetto: a timeline of one run in the trace-event format, for ui.perfetto.dev.",
+    "perfetto: a timeline of one run in the trace-event format, for ui.perfetto.dev. The others: the transfers of one "
+    "run, for the simulators basic-sim (TCP flow schedule), htsim (connection matrix), LogGOPSim (goal) and ASTRA-sim "
+    "(chakra).",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; perfetto: FILE.json or FILE.json.gz.")
-@click.option("--run", shell_complete=completion.run_ids, help="perfetto: the run, where there are several.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="What to write; perfetto: FILE.json or FILE.json.gz; htsim, goal: a file; basic-sim, chakra: a folder; "
+    "basic-sim: the schedule alone as FILE.csv.",
+)
+@click.option("--run", shell_complete=completion.run_ids, help="All but duckdb: the run, where there are several.")
 @click.option("--window-ms", type=float, help="perfetto: window of the flows' throughput, ms. Default: at most 5,000.")
 @click.option("--from-ms", type=float, default=0.0, help="perfetto: begin of the excerpt, ms since the run's start.")
 @click.option("--length-ms", type=float, help="perfetto: length of the excerpt, ms. Default: to the run's end.")
@@ -443,23 +462,87 @@ def report(dataset: Path, out: Path) -> None:
     show_default=True,
     help="perfetto: the timeline ends where it has so many events, and says so.",
 )
-def export(dataset: Path, target: str, out: Path | None, run: str | None, **options: Any) -> None:
+@click.option(
+    "--bytes",
+    "size",
+    type=click.Choice(["payload", "wire"]),
+    default="payload",
+    show_default=True,
+    help="Simulators: what a transfer's size counts: payload, or whole frames, acknowledgements too.",
+)
+@click.option(
+    "--gap-ms",
+    type=float,
+    default=5.0,
+    show_default=True,
+    help="Simulators: a silence of a flow of so long or longer ends a transfer, ms.",
+)
+@click.option(
+    "--traffic",
+    type=click.Choice(["all", "steps"]),
+    default="all",
+    show_default=True,
+    help="Simulators: all that hosts of the run send to one another, or what they send in training steps.",
+)
+@click.option("--from-step", type=int, metavar="STEP", help="Simulators: only this step and later ones.")
+@click.option("--steps", type=int, metavar="N", help="Simulators: only so many steps.")
+@click.option(
+    "--calc",
+    type=click.Choice(["all", "events"]),
+    default="all",
+    show_default=True,
+    help="goal, chakra: what a host computes between two transfers: all of the time that passed, or only what its "
+    "phases say, where they say something.",
+)
+@click.option(
+    "--nodes", type=int, metavar="N", help="htsim: hosts of the simulated network. Default: of the smallest fat tree."
+)
+@click.pass_context
+def export(
+    context: click.Context, /, dataset: Path, target: str, out: Path | None, run: str | None, **options: Any
+) -> None:
     """Write a dataset for another program.
 
     traces.duckdb is there after each ingest; write it anew when the dataset was moved or copied, since it holds the
-    dataset's path.
+    dataset's path. What simulators get, docs/exports.md tells.
     """
-    from ddnn_traces.exporters import duckdb_file, perfetto
-
+    _refuse_meaningless(context, target)
+    options = {name: value for name, value in options.items() if name in _EXPORT_OPTIONS[target]}
     if target == "duckdb":
+        from ddnn_traces.exporters import duckdb_file
+
         click.echo(f"wrote {duckdb_file.write(dataset, out)}", err=True)
         return
     if out is None:
-        raise UsageError("--to perfetto needs a file: --out timeline.json.gz")
+        names = {"perfetto": "a file: --out timeline.json.gz", "htsim": "a file: --out run.cm"}
+        names |= {"goal": "a file: --out run.goal"}
+        raise UsageError(f"--to {target} needs {names.get(target, 'a folder: --out folder')}")
     with _open(dataset, (run,) if run else ()) as opened:
-        for line in perfetto.write(opened, out, perfetto.Options(**options)):
-            click.echo(f"left out: {line}", err=True)
-    click.echo(f"wrote {out}; open it in https://ui.perfetto.dev", err=True)
+        if target == "perfetto":
+            from ddnn_traces.exporters import perfetto
+
+            for line in perfetto.write(opened, out, perfetto.Options(**options)):
+                click.echo(f"left out: {line}", err=True)
+            click.echo(f"wrote {out}; open it in https://ui.perfetto.dev", err=True)
+            return
+        from ddnn_traces.exporters import simulators, transfers
+
+        for line in simulators.write(opened, target, out, transfers.Options(**options)):
+            click.echo(line, err=True)
+    click.echo(f"wrote {out}; docs/exports.md tells how {target} reads it", err=True)
+
+
+def _refuse_meaningless(context: click.Context, target: str) -> None:
+    """Raise UsageError for an option that was given and means nothing to the target."""
+    for option in context.command.params:
+        name = option.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in {*_EXPORT_OPTIONS[target], "dataset", "target", "out"}:
+            taken = sorted(o.opts[0] for o in context.command.params if o.name in _EXPORT_OPTIONS[target])
+            raise UsageError(
+                f"{option.opts[0]} means nothing to --to {target}, which takes --out"
+                + (f", {', '.join(taken)}" if taken else "")
+            )
 
 
 @cli.command()

@@ -15,7 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "schema", "marker", "progress_bar", "queries", "views", "collectives", "ingestors",
+    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "collectives",
+    "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
     "ingestors.compiled.jit", "ingestors.compiled.flow_table", "ingestors.compiled.headers",
     "ingestors.compiled.tunnels", "ingestors.compiled.fragments", "ingestors.compiled.connections",
@@ -40,7 +41,8 @@ ORDER = (
     "report.farhat", "report.chang", "report.wire", "report.contents", "report.page",
     "report.regression_page",
     "exporters", "exporters.duckdb_file",
-    "exporters.perfetto", "terminal", "shell", "demo", "completion", "cli",
+    "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
+    "exporters.chakra", "exporters.simulators", "terminal", "shell", "demo", "completion", "cli",
 )  # fmt: skip
 
 HEAVY = (

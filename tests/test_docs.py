@@ -47,6 +47,7 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
         "docs/design.md",
         "docs/cookbook.md",
         "docs/clocks.md",
+        "docs/exports.md",
         "docs/traffic_model.md",
         "docs/regression.md",
     ],

@@ -14,7 +14,6 @@ import gzip
 import heapq
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import __version__
 from ddnn_traces.errors import UsageError
+from ddnn_traces.whole_files import whole_file
 
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
@@ -128,9 +128,8 @@ def _left_out(backwards: int, counters: list[dict[str, Any]], options: Options) 
 
 def _write(out: Path, events: Iterable[Event], about: dict[str, Any]) -> None:
     """Write the file, which is there whole or not at all."""
-    half_written = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        with contextlib.ExitStack() as stack:
+        with whole_file(out) as half_written, contextlib.ExitStack() as stack:
             file: Any = stack.enter_context(half_written.open("wb"))
             if out.suffix == ".gz":  # without a time and name: the same bytes
                 file = stack.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))
@@ -141,11 +140,8 @@ def _write(out: Path, events: Iterable[Event], about: dict[str, Any]) -> None:
                 file.write(b",\n" if number else b"\n")
                 file.write(_json(event))
             file.write(b"\n]}\n")
-        half_written.replace(out)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    finally:
-        half_written.unlink(missing_ok=True)
 
 
 def _json(value: Any) -> bytes:

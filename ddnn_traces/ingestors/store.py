@@ -33,6 +33,7 @@ from ddnn_traces import schema, views
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.locking import DatasetLock
 from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
+from ddnn_traces.whole_files import whole_file
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -155,14 +156,10 @@ def replace_views(dataset: Path, file: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
         made = Path(scratch) / views.FILE  # there because DuckDB takes a question mark in a path for more than a letter
         views.write(made, dataset)
-        half_written = folder / f".{views.FILE}.{os.getpid()}"
-        try:
+        with whole_file(file, folder) as half_written:
             shutil.copyfile(made, half_written)
             # what somebody wrote into the old file, and DuckDB had no time to put there, would break the new one
             file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
-            half_written.replace(file)
-        finally:
-            half_written.unlink(missing_ok=True)
 
 
 def check_target(out: Path) -> None:

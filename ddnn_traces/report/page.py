@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +17,7 @@ from ddnn_traces import queries
 from ddnn_traces.errors import UsageError
 from ddnn_traces.report import contents
 from ddnn_traces.report.model import Chapter, Figure
+from ddnn_traces.whole_files import whole_file
 
 if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
@@ -48,10 +47,10 @@ def write(dataset: Dataset, out: Path) -> Path:
         files = drawings[name].result() if name in drawings else {}
         for suffix in ("svg", "png"):
             if suffix in files:
-                _replace(folder / f"{name}.{suffix}", files[suffix])
+                _write(folder / f"{name}.{suffix}", files[suffix])
             else:
                 (folder / f"{name}.{suffix}").unlink(missing_ok=True)
-    _replace(out, _page(contents.title(dataset), chapters, folder.name).encode())
+    _write(out, _page(contents.title(dataset), chapters, folder.name).encode())
     return out
 
 
@@ -70,15 +69,9 @@ def _renumbered(svg: str) -> str:
     return svg
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all."""
-    half_written = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+def _write(path: Path, content: bytes) -> None:
+    with whole_file(path) as half_written:
         half_written.write_bytes(content)
-        half_written.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            half_written.unlink()
 
 
 def _page(title: str, chapters: Sequence[Chapter], folder: str) -> str:

@@ -1,0 +1,56 @@
+"""A run for other simulators: which target is written by which module, and to where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.exporters import basic_sim, chakra, goal, htsim, transfers
+
+if TYPE_CHECKING:
+    from ddnn_traces.dataset import Dataset
+
+_FILES: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
+    "htsim": htsim.write, "goal": goal.write, "basic-sim": basic_sim.write_schedule,
+}  # fmt: skip
+_FOLDERS: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
+    "basic-sim": basic_sim.write, "chakra": chakra.write,
+}  # fmt: skip
+
+#: In a folder that was written here.
+NODES = "nodes.csv"
+
+
+def write(dataset: Dataset, target: str, out: Path, options: transfers.Options | None = None) -> list[str]:
+    """Write the run of a dataset opened for a single one: a file (htsim, goal; basic-sim's schedule alone, where `out`
+    ends in .csv), or a folder (basic-sim, chakra).
+
+    Which node is which host is written to NAME.nodes.csv beside the file NAME.*, or to nodes.csv in the folder. Returns
+    a line for each thing that was left out or that the format cannot hold. The same run and options give the same
+    bytes. Raises UsageError where nothing of the run is wanted, or `out` cannot be written.
+    """
+    traffic = transfers.load(dataset, options or transfers.Options())
+    try:
+        if target in _FILES and (target not in _FOLDERS or out.suffix == ".csv"):
+            told = _FILES[target](traffic, out)
+            transfers.write_nodes(traffic, out.with_name(f"{out.stem}.{NODES}"))
+        else:
+            _prepare(out, len(traffic.nodes))
+            transfers.write_nodes(traffic, out / NODES)
+            told = _FOLDERS[target](traffic, out)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    return [*(f"left out: {line}" for line in traffic.left_out), *(f"note: {line}" for line in told)]
+
+
+def _prepare(folder: Path, nodes: int) -> None:
+    """Make the folder, or take one of an earlier export, without the traces of ranks that are no more."""
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / NODES).is_file())):
+        raise UsageError(f"{folder}: exists and is no earlier export (a folder with {NODES}); choose another --out")
+    folder.mkdir(exist_ok=True)
+    for trace in folder.glob(f"{chakra.NAME}.*.et"):
+        rank = trace.name.removeprefix(f"{chakra.NAME}.").removesuffix(".et")
+        if rank.isdigit() and int(rank) >= nodes:
+            trace.unlink()

@@ -1,0 +1,69 @@
+-- question: Which transfers, cut at the ends of training steps, is the traffic of a run made of?
+-- row: a run and a transfer: what a flow sends in one burst and one step
+-- inputs: flow_bursts, step_flows, steps, hosts
+-- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a transfer, ms; at least the base window of the dataset
+-- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
+-- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
+-- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
+-- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
+-- A burst (flow_bursts) that lasts over the end of a step is two transfers. How many of its bytes belong to which step,
+-- step_flows says, where each packet is in one step: the bytes of a flow, in the order in which they were sent, are cut at
+-- the ends of bursts and at the ends of steps. So the transfers of a flow add up to its bytes, and those of a step to its bytes
+-- in that step. The times are those of base windows, or of the step's ends where these cut: a transfer begins and ends
+-- at most one base window before its first and after its last packet.
+-- Only what one host of the run sends to another is here: nothing to multicast addresses, nothing of a host to itself.
+-- step is null outside the steps (before the first, after the last, or without a log). transfer counts a run's from 0, in
+-- the order of their begins.
+WITH bursts AS (
+    SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, burst, start_ns, end_ns,
+           CASE WHEN $counted = 'wire' THEN wire_bytes ELSE payload_bytes END AS size,
+           sum(size) OVER (PARTITION BY run_id, flow_id ORDER BY burst ROWS UNBOUNDED PRECEDING)::BIGINT AS sent
+    FROM flow_bursts(gap_ms := $gap_ms, counted := $counted)
+    WHERE src_ip <> dst_ip AND (run_id, src_ip) IN (SELECT (run_id, host_ip) FROM hosts)
+      AND (run_id, dst_ip) IN (SELECT (run_id, host_ip) FROM hosts)
+), spans AS (  -- a pause between two steps counts to the later one, as in step_flows
+    SELECT run_id, worker, step, end_ns,
+           coalesce(lag(end_ns) OVER (PARTITION BY run_id, worker ORDER BY end_ns, step), start_ns) AS begin_ns
+    FROM steps
+), trainings AS (
+    SELECT run_id, worker, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    FROM steps
+    GROUP BY ALL
+), parts AS (  -- what a flow sends before, in and after the steps, with their time
+    SELECT run_id, flow_id, s.step, CASE position WHEN 'before' THEN 0 WHEN 'during' THEN 1 ELSE 2 END AS place,
+           CASE place WHEN 1 THEN begin_ns WHEN 2 THEN last_ns END AS begin_ns,
+           CASE place WHEN 1 THEN end_ns WHEN 0 THEN first_ns END AS end_ns,
+           CASE WHEN $counted = 'wire' THEN wire_bytes ELSE payload_bytes END AS size
+    FROM step_flows AS s
+    LEFT JOIN spans USING (run_id, worker, step)
+    LEFT JOIN trainings USING (run_id, worker)
+), passed AS (
+    SELECT *, sum(size) OVER (PARTITION BY run_id, flow_id ORDER BY place, end_ns, step ROWS UNBOUNDED PRECEDING)::BIGINT AS sent
+    FROM parts
+    WHERE size > 0
+), cuts AS (
+    SELECT run_id, flow_id, sent FROM bursts
+    UNION
+    SELECT run_id, flow_id, sent FROM passed
+    WHERE (run_id, flow_id) IN (SELECT (run_id, flow_id) FROM bursts)
+), pieces AS (
+    SELECT run_id, flow_id, sent, sent - lag(sent, 1, 0) OVER (PARTITION BY run_id, flow_id ORDER BY sent) AS transfer_bytes
+    FROM cuts
+), cut AS (
+    SELECT b.*, p.transfer_bytes, p.sent AS piece_end, step, begin_ns AS step_begin_ns, passed.end_ns AS step_end_ns,
+           greatest(b.start_ns, step_begin_ns) AS cut_start_ns, least(b.end_ns, step_end_ns) AS cut_end_ns
+    FROM pieces AS p
+    ASOF JOIN bursts AS b ON p.run_id = b.run_id AND p.flow_id = b.flow_id AND p.sent <= b.sent
+    ASOF LEFT JOIN passed ON p.run_id = passed.run_id AND p.flow_id = passed.flow_id AND p.sent <= passed.sent
+), timed AS (  -- where log and capture disagree by more than a window, the times of the burst stand
+    SELECT *, CASE WHEN cut_start_ns < cut_end_ns THEN cut_start_ns ELSE start_ns END AS begin_ns,
+           CASE WHEN cut_start_ns < cut_end_ns THEN cut_end_ns ELSE end_ns END AS finish_ns
+    FROM cut
+    WHERE ($traffic <> 'steps' AND $first_step IS NULL AND $last_step IS NULL)
+       OR (step >= coalesce($first_step, step) AND step <= coalesce($last_step, step))
+)
+SELECT run_id, row_number() OVER (PARTITION BY run_id ORDER BY begin_ns, finish_ns, flow_id, piece_end) - 1 AS transfer,
+       src_ip, dst_ip, protocol, src_port, dst_port, flow_id, burst, step, begin_ns AS start_ns, finish_ns AS end_ns,
+       transfer_bytes
+FROM timed
+ORDER BY run_id, transfer
