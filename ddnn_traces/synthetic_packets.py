@@ -99,15 +99,30 @@ def _blocks(traffic: Traffic) -> Iterator[tuple[Ints, Records]]:
     waiting, sent = np.empty(0, np.int64), np.zeros(len(t), np.int64)
     for begin, end in pairwise(cuts):
         rows = np.concatenate([waiting, np.arange(begin, end)])
-        bound = t.start_ns[end] if end < len(t) else np.iinfo(np.int64).max // 2
-        upto, _ = t.before(rows, np.full(len(rows), bound))
-        number = upto - sent[rows]
-        packet_rows = np.repeat(rows, number)
-        place = np.arange(len(packet_rows)) - np.repeat(np.cumsum(number) - number, number) + sent[packet_rows]
-        sent[rows] = upto
-        waiting = rows[upto < t.packets[rows]]
-        if len(packet_rows):
-            yield _packets(traffic, packet_rows, place, numbers)
+        stop = int(t.start_ns[end]) if end < len(t) else int(t.last_ns[rows].max()) + 1
+        for bound in _bounds(traffic, rows, sent[rows], stop):
+            upto, _ = t.before(rows, np.full(len(rows), bound))
+            number = upto - sent[rows]
+            packet_rows = np.repeat(rows, number)
+            place = np.arange(len(packet_rows)) - np.repeat(np.cumsum(number) - number, number) + sent[packet_rows]
+            sent[rows] = upto
+            if len(packet_rows):
+                yield _packets(traffic, packet_rows, place, numbers)
+        waiting = rows[sent[rows] < t.packets[rows]]
+
+
+def _bounds(traffic: Traffic, rows: Ints, sent: Ints, stop: int) -> Ints:
+    """Ends of blocks until `stop`: of transfers that all begin at once there are more packets than fit in one."""
+    t = traffic.transfers
+    due = int((t.before(rows, np.full(len(rows), stop))[0] - sent).sum())
+    first = t.start_ns[rows] + sent * t.duration_ns[rows] // t.packets[rows]
+    last = np.minimum(t.last_ns[rows], stop - 1)
+    open_ = first <= last
+    if due <= 2 * BLOCK_PACKETS or not open_.any():
+        return np.array([stop])
+    begin, end = int(first[open_].min()), int(last[open_].max())
+    inside = begin + (end - begin) * np.arange(1, -(-due // BLOCK_PACKETS)) // -(-due // BLOCK_PACKETS)
+    return np.unique(np.append(inside, stop))
 
 
 def _packets(traffic: Traffic, rows: Ints, place: Ints, numbers: _Numbers) -> tuple[Ints, Records]:

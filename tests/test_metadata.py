@@ -273,3 +273,11 @@ def test_run_folders(tmp_path: Path) -> None:
         True,
         False,
     ]
+
+
+def test_a_run_says_where_it_is_from(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('source = "testbed"')
+    assert read_metadata(tmp_path).fields["source"] == "testbed"
+    (tmp_path / "run.toml").write_text('source = "dream"')
+    with pytest.raises(MetadataError, match="source = 'dream' of the run; it is one of capture, testbed, simulation"):
+        read_metadata(tmp_path)

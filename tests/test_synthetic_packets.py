@@ -61,8 +61,9 @@ def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
     assert [name for name, rows in checks.run_checks(both[1]).items() if rows.num_rows] == []
 
 
-def test_blocks_do_not_show(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddnn_traces.synthetic_packets.BLOCK_PACKETS", 100)
+@pytest.mark.parametrize("packets", [3, 100])
+def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddnn_traces.synthetic_packets.BLOCK_PACKETS", packets)
     again = write_folder(tmp_path / "r", make_traffic(RUN))
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted(path.name for path in again.iterdir())

@@ -515,11 +515,35 @@ def test_jobs_that_cannot_be_are_refused(job: Job, message: str) -> None:
         traffic_model.traffic(DOCUMENT, job)
 
 
+def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
+    """Whatever the schema lets through neither runs over nor fills the memory."""
+    document = copy.deepcopy(DOCUMENT)
+    document["computation"] |= {"median_ms": 1e9, "relative": [0.0, 1e6], "worker_factors": [1e6, 1e6]}
+    levels = {"shared": [-1e6, 1e9], "own": [-1e6, 1e9]}
+    document["exchange"] |= {"completion_ms": levels, "first_completion_ms": levels, "stall_ms": levels,
+                             "ns_per_byte": 1e9, "least_ns_per_byte": 0.0, "size_ratio": 0.0}  # fmt: skip
+    check(document, "extreme")
+    for seed in range(10):
+        made = traffic_model.traffic(document, Job(4, 1_000_000, "ring", 5, seed=seed))
+        assert made.transfers.start_ns.min() >= made.run.start_ns
+        assert (np.diff(made.times.end_ns, axis=0) >= 0).all()
+    document["computation"] |= {"relative": [0.0, 0.0]}
+    made = traffic_model.traffic(document, Job(4, 1_000_000, "ring", 1))
+    assert made.transfers.start_ns.min() >= made.run.start_ns
+    document["control"][1]["messages_per_pair"] = 1e6
+    with pytest.raises(UsageError, match="messages of the kind answer in phase step"):
+        traffic_model.traffic(document, Job(8, 1000, "ring", 5))
+    made = traffic_model.traffic(DOCUMENT, Job(1, 1000, "ring", 2, compute_ms=0.0))
+    assert not made.transfers.payload.any()
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     job = Job(2, 1000, "ring", 1)
     traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
     with pytest.raises(UsageError, match="is there already"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
+    with pytest.raises(UsageError, match="--run-id without /"):
+        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1, run_id="../x"), tmp_path / "y", "pcap")
     with pytest.raises(UsageError, match="name a file"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "flows")
 

@@ -119,6 +119,8 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
     if to == "pcap":
         from ddnn_traces.synthetic_packets import write_folder
 
+        if Path(job.run_id).name != job.run_id:
+            raise UsageError(f"{job.run_id}: names a folder of a capture; give a --run-id without / and not ..")
         folder = out / job.run_id
         if folder.exists():
             raise UsageError(f"{folder}: is there already; choose another --out or --run-id")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddnn_traces.collectives import Collective, Round, Transfer, broadcast
+from ddnn_traces.errors import UsageError
 from ddnn_traces.synthetic import (
     CONTROL_PORT,
     DATA_PORT,
@@ -31,6 +32,9 @@ Floats = npt.NDArray[np.float64]
 
 _PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
 _SLOW_NS = 2_000_000
+_LONGEST_NS = 1e14  # a day or so: what a document may say beyond would not fit into 64 bits
+_EARLIEST_NS = 400_000_000  # no transfer begins so long before its ends are ready, nor before the run
+MOST_MESSAGES = 20_000_000
 MOST_PIECES = 16
 _LEAST_START_NS = 600_000_000  # in which connections are opened
 
@@ -101,7 +105,8 @@ class ModelSampler(Sampler):
         factors = (
             np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
         )
-        return np.maximum(run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal)), 0).astype(np.int64)
+        gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
+        return np.clip(gap, 0, _LONGEST_NS).astype(np.int64)
 
     def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         fresh = np.maximum(np.round(size * self._document["exchange"]["size_ratio"]), 1).astype(np.int64)
@@ -119,13 +124,16 @@ class ModelSampler(Sampler):
         complete = wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6
         duration = self._duration_ns(wire, rounds, rng)
         complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
-        return complete.astype(np.int64) - duration, duration
+        complete = np.minimum(complete, _LONGEST_NS)
+        whole = complete.astype(np.int64)
+        duration = np.minimum(duration, whole + _EARLIEST_NS)
+        return whole - duration, duration
 
     def _duration_ns(self, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
         model = self._document["exchange"]
         stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
         lasting: Floats = np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"])
-        return lasting.astype(np.int64) + 1
+        return np.minimum(lasting, _LONGEST_NS).astype(np.int64) + 1
 
     def send_data(
         self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
@@ -196,6 +204,7 @@ class ModelSampler(Sampler):
     def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
         """Messages beside the exchange, each kind by itself."""
         first, last = int(times.start_ns.min()), int(times.end_ns.max())
+        last = max(last, first + 1)
         behind = max(round(self._document["tear_down"]["duration_ms"] * 1e6), 1)
         opened = min(run.start_ns + _LEAST_START_NS, first - 1)
         spans = {"start_up": (opened, first), "step": (first, last), "tear_down": (last, last + behind)}
@@ -206,7 +215,12 @@ class ModelSampler(Sampler):
                 continue
             port = DATA_PORT if exchanging else _PORTS[kind["port_class"]]
             expected = kind["messages_per_pair"] * (run.steps if kind["phase"] == "step" else 1)
-            src = np.repeat(pairs, rng.poisson(min(expected, 1e6), len(pairs)), 0)
+            if expected * len(pairs) > MOST_MESSAGES:
+                raise UsageError(
+                    f"{run.run_id}: {expected * len(pairs):.3g} messages of the kind {kind['kind']} in phase "
+                    f"{kind['phase']}, more than {MOST_MESSAGES:,}; give fewer --steps or --workers"
+                )
+            src = np.repeat(pairs, rng.poisson(expected, len(pairs)), 0)
             start = rng.integers(*spans[kind["phase"]], size=len(src))
             if kind["phase"] == "step" and exchanging and run.topology != "pair_averaging":
                 start = _while_communicating(times, src[:, 0], rng)
