@@ -15,7 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "collectives",
+    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "synthetic",
+    "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
     "ingestors.compiled.jit", "ingestors.compiled.flow_table", "ingestors.compiled.headers",
@@ -26,7 +27,8 @@ ORDER = (
     "ingestors.phases", "ingestors.logs", "ingestors.clocks", "ingestors.vantage", "ingestors.log_clock",
     "ingestors.encapsulations", "ingestors.windows", "ingestors.tables", "ingestors.flow_filter",
     "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking", "ingestors.store",
-    "ingestors.pipeline", "missing", "read_only", "synthetic", "synthetic_tables", "synthetic_packets", "scenarios",
+    "ingestors.pipeline", "missing", "read_only", "synthetic.traffic", "synthetic.tables",
+    "synthetic.packets", "synthetic.scenarios",
     "dataset", "traffic_model.document", "traffic_model.placement", "traffic_model.measure", "traffic_model.fitting",
     "traffic_model.sampler", "traffic_model.generation", "traffic_model.peers", "traffic_model.scoring",
     "traffic_model", "checks", "dictionary",

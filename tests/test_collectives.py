@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ddnn_traces.collectives import SHAPES, Collective, Round, Transfer, broadcast, shares
 from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic.collectives import SHAPES, Collective, Round, Transfer, broadcast, shares
 
 SIZE = 1_000_003  # divides by none of the numbers of workers
 WORKERS = range(2, 65)

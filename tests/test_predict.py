@@ -18,12 +18,12 @@ import statsmodels.formula.api as smf
 from conftest import RunCommand
 from scipy import stats
 
-from ddnn_traces import scenarios
 from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
 from ddnn_traces.regression import predict_text
 from ddnn_traces.regression.point import Job, Predicted
 from ddnn_traces.regression.predict import Prediction, predict
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic import scenarios
+from ddnn_traces.synthetic.tables import write_runs
 
 FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 SIZES = (10_000_000, 20_000_000, 30_000_000, 50_000_000)

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import ddnn_traces
-from ddnn_traces import checks, scenarios
+from ddnn_traces import checks
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
 from ddnn_traces.regression import DEFAULT_FORMULA, Regression
 from ddnn_traces.report import contents
 from ddnn_traces.report import page as writer
-from ddnn_traces.scenarios import SCENARIOS, made_up
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic import scenarios
+from ddnn_traces.synthetic.scenarios import SCENARIOS, made_up
+from ddnn_traces.synthetic.tables import write_runs
 
 SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
 

@@ -13,12 +13,12 @@ import pytest
 
 import ddnn_traces
 from ddnn_traces import checks, schema
-from ddnn_traces.collectives import SHAPES
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import store
-from ddnn_traces.synthetic import SyntheticRun, make_traffic
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic.collectives import SHAPES
+from ddnn_traces.synthetic.tables import write_runs
+from ddnn_traces.synthetic.traffic import SyntheticRun, make_traffic
 
 ALL = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]
 SIZE = 300_000
@@ -250,7 +250,7 @@ def test_another_seed_is_another_run() -> None:
 def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with single(tmp_path / "whole") as opened:
         whole = opened.sql("FROM flow_windows")
-    monkeypatch.setattr("ddnn_traces.synthetic_tables.BLOCK_ROWS", 50)
+    monkeypatch.setattr("ddnn_traces.synthetic.tables.BLOCK_ROWS", 50)
     with single(tmp_path / "parts") as opened:
         assert opened.sql("FROM flow_windows").equals(whole)
 

@@ -11,9 +11,9 @@ import pytest
 import ddnn_traces
 from ddnn_traces import checks
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.synthetic import SyntheticRun, make_traffic
-from ddnn_traces.synthetic_packets import write_folder
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic.packets import write_folder
+from ddnn_traces.synthetic.tables import write_runs
+from ddnn_traces.synthetic.traffic import SyntheticRun, make_traffic
 
 RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 
@@ -63,7 +63,7 @@ def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
 
 @pytest.mark.parametrize("packets", [3, 100])
 def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddnn_traces.synthetic_packets.BLOCK_PACKETS", packets)
+    monkeypatch.setattr("ddnn_traces.synthetic.packets.BLOCK_PACKETS", packets)
     again = write_folder(tmp_path / "r", make_traffic(RUN))
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted(path.name for path in again.iterdir())

@@ -10,10 +10,10 @@ import pytest
 from tools import FULL, needs_full_captures
 
 import ddnn_traces
-from ddnn_traces.collectives import SHAPES
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.synthetic import SyntheticRun
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic.collectives import SHAPES
+from ddnn_traces.synthetic.tables import write_runs
+from ddnn_traces.synthetic.traffic import SyntheticRun
 
 WORDS = {"ps": "star", "binary_tree": "tree", "gossip": "pair_averaging"}  # of truth.json
 KINDS = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import ddnn_traces
 from ddnn_traces import checks, traffic_model
-from ddnn_traces.collectives import SHAPES, Collective
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import ModelError, UsageError
-from ddnn_traces.synthetic import DATA_PORT, SyntheticRun, Traffic, make_traffic
-from ddnn_traces.synthetic_tables import write_runs, write_traffic
+from ddnn_traces.synthetic.collectives import SHAPES, Collective
+from ddnn_traces.synthetic.tables import write_runs, write_traffic
+from ddnn_traces.synthetic.traffic import DATA_PORT, SyntheticRun, Traffic, make_traffic
 from ddnn_traces.traffic_model import Document, Job
 from ddnn_traces.traffic_model.document import check, text
 from ddnn_traces.traffic_model.measure import measure

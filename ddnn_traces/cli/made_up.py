@@ -43,7 +43,7 @@ def generate(out: Path, **options: Any) -> None:
     They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
     and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
     """
-    from ddnn_traces import scenarios
+    from ddnn_traces.synthetic import scenarios
 
     click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
 

@@ -13,7 +13,7 @@ import polars as pl
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic import HEADER_BYTES
+from ddnn_traces.synthetic.traffic import HEADER_BYTES
 from ddnn_traces.traffic_model.document import FORMAT, VERSION, Document
 from ddnn_traces.traffic_model.measure import MeasuredRun, Transfer, measure
 from ddnn_traces.traffic_model.placement import pair_matrix

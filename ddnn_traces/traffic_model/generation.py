@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ddnn_traces.collectives import SHAPES
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic import Ints, Traffic, make_traffic
+from ddnn_traces.synthetic.collectives import SHAPES
+from ddnn_traces.synthetic.traffic import Ints, Traffic, make_traffic
 from ddnn_traces.traffic_model.document import Document, check
 from ddnn_traces.traffic_model.sampler import ModelledRun, ModelSampler
 
@@ -112,12 +112,12 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
         raise UsageError(f"{out}: a folder; name a file for the list of flows")
     made = traffic(document, job)
     if to == "dataset":
-        from ddnn_traces.synthetic_tables import write_traffic
+        from ddnn_traces.synthetic.tables import write_traffic
 
         write_traffic(out, [made])
         return out
     if to == "pcap":
-        from ddnn_traces.synthetic_packets import write_folder
+        from ddnn_traces.synthetic.packets import write_folder
 
         if Path(job.run_id).name != job.run_id:
             raise UsageError(f"{job.run_id}: names a folder of a capture; give a --run-id without / and not ..")

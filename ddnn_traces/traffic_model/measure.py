@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ddnn_traces.collectives import Collective
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic.collectives import Collective
 from ddnn_traces.traffic_model.placement import pair_matrix, place
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ddnn_traces.synthetic import DATA_PORT, Book, Sampler, Traffic, packets_of
+from ddnn_traces.synthetic.traffic import DATA_PORT, Book, Sampler, Traffic, packets_of
 
 PEERS = ("constant_rate", "poisson")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.collectives import SHAPES, Collective
 from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic.collectives import SHAPES, Collective
 
 Floats = npt.NDArray[np.float64]
 

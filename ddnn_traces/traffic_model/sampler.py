@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.collectives import Collective, Round, Transfer, broadcast
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic import (
+from ddnn_traces.synthetic.collectives import Collective, Round, Transfer, broadcast
+from ddnn_traces.synthetic.traffic import (
     CONTROL_PORT,
     DATA_PORT,
     HEADER_BYTES,

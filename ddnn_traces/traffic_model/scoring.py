@@ -15,8 +15,8 @@ import polars as pl
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic import Traffic
-from ddnn_traces.synthetic_tables import write_traffic
+from ddnn_traces.synthetic.tables import write_traffic
+from ddnn_traces.synthetic.traffic import Traffic
 from ddnn_traces.traffic_model.document import Document
 from ddnn_traces.traffic_model.fitting import fit_measured
 from ddnn_traces.traffic_model.generation import Job, traffic

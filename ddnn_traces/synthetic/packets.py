@@ -1,6 +1,6 @@
 """Made-up runs as captures: a pcap a host, with the logs and the run.toml that ingest reads beside them.
 
-What ingest makes of the folder is what synthetic_tables.py writes of the same run. Packets are cut to SNAPLEN bytes;
+What ingest makes of the folder is what tables.py writes of the same run. Packets are cut to SNAPLEN bytes;
 payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture
 that is cut cannot show whether they are right.
 """
@@ -19,7 +19,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.synthetic import HEADER_BYTES, SNAPLEN, Ints, Traffic
+from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic
 
 #: Packets that are made at a time, about.
 BLOCK_PACKETS = 1 << 18

@@ -19,7 +19,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.synthetic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
+from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
 
 #: Window rows that are made at a time.
 BLOCK_ROWS = 1 << 21

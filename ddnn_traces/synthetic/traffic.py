@@ -1,7 +1,7 @@
 """Made-up runs that obey the laws of the collectives: what every packet of a training would have been, and when.
 
 Nothing here is measured. It serves as truth for inference (the topology is known), as load for benchmarks and as
-examples where no capture can be shown. synthetic_tables.py writes it as a dataset.
+examples where no capture can be shown. tables.py writes it as a dataset.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.collectives import Collective, Round, broadcast
 from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic.collectives import Collective, Round, broadcast
 
 SEGMENT_BYTES = 1448  # payload of a full segment with time stamps on Ethernet
 HEADER_BYTES = 66  # Ethernet, IPv4, TCP with time stamps

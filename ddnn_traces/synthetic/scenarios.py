@@ -29,8 +29,8 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic import SyntheticRun
-from ddnn_traces.synthetic_tables import write_runs
+from ddnn_traces.synthetic.tables import write_runs
+from ddnn_traces.synthetic.traffic import SyntheticRun
 
 DEFAULT_STEPS = 20
 #: The paper's gradient flows are 99% of what is transmitted (section V-B); the other 1% is what noise stands for.
