@@ -5,28 +5,34 @@
 -- param: counted VARCHAR = payload; what sends: payload (windows without are silence), or wire: every packet
 -- A burst is a stretch of base windows with payload; windows without (acknowledgements) are silence, unless counted is
 -- wire. Its begin and end are those of base windows. gap_before_ms is the silence since the flow's burst before.
-WITH bins AS (  -- inside a bin as long as the gap there is none: only the bins' edges need a look
-    SELECT run_id, flow_id, greatest(($gap_ms * 1e6)::BIGINT, window_ns) AS gap_ns, window_start_ns // gap_ns AS bin,
+WITH numbers AS MATERIALIZED (  -- grouping by a number is a third quicker than by text
+    SELECT run_id, row_number() OVER (ORDER BY run_id) AS run_number
+    FROM flows
+    GROUP BY run_id
+), bins AS (  -- inside a bin as long as the gap there is none: only the bins' edges need a look
+    SELECT run_number, flow_id, window_start_ns // greatest(($gap_ms * 1e6)::BIGINT, window_ns) AS bin,
+           max(greatest(($gap_ms * 1e6)::BIGINT, window_ns)) AS gap_ns,
            min(window_start_ns) AS first_ns, max(window_start_ns + window_ns) AS last_ns,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
     FROM flow_windows
+    JOIN numbers USING (run_id)
     WHERE payload_bytes > 0 OR $counted = 'wire'
-    GROUP BY ALL
+    GROUP BY run_number, flow_id, bin
 ), edges AS (
-    SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY bin) AS silence_ns,
+    SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_number, flow_id ORDER BY bin) AS silence_ns,
            CASE WHEN coalesce(silence_ns >= gap_ns, true) THEN bin END AS edge
     FROM bins
 ), marked AS (  -- each bin with its burst's first one: a running count of edges takes four times as long
-    SELECT *, last_value(edge IGNORE NULLS) OVER (PARTITION BY run_id, flow_id ORDER BY bin
+    SELECT *, last_value(edge IGNORE NULLS) OVER (PARTITION BY run_number, flow_id ORDER BY bin
                                                   ROWS UNBOUNDED PRECEDING) AS first_bin
     FROM edges
 ), bursts AS (
-    SELECT run_id, flow_id, first_bin, min(first_ns) AS begin_ns, max(last_ns) AS finish_ns,
+    SELECT run_number, flow_id, first_bin, min(first_ns) AS begin_ns, max(last_ns) AS finish_ns,
            max(silence_ns) FILTER (edge IS NOT NULL) AS silence_ns,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
            sum(payload_bytes)::BIGINT AS payload_bytes
     FROM marked
-    GROUP BY ALL
+    GROUP BY run_number, flow_id, first_bin
 )
 SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, flow_id,
        row_number() OVER (PARTITION BY run_id, flow_id ORDER BY first_bin) - 1 AS burst,
@@ -34,5 +40,6 @@ SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, flow_id,
        silence_ns / 1e6 AS gap_before_ms, (finish_ns - begin_ns) / 1e6 AS burst_ms,
        b.packets, b.wire_bytes, b.payload_bytes
 FROM bursts AS b
+JOIN numbers USING (run_number)
 JOIN flows USING (run_id, flow_id)
 ORDER BY run_id, flow_id, burst
