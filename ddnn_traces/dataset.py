@@ -66,6 +66,15 @@ class Dataset:
         """Names of the runs, in order."""
         return [run_id for (run_id,) in self.connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
 
+    @property
+    def only_run(self) -> str:
+        """Name of the run, where there is a single one to see. Raises UsageError."""
+        runs = self.run_ids
+        if len(runs) != 1:
+            shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
+            raise UsageError(f"this is of one run, and {self.path} has {len(runs)}: give --run, of {shown}")
+        return runs[0]
+
     def query(self, name: str, **params: Any) -> pl.DataFrame:
         """Result of a named query. Raises QueryError for unknown names and parameters."""
         return self._frame(self.query_arrow(name, params))

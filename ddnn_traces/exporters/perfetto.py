@@ -73,7 +73,7 @@ def write(dataset: Dataset, out: Path, options: Options | None = None) -> list[s
     """
     options = options or Options()
     options.check()
-    run = _only_run(dataset)
+    run = dataset.only_run
     start = dataset.query("timeline_start").to_dicts()
     if not start:
         raise UsageError(f"run {run} has no packets, steps or events: there is nothing to draw")
@@ -107,14 +107,6 @@ def _at_most(timed: Iterable[Drawn], most: int) -> tuple[list[Event], int | None
             return events, since_ns
         events += drawn
     return events, None
-
-
-def _only_run(dataset: Dataset) -> str:
-    runs = dataset.run_ids
-    if len(runs) != 1:
-        shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-        raise UsageError(f"a timeline shows one run, {dataset.path} has {len(runs)}: give --run, of {shown}")
-    return runs[0]
 
 
 def _left_out(backwards: int, counters: list[dict[str, Any]], options: Options) -> list[str]:

@@ -108,7 +108,7 @@ def load(dataset: Dataset, options: Options) -> Traffic:
 
     Raises UsageError where the dataset shows several runs, or nothing of the run is wanted.
     """
-    run, parameters = _only_run(dataset), options.parameters()
+    run, parameters = dataset.only_run, options.parameters()
     nodes = _nodes(dataset)
     every = dataset.query("step_transfers", **parameters)
     needs = dataset.query("transfer_dependencies", **parameters)
@@ -133,14 +133,6 @@ def write_nodes(traffic: Traffic, path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(traffic.nodes.columns)
         writer.writerows(traffic.nodes.iter_rows())
-
-
-def _only_run(dataset: Dataset) -> str:
-    runs = dataset.run_ids
-    if len(runs) != 1:
-        shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-        raise UsageError(f"a simulator replays one run, {dataset.path} has {len(runs)}: give --run, of {shown}")
-    return runs[0]
 
 
 def _nodes(dataset: Dataset) -> pl.DataFrame:
