@@ -39,6 +39,8 @@ class Param:
     def value(self, given: Any) -> Any:
         """The value that is given, as such or as a user's text. Raises QueryError."""
         value = self.parse(given) if isinstance(given, str) else given
+        if isinstance(value, float) and not math.isfinite(value):
+            raise QueryError(f"parameter {self.name} = {value} is no number: {self.meaning}")
         if self.positive and isinstance(value, int | float) and not value > 0:
             raise QueryError(f"parameter {self.name} = {value} must be above 0: {self.meaning}")
         return value

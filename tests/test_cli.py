@@ -414,7 +414,7 @@ def test_interrupted_ingest_changes_nothing(
             process.send_signal(number)
         said = process.stderr.read().decode().strip()
     assert process.returncode == code
-    assert said == ("ddnn-traces: interrupted; nothing was changed" if code == 130 else "")
+    assert said == ("ddnn-traces: interrupted; no half-written file is left" if code == 130 else "")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -457,7 +457,7 @@ def test_interrupted_query(small: Dataset) -> None:
     call = [sys.executable, "-c", INTERRUPTED_QUERY, "sql", str(small.path), endless]
     done = subprocess.run(call, capture_output=True)
     assert (done.returncode, done.stdout) == (130, b"")
-    assert done.stderr.strip() == b"ddnn-traces: interrupted; nothing was changed"
+    assert done.stderr.strip() == b"ddnn-traces: interrupted; no half-written file is left"
 
 
 def test_no_progress_bar_among_the_data(command: RunCommand, small: Dataset) -> None:

@@ -245,6 +245,12 @@ def test_parameter_that_must_be_above_0(name: str, value: Any, dataset: Dataset)
         dataset.query(name, **{param.name: value})
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", float("nan"), float("-inf")])
+def test_parameter_that_is_no_number(value: Any, dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match=r"parameter window_ms = .*(nan|inf).* is no(t a DOUBLE| number): length"):
+        dataset.query("pair_throughput", window_ms=value)
+
+
 def test_wrong_sql_gives_the_message_of_duckdb(dataset: Dataset) -> None:
     with pytest.raises(QueryError, match='Referenced column "wire_byte" not found'):
         dataset.sql("SELECT wire_byte FROM flows")

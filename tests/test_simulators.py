@@ -20,7 +20,7 @@ from test_queries import write_dataset
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.exporters import htsim, simulators, transfers
+from ddnn_traces.exporters import basic_sim, htsim, simulators, transfers
 from ddnn_traces.exporters.transfers import Options, Traffic
 
 RUNS = (
@@ -459,6 +459,11 @@ def test_folders_of_others_stay(tmp_path: Path) -> None:
             "notes",
             *(f"trace.{i}.et" for i in range(3)),
         ]
+        simulators.write(dataset, "basic-sim", ours)
+        assert sorted(path.name for path in ours.iterdir()) == sorted([*basic_sim.FILES, "nodes.csv", "notes"])
+        (theirs / "nodes.csv").write_text("node,place\n")
+        with pytest.raises(UsageError, match="no earlier export"):
+            simulators.write(dataset, "chakra", theirs)
         with pytest.raises(UsageError, match="cannot be written"):
             simulators.write(dataset, "goal", tmp_path / "nowhere" / "run.goal")
 

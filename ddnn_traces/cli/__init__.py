@@ -33,11 +33,11 @@ def main() -> NoReturn:
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        _fail(str(interrupt) or "interrupted; nothing was changed", 130)
+        _fail(str(interrupt) or "interrupted; no half-written file is left", 130)
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
             raise
-        _fail("interrupted; nothing was changed", 130)
+        _fail("interrupted; no half-written file is left", 130)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -17,6 +17,7 @@ from ddnn_traces.exporters.transfers import Traffic
 from ddnn_traces.whole_files import whole_file
 
 SCHEDULE, TOPOLOGY, CONFIG = "tcp_flow_schedule.csv", "topology.properties", "config_ns3.properties"
+FILES = (SCHEDULE, TOPOLOGY, CONFIG)
 
 #: Links of the star where the run's metadata has none.
 LINK_MBIT, LINK_DELAY_NS = 10_000.0, 5_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ def write(dataset: Dataset, target: str, out: Path, options: transfers.Options |
             told = _FILES[target](traffic, out)
             transfers.write_nodes(traffic, out.with_name(f"{out.stem}.{NODES}"))
         else:
-            _prepare(out, len(traffic.nodes))
+            _prepare(out, target, len(traffic.nodes))
             transfers.write_nodes(traffic, out / NODES)
             told = _FOLDERS[target](traffic, out)
     except OSError as error:
@@ -45,12 +46,24 @@ def write(dataset: Dataset, target: str, out: Path, options: transfers.Options |
     return [*(f"left out: {line}" for line in traffic.left_out), *(f"note: {line}" for line in told)]
 
 
-def _prepare(folder: Path, nodes: int) -> None:
-    """Make the folder, or take one of an earlier export, without the traces of ranks that are no more."""
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / NODES).is_file())):
-        raise UsageError(f"{folder}: exists and is no earlier export (a folder with {NODES}); choose another --out")
+def _prepare(folder: Path, target: str, nodes: int) -> None:
+    """Make the folder, or take one of an earlier export, without what of it this one does not write again."""
+    if folder.exists() and not _is_ours(folder):
+        raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
     folder.mkdir(exist_ok=True)
-    for trace in folder.glob(f"{chakra.NAME}.*.et"):
-        rank = trace.name.removeprefix(f"{chakra.NAME}.").removesuffix(".et")
-        if rank.isdigit() and int(rank) >= nodes:
-            trace.unlink()
+    ranks = {f"{chakra.NAME}.{node}.et" for node in range(nodes)}
+    written = {"basic-sim": set(basic_sim.FILES), "chakra": ranks}
+    for path in folder.iterdir():
+        is_trace = re.fullmatch(rf"{chakra.NAME}\.\d+\.et", path.name) is not None
+        if (is_trace or path.name in basic_sim.FILES) and path.name not in written[target]:
+            path.unlink()
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is empty, or was written by an export: then NODES begins as it does."""
+    if not folder.is_dir():
+        return False
+    if not (folder / NODES).is_file():
+        return not any(folder.iterdir())
+    with (folder / NODES).open(encoding="utf-8", errors="replace") as file:
+        return file.readline() == ",".join(transfers.NODE_COLUMNS) + "\n"

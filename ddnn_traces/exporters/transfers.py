@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Transfers of a file: numbers that every format's tags and ids can hold.
 MAX_TRANSFERS = 2**31 - 2
 
+#: Of the table that says which node is which host.
+NODE_COLUMNS = ("node", "host_ip", "host", "label", "role")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -46,7 +49,7 @@ class Options:
     def parameters(self) -> dict[str, Any]:
         """Parameters of the queries. Raises UsageError for a value that is none."""
         if not 0 < self.gap_ms < 1e12:
-            raise UsageError(f"--gap-ms {self.gap_ms:g} is no length of time; give milliseconds above 0")
+            raise UsageError(f"--gap-ms {self.gap_ms:g} is no length of time; give milliseconds above 0 and below 1e12")
         for name, value in (("--from-step", self.from_step), ("--steps", self.steps)):
             if value is not None and not (name == "--steps") <= value < 2**62:
                 raise UsageError(f"{name} {value} is out of range; give {'1' if name == '--steps' else '0'} or more")
@@ -139,7 +142,7 @@ def _nodes(dataset: Dataset) -> pl.DataFrame:
     names = dataset.query("host_names")
     known = dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY host_ip")
     return names.join(known, on="host_ip", how="left", maintain_order="left").select(
-        pl.int_range(pl.len()).alias("node"), "host_ip", "host", "label", "role"
+        pl.int_range(pl.len()).alias("node"), *NODE_COLUMNS[1:]
     )
 
 
