@@ -17,7 +17,7 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     "--preset",
     type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
     help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
-    "and model. duration-on-loss: zerwas fig. 10.",
+    "and model. duration-on-loss: within equal settings, zerwas fig. 10.",
 )
 @click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
 @click.option(
