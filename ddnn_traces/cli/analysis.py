@@ -67,13 +67,13 @@ def regress(dataset: Path, formula: str | None, output_format: str, out: Path | 
 @click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
 @click.option("--topology", help="Declared topology, as in runs.")
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where the runs had others.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where no run had so many.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Another column of the formula, delay_ms=5; may be repeated.",
+    help="Another attribute of the job, delay_ms=5; may be repeated.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
 @click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
