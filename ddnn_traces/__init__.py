@@ -64,17 +64,16 @@ def predict(
 ) -> Prediction:
     """Predict what a job sends in a step, in a run of `steps` steps and in an hour, from the dataset's runs.
 
-    job: the formula's columns by name (model_bytes, framework_backend, batch_size, topology, ...), and workers.
+    job: the runs' attributes by name (model_bytes, framework_backend, batch_size, topology, workers, ...).
     step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like
     the runs, unless `extrapolate`, and for one of which they say nothing.
     """
-    from ddnn_traces import regression
-    from ddnn_traces.regression.point import Job
+    from ddnn_traces.regression.job import Job
     from ddnn_traces.regression.predict import predict as predict_job
 
     described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
-    return predict_job(volumes, times, described, formula or regression.DEFAULT_FORMULA, extrapolate)
+    return predict_job(volumes, times, described, formula, extrapolate)
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

@@ -1,10 +1,33 @@
--- question: How long does a run take beside equal runs that lose no packet, and which attributes may explain it?
+-- question: How long does a run take beside equal runs that lose another share of packets, and which attributes may explain it?
 -- row: a run
 -- inputs: duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression
 -- normalised_duration is 1 for a run as long as the mean of the lossless runs that are otherwise equal; null without such runs.
-SELECT run_id, duration_s, normalised_duration,
-       run_attributes.* EXCLUDE (run_id)
-FROM run_attributes
-LEFT JOIN duration_by_loss USING (run_id)
+-- It is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression of it counts degrees of
+-- freedom that there are not. comparable_s can be compared within a setting: the duration over the steps, without a log the
+-- whole duration. A setting is all that duration_by_loss holds equal. left_out_reason is why a run says nothing of the effect
+-- of loss within its setting, null where it does.
+WITH measured AS (
+    SELECT *, nullif(duration_s, 0) / coalesce(nullif(steps, 0), 1) AS comparable_s,
+           concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),
+                     coalesce(optimizer, 'unknown optimizer'), 'batch ' || batch_size,
+                     coalesce(topology, 'unknown topology'), workers || ' workers', nullif(delay_ms, 0) || ' ms delay',
+                     bandwidth_mbit || ' Mbit/s',
+                     CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
+    FROM run_attributes
+    LEFT JOIN (SELECT run_id, duration_s, duration_source, steps, normalised_duration FROM duration_by_loss)
+        USING (run_id)
+), losses AS (
+    SELECT setting, count(DISTINCT loss_pct) AS loss_values
+    FROM measured
+    WHERE comparable_s IS NOT NULL
+    GROUP BY setting
+)
+SELECT run_id, duration_s, normalised_duration, comparable_s, setting,
+       CASE WHEN comparable_s IS NULL THEN 'no duration'
+            WHEN loss_pct IS NULL THEN 'loss_pct is missing'
+            WHEN loss_values < 2 THEN 'no run of that setting with other loss' END AS left_out_reason,
+       measured.* EXCLUDE (run_id, duration_s, duration_source, steps, normalised_duration, comparable_s, setting)
+FROM measured
+LEFT JOIN losses USING (setting)
 ORDER BY run_id

@@ -36,7 +36,7 @@ ORDER = (
     "regression.aliasing", "regression.estimate", "regression.outcome", "regression.inference",
     "regression.verdicts", "regression.diagnostics", "regression.compare", "regression.fitting", "regression.presets",
     "regression.paper", "regression", "regression.layout", "regression.text", "regression.latex", "regression.data",
-    "regression.point", "regression.predict", "regression.predict_text",
+    "regression.job", "regression.point", "regression.predict", "regression.predict_text",
     "charts", "charts.style", "charts.zerwas", "charts.wire",
     "charts.residuals", "charts.farhat", "charts.chang", "charts.zerwas_cost", "report", "report.words",
     "report.model", "report.answers", "report.overview", "report.zerwas", "report.zerwas_cost", "report.regression",

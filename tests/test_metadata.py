@@ -231,6 +231,44 @@ def test_wrong_toml(tmp_path: Path, toml: str, named: str) -> None:
     assert named in message
 
 
+OUT_OF_RANGE = [
+    ("model_bytes", "-5", "above 0"), ("model_bytes", "0", "above 0"), ("model_params", "-1", "above 0"),
+    ("model_size_mb", "-0.5", "above 0"), ("model_size_mb", "nan", "above 0"), ("batch_size", "0", "above 0"),
+    ("workers", "0", "above 0"), ("epochs", "-1", "above 0"), ("bandwidth_mbit", "0.0", "above 0"),
+    ("bandwidth_mbit", "-10.0", "above 0"), ("bandwidth_mbit", "inf", "above 0"), ("delay_ms", "-3.0", "0 or more"),
+    ("delay_ms", "inf", "0 or more"), ("loss_pct", "nan", "0 to 100"), ("loss_pct", "-0.1", "0 to 100"),
+    ("loss_pct", "100.1", "0 to 100"), ("clock_drift_ppm", "nan", "a finite number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), OUT_OF_RANGE)
+def test_a_number_that_no_run_can_have(tmp_path: Path, name: str, value: str, allowed: str) -> None:
+    said = f": {name} = {value}; it is {allowed}"
+    assert refused(tmp_path, toml=f"{name} = {value}").startswith(f"{tmp_path / 'run' / 'run.toml'}{said}")
+    (tmp_path / "run" / "run.toml").unlink()
+    assert refused(tmp_path, table=f"run_id,{name}\nrun,{value}\n").startswith(f"{tmp_path / 'runs.csv'}{said}")
+
+
+def test_the_ends_of_what_is_allowed(tmp_path: Path) -> None:
+    least = {"model_bytes": 1, "batch_size": 1, "workers": 1, "epochs": 1, "delay_ms": 0.0, "loss_pct": 0.0}
+    for fields in (least, {"loss_pct": 100.0}, {"clock_drift_ppm": -3.0}):
+        assert metadata(tmp_path, toml="\n".join(f"{k} = {v!r}" for k, v in fields.items())).fields == fields
+
+
+def test_a_folder_s_name_with_a_number_that_no_run_can_have(tmp_path: Path) -> None:
+    name = "tf-m-sgd-0-grpc-loss_200-ring"
+    with pytest.raises(MetadataError, match=r"ring: by the folder's name batch_size = 0; it is above 0"):
+        metadata(tmp_path, name)
+    assert metadata(tmp_path, name, toml="batch_size = 1\nloss_pct = 2").fields["loss_pct"] == 2.0
+
+
+@pytest.mark.parametrize("name", ["rank", "ring_position"])
+def test_a_host_s_place_is_not_negative(tmp_path: Path, name: str) -> None:
+    assert f"in [[hosts]] {name} = -1; it is 0 or more" in refused(
+        tmp_path, toml=f'[[hosts]]\nip = "10.0.0.1"\n{name} = -1\n'
+    )
+
+
 def test_toml_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.toml").write_bytes(b'model = "\xff"')

@@ -19,8 +19,9 @@ from conftest import RunCommand
 from scipy import stats
 
 from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
-from ddnn_traces.regression import predict_text
-from ddnn_traces.regression.point import Job, Predicted
+from ddnn_traces.regression import fit, predict_text
+from ddnn_traces.regression.job import Job
+from ddnn_traces.regression.point import Predicted
 from ddnn_traces.regression.predict import Prediction, predict
 from ddnn_traces.synthetic import scenarios
 from ddnn_traces.synthetic.tables import write_runs
@@ -52,7 +53,9 @@ def measured(spread: float = 0.02, **columns: Any) -> pl.DataFrame:
 ROWS = measured()
 
 
-def predicted(rows: pl.DataFrame = ROWS, formula: str = FORMULA, extrapolate: bool = False, **job: Any) -> Prediction:
+def predicted(
+    rows: pl.DataFrame = ROWS, formula: str | None = FORMULA, extrapolate: bool = False, **job: Any
+) -> Prediction:
     own = {name: job.pop(name) for name in ("steps", "step_ms") if name in job}
     values = {name: value for name, value in (JOB | job).items() if value is not None}
     return predict(rows, rows, Job(values, **own), formula, extrapolate)
@@ -240,9 +243,41 @@ def test_hidden_extrapolation() -> None:
 
 def test_another_number_of_workers() -> None:
     assert predicted(workers=4).warnings == ()
-    assert "the job has 8 workers, the runs 4, and the formula does not know" in refused(workers=8)
+    assert "the job has 8 workers, the runs 4, and the formula does not know of workers" in refused(workers=8)
     unknown = ROWS.with_columns(workers=pl.lit(None, pl.Int64))
     assert "the runs do not say how many workers" in refused(rows=unknown, workers=4)
+
+
+def test_a_number_of_workers_that_some_run_had() -> None:
+    """The runs need not all have it; that the formula does not know of workers is then a note."""
+    rows = ROWS.with_columns(workers=pl.Series([2, 3, 4, 4] * 4))
+    for workers in (2, 3, "4"):
+        prediction = predicted(rows, workers=workers)
+        assert prediction.warnings == ()
+        assert "the runs have 2, 3, 4 workers, of which the formula does not know" in prediction.notes
+    assert "the job has 5 workers, the runs 2, 3, 4, and" in refused(rows=rows, workers=5)
+
+
+def test_an_attribute_that_the_formula_does_not_know() -> None:
+    rows = ROWS.with_columns(
+        delay_ms=pl.Series([0.0, 10.0] * 8),
+        bandwidth_mbit=1000.0,
+        optimizer=pl.lit("sgd"),
+        model=pl.lit(None, pl.String),
+    )
+    prediction = predicted(rows, delay_ms="2.5", bandwidth_mbit=1000, optimizer="sgd")
+    assert prediction.warnings == ()
+    said = "not in the formula, and so without effect: bandwidth_mbit, delay_ms (the runs have 0 to 10), optimizer"
+    assert said in prediction.notes
+    end = "and the formula does not know of"
+    for given, message in (
+        ({"delay_ms": "500"}, f"delay_ms = 500, where the runs have 0 to 10, {end} delay_ms"),
+        ({"delay_ms": -0.1}, "delay_ms = -0.1, where"),
+        ({"bandwidth_mbit": 1}, f"bandwidth_mbit = 1, where the runs have 1000, {end} bandwidth_mbit"),
+        ({"optimizer": "adam"}, f"no run has optimizer = adam; there are sgd, {end} optimizer"),
+        ({"model": "mlp1"}, f"the runs do not say their model, {end} model"),
+    ):
+        assert message in refused(rows=rows, **given)
 
 
 def test_workers_of_the_formula() -> None:
@@ -295,9 +330,23 @@ def test_no_scatter_left_by_too_many_coefficients() -> None:
 def test_a_size_that_no_run_tells() -> None:
     rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes"), model_bytes=pl.lit(None, pl.Int64))
     message = impossible(rows=rows)
-    assert "no run has model_bytes, but there are nominal_bytes" in message
+    assert "no run has model_bytes, but there are batch_size, framework_backend, nominal_bytes, topology" in message
     formula = "step_bytes ~ nominal_bytes + C(topology)"
     assert predicted(rows, formula, nominal_bytes=25e6).warnings == ()
+
+
+def test_the_default_formula_takes_the_nominal_size_as_regress_does() -> None:
+    rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes") * 1.01, model_bytes=pl.lit(None, pl.Int64))
+    prediction = predicted(rows, None, model_bytes=None, nominal_bytes=25e6)
+    assert prediction.formula == fit(rows).formula == FORMULA.replace("model_bytes", "nominal_bytes")
+    explicit = predicted(rows, prediction.formula, model_bytes=None, nominal_bytes=25e6)
+    assert prediction.predicted == explicit.predicted
+    (note,) = set(prediction.notes) - set(explicit.notes)
+    assert note.startswith("no run tells the bytes that it exchanges (model_bytes): the nominal size is used")
+    with pytest.raises(UsageError, match=r"No run tells the bytes .* Give the job's nominal_bytes too"):
+        predicted(rows, None)
+    assert predicted(rows, None, nominal_bytes=25e6).warnings == (), "the other size may be told, too"
+    assert predicted(formula=None).formula == FORMULA, "where there are both"
 
 
 def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
@@ -315,6 +364,10 @@ def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
         ({"model_bytes": -1.0}, "model_bytes = -1.0: give a number above 0"),
         ({"step_ms": 0.0}, "step_ms = 0.0: give a number above 0"),
         ({"model_bytes": "large"}, "model_bytes = large: give a number"),
+        ({"workers": "nan"}, "workers = nan: give a finite number"),
+        ({"qqqq": 5}, "qqqq is no attribute of the runs; there are: batch_size, framework_backend"),
+        ({"worker": 5}, "worker is no attribute of the runs; did you mean workers"),
+        ({"step_bytes": 5}, "step_bytes is no attribute of the runs"),
     ],
 )
 def test_a_job_that_is_not_described(given: dict[str, Any], message: str) -> None:
@@ -343,9 +396,44 @@ def test_without_step_times_there_is_no_hour() -> None:
     assert any(note.startswith("no volume of an hour") and "give step_ms" in note for note in prediction.notes)
 
 
-def test_what_is_not_in_the_formula_is_said_to_have_no_effect() -> None:
-    prediction = predicted(delay_ms=5)
-    assert "not in the formula, and so without effect: delay_ms" in prediction.notes
+def test_the_step_time_has_an_intercept_always() -> None:
+    """exp(0) would be 1 ms for a job of no size; the runs last 20 ms and 1 ms a MB."""
+    nothing = {"framework_backend": None, "batch_size": None, "topology": None}
+    with_it = number(predicted(formula="step_bytes ~ model_bytes", **nothing), "step_time")
+    for formula in ("step_bytes ~ 0 + model_bytes", "step_bytes ~ model_bytes - 1"):
+        prediction = predicted(formula=formula, **nothing)
+        assert number(prediction, "step_time") == with_it
+        assert 35 < with_it.estimate < 55
+        text = "np.log(step_ms) ~ 1 + model_bytes"
+        assert f"the step time is fitted with an intercept, which the formula leaves out: {text}" in prediction.notes
+
+
+def test_a_mean_a_median_and_a_ratio_are_said_apart() -> None:
+    prediction = predicted(steps=10)
+    assert [(p.quantity, p.statistic) for p in prediction.predicted] == [
+        ("step", "mean"), ("run", "mean"), ("step_time", "median"), ("hour", "ratio")
+    ]  # fmt: skip
+    lines = predict_text.written(prediction, "table").splitlines()
+    assert [line.split("  ")[0] for line in lines if "[" in line] == [
+        "volume of a step", "volume of a run of 10 steps", "step time, median", "volume of an hour"
+    ]  # fmt: skip
+    root = predicted(
+        formula="np.sqrt(step_bytes) ~ model_bytes", framework_backend=None, batch_size=None, topology=None
+    )
+    assert number(root, "step").statistic == "median"
+    assert any("step_bytes is fitted as np.sqrt(step_bytes): the estimate is a median" in note for note in root.notes)
+    assert any("step time: step_ms is fitted as np.log(step_ms): the estimate is a median" in n for n in root.notes)
+    assert number(predicted(step_ms=50.0), "hour").statistic == "mean"
+
+
+def test_scatter_of_the_step_time_that_changes_is_said() -> None:
+    rng = np.random.default_rng(1)
+    rows = pl.concat([measured().with_columns(run_id=pl.col("run_id") + str(i)) for i in range(5)])
+    even = rows.with_columns(step_ms=40 * pl.Series(np.exp(0.1 * rng.standard_normal(rows.height))))
+    noise = rows["model_bytes"] / 1e8 * pl.Series(rng.standard_normal(rows.height))
+    growing = rows.with_columns(step_ms=40 * noise.exp())
+    said = "step time: the scatter of np.log(step_ms) changes with the terms"
+    assert [any(note.startswith(said) for note in predicted(each).notes) for each in (even, growing)] == [False, True]
 
 
 # --- what is written
@@ -357,9 +445,11 @@ def test_json_and_csv_hold_the_numbers() -> None:
     rows = list(csv.DictReader(io.StringIO(predict_text.written(prediction, "csv"))))
     assert [row["quantity"] for row in rows] == [p["quantity"] for p in document["predicted"]]
     assert [row["quantity"] for row in rows] == ["step", "run", "step_time", "hour"]
+    words = ("quantity", "unit", "statistic")
     for row, given in zip(rows, document["predicted"], strict=True):
-        assert {name: float(row[name]) for name in given if name not in ("quantity", "unit")} == {
-            name: value for name, value in given.items() if name not in ("quantity", "unit")
+        assert {name: row[name] for name in words} == {name: given[name] for name in words}
+        assert {name: float(row[name]) for name in given if name not in words} == {
+            name: value for name, value in given.items() if name not in words
         }
     assert document["extrapolation"] is False and rows[0]["extrapolation"] == "false"
 

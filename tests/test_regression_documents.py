@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 from test_queries import write_dataset
 
 import ddnn_traces
@@ -131,11 +132,50 @@ def test_step_time_and_throughput_by_what_the_network_does(dataset: Dataset) -> 
     assert next(c for c in throughput.coefficients if c.name == "loss_pct").estimate < 0
 
 
-def test_duration_on_loss(dataset: Dataset) -> None:
-    result = ddnn_traces.regress(dataset, preset="duration-on-loss")
-    assert result.formula == "normalised_duration ~ loss_pct"
-    assert result.rows == dataset.query("duration_by_loss")["normalised_duration"].count() > 3
-    assert result.coefficients[1].estimate > 0
+def loss_runs() -> dict[str, list[dict[str, Any]]]:
+    """Runs of one step: settings a and b lossless and lossy, c lossless twice, d lossy once, e of unknown loss."""
+    settings = {"a": (0.0, 0.0, 1.0, 2.0), "b": (0.0, 0.5, 1.5), "c": (0.0, 0.0), "d": (1.0,), "e": (None,)}
+    noise = np.random.default_rng(2).normal(0, 0.1, 20).tolist()
+    runs: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for model, losses in settings.items():
+        for number, loss in enumerate(losses):
+            run = f"{model}{number}"
+            seconds = {"a": 1.0, "b": 8.0}.get(model, 3.0) * np.exp(0.3 * (loss or 0) + noise.pop())
+            runs.append({"run_id": run, "framework": "tf", "model": model, "loss_pct": loss, "source": "capture"})
+            steps.append({"run_id": run, "worker": "w", "step": 0, "start_ns": 0, "end_ns": int(seconds * 1e9)})
+    return {"runs": runs, "steps": steps}
+
+
+def test_duration_on_loss_is_fitted_within_settings(tmp_path: Path) -> None:
+    """As deviations from the settings' means, with a degree of freedom less for each: Frisch, Waugh and Lovell."""
+    frames = {name: pl.DataFrame(rows) for name, rows in loss_runs().items()}
+    result = ddnn_traces.regress(write_dataset(tmp_path / "dataset", frames), preset="duration-on-loss")
+    assert result.formula == "np.log(comparable_s) ~ C(setting) + loss_pct"
+    ends = frames["steps"].join(frames["runs"], on="run_id").filter(pl.col("model").is_in(["a", "b"]))
+    values = ends.select("model", "loss_pct", y=(pl.col("end_ns") / 1e9).log())
+    x, y = values.select(pl.col("loss_pct", "y") - pl.col("loss_pct", "y").mean().over("model")).to_numpy().T
+    slope, df = x @ y / (x @ x), 7 - 2 - 1
+    error = np.sqrt(((y - slope * x) ** 2).sum() / df / (x @ x))
+    low, high = (slope + sign * stats.t.ppf(0.975, df) * error for sign in (-1, 1))
+    found = result.coefficients[-1]
+    assert (found.name, result.rows, result.df_resid) == ("loss_pct", 7, df)
+    assert [found.estimate, found.std_error, found.ci_low, found.ci_high, found.p_value] == pytest.approx(
+        [slope, error, low, high, 2 * stats.t.sf(slope / error, df)], rel=1e-8
+    )
+    said = next(note for note in result.notes if note.startswith("With 1% more"))
+    assert f"takes {np.exp(slope):.4g} [{np.exp(low):.4g}, {np.exp(high):.4g}] times as long" in said
+    assert "measured from 0% to 2%" in said
+    alone = "no run of that setting with other loss"
+    assert [(run.run_id, run.reason) for run in result.excluded] == [
+        ("c0", alone), ("c1", alone), ("d0", alone), ("e0", "loss_pct is missing")
+    ]  # fmt: skip
+
+
+def test_duration_on_loss_of_other_rows_and_formulas(dataset: Dataset) -> None:
+    own = ddnn_traces.regress(dataset, "np.log(duration_s) ~ loss_pct", preset="duration-on-loss")
+    assert (own.rows, [run.reason for run in own.excluded]) == (11, ["duration_s is missing"])
+    assert not any("times as long" in note for note in own.notes)
     with pytest.raises(RegressionError, match="a row a run only"):
         ddnn_traces.regress(dataset, preset="duration-on-loss", rows="steps")
 

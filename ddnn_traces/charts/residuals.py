@@ -16,6 +16,7 @@ _TITLES = {
     "step_ms": "duration of a step (ms)",
     "samples_per_s": "throughput (samples/s)",
     "normalised_duration": "duration (over that without loss)",
+    "np.log(comparable_s)": "natural logarithm of the duration of a step, or of a run without a log (s)",
 }
 
 

@@ -17,7 +17,7 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     "--preset",
     type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
     help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
-    "and model. duration-on-loss: zerwas fig. 10.",
+    "and model. duration-on-loss: within equal settings, zerwas fig. 10.",
 )
 @click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
 @click.option(
@@ -67,13 +67,13 @@ def regress(dataset: Path, formula: str | None, output_format: str, out: Path | 
 @click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
 @click.option("--topology", help="Declared topology, as in runs.")
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where the runs had others.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where no run had so many.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Another column of the formula, delay_ms=5; may be repeated.",
+    help="Another attribute of the job, delay_ms=5; may be repeated.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
 @click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import ipaddress
+import math
 import re
 import tomllib
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +36,15 @@ _NOT_METADATA = ("run_id", "clock_offset_ns")
 #: Where a run may say that it comes from; without a word it is a capture.
 SOURCES = ("capture", "testbed", "simulation", "ns3", "synthetic")
 _TYPES = {"string": str, "int64": int, "double": float}
+_ABOVE_0 = "above 0; leave it out where it is not known"
+_NOT_BELOW_0 = "0 or more"
+#: What a number may be, in words; every number must also be finite.
+_ALLOWED = {
+    "model_params": _ABOVE_0, "model_bytes": _ABOVE_0, "model_size_mb": _ABOVE_0, "batch_size": _ABOVE_0,
+    "workers": _ABOVE_0, "epochs": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
+    "delay_ms": _NOT_BELOW_0, "rank": _NOT_BELOW_0, "ring_position": _NOT_BELOW_0,
+    "loss_pct": "0 to 100",
+}  # fmt: skip
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _CONDITION = re.compile(
@@ -72,7 +82,11 @@ def read_metadata(folder: Path | None) -> RunMetadata:
     if folder is None:
         return RunMetadata()
     declared, hosts = _run_toml(folder / "run.toml")
-    fields = from_name(folder.name) | _runs_csv(folder.parent).get(folder.name, {}) | declared
+    told = _runs_csv(folder.parent).get(folder.name, {}) | declared
+    named = {name: value for name, value in from_name(folder.name).items() if name not in told}
+    for name, value in named.items():
+        _check_range(f"{folder}: by the folder's name", name, value)
+    fields = named | told
     if "topology" in fields:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
@@ -163,6 +177,7 @@ def _checked(path: Path, host: HostEntry) -> HostEntry:
         wanted = int if name in ("rank", "ring_position") else str
         if value is not None and not _has_type(value, wanted):
             raise MetadataError(f"{path}: {name} = {value!r} in [[hosts]] is not of type {wanted.__name__}; change it")
+        _check_range(f"{path}: in [[hosts]]", name, value)
     if host.role is not None and host.role not in ROLES:
         raise MetadataError(f"{path}: role {host.role!r} of {host.ip}; it is one of {', '.join(ROLES)}")
     try:
@@ -194,9 +209,10 @@ def _typed(path: Path, name: str, value: Any) -> Any:
     """A TOML value, checked against its column."""
     wanted = _TYPES[_column_type(path, name)]
     if wanted is float and _has_type(value, int):
-        return float(value)
+        value = float(value)
     if not _has_type(value, wanted):
         raise MetadataError(f"{path}: {name} = {value!r} is not of type {wanted.__name__}; change it")
+    _check_range(f"{path}:", name, value)
     return value
 
 
@@ -209,7 +225,18 @@ def _parsed(path: Path, name: str, text: str) -> Any:
         value = None
     if not _has_type(value, wanted):
         raise MetadataError(f"{path}: {name} = {text!r} is not of type {wanted.__name__}; change it")
+    _check_range(f"{path}:", name, value)
     return value
+
+
+def _check_range(where: str, name: str, value: Any) -> None:
+    """Raise MetadataError for a number that no run can have."""
+    if not isinstance(value, int | float):
+        return
+    allowed = _ALLOWED.get(name, "a finite number")
+    low, high = (0, 100) if name == "loss_pct" else (0, math.inf) if name in _ALLOWED else (-math.inf, math.inf)
+    if not math.isfinite(value) or not low <= value <= high or (allowed == _ABOVE_0 and value == 0):
+        raise MetadataError(f"{where} {name} = {value!r}; it is {allowed}")
 
 
 def _has_type(value: Any, wanted: type) -> bool:

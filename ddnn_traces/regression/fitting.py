@@ -45,7 +45,7 @@ def fit(
     if errors not in ERRORS:
         raise RegressionError(f"No standard errors named {errors}; there are: {', '.join(ERRORS)}")
     clean = clean_numbers(rows)
-    chosen, size_notes = _sized(clean, default) if formula is None else (formula, [])
+    chosen, size_notes = sized(clean, default) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
     usable, excluded = split_missing(clean, known.names)
@@ -192,7 +192,7 @@ def _without_unknown(formula: Formula, rows: pl.DataFrame) -> tuple[Formula, lis
     return parse(f"{formula.left} ~ {right}", rows.columns), verdicts
 
 
-def _sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
+def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
     """The default formula, on the nominal size where no row that is usable but for the size has the exchanged one."""
     exchanged, nominal = SIZES
     names = parse(formula, {*rows.columns, *SIZES}).names

@@ -17,6 +17,7 @@ from ddnn_traces.regression.design import Column, make_design
 from ddnn_traces.regression.diagnostics import breusch_pagan
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import Formula, parse
+from ddnn_traces.regression.job import Job, attributes, described, idle_notes, plain, unlike
 from ddnn_traces.regression.results import ALPHA
 from ddnn_traces.regression.rows import RUN, clean_numbers, split_missing
 
@@ -34,24 +35,13 @@ _OUTSIDE = 1e-7
 
 
 @dataclass(frozen=True)
-class Job:
-    """A training job.
-
-    values: of the formula's columns, by name (model_bytes [bytes], framework_backend, batch_size, topology, workers,
-    ...). steps: of the run that is asked for. step_ms: length of a step, where it is known.
-    """
-
-    values: Mapping[str, Any]
-    steps: int | None = None
-    step_ms: float | None = None
-
-
-@dataclass(frozen=True)
 class Predicted:
     """One number: quantity step, run, hour (unit bytes) or step_time (ms).
 
     mean_low to mean_high: the 95% confidence interval of the mean of all such runs. low to high: the 95% prediction
-    interval, in which one such run lies. All four are None where the runs lie on the fit exactly.
+    interval, in which one such run lies. All four are None where the runs lie on the fit exactly. statistic: mean,
+    median (of what is fitted as its logarithm or root), or ratio (of an hour: the volume of a step over the median step
+    time).
     """
 
     quantity: str
@@ -61,11 +51,14 @@ class Predicted:
     mean_high: float | None
     low: float | None
     high: float | None
+    statistic: str = "mean"
 
     def times(self, factor: float, quantity: str) -> Predicted:
         """The same for another quantity that is `factor` times this one."""
-        ends = (None if end is None else end * factor for end in (self.mean_low, self.mean_high, self.low, self.high))
-        return Predicted(quantity, self.unit, self.estimate * factor, *ends)
+        names = ("estimate", "mean_low", "mean_high", "low", "high")
+        ends = {name: getattr(self, name) for name in names}
+        scaled: dict[str, Any] = {name: None if end is None else end * factor for name, end in ends.items()}
+        return replace(self, quantity=quantity, **scaled)
 
 
 @dataclass(frozen=True)
@@ -105,7 +98,9 @@ class Point:
             estimate, *bounds = (float(self.undone(self.centre + end)) for end in (0.0, *ends))
         if not all(map(math.isfinite, (estimate, *bounds))):
             raise PredictionError(f"{self.formula.left} of this job is too far off to be a number again")
-        return Predicted(quantity, unit, estimate, *((None,) * 4 if self.is_exact else bounds))
+        statistic = "mean" if self.formula.left in self.formula.left_names else "median"
+        found = Predicted(quantity, unit, estimate, *((None,) * 4 if self.is_exact else bounds))
+        return replace(found, statistic=statistic)
 
 
 def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
@@ -121,7 +116,8 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     usable, excluded = split_missing(clean_numbers(rows), formula.names)
     if usable.height < MIN_RUNS:
         raise PredictionError(_too_few(rows, usable.height, formula))
-    values = _job_values(usable, formula, job)
+    said = _job_values(usable, formula, job)
+    values = {name: said[name] for name in sorted(formula.right_names)}
     _check_levels(usable, formula, values)
     kept, place, response_values = _design_with(usable, formula, values)
     if len(kept) >= usable.height:
@@ -134,14 +130,14 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     leverage, largest = float(coordinates @ coordinates), float(fit.leverage.max())
     warnings = [
         *_outside(usable, formula, values), *_never_together(usable, formula, values),
-        *_other_workers(usable, formula, job),
+        *unlike(usable, formula, said),
     ]  # fmt: skip
     if leverage > largest * (1 + 1e-9):
         warnings.append(
             f"the job lies outside what the runs span together: leverage {leverage:.3g}, where the largest of a run is "
             f"{largest:.3g} (hidden extrapolation)"
         )
-    notes = _notes(usable, formula, job)
+    notes = [*idle_notes(usable, formula, said), *_notes(formula)]
     if fit.is_exact:
         notes.append("every run lies on the fit to within rounding: there is no scatter to tell an interval from")
     _, p_value = breusch_pagan(fit)
@@ -162,29 +158,19 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
 
 def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
     empty = sorted(name for name in formula.names if not rows[name].count())
-    others = set(rows.columns) - formula.names - {RUN, "source"}
-    filled = sorted(name for name in others if rows[name].count())
+    filled = [name for name in attributes(rows) if name != "source" and rows[name].count()]
     why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
     return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
 
 
 def _job_values(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
-    """The job's value of each column on the formula's right side. Raises UsageError where it is not described."""
-    missing = sorted(name for name in formula.right_names if job.values.get(name) is None)
+    """What is said of the job. Raises UsageError where a column of the formula's right side is not."""
+    values = described(rows, job)
+    missing = sorted(formula.right_names - values.keys())
     if missing:
         raise UsageError(
             f"the formula {formula.text} needs the job's {', '.join(missing)}; give them, or another formula"
         )
-    values: dict[str, Any] = {}
-    for name in sorted(formula.right_names):
-        value, column = job.values[name], rows[name]
-        if not column.dtype.is_numeric():
-            values[name] = str(value)
-            continue
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise UsageError(f"{name} = {value}: give a number") from None
     return values
 
 
@@ -296,41 +282,11 @@ def _nearest_combination(rows: pl.DataFrame, levels: Sequence[str], values: Mapp
     return ", ".join(f"{name} = {plain(best[name])}" for name in levels)
 
 
-def _other_workers(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
-    """Why the number of workers does not fit, where the formula does not know of it."""
-    workers = job.values.get("workers")
-    if workers is None or "workers" in formula.right_names:
+def _notes(formula: Formula) -> list[str]:
+    if formula.left in formula.left_names:
         return []
-    known = rows["workers"].drop_nulls().unique().sort().to_list() if "workers" in rows.columns else []
-    if not known:
-        return ["the runs do not say how many workers they had, and the formula does not know of workers"]
-    if known != [workers]:
-        had = ", ".join(map(str, known))
-        return [f"the job has {workers} workers, the runs {had}, and the formula does not know of workers"]
-    return []
-
-
-def _notes(rows: pl.DataFrame, formula: Formula, job: Job) -> list[str]:
-    notes = []
-    idle = sorted(name for name in job.values if job.values[name] is not None and name not in formula.right_names)
-    idle = [name for name in idle if name != "workers"]
-    if idle:
-        notes.append(f"not in the formula, and so without effect: {', '.join(idle)}")
-    if "workers" in rows.columns and "workers" not in formula.right_names and job.values.get("workers") is None:
-        known = rows["workers"].drop_nulls().unique().sort().to_list()
-        if len(known) > 1:
-            notes.append(f"the runs have {', '.join(map(str, known))} workers, of which the formula does not know")
-    if formula.left not in formula.left_names and formula.left.startswith("np.log"):
-        (name,) = formula.left_names
-        notes.append(f"{name} is fitted as {formula.left}: the estimate is a median, and its interval that of a median")
-    return notes
-
-
-def plain(value: Any) -> str:
-    """A level or number as one writes it."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    (name,) = formula.left_names
+    return [f"{name} is fitted as {formula.left}: the estimate is a median, and its interval that of a median"]
 
 
 def refusal(reasons: Iterable[str], can_be_forced: bool) -> str:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression.formula import DEFAULT_FORMULA
-from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Job, Point, Predicted, point_of, refusal
-from ddnn_traces.regression.rows import RUN
+from ddnn_traces.regression.design import INTERCEPT, terms_of
+from ddnn_traces.regression.fitting import sized
+from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula
+from ddnn_traces.regression.job import Job, number
+from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Point, Predicted, point_of, refusal
+from ddnn_traces.regression.rows import RUN, clean_numbers
+from ddnn_traces.regression.verdicts import SIZES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
 #: Draws of volume and step time for the interval of an hour, and where they begin.
 DRAWS, SEED = 200_000, 0
 _MS_AN_HOUR = 3_600_000.0
-_POSITIVE = frozenset({"model_bytes", "nominal_bytes", "batch_size", "workers", "steps", "step_ms"})
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,23 @@ def predict(
     volumes: pl.DataFrame,
     times: pl.DataFrame,
     job: Job,
-    formula: str = DEFAULT_FORMULA,
+    formula: str | None = None,
     extrapolate: bool = False,
 ) -> Prediction:
     """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
 
-    The hour needs job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError
+    formula: None: that of regress, which takes nominal_bytes where no usable run has model_bytes. The hour needs
+    job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError
     where the runs say nothing of such a job, or where it is none like them and `extrapolate` is false; UsageError for a
     job that is not described, RegressionError for a formula that cannot be used.
     """
-    _check_job(job)
-    volume = point_of(volumes, formula, "step_bytes", job)
-    warnings, notes = [*volume.warnings], [*volume.notes]
+    for name, value in (("steps", job.steps), ("step_ms", job.step_ms)):
+        if value is not None:
+            number(name, value)
+    chosen, notes = (formula, []) if formula is not None else _default(volumes, job)
+    volume = point_of(volumes, chosen, "step_bytes", job)
+    warnings = [*volume.warnings]
+    notes += volume.notes
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
         warnings.append(
@@ -87,7 +95,7 @@ def predict(
     if job.step_ms is not None:
         found.append(step.times(_MS_AN_HOUR / job.step_ms, "hour"))
     else:
-        hour, more, why = _hour(volume, times, formula, job)
+        hour, more, why = _hour(volume, times, job)
         found += hour
         warnings += more
         notes += why
@@ -104,23 +112,32 @@ def predict(
     )
 
 
-def _check_job(job: Job) -> None:
-    given = {**job.values, "steps": job.steps, "step_ms": job.step_ms}
-    for name, value in given.items():
-        if not isinstance(value, int | float):
-            continue
-        if not math.isfinite(value):
-            raise UsageError(f"{name} = {value}: give a finite number")
-        if name in _POSITIVE and not value > 0:
-            raise UsageError(f"{name} = {value}: give a number above 0")
+def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
+    """The formula of regress for these runs, and what to say of its size. Raises UsageError if the job lacks that."""
+    chosen, said = sized(clean_numbers(volumes), DEFAULT_FORMULA)
+    nominal = SIZES[1]
+    if said and job.values.get(nominal) is None:
+        raise UsageError(f"{' '.join(said)} Give the job's {nominal} too, or another formula.")
+    return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in said]
 
 
 # --- the hour
 
 
-def _hour(
-    volume: Point, times: pl.DataFrame, formula: str, job: Job
-) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
+def _step_time_formula(formula: Formula) -> tuple[str, list[str]]:
+    """The formula of the logarithm of the step time, and what to say of it.
+
+    It has an intercept always: without one, the step of a job of no size would last 1 ms.
+    """
+    right = formula.text.split("~")[1].strip()
+    terms = terms_of(formula)
+    if INTERCEPT in terms:
+        return f"np.log(step_ms) ~ {right}", []
+    text = f"np.log(step_ms) ~ {' + '.join(['1', *terms])}"
+    return text, [f"the step time is fitted with an intercept, which the formula leaves out: {text}"]
+
+
+def _hour(volume: Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
     """Step time and the volume of an hour by the runs' own step times, warnings, and notes.
 
     Both are a number for each run. Errors of the two fits are drawn together, as Student's t with the correlation that
@@ -129,31 +146,33 @@ def _hour(
     import numpy as np
     from scipy import stats
 
+    text, notes = _step_time_formula(volume.formula)
     try:
-        time = point_of(times, f"np.log(step_ms) ~ {formula.split('~')[1].strip()}", "step_ms", job)
+        time = point_of(times, text, "step_ms", job)
         step_time = time.predicted("step_time", "ms")
     except (PredictionError, RegressionError) as error:
         return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
     step = volume.predicted("step", "bytes")
-    estimate = step.estimate * _MS_AN_HOUR / step_time.estimate
+    hour = Predicted("hour", "bytes", step.estimate * _MS_AN_HOUR / step_time.estimate, *(None,) * 4, "ratio")
     warnings = [f"step time: {warning}" for warning in time.warnings if warning not in volume.warnings]
+    notes += [f"step time: {note}" for note in time.notes if note not in volume.notes]
     if step.low is None and step_time.low is None:
-        return [step_time, Predicted("hour", "bytes", estimate, None, None, None, None)], warnings, []
+        return [step_time, hour], warnings, notes
     correlation = _correlation(volume, time)
     draws = np.random.default_rng(SEED)
     normal = draws.standard_normal((2, DRAWS))
     normal[1] = correlation * normal[0] + math.sqrt(1 - correlation**2) * normal[1]
     student = [stats.t.ppf(stats.norm.cdf(z), p.df) for z, p in zip(normal, (volume, time), strict=True)]
-    ends: list[float] = []
-    for kind in ("mean_error", "new_error"):
+    ends: dict[str, Any] = {}
+    for kind, names in (("mean_error", ("mean_low", "mean_high")), ("new_error", ("low", "high"))):
         drawn = [p.undone(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
-        low, high = np.quantile(drawn[0] / drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * _MS_AN_HOUR
-        ends += [float(low), float(high)]
-    note = (
-        f"hour: volume and step time vary together (their residuals correlate by {correlation:.2f}); its intervals are "
-        f"quantiles of {DRAWS:,} draws of both"
+        quantiles = np.quantile(drawn[0] / drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * _MS_AN_HOUR
+        ends |= dict(zip(names, quantiles.tolist(), strict=True))
+    notes.append(
+        "hour: the volume of a step over the median step time; the two vary together (their residuals correlate by "
+        f"{correlation:.2f}), and the intervals are quantiles of {DRAWS:,} draws of both"
     )
-    return [step_time, Predicted("hour", "bytes", estimate, *ends)], warnings, [note]
+    return [step_time, replace(hour, **ends)], warnings, notes
 
 
 def _correlation(volume: Point, time: Point) -> float:

@@ -7,14 +7,17 @@ import io
 import json
 from typing import Any
 
-from ddnn_traces.regression.point import LEVEL, Predicted, plain
+from ddnn_traces.regression.job import plain
+from ddnn_traces.regression.point import LEVEL, Predicted
 from ddnn_traces.regression.predict import Prediction
 
 FORMATS = ("table", "json", "csv")
 
 _UNITS = {"step": "MB", "run": "GB", "hour": "GB", "step_time": "ms"}
 _DIVISORS = {"MB": 1e6, "GB": 1e9, "ms": 1.0}
-_NAMES = {"step": "a step", "run": "a run", "hour": "an hour", "step_time": "step time"}
+_NAMES = {
+    "step": "volume of a step", "run": "volume of a run", "hour": "volume of an hour", "step_time": "step time",
+}  # fmt: skip
 _ENDS = ("mean_low", "mean_high", "low", "high")
 
 
@@ -36,7 +39,7 @@ def table(prediction: Prediction) -> str:
         lines.append(f"SYNTHETIC: {prediction.synthetic}.")
     lines += [f"EXTRAPOLATION: {warning}." for warning in prediction.warnings]
     level = f"{LEVEL:.0%}"
-    head = ("volume of", "estimate", f"{level} confidence (mean of such runs)", f"{level} prediction (one such run)")
+    head = ("", "estimate", f"{level} confidence (all such runs)", f"{level} prediction (one such run)")
     rows = [head, *(_cells(predicted, prediction.job.steps) for predicted in prediction.predicted)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     aligned = "  ".join([f"{{:<{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:])])
@@ -48,6 +51,7 @@ def table(prediction: Prediction) -> str:
 def _cells(predicted: Predicted, steps: int | None) -> tuple[str, ...]:
     unit = _UNITS[predicted.quantity]
     name = _NAMES[predicted.quantity] + (f" of {steps:,} steps" if predicted.quantity == "run" else "")
+    name += ", median" if predicted.statistic == "median" else ""
     estimate, *ends = (
         None if value is None else f"{value / _DIVISORS[unit]:,.3f}"
         for value in (predicted.estimate, *(getattr(predicted, end) for end in _ENDS))
@@ -96,6 +100,7 @@ def _numbers(predicted: Predicted) -> dict[str, Any]:
     return {
         "quantity": predicted.quantity,
         "unit": predicted.unit,
+        "statistic": predicted.statistic,
         "estimate": predicted.estimate,
         **{name: getattr(predicted, end) for name, end in ends.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,11 +11,20 @@ from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.fitting import fit
 from ddnn_traces.regression.formula import DEFAULT_FORMULA
 from ddnn_traces.regression.outcome import Regression
+from ddnn_traces.regression.results import Excluded
+from ddnn_traces.regression.rows import RUN
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ddnn_traces.dataset import Dataset
 
 _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
+_LOSS = "loss_pct"
+#: Column of a query's rows that says why a row is no part of the preset's own formula; null where it is.
+_REASON = "left_out_reason"
+#: exp() of more is no number.
+_LARGEST_LOG = math.log(1e300)
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,8 @@ PRESETS = {
             "run_step_time", "step_time_rows",
         ),
         Preset(
-            "duration-on-loss", "duration beside equal lossless runs, zerwas fig. 10", "normalised_duration ~ loss_pct",
-            "run_relative_duration", None,
+            "duration-on-loss", "duration beside equal runs with other loss, zerwas fig. 10",
+            f"np.log(comparable_s) ~ C(setting) + {_LOSS}", "run_relative_duration", None,
         ),
     )
 }  # fmt: skip
@@ -85,7 +95,43 @@ def regress(
     default = _with_options(chosen.formula, batch, size)
     if formula is not None and default != chosen.formula:
         raise RegressionError(f"batch and size change the default formula only; write them into yours: {default}")
-    return replace(fit(dataset.query(query), formula, errors, default), preset=preset)
+    found = dataset.query(query)
+    if formula is not None:
+        return replace(fit(found, formula, errors, default), preset=preset)
+    told_apart, left_out = _told_apart(found)
+    fitted = fit(told_apart, None, errors, default)
+    notes = (*fitted.notes, *_loss_notes(fitted, told_apart))
+    return replace(fitted, preset=preset, notes=notes, excluded=(*fitted.excluded, *left_out))
+
+
+def _told_apart(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows that the query does not leave out, and the others with its reason."""
+    import polars as pl
+
+    if _REASON not in rows.columns:
+        return rows, ()
+    left_out = rows.drop_nulls(_REASON)
+    excluded = tuple(Excluded(str(run), reason) for run, reason in left_out.select(RUN, _REASON).iter_rows())
+    return rows.filter(pl.col(_REASON).is_null()), excluded
+
+
+def _loss_notes(fitted: Regression, rows: pl.DataFrame) -> list[str]:
+    """A slope of logarithms on loss as the factor that it is."""
+    slope = next((c for c in fitted.coefficients if c.name == _LOSS), None)
+    if slope is None or fitted.left != "np.log(comparable_s)":
+        return []
+    ends = (slope.ci_low, slope.ci_high)
+    interval = f" [{_factor(ends[0])}, {_factor(ends[1])}]" if ends[0] is not None and ends[1] is not None else ""
+    losses = [float(loss) for loss in rows[_LOSS].drop_nulls()]
+    return [
+        f"With 1% more of the packets lost a run takes {_factor(slope.estimate)}{interval} times as long as another of "
+        f"its setting, where the logarithm of the duration is a line in loss; measured from {min(losses):g}% to "
+        f"{max(losses):g}%."
+    ]
+
+
+def _factor(logarithm: float) -> str:
+    return f"{math.exp(logarithm):.4g}" if abs(logarithm) < _LARGEST_LOG else "1e300" if logarithm > 0 else "1e-300"
 
 
 def _with_options(formula: str, batch: str, size: str) -> str:
