@@ -243,7 +243,8 @@ def test_formula_order_decides_which_of_two_aliased_terms_stays():
     ]
     assert sentence(result, "C(framework_backend)") == (
         f"significant at alpha = 0.05 {joint(result, 'C(framework_backend)')} "
-        "against the levels without an estimate: framework_backend = torch-gloo (positive)"
+        "against framework_backend = kungfu-pair: framework_backend = torch-gloo (positive)"
+        "; of its 2 degrees of freedom 1 is its own and tested"
         "; framework_backend = tf-grpc cannot be told apart from topology = star: they always occur together"
     )
 
@@ -378,6 +379,26 @@ def test_a_slope_that_one_run_makes_is_said_to_rest_on_it():
     (note,) = (note for note in fit(runs).notes if "Without" in note)
     assert "tf-grpc-32-ring-98000000" in note
     assert "model_bytes" in note
+
+
+def test_an_attribute_that_the_formula_does_not_know_is_named():
+    runs = make_runs().with_columns(workers=2 + pl.int_range(36) % 3, delay_ms=pl.lit(0.0), optimizer=pl.lit("sgd"))
+    note = "The runs have 2, 3, 4 workers, of which the formula does not know."
+    assert [n for n in fit(runs).notes if "does not know" in n] == [note]
+    assert note not in fit(runs, DEFAULT_FORMULA + " + workers").notes
+    delayed = runs.with_columns(delay_ms=5.0 * (pl.int_range(36) % 2))
+    assert "The runs have 2 values of delay_ms (0.0, 5.0), of which the formula does not know." in fit(delayed).notes
+
+
+def test_a_mean_alone_is_a_fit():
+    runs = make_runs()
+    result = fit(runs, "step_bytes ~ 1")
+    (mean,) = result.coefficients
+    values = runs["step_bytes"].to_numpy()
+    assert mean.estimate == pytest.approx(values.mean(), rel=1e-12)
+    interval = stats.t.interval(0.95, 35, values.mean(), stats.sem(values))
+    assert (mean.ci_low, mean.ci_high) == pytest.approx(interval, rel=1e-9)
+    assert (result.verdicts, result.tests) == ((), ())
 
 
 # Missing values and the two sizes.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 INTERCEPT = "Intercept"
 # Differences below this share of the values are rounding, and a test against rounding means nothing.
 ROUNDING = 1e-12
+# Of a column scaled to length 1, what must be left after the columns before it are projected out. Rounding leaves
+# 1e-15; the nearly collinear Longley data leaves 1e-5.
+INDEPENDENT = 1e-9
 # Largest values of a column, between which sums of squares neither vanish nor overflow.
 _SQUARABLE = (1e-140, 1e140)
 

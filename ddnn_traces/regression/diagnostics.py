@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.regression.design import INTERCEPT
 from ddnn_traces.regression.estimate import Estimate, Without, free_labels
 from ddnn_traces.regression.results import Excluded, LeftOut, RunInfluence
 
@@ -54,12 +53,11 @@ def studentized_residuals(estimate: Estimate) -> list[float | None]:
 def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
     """Koenker's studentized Breusch-Pagan test: n R^2 of the squared residuals on the design, and its p-value.
 
-    None without an intercept, with it alone, and where all rows lie on the fit.
+    None where the columns do not span the constant, or nothing else, and where all rows lie on the fit.
     """
     from scipy import stats
 
-    terms = {column.term for column in estimate.columns}
-    if estimate.is_exact or INTERCEPT not in terms or len(terms) == 1:
+    if estimate.is_exact or not estimate.has_constant or len(estimate.columns) == 1:
         return None, None
     squares = estimate.residuals**2
     centred = squares - squares.mean()

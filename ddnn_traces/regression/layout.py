@@ -30,8 +30,10 @@ def tables(regression: Regression) -> list[Table]:
     """All tables of a regression, those of the preset first; none where nothing is fitted."""
     found = [_paper_table(regression)] if regression.preset == "paper" else []
     if regression.coefficients:
-        found += [_coefficient_table(regression), _term_table(regression)]
-    if regression.nested:
+        found.append(_coefficient_table(regression))
+    if regression.tests:
+        found.append(_term_table(regression))
+    if len(regression.nested) > 1:
         found.append(_nested_table(regression))
     return found
 
@@ -127,7 +129,7 @@ def _term_table(regression: Regression) -> Table:
             "-" if test.f is None else f"{test.f:.4g}",
             f"{test.df}, {test.df_denominator}",
             _p(test.p_value),
-            {True: "yes", False: "no", None: "not tested"}[found[test.term]],
+            {True: "yes", False: "no", None: "not tested"}[found[test.term]] if test.df else "not told apart",
             "-" if test.gvif_per_df is None else f"{test.gvif_per_df:.3g}",
         )
         for test in regression.tests
