@@ -302,6 +302,34 @@ def test_log_log_predictions_are_compared_on_the_scale_of_bytes() -> None:
         assert found == pytest.approx(expected, rel=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("left", "undo"),
+    [
+        ("np.log(step_bytes)", np.exp),
+        ("np.log10(step_bytes)", lambda values: 10**values),
+        ("np.sqrt(step_bytes)", np.square),
+        ("I(step_bytes / 1e6)", lambda values: 1e6 * values),
+    ],
+)
+def test_errors_of_left_out_runs_are_of_the_column_and_not_of_what_is_made_of_it(left: str, undo: Any) -> None:
+    frame = rows("runs")
+    found = fit(frame, f"{left} ~ model_bytes").left_out[0]
+    predicted = []
+    for run in frame["run_id"]:
+        theirs = smf.ols(f"{left} ~ model_bytes", frame.filter(pl.col("run_id") != run).to_pandas()).fit()
+        predicted.append(undo(theirs.predict(frame.filter(pl.col("run_id") == run).to_pandas()).iloc[0]))
+    observed = frame["step_bytes"].to_numpy()
+    errors = observed - np.array(predicted)
+    assert found.of == "step_bytes"
+    assert found.median_relative == pytest.approx(np.median(abs(errors) / observed), rel=1e-7)
+    assert found.root_mean_square == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-7)
+
+
+def test_what_cannot_be_undone_has_no_relative_error() -> None:
+    found = fit(rows("runs"), "np.log(I(step_bytes + 1)) ~ model_bytes").left_out[0]
+    assert (found.of, found.median_relative) == ("np.log(I(step_bytes + 1))", None)
+
+
 def refit_error_of_log(frame: pl.DataFrame, run: str) -> float:
     logs = frame.with_columns(y=pl.col("step_bytes").log(), x=pl.col("model_bytes").log())
     return refit_error(logs, "y ~ x", "run_id", run)[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.aliasing import Share, alias_sentence, constant_terms, crowded_terms, shares, split_aliased
 from ddnn_traces.regression.compare import log_formula, log_log, nested
-from ddnn_traces.regression.design import INTERCEPT, Design, is_constant, make_design, terms_of
+from ddnn_traces.regression.design import INTERCEPT, Design, is_constant, make_design, split_infinite, terms_of
 from ddnn_traces.regression.diagnostics import breusch_pagan, influence, left_out, studentized_residuals
 from ddnn_traces.regression.estimate import Estimate, resting_on_one_run
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula, parse
@@ -20,7 +20,7 @@ from ddnn_traces.regression.inference import cluster_notes, coefficients_of, run
 from ddnn_traces.regression.outcome import OlsFit, Regression
 from ddnn_traces.regression.results import ERRORS, Coefficient, LogLog, TermTest, TermVerdict
 from ddnn_traces.regression.rows import RUN, STEP, clean_numbers, split_missing
-from ddnn_traces.regression.verdicts import SIZES, Judged, fit_notes, unheard_notes, verdict
+from ddnn_traces.regression.verdicts import SIZES, Judged, fit_notes, unheard_notes, verdict, zero_notes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,18 +48,20 @@ def fit(
     chosen, size_notes = _sized(clean, default) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
-    usable, excluded = split_missing(clean, known.names)
+    complete, excluded = split_missing(clean, known.names)
+    usable, infinite = split_infinite(complete, known)
     obstacle = _obstacle(usable, parsed.left_names)
     robust = "cluster" if grain == "step" else "hc3"
     outcome = OlsFit(notes=(obstacle,)) if obstacle else ols(usable, known.text, errors, robust)
     size = next((name for name in SIZES if name in known.right_names), None)
-    left = next(iter(parsed.left_names)) if parsed.left in parsed.left_names else None
+    left = parsed.left if parsed.left in parsed.left_names else None
     correlation, sentences = _correlation(usable, size, left)
     verdicts = outcome.verdicts
     if unknown:
         order = list(terms_of(parsed))
         verdicts = tuple(sorted((*verdicts, *unknown), key=lambda verdict: order.index(verdict.term)))
-    unheard = unheard_notes(usable, parsed.names) if outcome.coefficients else []
+    unheard = [*zero_notes(usable, parsed.left_names), *unheard_notes(usable, parsed.names)]
+    unheard = unheard if outcome.coefficients else []
     parts = vars(outcome) | {"verdicts": verdicts, "notes": (*size_notes, *outcome.notes, *unheard, *sentences)}
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     return Regression(
@@ -72,7 +74,7 @@ def fit(
         correlation=correlation,
         size_column=size,
         log_log=_log_log(usable, outcome, left, size, errors, robust),
-        excluded=excluded,
+        excluded=(*excluded, *infinite),
         points=_points(usable, outcome, size),
     )
 
@@ -126,12 +128,17 @@ def ols(frame: pl.DataFrame, formula: str, errors: str = "classic", robust: str 
         breusch_pagan=statistic,
         breusch_pagan_p_value=p_value,
         influence=influence(estimate),
-        left_out=left_out(estimate, models),
+        left_out=left_out(estimate, models, design.left, left_column(design.formula)),
         nested=nested(estimate, design, terms, beside),
         fitted=tuple(estimate.fitted.tolist()),
         estimate=estimate,
         design=design,
     )
+
+
+def left_column(formula: Formula) -> str | None:
+    """The only column on the left side; None where there are several."""
+    return next(iter(formula.left_names)) if len(formula.left_names) == 1 else None
 
 
 def _verdicts(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces.regression.aliasing import Share
 from ddnn_traces.regression.design import INTERCEPT, unit
 from ddnn_traces.regression.estimate import Estimate, Scatter, moves
-from ddnn_traces.regression.results import ALPHA, Coefficient, TermTest
+from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,8 +154,13 @@ def whole_f(estimate: Estimate) -> tuple[float | None, float | None]:
 
 
 def cluster_notes(estimate: Estimate, errors: str) -> list[str]:
-    """What to know of clustered errors where runs are few."""
+    """What to know of errors where runs have several rows, and of clustered ones where runs are few."""
     count = len(estimate.rows_of)
+    if errors != "cluster" and count < len(estimate.response):
+        return [
+            f"The {len(estimate.response)} rows are of {count} runs, and {ERRORS[errors]} errors take them for "
+            "independent: they are too small where rows of a run are alike. Errors clustered by run (cluster) are not."
+        ]
     if errors != "cluster" or count >= FEW_CLUSTERS:
         return []
     return [f"Errors are clustered by {count} runs: with fewer than {FEW_CLUSTERS} they tend to be too small."]

@@ -92,8 +92,10 @@ class RunInfluence:
 class LeftOut:
     """Errors of rows predicted by the fit to the other runs (by='run') or to the runs of other models (by='model').
 
-    groups: runs or models left out in turn. rows: predicted rows. root_mean_square: in units of the left side.
-    median_relative: of |error| / |observed|. r_squared: 1 - sum of squared errors / sum of squares about the mean, over
+    groups: runs or models left out in turn. rows: predicted rows. of: what the errors are of, the left side's column
+    (step_bytes also where it is np.log(step_bytes)), or the left side where it cannot be undone. root_mean_square: in
+    units of that. median_relative: of |error| / |observed|, None where an observed one is 0 or the left side cannot be
+    undone. r_squared: 1 - sum of squared errors / sum of squares about the mean, over
     the predicted rows; None for fewer than 2. impossible: groups with rows that cannot be predicted, with the reason.
     """
 
@@ -104,6 +106,7 @@ class LeftOut:
     median_relative: float | None
     r_squared: float | None
     impossible: tuple[Excluded, ...]
+    of: str
 
 
 @dataclass(frozen=True)

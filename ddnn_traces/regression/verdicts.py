@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddnn_traces.regression.aliasing import Alias, Share
 from ddnn_traces.regression.design import INTERCEPT, Design, Term
 from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest, TermVerdict
+from ddnn_traces.regression.rows import RUN, STEP
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,6 +91,19 @@ def fit_notes(design: Design, crowded: Iterable[str], aliases: Sequence[Alias]) 
         terms = dict.fromkeys(c.term for c in alias.carriers if c.term != INTERCEPT)
         if terms:
             notes.append(f"The estimates of {', '.join(terms)} hold the effect of {alias.column.label} too.")
+    return notes
+
+
+def zero_notes(rows: pl.DataFrame, names: Iterable[str]) -> list[str]:
+    """Of the left side's columns, how many rows are 0: such rows are fitted like any other."""
+    notes = []
+    for name in (name for name in sorted(names) if rows.schema[name].is_numeric()):
+        zero = rows.filter(rows[name] == 0)
+        if zero.height:
+            runs = sorted(set(zero[RUN].to_list()))
+            what = "steps" if STEP in rows.columns else "runs"
+            listed = ", ".join(runs[:_MOST_NAMED]) + (", ..." if len(runs) > _MOST_NAMED else "")
+            notes.append(f"{name} is 0 in {zero.height} of {rows.height} {what}, which are in the fit: {listed}.")
     return notes
 
 
