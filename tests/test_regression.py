@@ -243,7 +243,8 @@ def test_formula_order_decides_which_of_two_aliased_terms_stays():
     ]
     assert sentence(result, "C(framework_backend)") == (
         f"significant at alpha = 0.05 {joint(result, 'C(framework_backend)')} "
-        "against the levels without an estimate: framework_backend = torch-gloo (positive)"
+        "against framework_backend = kungfu-pair: framework_backend = torch-gloo (positive)"
+        "; of its 2 degrees of freedom 1 is its own and tested"
         "; framework_backend = tf-grpc cannot be told apart from topology = star: they always occur together"
     )
 
@@ -380,6 +381,26 @@ def test_a_slope_that_one_run_makes_is_said_to_rest_on_it():
     assert "model_bytes" in note
 
 
+def test_an_attribute_that_the_formula_does_not_know_is_named():
+    runs = make_runs().with_columns(workers=2 + pl.int_range(36) % 3, delay_ms=pl.lit(0.0), optimizer=pl.lit("sgd"))
+    note = "The runs have 2, 3, 4 workers, of which the formula does not know."
+    assert [n for n in fit(runs).notes if "does not know" in n] == [note]
+    assert note not in fit(runs, DEFAULT_FORMULA + " + workers").notes
+    delayed = runs.with_columns(delay_ms=5.0 * (pl.int_range(36) % 2))
+    assert "The runs have 2 values of delay_ms (0.0, 5.0), of which the formula does not know." in fit(delayed).notes
+
+
+def test_a_mean_alone_is_a_fit():
+    runs = make_runs()
+    result = fit(runs, "step_bytes ~ 1")
+    (mean,) = result.coefficients
+    values = runs["step_bytes"].to_numpy()
+    assert mean.estimate == pytest.approx(values.mean(), rel=1e-12)
+    interval = stats.t.interval(0.95, 35, values.mean(), stats.sem(values))
+    assert (mean.ci_low, mean.ci_high) == pytest.approx(interval, rel=1e-9)
+    assert (result.verdicts, result.tests) == ((), ())
+
+
 # Missing values and the two sizes.
 
 
@@ -469,6 +490,60 @@ def test_an_infinite_value_is_named_and_the_rest_estimated():
     result = fit(runs)
     assert [(e.run_id, e.reason) for e in result.excluded] == [(runs["run_id"][4], "step_bytes is infinite")]
     assert result.rows == 35
+
+
+@pytest.mark.parametrize(
+    ("formula", "part", "rows"),
+    [
+        ("step_bytes ~ np.log(model_bytes - 14000000)", "np.log(model_bytes - 14000000) is", 24),
+        ("np.log(step_bytes - 2000000000) ~ model_bytes", "np.log(step_bytes - 2000000000) is", 12),
+        ("step_bytes ~ model_bytes + I(model_bytes / (batch_size - 32))", "I(model_bytes / (batch_size - 32)) is", 18),
+        ("step_bytes ~ np.exp(model_bytes) * np.sqrt(0 - batch_size)",
+         "np.exp(model_bytes), np.sqrt(0 - batch_size) are", 0),
+    ],
+)  # fmt: skip
+def test_rows_whose_term_is_no_finite_number_are_named_and_the_rest_estimated(formula: str, part: str, rows: int):
+    result = fit(make_runs(), formula)
+    assert (result.rows, len(result.excluded)) == (rows, 36 - rows)
+    assert {e.reason for e in result.excluded} == {f"{part} not a finite number"}
+    assert not {e.run_id for e in result.excluded} & set(result.points["run_id"])
+    if rows:
+        kept = fit(make_runs().filter(pl.col("run_id").is_in(result.points["run_id"].to_list())), formula)
+        assert (estimates(result), kept.excluded) == (estimates(kept), ())
+    else:
+        assert_nothing_fitted(result, "0 usable runs")
+
+
+def test_rows_of_0_are_said_to_be_in_the_fit():
+    hit = pl.int_range(36) < 2
+    result = fit(make_runs().with_columns(step_bytes=pl.when(hit).then(0).otherwise(pl.col("step_bytes"))))
+    names = ", ".join(sorted(make_runs()["run_id"].to_list()[:2]))
+    assert f"step_bytes is 0 in 2 of 36 runs, which are in the fit: {names}." in result.notes
+    assert {found.median_relative for found in result.left_out} == {None}
+    assert not any(" is 0 in " in note for note in fit(make_runs()).notes)
+
+
+def test_errors_that_take_rows_of_a_run_for_independent_are_warned_of():
+    steps = pl.concat([make_runs().with_columns(step=pl.lit(i)) for i in range(2)])
+    warning = "The 72 rows are of 36 runs, and HC3 errors take them for independent"
+    assert any(note.startswith(warning) for note in fit(steps, errors="hc3").notes)
+    assert not any("for independent" in note for note in (*fit(steps).notes, *fit(make_runs()).notes))
+
+
+@pytest.mark.parametrize(
+    ("term", "factor", "unit"),
+    [
+        ("model_bytes", 1.0, "MB/MB"),
+        ("I(model_bytes)", 1.0, "bytes"),
+        ("I(model_bytes ** 2)", 1.0, "bytes"),
+        ("I(batch_size - 1):model_bytes", 1.0, "bytes"),
+        ("batch_size", 1e-6, "MB"),
+        ("np.log(batch_size)", 1e-6, "MB"),
+    ],
+)
+def test_only_a_slope_of_the_size_as_it_is_is_in_megabytes_a_megabyte(term: str, factor: float, unit: str):
+    result = fit(make_runs(), f"step_bytes ~ {term}")
+    assert [result.readable(c) for c in result.coefficients] == [(1e-6, "MB"), (factor, unit)]
 
 
 def test_one_framework_only_leaves_the_rest():
@@ -604,9 +679,6 @@ def test_what_is_no_formula_is_refused(formula):
         ("step_bytes ~ model_bytes + 3", "cannot be evaluated: numbers besides"),
         ("step_bytes ~ np.log(topology)", "cannot be evaluated"),
         ("step_bytes ~ I(model_bytes : batch_size)", "cannot be evaluated"),
-        ("step_bytes ~ np.log(model_bytes - 14000000)", "infinite for some row"),
-        ("step_bytes ~ np.sqrt(0 - model_bytes)", "cannot be evaluated"),
-        ("step_bytes ~ np.exp(model_bytes)", "infinite for some row"),
         ("C(step_bytes) ~ model_bytes", "must be one number a row"),
         ("topology ~ batch_size", "must be one number a row"),
         ("I(step_bytes ** 10 * step_bytes ** 8) ~ model_bytes", "squares no longer are numbers"),

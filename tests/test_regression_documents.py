@@ -20,12 +20,12 @@ from test_queries import write_dataset
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression import Regression, fit, paper
+from ddnn_traces.regression import Regression, fit, layout, paper
 from ddnn_traces.regression.latex import escape
 from ddnn_traces.report.regression_page import FORMATS
 
 SIZES = (14_000_000, 80_000_000, 97_000_000, 171_000_000)
-HOSTILE = "a<b>&\"'_%$#{}~^\\|x"
+HOSTILE = "a<b>&\"'_%$#{}~^\\|x\u2215é-1"
 
 
 def made_up_runs(**columns: Any) -> pl.DataFrame:
@@ -239,6 +239,59 @@ def test_the_paper_s_sentences() -> None:
     assert not any(sentence.startswith("Framework_Backend") for sentence in paper.sentences(one_framework))
 
 
+def test_the_paper_s_equation_without_its_main_regressor_is_not_called_that() -> None:
+    result = as_paper(made_up_runs(model_bytes=pl.lit(None, pl.Int64)))
+    assert paper.sentences(result)[0].startswith(
+        "Model_Size, the main regressor of equation (1), is not in this fit (no run has model_bytes): it is not"
+    )
+    assert "Equation (1) of Zerwas et al. 2021, without Model_Size\n" in FORMATS["text"](result)
+    assert "Model_Size, the" not in FORMATS["text"](as_paper(made_up_runs()))
+    nothing = next(said for said in paper.sentences(result) if said.startswith("Framework_Backend"))
+    assert (
+        nothing
+        == "Framework_Backend is significant for no configuration (the paper: only for KungFu PairAvg, negative)."
+    )
+
+
+def test_where_a_missing_value_would_come_from() -> None:
+    def last(rows: pl.DataFrame, formula: str | None = None) -> str:
+        return FORMATS["text"](fit(rows, formula)).split("\n\nLeft out\n")[-1]
+
+    one = pl.col("run_id") == "run-03"
+    no_size = last(made_up_runs(model_bytes=pl.when(~one).then("model_bytes")))
+    assert no_size.splitlines() == [
+        "run-03: model_bytes is missing",
+        "model_bytes can be given in a run.toml in the run's folder; then ingest it again.",
+    ]
+    no_steps = last(
+        made_up_runs(step_bytes=pl.when(~one).then(6.0 * pl.col("model_bytes") + 1e6 * (one.cum_count() % 5)))
+    )
+    assert "run.toml" not in no_steps
+    assert no_steps.endswith("step_bytes needs training steps (train_history.log beside the captures) and packets "
+                             "during them.")  # fmt: skip
+    # nothing is left out: no heading of that, and what is missing is said with the terms
+    unknown = FORMATS["text"](fit(made_up_runs(topology=pl.lit(None, pl.String))))
+    assert "Left out" not in unknown
+    assert "no run has topology\ntopology can be given in a run.toml" in unknown
+    empty_cell = made_up_runs().filter(~((pl.col("batch_size") == 64) & (pl.col("topology") == "star")))
+    assert "run.toml" not in FORMATS["text"](fit(empty_cell, "step_bytes ~ C(batch_size) * C(topology)"))
+
+
+@pytest.mark.parametrize(
+    ("errors", "shown"),
+    [("classic", ("classic", "HC3")), ("hc3", ("HC3", "classic")), ("cluster", ("run-clustered", "classic"))],
+)
+def test_the_table_has_the_error_that_made_the_interval(errors: str, shown: tuple[str, str]) -> None:
+    result = fit(made_up_runs(), errors=errors)
+    table = next(table for table in layout.tables(result) if table.columns[0] == "coefficient")
+    assert table.columns[2:4] == tuple(f"{kind} error" for kind in shown)
+    slope = next(c for c in result.coefficients if c.name == "model_bytes")
+    assert table.rows[1][2] == f"{slope.std_error:,.4f}"
+    assert slope.ci_high is not None and slope.std_error is not None
+    t = float(stats.t.ppf(0.975, next(test.df_denominator for test in result.tests)))
+    assert slope.ci_high - slope.estimate == pytest.approx(t * slope.std_error, rel=1e-9)
+
+
 def test_nothing_fitted_has_all_documents_too() -> None:
     result = as_paper(made_up_runs().head(2))
     for name, make in FORMATS.items():
@@ -306,10 +359,20 @@ def test_latex_has_every_table_in_booktabs(hostile: Regression) -> None:
     assert escape("50% of a_b\\") == r"50\% of a\_b\textbackslash{}"
 
 
+def test_latex_has_minus_signs_and_no_letter_that_it_cannot_set() -> None:
+    assert escape("slope -1.5 [-2, -1] of run-32") == "slope $-$1.5 [$-$2, $-$1] of run-32"
+    assert escape("a\u2215b Łódź, naïve, 模") == "aU+2215b Łódź, naïve, U+6A21"
+    result = fit(made_up_runs())
+    (row,) = (line for line in FORMATS["latex"](result).splitlines() if line.lstrip().startswith("Intercept"))
+    interval = next(c for c in result.coefficients if c.name == "Intercept")
+    assert interval.ci_low is not None and interval.ci_low < 0
+    assert f"{{}}[$-${-interval.ci_low / 1e6:,.4f}, " in row
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex")
 def test_latex_compiles(hostile: Regression, tmp_path: Path) -> None:
     (tmp_path / "table.tex").write_text(FORMATS["latex"](hostile), encoding="utf-8")
-    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs}"
+    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs}\usepackage{graphicx}"
     whole = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{table}}\end{{document}}"
     (tmp_path / "whole.tex").write_text(whole, encoding="utf-8")
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "whole.tex"]

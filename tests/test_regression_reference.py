@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,75 @@ def test_hc3_of_coefficients_that_no_single_run_settles_agrees_with_sandwich_of_
     assert ours == of({name: theirs[name] for name in ours})
 
 
+TERMS = ("model_bytes", "C(framework_backend)", "C(topology)", "C(workers)")
+
+
+@pytest.mark.parametrize("errors", ["classic", "hc3"])
+def test_the_verdict_on_a_term_does_not_hang_on_the_order_of_terms(errors: str) -> None:
+    """The workers are told by framework and topology together, so that each of the three loses some of its own."""
+    workers = {name: 2 + i % 3 for i, name in enumerate(sorted(set(rows("runs")["topology"])))}
+    frame = rows("runs").with_columns(workers=pl.col("topology").replace_strict(workers, return_dtype=pl.Int64))
+    found = []
+    for terms in permutations(TERMS):
+        result = fit(frame, "step_bytes ~ " + " + ".join(terms), errors)
+        of_term = {verdict.term: verdict for verdict in result.verdicts}
+        tests = {test.term: test for test in result.tests}
+        assert (tests["C(workers)"].df, of_term["C(workers)"].estimable) == (0, False)
+        assert of_term["C(workers)"].significant is None
+        assert "cannot be told apart from topology = " in of_term["C(workers)"].sentence
+        found.append({t: (of_term[t].significant, tests[t].df, tests[t].f, of_term[t].sentence) for t in TERMS})
+        if errors == "classic":
+            for nested in (nested for nested in result.nested if nested.change.startswith("- ")):
+                assert nested.f == (tests[nested.change[2:]].f and pytest.approx(tests[nested.change[2:]].f, rel=1e-8))
+    for other in found[1:]:
+        for term in TERMS:
+            assert other[term][:2] == found[0][term][:2]
+            assert other[term][2] == (found[0][term][2] and pytest.approx(found[0][term][2], rel=1e-8))
+            if "combination" not in found[0][term][3]:
+                assert other[term][3] == found[0][term][3]
+    assert 0 < found[0]["C(topology)"][1] < 5
+
+
+def test_a_level_whose_slope_is_not_told_apart_is_not_judged() -> None:
+    """Both write the same fit; parameter_server has one model only, so that its level and its slope are one."""
+    for formula in ("step_bytes ~ C(topology)/model_bytes", "step_bytes ~ model_bytes*C(topology)"):
+        result = fit(rows("runs"), formula)
+        sentence = next(verdict.sentence for verdict in result.verdicts if verdict.term == "C(topology)")
+        assert "topology = parameter_server cannot be told apart from" in sentence
+        assert "(positive)" not in sentence and "(negative)" not in sentence
+        told = {c.name: c.told_apart for c in result.coefficients}
+        assert not told["C(topology)[T.parameter_server]"]
+        assert told["C(topology)[T.star]"]
+
+
+def test_levels_in_place_of_an_intercept_are_compared_with_each_other() -> None:
+    """`- 1` changes the coefficients and not the fit, so that no test of it may change."""
+    base = fit(rows("runs"), "step_bytes ~ model_bytes + C(topology)")
+    result = fit(rows("runs"), "step_bytes ~ model_bytes - 1 + C(topology)")
+    for one, other in zip(base.tests, result.tests, strict=True):
+        assert (one.term, one.df, one.df_denominator) == (other.term, other.df, other.df_denominator)
+        assert other.f == pytest.approx(one.f, rel=1e-8)
+    for name in ("breusch_pagan", "breusch_pagan_p_value", "f_statistic", "r_squared"):
+        assert getattr(result, name) == pytest.approx(getattr(base, name), rel=1e-8), name
+    drops = [{n.change: n.f for n in r.nested if n.change.startswith("- ")} for r in (base, result)]
+    assert drops[1] == pytest.approx(drops[0], rel=1e-8)
+    sentence = result.verdicts[1].sentence
+    assert ", its levels against each other; each against 0: topology = parameter_server (negative)" in sentence
+
+
+def test_a_term_that_single_runs_settle_is_said_to_be() -> None:
+    sentences = {verdict.term: verdict.sentence for verdict in fit(rows("runs"), EQUATION).verdicts}
+    assert sentences["C(topology)"].endswith("; settled by 6 single runs (see the notes)")
+    assert sentences["C(framework_backend)"].endswith("; settled by 3 single runs (see the notes)")
+    assert "single run" not in sentences["model_bytes"] + sentences["C(batch_size)"]
+
+
+def test_clustered_errors_have_no_more_degrees_of_freedom_than_the_fit() -> None:
+    result = fit(rows("runs"), EQUATION, "cluster")
+    assert (result.df_resid, result.clusters) == (9, 20)
+    assert {test.df_denominator for test in result.tests} == {9}
+
+
 def test_clustered_errors_agree_with_sandwich_of_r() -> None:
     result, theirs = fit(rows("steps"), SMALL), R["by_step"]
     assert (result.errors, result.grain, result.clusters) == ("cluster", "step", 20)
@@ -230,6 +300,34 @@ def test_log_log_predictions_are_compared_on_the_scale_of_bytes() -> None:
     ):
         expected = (np.median(np.abs(errors) / observed), np.sqrt(np.mean(np.square(errors))))
         assert found == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("left", "undo"),
+    [
+        ("np.log(step_bytes)", np.exp),
+        ("np.log10(step_bytes)", lambda values: 10**values),
+        ("np.sqrt(step_bytes)", np.square),
+        ("I(step_bytes / 1e6)", lambda values: 1e6 * values),
+    ],
+)
+def test_errors_of_left_out_runs_are_of_the_column_and_not_of_what_is_made_of_it(left: str, undo: Any) -> None:
+    frame = rows("runs")
+    found = fit(frame, f"{left} ~ model_bytes").left_out[0]
+    predicted = []
+    for run in frame["run_id"]:
+        theirs = smf.ols(f"{left} ~ model_bytes", frame.filter(pl.col("run_id") != run).to_pandas()).fit()
+        predicted.append(undo(theirs.predict(frame.filter(pl.col("run_id") == run).to_pandas()).iloc[0]))
+    observed = frame["step_bytes"].to_numpy()
+    errors = observed - np.array(predicted)
+    assert found.of == "step_bytes"
+    assert found.median_relative == pytest.approx(np.median(abs(errors) / observed), rel=1e-7)
+    assert found.root_mean_square == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-7)
+
+
+def test_what_cannot_be_undone_has_no_relative_error() -> None:
+    found = fit(rows("runs"), "np.log(I(step_bytes + 1)) ~ model_bytes").left_out[0]
+    assert (found.of, found.median_relative) == ("np.log(I(step_bytes + 1))", None)
 
 
 def refit_error_of_log(frame: pl.DataFrame, run: str) -> float:

@@ -37,15 +37,16 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
 @click.option(
     "--errors",
     type=click.Choice(["classic", "hc3", "cluster"]),
-    help="Standard errors of intervals and tests; the table has classic and robust ones side by side. Default: "
+    help="Standard errors of intervals and tests; the table has another kind beside them. Default: "
     "classic, and clustered by run where rows are steps.",
 )
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(["text", "html", "latex", "json", "csv"]),
+    type=click.Choice(["text", "table", "html", "latex", "json", "csv"]),
     default="text",
     show_default=True,
+    help="table is another word for text.",
 )
 @out_option
 def regress(dataset: Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:

@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddnn_traces.regression.design import INTERCEPT, Column, Design, unit
+from ddnn_traces.regression.design import INDEPENDENT, INTERCEPT, Column, Design, unit
 
 if TYPE_CHECKING:
     import polars as pl
-
-# Of a column scaled to length 1, what must be left after the columns before it are projected out. Rounding leaves
-# 1e-15; the nearly collinear Longley data leaves 1e-5.
-INDEPENDENT = 1e-9
 
 
 def constant_terms(design: Design, frame: pl.DataFrame) -> dict[str, str]:
@@ -83,6 +79,55 @@ def _carriers(column: Column, kept: Sequence[Column]) -> tuple[Column, ...]:
         return ()
     weights = np.linalg.lstsq(np.column_stack([unit(k.values) for k in kept]), unit(column.values), rcond=None)[0]
     return tuple(k for k, weight in zip(kept, weights, strict=True) if abs(weight) > 1e-6)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a term says that the other terms do not, whatever their order in the formula.
+
+    others: independent columns of all other terms, which a fit without the term has. df: independent columns of the
+    term beside them; 0 where dropping it loses nothing. rank: its independent columns. aliases: its columns that the
+    others, and those before them, say too. by_levels: the formula has no intercept, but the levels of a term make one;
+    others then has it, so that levels are compared with each other and not with 0.
+    """
+
+    others: tuple[Column, ...]
+    df: int
+    rank: int
+    aliases: tuple[Alias, ...]
+    by_levels: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no other term says part of it. A level that no row has is nobody's."""
+        return not any(alias.carriers for alias in self.aliases)
+
+
+def shares(columns: Sequence[Column]) -> dict[str, Share]:
+    """The share of each term that has a column among these."""
+    return {term: _share(columns, term) for term in dict.fromkeys(c.term for c in columns) if term != INTERCEPT}
+
+
+def _share(columns: Sequence[Column], term: str) -> Share:
+    own = [column for column in columns if column.term == term]
+    # in an order that is not the formula's, so that the words are not either
+    others = sorted((c for c in columns if c.term != term), key=lambda c: (c.term != INTERCEPT, c.term))
+    beside, _ = split_aliased(others)
+    kept, aliases = split_aliased([*beside, *own])
+    constant = _constant(columns[0])
+    with_constant, _ = split_aliased([constant, *others])
+    is_spanned = len(split_aliased([*kept, constant])[0]) == len(kept)
+    # a term that is a constant and nothing else can be compared with 0 only
+    keep_constant = is_spanned and len(with_constant) < len(kept)
+    by_levels = keep_constant and len(with_constant) > len(beside)
+    beside = with_constant if keep_constant else beside
+    return Share(tuple(beside), len(kept) - len(beside), len(split_aliased(own)[0]), tuple(aliases), by_levels)
+
+
+def _constant(like: Column) -> Column:
+    import numpy as np
+
+    return Column(INTERCEPT, INTERCEPT, INTERCEPT, np.ones_like(like.values), -1)
 
 
 def alias_sentence(alias: Alias, design: Design, frame: pl.DataFrame) -> str:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ddnn_traces.regression.aliasing import split_aliased
+from ddnn_traces.regression.aliasing import Share, split_aliased
 from ddnn_traces.regression.design import INTERCEPT, Column, Design
 from ddnn_traces.regression.estimate import Estimate, refit
 from ddnn_traces.regression.inference import coefficients_of
 from ddnn_traces.regression.results import LogLog, Nested
 
 
-def nested(estimate: Estimate, design: Design, terms: Sequence[str]) -> tuple[Nested, ...]:
+def nested(estimate: Estimate, design: Design, terms: Sequence[str], beside: Mapping[str, Share]) -> tuple[Nested, ...]:
     """The whole formula, then each term left out of it, then the formula built up in its order.
 
-    terms: those that are estimated. What a term left out had hidden (aliased columns of another) is then estimated.
-    A term that is part of an interaction is not left out alone. Nothing where all rows lie on the fit.
+    terms: those that have a coefficient. beside: what is left without each term that has a column; what the term had
+    hidden (aliased columns of another) is then estimated. A term that is part of an interaction is not left out alone.
+    Nothing where all rows lie on the fit.
     """
     if estimate.is_exact:
         return ()
     found = [_nested(estimate, estimate, "")]
-    alone = [term for term in terms if not any(_is_part(term, other) for other in terms)]
-    for term in alone if design.has_intercept or len(terms) > 1 else []:
-        found.append(_nested(estimate, _with_terms(estimate, design, [t for t in terms if t != term]), f"- {term}"))
+    alone = [term for term in beside if not any(_is_part(term, other) for other in beside)]
+    for term in alone:
+        if beside[term].others:
+            found.append(_nested(estimate, refit(estimate, beside[term].others), f"- {term}"))
     start = ["intercept alone"] if design.has_intercept else []
     for count in range(0 if start else 1, len(terms)):
         change = f"+ {terms[count - 1]}" if count else "intercept alone"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.formula import Formula, column_names
+from ddnn_traces.regression.results import Excluded
+from ddnn_traces.regression.rows import RUN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 INTERCEPT = "Intercept"
 # Differences below this share of the values are rounding, and a test against rounding means nothing.
 ROUNDING = 1e-12
+# Of a column scaled to length 1, what must be left after the columns before it are projected out. Rounding leaves
+# 1e-15; the nearly collinear Longley data leaves 1e-5.
+INDEPENDENT = 1e-9
 # Largest values of a column, between which sums of squares neither vanish nor overflow.
 _SQUARABLE = (1e-140, 1e140)
 
@@ -107,6 +112,47 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
         columns=tuple(column for _, term in by_name for column in _columns(term, right)),
         info=info,
     )
+
+
+def split_infinite(frame: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows for which every part of `formula` is a finite number, and the runs of the others with what is not.
+
+    A formula that cannot be evaluated at all is left to make_design.
+    """
+    import numpy as np
+    import patsy
+    import polars as pl
+
+    if frame.is_empty():
+        return frame, ()
+    parts: dict[str, Vector] = {}
+
+    class Noted(patsy.NAAction):  # type: ignore[misc]
+        """Notes what would not be finite, and changes nothing."""
+
+        def is_numerical_NA(self, values: Any) -> Any:
+            finite = np.isfinite(values)
+            return ~(finite if finite.ndim == 1 else finite.all(axis=1))
+
+        def handle_NA(self, values: Any, is_NAs: Any, origins: Any) -> Any:
+            parts.update((o.relevant_code(), mask) for o, mask in zip(origins, is_NAs, strict=True) if o and mask.any())
+            return values
+
+    try:
+        with np.errstate(all="ignore"):
+            environment = patsy.EvalEnvironment([{"np": np}])
+            patsy.dmatrices(formula.text, _data(frame, formula, formula.names), environment, NA_action=Noted())
+    except (patsy.PatsyError, SyntaxError):
+        return frame, ()
+    if not parts:
+        return frame, ()
+    reasons: Counter[tuple[str, str]] = Counter()
+    for row, run in enumerate(frame[RUN].to_list()):
+        found = [name for name, mask in parts.items() if mask[row]]
+        if found:
+            reasons[str(run), f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not a finite number"] += 1
+    usable = frame.filter(pl.Series(~np.any(list(parts.values()), axis=0)))
+    return usable, tuple(Excluded(run, reason, count) for (run, reason), count in reasons.items())
 
 
 def matrix_of(design: Design, frame: pl.DataFrame, columns: Sequence[Column]) -> Vector:

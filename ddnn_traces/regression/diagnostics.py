@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.regression.design import INTERCEPT
 from ddnn_traces.regression.estimate import Estimate, Without, free_labels
+from ddnn_traces.regression.formula import undone
 from ddnn_traces.regression.results import Excluded, LeftOut, RunInfluence
 
 if TYPE_CHECKING:
@@ -54,12 +55,11 @@ def studentized_residuals(estimate: Estimate) -> list[float | None]:
 def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
     """Koenker's studentized Breusch-Pagan test: n R^2 of the squared residuals on the design, and its p-value.
 
-    None without an intercept, with it alone, and where all rows lie on the fit.
+    None where the columns do not span the constant, or nothing else, and where all rows lie on the fit.
     """
     from scipy import stats
 
-    terms = {column.term for column in estimate.columns}
-    if estimate.is_exact or INTERCEPT not in terms or len(terms) == 1:
+    if estimate.is_exact or not estimate.has_constant or len(estimate.columns) == 1:
         return None, None
     squares = estimate.residuals**2
     centred = squares - squares.mean()
@@ -68,19 +68,36 @@ def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
     return statistic, float(stats.chi2.sf(statistic, len(estimate.columns) - 1))
 
 
-def left_out(estimate: Estimate, models: Sequence[str | None] | None) -> tuple[LeftOut, ...]:
-    """Errors of predictions of each run by the others and, where `models` has several, of each model by the others."""
+def left_out(
+    estimate: Estimate, models: Sequence[str | None] | None, left: str, column: str | None
+) -> tuple[LeftOut, ...]:
+    """Errors of predictions of each run by the others and, where `models` has several, of each model by the others.
+
+    They are of `column`, the one on the left side, where what is done to it there can be undone; else of `left`.
+    """
     if estimate.is_exact:
         return ()
-    found = [_left_out("run", estimate, estimate.rows_of, estimate.without_run)]
+    undo = None if column is None else undone(left, column)
+    scale = _Scale(left, None) if column is None or undo is None else _Scale(column, undo)
+    found = [_left_out("run", estimate, scale, estimate.rows_of, estimate.without_run)]
     if models is not None and len(set(models)) > 1:
         names = tuple("unknown" if model is None else str(model) for model in models)
         rows = Estimate(estimate.response, estimate.columns, names).rows_of
-        found.append(_left_out("model", estimate, rows, {name: estimate.without(rows[name]) for name in rows}))
+        found.append(_left_out("model", estimate, scale, rows, {name: estimate.without(rows[name]) for name in rows}))
     return tuple(found)
 
 
-def _left_out(by: str, estimate: Estimate, rows: Mapping[str, Vector], parts: Mapping[str, Without]) -> LeftOut:
+@dataclass(frozen=True)
+class _Scale:
+    """What errors are of; undo makes the left side's values such, None where nothing does."""
+
+    of: str
+    undo: Callable[[Any], Any] | None
+
+
+def _left_out(
+    by: str, estimate: Estimate, scale: _Scale, rows: Mapping[str, Vector], parts: Mapping[str, Without]
+) -> LeftOut:
     import numpy as np
 
     errors = np.concatenate([part.errors for part in parts.values()])
@@ -93,14 +110,20 @@ def _left_out(by: str, estimate: Estimate, rows: Mapping[str, Vector], parts: Ma
         if np.isnan(part.errors).any()
     )
     if not len(errors):
-        return LeftOut(by, len(parts), 0, None, None, None, impossible)
+        return LeftOut(by, len(parts), 0, None, None, None, impossible, scale.of)
+    if scale.undo is not None:
+        with np.errstate(over="ignore"):
+            predicted = scale.undo(observed - errors)
+        observed = scale.undo(observed)
+        errors = observed - predicted
     about_mean = float(((observed - observed.mean()) ** 2).sum())
     return LeftOut(
         by,
         len(parts),
         len(errors),
         float(np.sqrt(np.mean(errors**2))),
-        float(np.median(abs(errors / observed))) if observed.all() else None,
+        float(np.median(abs(errors / observed))) if scale.undo is not None and observed.all() else None,
         float(1 - errors @ errors / about_mean) if about_mean > 0 else None,
         impossible,
+        scale.of,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.regression.design import ROUNDING, Column
+from ddnn_traces.regression.design import INDEPENDENT, ROUNDING, Column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +38,23 @@ class Without:
     shift: Vector
     lost: Vector
     errors: Vector
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Covariance of U'y, and the degrees of freedom of tests by it.
+
+    lost: directions in these coordinates, as columns, that one row (hc3) or one run (cluster) settles alone: its
+    residual there is 0 whatever the scatter is.
+    """
+
+    covariance: Vector
+    df: int
+    lost: tuple[Vector, ...] = ()
+
+    def tells(self, directions: Vector) -> bool:
+        """Whether it is known along all of these directions, which are columns of length 1."""
+        return not any(moves(lost, directions) for lost in self.lost)
 
 
 @dataclass(frozen=True)
@@ -95,6 +112,14 @@ class Estimate:
 
         scale: Vector = np.sqrt(np.mean(self.matrix**2, axis=0))
         return scale
+
+    @cached_property
+    def has_constant(self) -> bool:
+        """Whether the columns span the constant: by an intercept, or by all levels of a term."""
+        import numpy as np
+
+        ones = np.full(len(self.response), len(self.response) ** -0.5)
+        return bool(np.linalg.norm(ones - self.basis @ (self.basis.T @ ones)) < INDEPENDENT)
 
     @cached_property
     def is_exact(self) -> bool:
@@ -192,34 +217,41 @@ class Estimate:
         moves = np.linalg.norm((self.to_coefficients @ lost) * norms[:, None], axis=1)
         return [int(i) for i in np.flatnonzero(moves > _SOME * moves.max())]
 
-    def covariance(self, kind: str) -> tuple[Vector, int]:
-        """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.
+    def scatter(self, kind: str) -> Scatter:
+        """Of U'y, by kind of standard errors.
 
-        classic: s^2 (X'X)^-1. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by
-        run, with the factor G/(G-1) (n-1)/(n-k) and G-1 degrees of freedom (Cameron and Miller 2015). NaN in the rows
-        and columns of coefficients that rest on one row (hc3) or one run (cluster) alone: their residuals are 0
-        whatever the scatter is.
+        classic: s^2. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by run, with
+        the factor G/(G-1) (n-1)/(n-k) (Cameron and Miller 2015); G-1 degrees of freedom, but not more than the fit has.
         """
         import numpy as np
 
-        turn = self.to_coefficients
         if kind == "classic":
-            return self.variance * turn @ turn.T, self.df_resid
+            return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid)
         if kind == "hc3":
             alone = self.leverage > _ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
             scores = self.basis * weighted[:, None]
-            factor, df = 1.0, self.df_resid
-            lost = [self.basis[[row]].T for row in np.flatnonzero(alone)]
-        else:
-            scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
-            groups, count = len(scores), len(self.response)
-            factor, df = groups / max(groups - 1, 1) * (count - 1) / self.df_resid, groups - 1
-            lost = [part.lost for part in self.without_run.values()]
-        covariance = factor * turn @ scores.T @ scores @ turn.T
-        for number in {number for directions in lost for number in self.free(directions)}:
+            return Scatter(
+                scores.T @ scores, self.df_resid, tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
+            )
+        scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
+        groups, count = len(scores), len(self.response)
+        factor = groups / max(groups - 1, 1) * (count - 1) / self.df_resid
+        lost = tuple(part.lost for part in self.without_run.values())
+        return Scatter(factor * scores.T @ scores, min(groups - 1, self.df_resid), lost)
+
+    def covariance(self, kind: str) -> tuple[Vector, int]:
+        """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.
+
+        NaN in the rows and columns of coefficients that rest on one row (hc3) or one run (cluster) alone.
+        """
+        import numpy as np
+
+        scatter = self.scatter(kind)
+        covariance = self.to_coefficients @ scatter.covariance @ self.to_coefficients.T
+        for number in {number for directions in scatter.lost for number in self.free(directions)}:
             covariance[number, :] = covariance[:, number] = np.nan
-        return covariance, df
+        return covariance, scatter.df
 
     @property
     def information_criteria(self) -> tuple[float, float]:
@@ -229,6 +261,13 @@ class Estimate:
         count, free = len(self.response), len(self.columns) + 1
         minus_two_log_likelihood = count * (np.log(2 * np.pi * self.result.ssr / count) + 1)
         return float(minus_two_log_likelihood + 2 * free), float(minus_two_log_likelihood + np.log(count) * free)
+
+
+def moves(lost: Vector, directions: Vector) -> bool:
+    """Whether what is lost has a part in any of the directions; both are orthonormal columns."""
+    import numpy as np
+
+    return bool((np.linalg.norm(lost.T @ directions, axis=0) > _SOME).any())
 
 
 def resting_on_one_run(estimate: Estimate) -> list[str]:

@@ -6,21 +6,21 @@ together, more coefficients than rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression.aliasing import Alias, alias_sentence, constant_terms, crowded_terms, split_aliased
+from ddnn_traces.regression.aliasing import Share, alias_sentence, constant_terms, crowded_terms, shares, split_aliased
 from ddnn_traces.regression.compare import log_formula, log_log, nested
-from ddnn_traces.regression.design import INTERCEPT, Design, is_constant, make_design, terms_of
+from ddnn_traces.regression.design import INTERCEPT, Design, is_constant, make_design, split_infinite, terms_of
 from ddnn_traces.regression.diagnostics import breusch_pagan, influence, left_out, studentized_residuals
 from ddnn_traces.regression.estimate import Estimate, resting_on_one_run
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula, parse
-from ddnn_traces.regression.inference import cluster_notes, coefficients_of, term_tests, whole_f
+from ddnn_traces.regression.inference import cluster_notes, coefficients_of, runs_settling, term_tests, whole_f
 from ddnn_traces.regression.outcome import OlsFit, Regression
-from ddnn_traces.regression.results import ERRORS, LogLog, TermVerdict
+from ddnn_traces.regression.results import ERRORS, Coefficient, LogLog, TermTest, TermVerdict
 from ddnn_traces.regression.rows import RUN, STEP, clean_numbers, split_missing
-from ddnn_traces.regression.verdicts import SIZES, Judged, fit_notes, verdict
+from ddnn_traces.regression.verdicts import SIZES, Judged, fit_notes, unheard_notes, verdict, zero_notes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,18 +48,21 @@ def fit(
     chosen, size_notes = sized(clean, default) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
-    usable, excluded = split_missing(clean, known.names)
+    complete, excluded = split_missing(clean, known.names)
+    usable, infinite = split_infinite(complete, known)
     obstacle = _obstacle(usable, parsed.left_names)
     robust = "cluster" if grain == "step" else "hc3"
     outcome = OlsFit(notes=(obstacle,)) if obstacle else ols(usable, known.text, errors, robust)
     size = next((name for name in SIZES if name in known.right_names), None)
-    left = next(iter(parsed.left_names)) if parsed.left in parsed.left_names else None
+    left = parsed.left if parsed.left in parsed.left_names else None
     correlation, sentences = _correlation(usable, size, left)
     verdicts = outcome.verdicts
     if unknown:
         order = list(terms_of(parsed))
         verdicts = tuple(sorted((*verdicts, *unknown), key=lambda verdict: order.index(verdict.term)))
-    parts = vars(outcome) | {"verdicts": verdicts, "notes": (*size_notes, *outcome.notes, *sentences)}
+    unheard = [*zero_notes(usable, parsed.left_names), *unheard_notes(usable, parsed.names)]
+    unheard = unheard if outcome.coefficients else []
+    parts = vars(outcome) | {"verdicts": verdicts, "notes": (*size_notes, *outcome.notes, *unheard, *sentences)}
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     return Regression(
         **parts,
@@ -71,7 +74,7 @@ def fit(
         correlation=correlation,
         size_column=size,
         log_log=_log_log(usable, outcome, left, size, errors, robust),
-        excluded=excluded,
+        excluded=(*excluded, *infinite),
         points=_points(usable, outcome, size),
     )
 
@@ -87,63 +90,29 @@ def ols(frame: pl.DataFrame, formula: str, errors: str = "classic", robust: str 
         return OlsFit(notes=(f"Nothing is fitted: every run has the same {design.left}.",))
     constant = constant_terms(design, frame)
     crowded = crowded_terms(design, constant)
-    kept, aliases = split_aliased([c for c in design.columns if c.term not in {*constant, *crowded}])
-    aliased = {
-        term.name: "; ".join(alias_sentence(a, design, frame) for a in aliases if a.column.term == term.name)
-        for term in design.terms
-    }
-    fitted_terms = {column.term for column in kept} - {INTERCEPT}
-    lost = {
-        name: TermVerdict(name, False, None, f"cannot be estimated: {reason}")
-        for name, reason in {**aliased, **constant, **crowded}.items()
-        if name not in fitted_terms
-    }
-    if not fitted_terms:
+    columns = [c for c in design.columns if c.term not in {*constant, *crowded}]
+    kept, aliases = split_aliased(columns)
+    lost = {name: f"cannot be estimated: {reason}" for name, reason in {**constant, **crowded}.items()}
+    if design.terms and {column.term for column in kept} <= {INTERCEPT}:
+        nothing = tuple(TermVerdict(term.name, False, None, lost[term.name]) for term in design.terms)
         note = "Nothing is fitted: no term of the formula can be estimated."
-        return OlsFit(verdicts=tuple(lost.values()), notes=(note,))
+        return OlsFit(verdicts=nothing, notes=(note,))
     estimate = Estimate(design.response, tuple(kept), tuple(str(run) for run in frame[RUN]))
+    beside = shares(columns)
+    mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
+    coefficients = coefficients_of(estimate, errors, robust, mixed)
+    tests = term_tests(estimate, beside, errors)
+    verdicts = _verdicts(estimate, design, frame, lost, beside, coefficients, tests, errors)
     models = frame["model"].to_list() if "model" in frame.columns else None
-    notes = (*fit_notes(design, crowded, aliases), *_estimate_notes(estimate, errors, aliases))
-    return _outcome(estimate, design, models, errors, robust, lost, aliased, notes)
-
-
-def _outcome(
-    estimate: Estimate,
-    design: Design,
-    models: Sequence[str | None] | None,
-    errors: str,
-    robust: str,
-    lost: dict[str, TermVerdict],
-    aliased: dict[str, str],
-    notes: tuple[str, ...],
-) -> OlsFit:
-    terms = [term.name for term in design.terms if term.name not in lost]
-    coefficients = coefficients_of(estimate, errors, robust)
-    tests = term_tests(estimate, terms, errors)
-    by_term = {test.term: test for test in tests}
-    verdicts = [
-        lost.get(term.name)
-        or verdict(
-            Judged(
-                term,
-                [c for c in coefficients if c.term == term.name],
-                by_term[term.name],
-                aliased[term.name],
-                estimate.is_exact,
-                errors,
-            ),
-            design,
-        )
-        for term in design.terms
-    ]
     f_statistic, f_p_value = whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
     statistic, p_value = breusch_pagan(estimate)
+    terms = [term.name for term in design.terms if any(column.term == term.name for column in kept)]
     return OlsFit(
         coefficients=coefficients,
         tests=tests,
-        verdicts=tuple(verdicts),
-        notes=notes,
+        verdicts=verdicts,
+        notes=(*fit_notes(design, crowded, aliases), *_estimate_notes(estimate, errors)),
         errors=errors,
         robust=robust,
         clusters=len(estimate.rows_of),
@@ -159,15 +128,50 @@ def _outcome(
         breusch_pagan=statistic,
         breusch_pagan_p_value=p_value,
         influence=influence(estimate),
-        left_out=left_out(estimate, models),
-        nested=nested(estimate, design, terms),
+        left_out=left_out(estimate, models, design.left, left_column(design.formula)),
+        nested=nested(estimate, design, terms, beside),
         fitted=tuple(estimate.fitted.tolist()),
         estimate=estimate,
         design=design,
     )
 
 
-def _estimate_notes(estimate: Estimate, errors: str, aliases: Sequence[Alias]) -> list[str]:
+def left_column(formula: Formula) -> str | None:
+    """The only column on the left side; None where there are several."""
+    return next(iter(formula.left_names)) if len(formula.left_names) == 1 else None
+
+
+def _verdicts(
+    estimate: Estimate,
+    design: Design,
+    frame: pl.DataFrame,
+    lost: Mapping[str, str],
+    beside: Mapping[str, Share],
+    coefficients: Sequence[Coefficient],
+    tests: Sequence[TermTest],
+    errors: str,
+) -> tuple[TermVerdict, ...]:
+    """On every term of the design. lost: why some have nothing to estimate, in words."""
+    by_term = {test.term: test for test in tests}
+    found = []
+    for term in design.terms:
+        if term.name in lost:
+            found.append(TermVerdict(term.name, False, None, lost[term.name]))
+            continue
+        share = beside[term.name]
+        aliased = "; ".join(alias_sentence(alias, design, frame) for alias in share.aliases)
+        if not share.df:
+            found.append(TermVerdict(term.name, False, None, f"cannot be estimated: {aliased}"))
+            continue
+        own = [c for c in coefficients if c.term == term.name]
+        judged = Judged(
+            term, own, by_term[term.name], share, aliased, estimate.is_exact, errors, runs_settling(estimate, share)
+        )
+        found.append(verdict(judged, design))
+    return tuple(found)
+
+
+def _estimate_notes(estimate: Estimate, errors: str) -> list[str]:
     notes = []
     if estimate.is_exact:
         notes.append("Every row lies on the fit to within rounding: there is no scatter to test an estimate against.")

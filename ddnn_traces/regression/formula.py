@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ddnn_traces.errors import RegressionError
 
@@ -60,6 +61,27 @@ def parse(formula: str, columns: Iterable[str]) -> Formula:
         raise RegressionError(f"{', '.join(sorted(left_names & right_names))} is on both sides of the formula {text}")
     numeric = frozenset().union(*(column_names(tree, skip="C") for tree in trees))
     return Formula(text, left, left_names, right_names, numeric)
+
+
+def undone(left: str, name: str) -> Callable[[Any], Any] | None:
+    """What makes the values of a left side those of its column again; None where that is not known.
+
+    All of them rise, so that an interval's ends stay its ends.
+    """
+    import numpy as np
+
+    plain = left.replace(" ", "")
+    scaled = re.fullmatch(rf"I\({re.escape(name)}([*/])([0-9.]+(?:e[+-]?[0-9]+)?)\)", plain)
+    if scaled and float(scaled[2]) > 0:
+        factor = float(scaled[2]) if scaled[1] == "/" else 1 / float(scaled[2])
+        return lambda values: values * factor
+    known: dict[str, Callable[[Any], Any]] = {
+        name: lambda values: values,
+        f"np.log({name})": np.exp,
+        f"np.log10({name})": lambda values: np.power(10.0, values),
+        f"np.sqrt({name})": lambda values: np.sign(values) * np.square(values),
+    }
+    return known.get(plain)
 
 
 def _not_a_formula(formula: str, part: str = "") -> RegressionError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.regression.design import INTERCEPT
-from ddnn_traces.regression.estimate import Estimate
-from ddnn_traces.regression.results import ALPHA, Coefficient, TermTest
+from ddnn_traces.regression.aliasing import Share
+from ddnn_traces.regression.design import INTERCEPT, unit
+from ddnn_traces.regression.estimate import Estimate, Scatter, moves
+from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 FEW_CLUSTERS = 40
 
 
-def coefficients_of(estimate: Estimate, errors: str, robust: str) -> tuple[Coefficient, ...]:
-    """Every coefficient with its interval by the chosen `errors`, and the classic and `robust` standard errors."""
+def coefficients_of(
+    estimate: Estimate, errors: str, robust: str, mixed: Collection[str] = ()
+) -> tuple[Coefficient, ...]:
+    """Every coefficient with its interval by the chosen `errors`, and the classic and `robust` standard errors.
+
+    mixed: names of those that hold the effect of another term's column too.
+    """
     from scipy import stats
 
     kinds = {kind: estimate.covariance(kind) for kind in dict.fromkeys(("classic", robust, errors))}
@@ -34,7 +40,12 @@ def coefficients_of(estimate: Estimate, errors: str, robust: str) -> tuple[Coeff
             reach = float(stats.t.ppf(1 - ALPHA / 2, df)) * chosen
             low, high = value - reach, value + reach
             p = float(2 * stats.t.sf(abs(value) / chosen, df))
-        found.append(Coefficient(column.name, column.term, value, low, high, p, chosen, of["classic"], of[robust]))
+        found.append(
+            Coefficient(
+                column.name, column.term, value, low, high, p, chosen, of["classic"], of[robust],
+                told_apart=column.name not in mixed,
+            )
+        )  # fmt: skip
     return tuple(found)
 
 
@@ -44,38 +55,65 @@ def _standard_errors(covariance: Vector) -> list[float | None]:
     return [float(np.sqrt(value)) if value > 0 else None for value in np.diag(covariance)]
 
 
-def term_tests(estimate: Estimate, terms: Sequence[str], errors: str) -> tuple[TermTest, ...]:
-    """The joint F-test and the GVIF of each of `terms` that has a coefficient."""
-    covariance, df = estimate.covariance(errors)
+def term_tests(estimate: Estimate, beside: Mapping[str, Share], errors: str) -> tuple[TermTest, ...]:
+    """The joint F-test of what each term says beside the others, and its GVIF.
+
+    GVIF is None where other terms say part of the term: what they widen is then infinitely wide.
+    """
+    scatter = estimate.scatter(errors)
     inflation = generalized_vif(estimate)
-    return tuple(_term_test(estimate, term, covariance, df, inflation.get(term)) for term in terms)
+    found = []
+    for term, share in beside.items():
+        gvif = inflation.get(term) if share.is_whole and share.df else None
+        f = None if estimate.is_exact else wald_f(estimate, scatter, share)
+        p = None if f is None else _upper_tail(f, share.df, scatter.df)
+        found.append(TermTest(term, f, share.df, scatter.df, p, gvif))
+    return tuple(found)
 
 
-def _term_test(estimate: Estimate, term: str, covariance: Vector, df: int, gvif: float | None) -> TermTest:
-    numbers = [i for i, column in enumerate(estimate.columns) if column.term == term]
-    f = None if estimate.is_exact else wald_f(estimate.coefficients, covariance, numbers, df)
-    if f is None:
-        return TermTest(term, None, len(numbers), df, None, gvif)
+def _upper_tail(f: float, df: int, df_denominator: int) -> float:
     from scipy import stats
 
-    return TermTest(term, f, len(numbers), df, float(stats.f.sf(f, len(numbers), df)), gvif)
+    return float(stats.f.sf(f, df, df_denominator))
 
 
-def wald_f(values: Vector, covariance: Vector, numbers: Sequence[int], df: int) -> float | None:
-    """Wald's F that the coefficients of these numbers are all 0; None where the covariance does not tell.
+def own_directions(estimate: Estimate, share: Share) -> Vector:
+    """Of U'y's coordinates, an orthonormal basis of what the other terms do not span, as columns."""
+    import numpy as np
 
-    A clustered covariance of more coefficients than runs less 1 is singular, and one that rests on a single run is NaN.
+    if not share.others:
+        return np.eye(len(estimate.columns))
+    spanned = estimate.basis.T @ np.column_stack([unit(column.values) for column in share.others])
+    directions: Vector = np.linalg.qr(spanned, mode="complete")[0][:, len(share.others) :]
+    return directions
+
+
+def runs_settling(estimate: Estimate, share: Share) -> int:
+    """How many runs there are without any one of which part of the term could not be estimated."""
+    directions = own_directions(estimate, share)
+    return sum(moves(part.lost, directions) for part in estimate.without_run.values())
+
+
+def wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
+    """Wald's F that the fit loses nothing without the term: of U'y in the directions that the others do not span.
+
+    By the classic scatter it is the F of the sums of squares of both fits. None where the scatter does not tell: a
+    clustered covariance of more directions than runs less 1 is singular.
     """
     import numpy as np
 
-    block = covariance[np.ix_(numbers, numbers)]
-    if df < 1 or len(numbers) > df or not np.isfinite(block).all():
+    if not share.df or scatter.df < 1 or share.df > scatter.df:
         return None
+    directions = own_directions(estimate, share)
+    if not scatter.tells(directions):
+        return None
+    values = directions.T @ (estimate.basis.T @ estimate.response)
+    block = directions.T @ scatter.covariance @ directions
     scale = np.sqrt(np.diag(block))
     if not scale.all() or np.linalg.cond(block / np.outer(scale, scale)) > 1e12:
         return None
-    scaled = values[list(numbers)] / scale
-    return float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled)) / len(numbers)
+    scaled = values / scale
+    return float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled)) / share.df
 
 
 def generalized_vif(estimate: Estimate) -> dict[str, float]:
@@ -106,21 +144,23 @@ def _log_volume(columns: Vector) -> float:
 
 
 def whole_f(estimate: Estimate) -> tuple[float | None, float | None]:
-    """The classic F-test that all coefficients but the intercept's are 0, and its p-value."""
-    from scipy import stats
-
-    count = sum(column.term != INTERCEPT for column in estimate.columns)
+    """The classic F-test that there is nothing but a constant (without one: nothing at all), and its p-value."""
+    count = len(estimate.columns) - estimate.has_constant
     if estimate.is_exact or not count:
         return None, None
-    has_intercept = count < len(estimate.columns)
-    total = estimate.result.centered_tss if has_intercept else estimate.result.uncentered_tss
+    total = estimate.result.centered_tss if estimate.has_constant else estimate.result.uncentered_tss
     f = float(total - estimate.result.ssr) / count / estimate.variance
-    return f, float(stats.f.sf(f, count, estimate.df_resid))
+    return f, _upper_tail(f, count, estimate.df_resid)
 
 
 def cluster_notes(estimate: Estimate, errors: str) -> list[str]:
-    """What to know of clustered errors where runs are few."""
+    """What to know of errors where runs have several rows, and of clustered ones where runs are few."""
     count = len(estimate.rows_of)
+    if errors != "cluster" and count < len(estimate.response):
+        return [
+            f"The {len(estimate.response)} rows are of {count} runs, and {ERRORS[errors]} errors take them for "
+            "independent: they are too small where rows of a run are alike. Errors clustered by run (cluster) are not."
+        ]
     if errors != "cluster" or count >= FEW_CLUSTERS:
         return []
     return [f"Errors are clustered by {count} runs: with fewer than {FEW_CLUSTERS} they tend to be too small."]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from ddnn_traces.regression import layout
 from ddnn_traces.regression.outcome import Regression
 
@@ -11,10 +14,17 @@ _ESCAPES = {
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "²": r"\textsuperscript{2}", "\n": " ",
 }  # fmt: skip
 
+_T1_LETTERS = frozenset(
+    "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
+    "ĂăĄąĆćČčĎďĐđĘęĚěĞğĹĺĽľŁłŃńŇňŐőŒœŔŕŘřŚśŞşŠšŢţŤťŮůŰűŸŹźŻżŽž"
+)
+# A table as wide as it is, but not wider than the page.
+_SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
+
 
 def latex(regression: Regression) -> str:
-    r"""Table environments and lists, to be put in with \input; the document needs booktabs, and fontenc with T1."""
-    lines = [r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"]
+    r"""Table environments and lists, to be put in with \input; the document needs booktabs, graphicx, T1 fontenc."""
+    lines = [r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"]
     about = ". ".join(part for part in (layout.summary(regression), regression.synthetic) if part)
     shown = layout.tables(regression)
     for table in shown:
@@ -39,22 +49,37 @@ def _environment(table: layout.Table, caption: str) -> list[str]:
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{caption}}}",
+        *([] if wide else [rf"  {_SHRUNK}{{%"]),
         rf"  \begin{{tabular}}{{{columns}}}",
         r"    \toprule",
         f"    {_row(table.columns)}",
         r"    \midrule",
-        *(f"    {_row(row)}" for row in table.rows),
+        *(f"    {_row(row, table.numeric)}" for row in table.rows),
         r"    \bottomrule",
-        r"  \end{tabular}",
+        r"  \end{tabular}" + ("" if wide else "}"),
         r"\end{table}",
     ]
 
 
-def _row(cells: tuple[str, ...]) -> str:
+def _row(cells: tuple[str, ...], numeric: Sequence[int] = ()) -> str:
+    set_cells = [_number(cell) if i in numeric else escape(cell) for i, cell in enumerate(cells)]
     # an opening bracket after \\ would be read as its option
-    return " & ".join(f"{{}}{escape(cell)}" if cell.startswith("[") else escape(cell) for cell in cells) + r" \\"
+    return " & ".join(f"{{}}{cell}" if cell.startswith("[") else cell for cell in set_cells) + r" \\"
+
+
+def _number(cell: str) -> str:
+    """A cell of numbers, with minus signs in exponents too; a dash alone stays one."""
+    return re.sub(r"(?<=\de)-(?=\d)", "$-$", escape(cell))
 
 
 def escape(text: str) -> str:
-    """A text that LaTeX prints as it stands."""
-    return "".join(_ESCAPES.get(letter, letter) for letter in text)
+    """A text that LaTeX prints as it stands: with minus signs, and U+2215 for a letter that pdfLaTeX has not."""
+    letters = "".join(_ESCAPES.get(letter, letter if _is_in_t1(letter) else f"U+{ord(letter):04X}") for letter in text)
+    # a hyphen is a minus where a number begins, and none in the middle of a name
+    return re.sub(r"(?<![\w.\])}-])-(?=\d)", "$-$", letters)
+
+
+def _is_in_t1(letter: str) -> bool:
+    """Whether the T1 encoding has it: ASCII, and the Latin letters of Western and Central Europe."""
+    code = ord(letter)
+    return 0x20 <= code < 0x7F or (letter in _T1_LETTERS and code > 0x7F)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,22 @@ from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, Excluded,
 COLLINEAR = 30
 #: Of a generalized VIF: what a plain VIF of 10 is.
 INFLATED = math.sqrt(10)
+
+# Columns of the rows that a run.toml gives, and its name of them.
+_IN_RUN_TOML = {
+    "model_bytes": "model_bytes", "model_size_mb": "model_size_mb", "nominal_bytes": "model_size_mb",
+    "framework_backend": "framework", "batch_size": "batch_size", "topology": "topology", "workers": "workers",
+    "delay_ms": "delay_ms", "loss_pct": "loss_pct", "bandwidth_mbit": "bandwidth_mbit", "model": "model",
+    "optimizer": "optimizer",
+}  # fmt: skip
+# And those that it does not.
+_NEEDS = {
+    "step_bytes": "training steps (train_history.log beside the captures) and packets during them",
+    "step_ms": "training steps (train_history.log) whose begin is logged",
+    "samples_per_s": "step_ms above 0, batch_size and workers",
+    "normalised_duration": "runs without loss that are otherwise equal",
+}
+_NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
 
 
 @dataclass(frozen=True)
@@ -30,8 +47,10 @@ def tables(regression: Regression) -> list[Table]:
     """All tables of a regression, those of the preset first; none where nothing is fitted."""
     found = [_paper_table(regression)] if regression.preset == "paper" else []
     if regression.coefficients:
-        found += [_coefficient_table(regression), _term_table(regression)]
-    if regression.nested:
+        found.append(_coefficient_table(regression))
+    if regression.tests:
+        found.append(_term_table(regression))
+    if len(regression.nested) > 1:
         found.append(_nested_table(regression))
     return found
 
@@ -47,19 +66,20 @@ def summary(regression: Regression) -> str:
         return count
     parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
     if regression.residual_std_error is not None:
-        parts.append(f"residual standard error {amount(regression, regression.residual_std_error)}")
+        parts.append(f"residual standard error {amount(regression.left, regression.residual_std_error)}")
     parts.append(f"{regression.df_resid} residual degrees of freedom")
     return ", ".join(parts)
 
 
-def amount(regression: Regression, value: float) -> str:
-    """A value on the left side's scale, with its unit."""
-    return f"{value / 1e6:,.4f} MB" if regression.left == "step_bytes" else f"{value:.6g}"
+def amount(of: str, value: float) -> str:
+    """A value of that left side or column, with its unit."""
+    return f"{value / 1e6:,.4f} MB" if of == "step_bytes" else f"{value:.6g}"
 
 
 def chapters(regression: Regression) -> list[tuple[str, list[str]]]:
     """Headings with their sentences: on each term, on whether the fit may be believed, on what is not in it."""
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
+    verdicts += [] if regression.excluded else _supplies(regression)
     said = paper.sentences(regression) if regression.preset == "paper" else []
     found = [
         ("In the words of Zerwas et al. 2021, section VI", said),
@@ -74,10 +94,18 @@ def chapters(regression: Regression) -> list[tuple[str, list[str]]]:
 def exclusions(regression: Regression) -> list[str]:
     """Runs that are not in the fit, with the reason and what to do."""
     lost = [f"{run.run_id}: {run.reason}{_steps(regression, run)}" for run in regression.excluded]
-    unknown = any("no run has" in verdict.sentence for verdict in regression.verdicts)
-    if lost or unknown:
-        lost.append("What is missing can be given in a run.toml in the run's folder; then ingest it again.")
-    return lost
+    return [*lost, *_supplies(regression)] if lost else []
+
+
+def _supplies(regression: Regression) -> list[str]:
+    """Where what rows lack would come from."""
+    said = [part.removesuffix(" missing") for run in regression.excluded for part in run.reason.split("; ")
+            if part.endswith(" missing")]  # fmt: skip
+    said += [verdict.sentence for verdict in regression.verdicts if _NO_RUN_HAS.search(verdict.sentence)]
+    names = {name for part in said for name in re.findall(r"\w+", part)}
+    given = ", ".join(dict.fromkeys(entry for name, entry in _IN_RUN_TOML.items() if name in names))
+    found = [f"{given} can be given in a run.toml in the run's folder; then ingest it again."] if given else []
+    return [*found, *(f"{name} needs {what}." for name, what in _NEEDS.items() if name in names)]
 
 
 def _steps(regression: Regression, run: Excluded) -> str:
@@ -89,14 +117,21 @@ def _steps(regression: Regression, run: Excluded) -> str:
 
 def _paper_table(regression: Regression) -> Table:
     rows = tuple((row.name, row.here, row.paper) for row in paper.table(regression))
-    return Table("Equation (1) of Zerwas et al. 2021", ("", "this dataset", "the paper"), rows, ())
+    without = f", without {paper.SIZE}" if paper.missing_size(regression) else ""
+    return Table(f"Equation (1) of Zerwas et al. 2021{without}", ("", "this dataset", "the paper"), rows, ())
+
+
+def shown_errors(regression: Regression) -> dict[str, str]:
+    """The two kinds of standard errors that are shown, that of the intervals first, with a coefficient's attribute."""
+    other = regression.robust if regression.errors == "classic" else "classic"
+    of_other = "std_error_classic" if other == "classic" else "std_error_robust"
+    return {f"{ERRORS[regression.errors]} error": "std_error", f"{ERRORS[other]} error": of_other}
 
 
 def _coefficient_table(regression: Regression) -> Table:
-    robust = ERRORS[regression.robust]
-    columns = ("coefficient", "estimate", "std. error", f"{robust} error", "95% interval", "p")
+    columns = ("coefficient", "estimate", *shown_errors(regression), "95% interval", "p")
     rows = tuple(_coefficient_row(regression, coefficient) for coefficient in regression.coefficients)
-    title = f"Coefficients; intervals and p by {ERRORS[regression.errors]} errors"
+    title = f"Coefficients, standard errors; intervals and p by {ERRORS[regression.errors]} errors"
     return Table(title, columns, rows, (1, 2, 3, 4, 5))
 
 
@@ -111,7 +146,7 @@ def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[
         f"{form.format(coefficient.estimate * factor)} {unit}".rstrip(),
         *(
             "-" if error is None else form.format(error * factor)
-            for error in (coefficient.std_error_classic, coefficient.std_error_robust)
+            for error in (getattr(coefficient, name) for name in shown_errors(regression).values())
         ),
         "-" if low is None or high is None else f"[{form.format(low * factor)}, {form.format(high * factor)}]",
         _p(p),
@@ -127,7 +162,7 @@ def _term_table(regression: Regression) -> Table:
             "-" if test.f is None else f"{test.f:.4g}",
             f"{test.df}, {test.df_denominator}",
             _p(test.p_value),
-            {True: "yes", False: "no", None: "not tested"}[found[test.term]],
+            {True: "yes", False: "no", None: "not tested"}[found[test.term]] if test.df else "not told apart",
             "-" if test.gvif_per_df is None else f"{test.gvif_per_df:.3g}",
         )
         for test in regression.tests
@@ -228,15 +263,23 @@ def _prediction(regression: Regression, found: LeftOut) -> list[str]:
     if found.root_mean_square is None:
         said = [f"Predicted from the other {what}s: none of the {total} {rows}."]
     else:
-        relative = "" if found.median_relative is None else f"median error {_percent(found.median_relative)}, "
+        scale = "" if found.of == regression.left else f", in {found.of}"
+        relative = f"{_relative(found)}, "
         share = "" if found.r_squared is None else f", predictive R2 {found.r_squared:.6g}"
         said = [
-            f"Predicted from the other {what}s, {found.rows} of {total} {rows}: {relative}root mean square "
-            f"{amount(regression, found.root_mean_square)}{share}."
+            f"Predicted from the other {what}s, {found.rows} of {total} {rows}{scale}: {relative}root mean square "
+            f"{amount(found.of, found.root_mean_square)}{share}."
         ]
     # why a run cannot be predicted is in the notes
     names = [run.run_id if found.by == "run" else f"{run.run_id} ({run.reason})" for run in found.impossible]
     return [*said, f"Not without their own {what}: {'; '.join(names)}."] if names else said
+
+
+def _relative(found: LeftOut) -> str:
+    if found.median_relative is not None:
+        return f"median error {_percent(found.median_relative)}"
+    why = "0 is among what is observed" if found.of.isidentifier() else f"{found.of} cannot be undone"
+    return f"no median error ({why})"
 
 
 def _percent(share: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,12 +105,16 @@ class Regression(OlsFit):
         )
 
     def readable(self, coefficient: Coefficient) -> tuple[float, str]:
-        """What to multiply a coefficient by to print it, and its unit then: MB/MB, MB (a step), or none.
+        """What to multiply a coefficient by to print it, and its unit then: MB/MB, MB (a step), bytes, or none.
 
-        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit. A slope of the
-        size stays one where levels have a slope of their own (`model_bytes:C(topology)[T.star]`).
+        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit. MB/MB is a slope
+        of the size as it is, also where levels have their own (`model_bytes:C(topology)[T.star]`). bytes: for each 1 of
+        what is made of a size, as of I(model_bytes ** 2). MB: of a level, or for each 1 of another number.
         """
         if self.left != "step_bytes":
             return 1.0, ""
         numbers = [part for part in coefficient.name.split(":") if not part.endswith("]")]
-        return (1.0, "MB/MB") if numbers in (["model_bytes"], ["nominal_bytes"]) else (1e-6, "MB")
+        if numbers in (["model_bytes"], ["nominal_bytes"]):
+            return 1.0, "MB/MB"
+        of_size = any(re.search(r"\b(model_bytes|nominal_bytes|model_size_mb)\b", part) for part in numbers)
+        return (1.0, "bytes") if of_size else (1e-6, "MB")

@@ -18,6 +18,7 @@ class PaperRow:
     paper: str
 
 
+SIZE = "Model_Size"
 _SIZE = "significant: 5.7 MB more data a step for 1 MB more model"
 _BACKEND = "significant only for KungFu PairAvg, negative"
 _ZERO = f"insignificant at alpha = {ALPHA}; 95% confidence intervals include 0"
@@ -26,7 +27,7 @@ _ZERO = f"insignificant at alpha = {ALPHA}; 95% confidence intervals include 0"
 def table(regression: Regression) -> list[PaperRow]:
     """One line a term of equation (1), then R2 and the correlation."""
     terms = {
-        "Model_Size": (SIZES, _SIZE),
+        SIZE: (SIZES, _SIZE),
         "Framework_Backend": (("C(framework_backend)",), _BACKEND),
         "Batch_Size": (("C(batch_size)", "batch_size"), _ZERO),
         "Comm_Topology": (("C(topology)",), _ZERO),
@@ -48,7 +49,7 @@ def _term(regression: Regression, names: tuple[str, ...]) -> str:
     if verdict.term in SIZES:
         interval = "" if own[0].ci_low is None else f" [{own[0].ci_low:.4g}, {own[0].ci_high:.4g}]"
         return f"{told}: {own[0].estimate:.4g}{interval} MB more data a step for 1 MB more model"
-    apart = [f"{_level(c)} ({_sign(c)})" for c in own if c.p_value is not None and c.p_value < ALPHA]
+    apart = [f"{_level(c)} ({_sign(c)})" for c in _own(regression, verdict.term) if (c.p_value or 0) < ALPHA]
     if apart:
         return f"{told}; intervals without 0: {', '.join(apart)}"
     return f"{told}; 95% confidence intervals include 0" if verdict.significant is not None else told
@@ -57,6 +58,12 @@ def _term(regression: Regression, names: tuple[str, ...]) -> str:
 def sentences(regression: Regression) -> list[str]:
     """The paper's sentences with this dataset's numbers; only those that the fit can say."""
     said = []
+    missing = missing_size(regression)
+    if missing:
+        said.append(
+            f"{SIZE}, the main regressor of equation (1), is not in this fit ({missing}): it is not the paper's "
+            "equation, and its numbers are not to be compared with the paper's."
+        )
     if regression.r_squared is not None:
         said.append(f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98).")
     zero = [v.term for v in regression.verdicts if v.significant is False]
@@ -81,13 +88,26 @@ def sentences(regression: Regression) -> list[str]:
     return said
 
 
+def missing_size(regression: Regression) -> str | None:
+    """Why there is no estimate of the model's size in what is fitted; None where there is one."""
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term in SIZES), None)
+    if not regression.coefficients or (verdict and verdict.estimable):
+        return None
+    return verdict.sentence.removeprefix("cannot be estimated: ") if verdict else "not in the formula"
+
+
+def _own(regression: Regression, term: str) -> list[Coefficient]:
+    """The term's coefficients that have an interval and hold no other term's effect."""
+    return [c for c in regression.coefficients if c.term == term and c.p_value is not None and c.told_apart]
+
+
 def _backends(regression: Regression) -> list[str]:
-    own = [c for c in regression.coefficients if c.term == "C(framework_backend)" and c.p_value is not None]
+    own = _own(regression, "C(framework_backend)")
     if not own:
         return []
     found = [c for c in own if c.p_value is not None and c.p_value < ALPHA]
     named = "for no configuration" if not found else "for " + ", ".join(f"{_level(c)} ({_sign(c)})" for c in found)
-    rest = "" if len(found) == len(own) else "; it is insignificant for the other configurations"
+    rest = "" if len(found) in (0, len(own)) else "; it is insignificant for the other configurations"
     return [f"Framework_Backend is significant {named}{rest} (the paper: only for KungFu PairAvg, negative)."]
 
 

@@ -16,7 +16,7 @@ from ddnn_traces.regression.aliasing import split_aliased
 from ddnn_traces.regression.design import Column, make_design
 from ddnn_traces.regression.diagnostics import breusch_pagan
 from ddnn_traces.regression.estimate import Estimate
-from ddnn_traces.regression.formula import Formula, parse
+from ddnn_traces.regression.formula import Formula, parse, undone
 from ddnn_traces.regression.job import Job, attributes, described, idle_notes, plain, unlike
 from ddnn_traces.regression.results import ALPHA
 from ddnn_traces.regression.rows import RUN, clean_numbers, split_missing
@@ -112,7 +112,7 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     formula = parse(text, rows.columns)
     if formula.left_names != {response}:
         raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
-    undone = _undo(formula.left, response)
+    undo = _undo(formula.left, response)
     usable, excluded = split_missing(clean_numbers(rows), formula.names)
     if usable.height < MIN_RUNS:
         raise PredictionError(_too_few(rows, usable.height, formula))
@@ -152,7 +152,7 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, 1 + leverage))
     return Point(
         formula, usable, float(place @ fit.coefficients), mean_error, new_error, fit.df_resid, fit.residuals,
-        fit.is_exact, undone, tuple(warnings), tuple(notes),
+        fit.is_exact, undo, tuple(warnings), tuple(notes),
     )  # fmt: skip
 
 
@@ -297,19 +297,8 @@ def refusal(reasons: Iterable[str], can_be_forced: bool) -> str:
 
 
 def _undo(left: str, name: str) -> Callable[[Any], Any]:
-    """What makes the left side's values those of the column again. Raises RegressionError where that is not known.
-
-    All of them rise, so that an interval's ends stay its ends.
-    """
-    import numpy as np
-
-    known: dict[str, Callable[[Any], Any]] = {
-        name: lambda values: values,
-        f"np.log({name})": np.exp,
-        f"np.log10({name})": lambda values: np.power(10.0, values),
-        f"np.sqrt({name})": lambda values: np.sign(values) * np.square(values),
-    }
-    undone = known.get(left.replace(" ", ""))
-    if undone is None:
+    """What makes the left side's values those of the column again. Raises RegressionError where that is not known."""
+    found = undone(left, name)
+    if found is None:
         raise RegressionError(f"The left side {left} cannot be undone; give {name} or its np.log, np.log10 or np.sqrt")
-    return undone
+    return found

@@ -16,7 +16,8 @@ class Coefficient:
 
     The interval is the 95% confidence interval by the chosen standard errors, std_error. It and `p_value` are None
     where the rows lie on the fit exactly, or where the chosen standard error is not defined (std_error is then None).
-    std_error_robust: HC3, or clustered by run where a row is a step.
+    std_error_robust: HC3, or clustered by run where a row is a step. told_apart: whether the number is the column's
+    own; false where it holds the effect of another column that the rows cannot tell apart.
     """
 
     name: str
@@ -28,14 +29,16 @@ class Coefficient:
     std_error: float | None = None
     std_error_classic: float | None = None
     std_error_robust: float | None = None
+    told_apart: bool = True
 
 
 @dataclass(frozen=True)
 class TermTest:
-    """Joint Wald F-test that all coefficients of a term are 0, by the chosen standard errors, and the term's GVIF.
+    """Joint Wald F-test that the fit loses nothing without a term, by the chosen standard errors, and the term's GVIF.
 
-    f, p_value: None where no test is possible. gvif: generalized variance inflation factor (Fox and Monette 1992), None
-    without an intercept.
+    df: independent columns of the term that the other terms do not span. f, p_value: None where no test is possible.
+    gvif: generalized variance inflation factor (Fox and Monette 1992), None without an intercept and where other terms
+    span part of the term.
     """
 
     term: str
@@ -89,8 +92,10 @@ class RunInfluence:
 class LeftOut:
     """Errors of rows predicted by the fit to the other runs (by='run') or to the runs of other models (by='model').
 
-    groups: runs or models left out in turn. rows: predicted rows. root_mean_square: in units of the left side.
-    median_relative: of |error| / |observed|. r_squared: 1 - sum of squared errors / sum of squares about the mean, over
+    groups: runs or models left out in turn. rows: predicted rows. of: what the errors are of, the left side's column
+    (step_bytes also where it is np.log(step_bytes)), or the left side where it cannot be undone. root_mean_square: in
+    units of that. median_relative: of |error| / |observed|, None where an observed one is 0 or the left side cannot be
+    undone. r_squared: 1 - sum of squared errors / sum of squares about the mean, over
     the predicted rows; None for fewer than 2. impossible: groups with rows that cannot be predicted, with the reason.
     """
 
@@ -101,6 +106,7 @@ class LeftOut:
     median_relative: float | None
     r_squared: float | None
     impossible: tuple[Excluded, ...]
+    of: str
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A question and its answer in one sentence, with what it is read from."""
+    """A question and its answer in one sentence, with what it is read from. lists: sentences under a heading each."""
 
     slug: str
     title: str
@@ -60,6 +60,7 @@ class Section:
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
     sentences: Sequence[str] = ()
+    lists: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 @dataclass(frozen=True)

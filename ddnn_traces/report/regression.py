@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ddnn_traces.charts import residuals, zerwas
 from ddnn_traces.regression import ERRORS, Coefficient, Regression, layout
@@ -36,6 +37,8 @@ def step_volume(answers: Answers) -> Section:
     )
     between = smallest if smallest == largest else f"between {smallest} and {largest}"
     headline = f"A step transmits {between} times the model's size{slope}."
+    if fit.synthetic:
+        headline = f"{headline} {fit.synthetic}"
     shown = frame.head(RUNS)
     figures = [
         figure(
@@ -71,7 +74,8 @@ def drivers(answers: Answers) -> Section:
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
     if not fit.coefficients:
         headline = " ".join(fit.notes[:1]) or "Nothing is fitted."
-        return Section(slug, title, headline, sentences=[*verdicts, *fit.notes[1:], *excluded, _HOW_TO_FIT])
+        lists = _lists(("Terms", verdicts), ("Notes", fit.notes[1:]), ("Left out", [*excluded, _HOW_TO_FIT]))
+        return Section(slug, title, headline, lists=lists)
     headline = (
         f"The attributes of the runs explain {percent(fit.r_squared or 0)} of the variance of the volume of a "
         f"step over {number(fit.rows, 'run')}"
@@ -81,8 +85,15 @@ def drivers(answers: Answers) -> Section:
         headline = f"{headline} The size of the model is not among them: no run tells it (run.toml: model_bytes)."
     if fit.synthetic:
         headline = f"{headline} {fit.synthetic}"
-    sentences = [*verdicts, *fit.notes, *layout.diagnosis(fit), *excluded]
-    return Section(slug, title, headline, _residuals(fit), [_coefficients(fit), _terms(fit)], sentences)
+    tables = [_coefficients(fit), *([_terms(fit)] if fit.tests else [])]
+    diagnosis = layout.diagnosis(fit)
+    lists = _lists(("Terms", verdicts), ("Notes", fit.notes), ("May it be believed", diagnosis), ("Left out", excluded))
+    return Section(slug, title, headline, _residuals(fit), tables, lists=lists)
+
+
+def _lists(*lists: tuple[str, Sequence[str]]) -> list[tuple[str, Sequence[str]]]:
+    """Those that say something."""
+    return [(heading, sentences) for heading, sentences in lists if sentences]
 
 
 def _residuals(fit: Regression) -> list[Figure]:
@@ -115,8 +126,7 @@ def _terms(fit: Regression) -> Table:
 
 
 def _coefficients(fit: Regression) -> Table:
-    robust = f"{ERRORS[fit.robust]} error"
-    columns = ("coefficient", "estimate", "standard error", robust, "95% interval", "p-value", "unit")
+    columns = ("coefficient", "estimate", *layout.shown_errors(fit), "95% interval", "p-value", "unit")
     rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
     caption = (
         f"{fit.formula}, by ordinary least squares over {number(fit.rows, 'run')}: "
@@ -129,14 +139,15 @@ def _coefficients(fit: Regression) -> Table:
 
 def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ...]:
     factor, unit = fit.readable(coefficient)
-    unit = {"MB/MB": "MB a step for each MB of model", "MB": "MB a step"}.get(unit, unit)
+    units = {"MB/MB": "MB a step for each MB of model", "MB": "MB a step", "bytes": "bytes a step for each 1 of it"}
+    unit = units.get(unit, unit)
     interval = "–"
     if coefficient.ci_low is not None and coefficient.ci_high is not None:
         interval = f"{coefficient.ci_low * factor:.4g} to {coefficient.ci_high * factor:.4g}"
     p = coefficient.p_value
     p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
     name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
-    errors = (coefficient.std_error_classic, coefficient.std_error_robust)
+    errors = (getattr(coefficient, name) for name in layout.shown_errors(fit).values())
     shown = ("–" if error is None else f"{error * factor:.3g}" for error in errors)
     return name, f"{coefficient.estimate * factor:.4g}", *shown, interval, p_text, unit
 

@@ -62,6 +62,7 @@ def _figures(regression: Regression) -> list[tuple[str, Markup]]:
 #: Kinds of documents and what makes them.
 FORMATS: dict[str, Callable[[Regression], str]] = {
     "text": text.text,
+    "table": text.text,  # the word of the other commands
     "html": html,
     "latex": latex.latex,
     "json": data.json_text,
