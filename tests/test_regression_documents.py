@@ -253,6 +253,17 @@ def test_the_paper_s_equation_without_its_main_regressor_is_not_called_that() ->
     )
 
 
+def test_the_paper_s_sentence_names_no_configuration_that_is_not_told_apart() -> None:
+    """Star and tf-grpc are one: neither has an effect of its own."""
+    star = pl.when(pl.col("framework_backend") == "tf-grpc").then(pl.lit("star")).otherwise(pl.lit("ring"))
+    result = as_paper(made_up_runs().with_columns(topology=star))
+    (said,) = (sentence for sentence in paper.sentences(result) if sentence.startswith("Framework_Backend"))
+    assert "tf-grpc" not in said
+    assert "; some configurations cannot be told apart from another term (the paper:" in said
+    rows = {row.name: row.here for row in paper.table(result)}
+    assert rows["Comm_Topology"].startswith("cannot be estimated: topology = ")
+
+
 def test_where_a_missing_value_would_come_from() -> None:
     def last(rows: pl.DataFrame, formula: str | None = None) -> str:
         return FORMATS["text"](fit(rows, formula)).split("\n\nLeft out\n")[-1]

@@ -178,6 +178,25 @@ def test_levels_in_place_of_an_intercept_are_compared_with_each_other() -> None:
     assert ", its levels against each other; each against 0: topology = parameter_server (negative)" in sentence
 
 
+def test_a_term_that_an_intercept_and_another_say_is_not_told_apart_without_an_intercept() -> None:
+    """Two batch sizes are a line: the indicators say no more than the number and the constant."""
+    for formula in ("0 + batch_size + C(batch_size) + C(topology)", "0 + C(topology) + batch_size + C(batch_size)"):
+        result = fit(rows("runs"), f"step_bytes ~ {formula}")
+        assert {test.term: test.df for test in result.tests}["C(batch_size)"] == 0
+        (said,) = (verdict.sentence for verdict in result.verdicts if verdict.term == "C(batch_size)")
+        assert "cannot be told apart from" in said
+
+
+def test_more_coefficients_than_residual_degrees_of_freedom_are_tested_by_classic_errors_only() -> None:
+    formula = "step_bytes ~ model_bytes + C(topology)"
+    classic, robust = (fit(rows("runs").tail(8), formula, errors) for errors in ("classic", "hc3"))
+    drops = {nested.change: nested.f for nested in classic.nested}
+    assert [(test.df, test.df_denominator) for test in classic.tests] == [(1, 2), (4, 2)]
+    for test in classic.tests:
+        assert test.f == pytest.approx(drops[f"- {test.term}"], rel=1e-8)
+    assert robust.tests[1].f is None
+
+
 def test_a_term_that_single_runs_settle_is_said_to_be() -> None:
     sentences = {verdict.term: verdict.sentence for verdict in fit(rows("runs"), EQUATION).verdicts}
     assert sentences["C(topology)"].endswith("; settled by 6 single runs (see the notes)")

@@ -338,6 +338,11 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
     assert regression.coefficients
     for verdict in regression.verdicts:
         assert verdict.sentence in text
+    assert regression.notes
+    for note in regression.notes:
+        assert note in text
+    headings = re.findall(r"<h4>(.*?)</h4>", written.read_text(encoding="utf-8"))
+    assert headings == ["Terms", "Notes", "May it be believed"]
     for row in dataset.query("ring_comparison").drop_nulls("declared_ring").iter_rows(named=True):
         assert row["declared_ring"] in text and row["inferred_ring"] in text
 

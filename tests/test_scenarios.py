@@ -179,6 +179,8 @@ def test_the_report_says_that_nothing_was_measured(tmp_path: Path, monkeypatch: 
         chapters = contents.chapters(opened, lambda _: None)
     sentence = "2 of 2 runs are synthetic (made up by the laws of the collectives), not measured."
     assert chapters[0].sections[0].headline.startswith(sentence)
+    sections = {section.slug: section for chapter in chapters for section in chapter.sections}
+    assert "2 of 2 runs are synthetic: made up" in sections["step-volume"].headline
     figures = [figure for chapter in chapters for figure in chapter.figures]
     assert len(figures) > 5
     for figure in figures:

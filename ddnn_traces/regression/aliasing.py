@@ -118,7 +118,10 @@ def _share(columns: Sequence[Column], term: str) -> Share:
     with_constant, _ = split_aliased([constant, *others])
     is_spanned = len(split_aliased([*kept, constant])[0]) == len(kept)
     # a term that is a constant and nothing else can be compared with 0 only
-    keep_constant = is_spanned and len(with_constant) < len(kept)
+    keep_constant = is_spanned and len(split_aliased([constant, *own])[0]) > 1
+    if keep_constant:
+        kept, aliases_beside_constant = split_aliased([*with_constant, *own])
+        aliases = aliases if len(kept) > len(with_constant) else aliases_beside_constant
     by_levels = keep_constant and len(with_constant) > len(beside)
     beside = with_constant if keep_constant else beside
     return Share(tuple(beside), len(kept) - len(beside), len(split_aliased(own)[0]), tuple(aliases), by_levels)

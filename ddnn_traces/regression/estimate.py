@@ -44,12 +44,14 @@ class Without:
 class Scatter:
     """Covariance of U'y, and the degrees of freedom of tests by it.
 
-    lost: directions in these coordinates, as columns, that one row (hc3) or one run (cluster) settles alone: its
-    residual there is 0 whatever the scatter is.
+    is_estimated: whether each direction has its own estimate, and not the one variance of the classic errors. lost:
+    directions in these coordinates, as columns, that one row (hc3) or one run (cluster) settles alone: its residual
+    there is 0 whatever the scatter is.
     """
 
     covariance: Vector
     df: int
+    is_estimated: bool
     lost: tuple[Vector, ...] = ()
 
     def tells(self, directions: Vector) -> bool:
@@ -226,19 +228,19 @@ class Estimate:
         import numpy as np
 
         if kind == "classic":
-            return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid)
+            return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
         if kind == "hc3":
             alone = self.leverage > _ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
             scores = self.basis * weighted[:, None]
             return Scatter(
-                scores.T @ scores, self.df_resid, tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
+                scores.T @ scores, self.df_resid, True, tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
             )
         scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
         groups, count = len(scores), len(self.response)
         factor = groups / max(groups - 1, 1) * (count - 1) / self.df_resid
         lost = tuple(part.lost for part in self.without_run.values())
-        return Scatter(factor * scores.T @ scores, min(groups - 1, self.df_resid), lost)
+        return Scatter(factor * scores.T @ scores, min(groups - 1, self.df_resid), True, lost)
 
     def covariance(self, kind: str) -> tuple[Vector, int]:
         """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.

@@ -102,7 +102,7 @@ def wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
     """
     import numpy as np
 
-    if not share.df or scatter.df < 1 or share.df > scatter.df:
+    if not share.df or scatter.df < 1 or (scatter.is_estimated and share.df > scatter.df):
         return None
     directions = own_directions(estimate, share)
     if not scatter.tells(directions):

@@ -52,7 +52,8 @@ def _term(regression: Regression, names: tuple[str, ...]) -> str:
     apart = [f"{_level(c)} ({_sign(c)})" for c in _own(regression, verdict.term) if (c.p_value or 0) < ALPHA]
     if apart:
         return f"{told}; intervals without 0: {', '.join(apart)}"
-    return f"{told}; 95% confidence intervals include 0" if verdict.significant is not None else told
+    judged = verdict.significant is not None and _own(regression, verdict.term)
+    return f"{told}; 95% confidence intervals include 0" if judged else told
 
 
 def sentences(regression: Regression) -> list[str]:
@@ -108,6 +109,8 @@ def _backends(regression: Regression) -> list[str]:
     found = [c for c in own if c.p_value is not None and c.p_value < ALPHA]
     named = "for no configuration" if not found else "for " + ", ".join(f"{_level(c)} ({_sign(c)})" for c in found)
     rest = "" if len(found) in (0, len(own)) else "; it is insignificant for the other configurations"
+    if any(not c.told_apart for c in regression.coefficients if c.term == "C(framework_backend)"):
+        rest += "; some configurations cannot be told apart from another term"
     return [f"Framework_Backend is significant {named}{rest} (the paper: only for KungFu PairAvg, negative)."]
 
 
