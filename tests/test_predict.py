@@ -356,6 +356,15 @@ def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
     assert any(note.startswith("1 of 16 runs are not in the fit") for note in prediction.notes)
 
 
+def test_a_run_of_which_the_formula_makes_no_number_is_not_in_the_fit() -> None:
+    nothing = ROWS.with_columns(step_bytes=pl.when(pl.col("run_id") == "r03").then(0.0).otherwise("step_bytes"))
+    formula = "np.log(step_bytes) ~ np.log(model_bytes) + C(topology)"
+    found, without = predicted(nothing, formula), predicted(ROWS.filter(pl.col("run_id") != "r03"), formula)
+    assert found.of("step") == without.of("step")
+    assert found.runs == 15
+    assert any(note.startswith("1 of 16 runs are not in the fit") for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

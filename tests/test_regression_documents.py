@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +15,7 @@ import polars as pl
 import pytest
 from scipy import stats
 from test_queries import write_dataset
+from tools import needs_tool
 
 import ddnn_traces
 from ddnn_traces.dataset import Dataset
@@ -380,13 +380,12 @@ def test_latex_has_minus_signs_and_no_letter_that_it_cannot_set() -> None:
     assert f"{{}}[$-${-interval.ci_low / 1e6:,.4f}, " in row
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex")
 def test_latex_compiles(hostile: Regression, tmp_path: Path) -> None:
     (tmp_path / "table.tex").write_text(FORMATS["latex"](hostile), encoding="utf-8")
     packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs}\usepackage{graphicx}"
     whole = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{table}}\end{{document}}"
     (tmp_path / "whole.tex").write_text(whole, encoding="utf-8")
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "whole.tex"]
+    command = [needs_tool("pdflatex"), "-halt-on-error", "-interaction=nonstopmode", "whole.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
 from ddnn_traces.regression.aliasing import split_aliased
-from ddnn_traces.regression.design import Column, make_design
+from ddnn_traces.regression.design import Column, make_design, split_infinite
 from ddnn_traces.regression.diagnostics import breusch_pagan
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import Formula, parse, undone
@@ -113,7 +113,9 @@ def point_of(rows: pl.DataFrame, text: str, response: str, job: Job) -> Point:
     if formula.left_names != {response}:
         raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
     undo = _undo(formula.left, response)
-    usable, excluded = split_missing(clean_numbers(rows), formula.names)
+    complete, missing = split_missing(clean_numbers(rows), formula.names)
+    usable, infinite = split_infinite(complete, formula)
+    excluded = (*missing, *infinite)
     if usable.height < MIN_RUNS:
         raise PredictionError(_too_few(rows, usable.height, formula))
     said = _job_values(usable, formula, job)
