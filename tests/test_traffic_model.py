@@ -542,10 +542,27 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
     with pytest.raises(UsageError, match="is there already"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
-    with pytest.raises(UsageError, match="--run-id without /"):
-        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1, run_id="../x"), tmp_path / "y", "pcap")
     with pytest.raises(UsageError, match="name a file"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "flows")
+
+
+@pytest.mark.parametrize("to", ["dataset", "pcap", "flows"])
+@pytest.mark.parametrize(
+    "name", ["../../up", "..", ".", ".hidden", "a/b", "/a", "a\\b", "", " ", "a\nb", "\0", "\udcff", "\x1b[0m"]
+)
+def test_names_that_are_no_plain_ones_are_refused(name: str, to: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no plain name") as refused:
+        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1, run_id=name), tmp_path / "in" / "out", to)
+    assert str(refused.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_name_may_be_of_any_script(tmp_path: Path) -> None:
+    job = Job(2, 1000, "ring", 1, run_id="Zürich 2.0+α")
+    assert traffic_model.generate(DOCUMENT, job, tmp_path, "pcap") == tmp_path / "Zürich 2.0+α"
+    traffic_model.generate(DOCUMENT, job, tmp_path / "dataset", "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["Zürich 2.0+α"]
 
 
 def test_from_the_command_line(command: Any, made: Dataset, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from ddnn_traces.errors import UsageError
 from ddnn_traces.synthetic.collectives import SHAPES
 from ddnn_traces.synthetic.traffic import Ints, Traffic, make_traffic
+from ddnn_traces.text import is_plain_name
 from ddnn_traces.traffic_model.document import Document, check
 from ddnn_traces.traffic_model.sampler import ModelledRun, ModelSampler
 
@@ -71,6 +72,11 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
 
 
 def _check(document: Document, job: Job) -> None:
+    if not is_plain_name(job.run_id):
+        raise UsageError(
+            f"--run-id {job.run_id!r} is no plain name, and a folder gets it; give one without / and \\, without line "
+            "breaks and the like, that does not begin with a dot"
+        )
     if not 1 <= job.workers <= MOST_WORKERS:
         raise UsageError(f"{job.workers} workers: give 1 to {MOST_WORKERS}")
     if job.steps < 1 or not 1 <= job.model_bytes <= 10**13:
@@ -119,8 +125,6 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
     if to == "pcap":
         from ddnn_traces.synthetic.packets import write_folder
 
-        if Path(job.run_id).name != job.run_id:
-            raise UsageError(f"{job.run_id}: names a folder of a capture; give a --run-id without / and not ..")
         folder = out / job.run_id
         if folder.exists():
             raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
