@@ -544,6 +544,11 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
     with pytest.raises(UsageError, match="name a file"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "flows")
+    traffic_model.generate(DOCUMENT, job, tmp_path / "dataset", "dataset")
+    with pytest.raises(UsageError, match="has a run named synthetic; choose another --out or --run-id"):
+        traffic_model.generate(DOCUMENT, Job(3, 1000, "ring", 1), tmp_path / "dataset", "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT workers FROM runs").item() == 2
 
 
 @pytest.mark.parametrize("to", ["dataset", "pcap", "flows"])

@@ -110,17 +110,20 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
     """Write a job's traffic and return where it is.
 
     to: dataset (new, or beside its other runs), pcap (the run folder OUT/RUN_ID, which ingest reads) or flows (CSV: one
-    row a transfer, FLOW_COLUMNS). The same model, job and seed give the same bytes.
+    row a transfer, FLOW_COLUMNS). The same model, job and seed give the same bytes. Raises UsageError as `traffic`, and
+    where a run of that name is there.
     """
     if to not in FORMATS:
         raise UsageError(f"no format named {to}; there are {', '.join(FORMATS)}")
     if to == "flows" and out.is_dir():
         raise UsageError(f"{out}: a folder; name a file for the list of flows")
-    made = traffic(document, job)
+    check(document, "the model")
+    _check(document, job)
     if to == "dataset":
-        from ddnn_traces.synthetic.tables import write_traffic
+        from ddnn_traces.synthetic.tables import check_free, write_traffic
 
-        write_traffic(out, [made])
+        check_free(out, job.run_id, replace=False)  # before the work, and again while nobody else writes there
+        write_traffic(out, [traffic(document, job)], replace=False)
         return out
     if to == "pcap":
         from ddnn_traces.synthetic.packets import write_folder
@@ -128,7 +131,8 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
         folder = out / job.run_id
         if folder.exists():
             raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
-        return write_folder(folder, made)
+        return write_folder(folder, traffic(document, job))
+    made = traffic(document, job)
     with out.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(FLOW_COLUMNS)
