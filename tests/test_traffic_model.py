@@ -551,6 +551,22 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert dataset.sql("SELECT workers FROM runs").item() == 2
 
 
+@pytest.mark.parametrize("to", ["pcap", "flows"])
+def test_what_is_interrupted_leaves_nothing_and_loses_nothing(
+    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    old = tmp_path / "flows"
+    old.write_text("old")
+    monkeypatch.setattr("ddnn_traces.synthetic.packets._write_logs", interrupted)
+    monkeypatch.setattr("ddnn_traces.traffic_model.generation.flow_list", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1), old if to == "flows" else tmp_path / "new" / to, to)
+    assert [(path, path.read_text()) for path in tmp_path.rglob("*")] == [(old, "old")]
+
+
 @pytest.mark.parametrize("to", ["dataset", "pcap", "flows"])
 @pytest.mark.parametrize(
     "name", ["../../up", "..", ".", ".hidden", "a/b", "/a", "a\\b", "", " ", "a\nb", "\0", "\udcff", "\x1b[0m"]

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic
+from ddnn_traces.whole_files import whole_folder
 
 #: Packets that are made at a time, about.
 BLOCK_PACKETS = 1 << 18
@@ -64,12 +65,15 @@ def new_records(count: int) -> Records:
 
 
 def write_folder(folder: Path, traffic: Traffic) -> Path:
-    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_captures(folder, traffic)
-    if traffic.run.log:
-        _write_logs(folder, traffic)
-    (folder / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
+    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml.
+
+    Whole or not at all: a part of it would look like a capture.
+    """
+    with whole_folder(folder) as half_written:
+        _write_captures(half_written, traffic)
+        if traffic.run.log:
+            _write_logs(half_written, traffic)
+        (half_written / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
     return folder
 
 

@@ -16,6 +16,7 @@ from ddnn_traces.synthetic.traffic import Ints, Traffic, make_traffic
 from ddnn_traces.text import is_plain_name
 from ddnn_traces.traffic_model.document import Document, check
 from ddnn_traces.traffic_model.sampler import ModelledRun, ModelSampler
+from ddnn_traces.whole_files import whole_file
 
 #: Transfers of a run, about, beyond which memory would not hold them.
 MOST_TRANSFERS = 20_000_000
@@ -133,7 +134,7 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
             raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
         return write_folder(folder, traffic(document, job))
     made = traffic(document, job)
-    with out.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(out) as half_written, half_written.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(FLOW_COLUMNS)
         rows.writerows(flow_list(made))
