@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -508,11 +509,25 @@ def test_a_missing_document_is_told(tmp_path: Path) -> None:
         (Job(4, 1000, "mesh", 1), "no topology named mesh"),
         (Job(4, 1000, "tree", 1, shape="full"), "tree has no shape full"),
         (Job(200, 1000, "clique", 10_000), "more than the 20,000,000"),
+        *((Job(4, 1000, "ring", 1, compute_ms=ms), "0 to 86,400,000") for ms in (-1.0, 9e7, 1e300, math.inf, math.nan)),
+        (Job(2, 1000, "ring", 90_000, compute_ms=86_400_000.0), "would last .* years"),
+        (Job(2, 10**13, "star", 1), "too large and too slow"),
     ],
 )
 def test_jobs_that_cannot_be_are_refused(job: Job, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         traffic_model.traffic(DOCUMENT, job)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_pcap_ends_with_its_seconds(tmp_path: Path) -> None:
+    """Steps of a day are no trouble for a list of flows until the year 2106."""
+    for days in (1, 31_500):
+        job = Job(2, 1000, "ring", days, compute_ms=86_400_000.0)
+        assert (traffic_model.traffic(DOCUMENT, job).transfers.start_ns > 0).all()
+    with pytest.raises(UsageError, match="32 bits"):
+        traffic_model.generate(DOCUMENT, job, tmp_path / "out", "pcap")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:

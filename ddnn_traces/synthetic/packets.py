@@ -19,6 +19,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic
 from ddnn_traces.whole_files import whole_folder
 
@@ -42,6 +43,7 @@ _SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
 _TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
 _SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
 _DONT_FRAGMENT = 0x4000
+_LATEST_NS = (1 << 32) * 10**9
 
 Records = npt.NDArray[np.void]
 
@@ -67,8 +69,15 @@ def new_records(count: int) -> Records:
 def write_folder(folder: Path, traffic: Traffic) -> Path:
     """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml.
 
-    Whole or not at all: a part of it would look like a capture.
+    Whole or not at all: a part of it would look like a capture. Raises UsageError where times are beyond what a pcap
+    can say.
     """
+    last_ns = int(traffic.transfers.last_ns.max(initial=0))
+    if last_ns >= _LATEST_NS:
+        raise UsageError(
+            f"{traffic.run.run_id}: ends {(last_ns - traffic.run.start_ns) / 1e9:,.0f} s after it begins, and a pcap "
+            "counts seconds since 1970 in 32 bits; give fewer steps or shorter ones, or write it as a dataset"
+        )
     with whole_folder(folder) as half_written:
         _write_captures(half_written, traffic)
         if traffic.run.log:

@@ -297,10 +297,18 @@ class Book:
     def send(
         self, flow: Ints, start_ns: Ints, duration_ns: Ints, payload: Ints, repeated: Ints, acked: Ints | bool
     ) -> None:
-        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`."""
+        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`.
+
+        Raises UsageError for one whose packets cannot be timed by whole numbers of 64 bits.
+        """
         segment = self.sampler.segment_bytes
         columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload, segment), payload, repeated)
         data = Transfers(*(column.astype(np.int64).ravel() for column in columns), segment_bytes=segment)
+        if len(data) and float((data.packets.astype(float) * data.duration_ns).max()) >= 2**62:
+            raise UsageError(
+                f"{self._run.run_id}: a transfer of {int(data.payload.max()):,} bytes is too large and too slow: times "
+                "of packets would not fit into 64 bits; give fewer model bytes, or more workers"
+            )
         self.parts.append(data)
         back = data.take(np.flatnonzero(np.broadcast_to(acked, columns[0].shape).ravel()))
         nothing = np.zeros_like(back.flow)

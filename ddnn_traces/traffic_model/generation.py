@@ -21,6 +21,8 @@ from ddnn_traces.whole_files import whole_file
 #: Transfers of a run, about, beyond which memory would not hold them.
 MOST_TRANSFERS = 20_000_000
 MOST_WORKERS = 2000
+#: A day. What is drawn around it must not pass the longest silence of the sampler, nor a run 64 bits of nanoseconds.
+MOST_COMPUTE_MS = 86_400_000
 
 FORMATS = ("dataset", "pcap", "flows")
 FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_ns", "bytes", "step", "phase")
@@ -82,6 +84,11 @@ def _check(document: Document, job: Job) -> None:
         raise UsageError(f"{job.workers} workers: give 1 to {MOST_WORKERS}")
     if job.steps < 1 or not 1 <= job.model_bytes <= 10**13:
         raise UsageError("steps must be 1 or more, model_bytes from 1 to 10,000,000,000,000")
+    if job.compute_ms is not None and not 0 <= job.compute_ms <= MOST_COMPUTE_MS:  # not a number, either
+        raise UsageError(
+            f"--compute-ms {job.compute_ms:g}: give 0 to {MOST_COMPUTE_MS:,} (a day), so that the times of a run fit "
+            "into 64 bits of nanoseconds"
+        )
     if job.topology not in (*SHAPES, "unknown"):
         raise UsageError(f"no topology named {job.topology}; there are {', '.join(SHAPES)} and unknown")
     if document["transfer_matrix"] is not None and job.topology != "unknown":
