@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ddnn_traces import checks, traffic_model
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import ModelError, UsageError
 from ddnn_traces.synthetic.collectives import SHAPES, Collective
+from ddnn_traces.synthetic.packets import write_folder
 from ddnn_traces.synthetic.tables import write_runs, write_traffic
 from ddnn_traces.synthetic.traffic import DATA_PORT, SyntheticRun, Traffic, make_traffic
 from ddnn_traces.traffic_model import Document, Job
@@ -142,6 +144,24 @@ def test_fit_finds_what_the_run_was_made_with(known: Document) -> None:
     (run,) = known["provenance"]["runs"]
     assert (run["topology"], run["steps"], run["workers"], run["model_bytes"]) == ("ring", 40, 4, 2_000_000)
     assert known["provenance"]["sources"] == ["synthetic"]
+
+
+def test_what_is_sent_again_is_not_of_the_model(tmp_path: Path) -> None:
+    """Nor of the measured pairs: it comes on top, once."""
+    folder = write_folder(tmp_path / "r", make_traffic(replace(KNOWN, model_bytes=400_000, steps=12, loss_pct=3.0)))
+    toml = folder / "run.toml"
+    toml.write_text("\n".join(line for line in toml.read_text().split("\n") if not line.startswith("model_")))
+    odd = ModelledRun("odd", "unknown", 4, 300_000, 20, noise=0.0, loss_pct=3.0, relative=ODD)
+    write_traffic(tmp_path / "dataset", [make_traffic(odd)])
+    with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
+        document = traffic_model.fit(dataset, ["r"])
+        pairs = np.array(traffic_model.fit(dataset, ["odd"])["transfer_matrix"])
+    (run,) = document["provenance"]["runs"]
+    assert run["model_bytes_source"] == "law"
+    assert run["model_bytes"] == pytest.approx(400_000, rel=0.002)
+    assert document["exchange"]["size_ratio"] == pytest.approx(1, abs=0.002)
+    assert document["packets"]["retransmitted_share"] == pytest.approx(0.03 / 1.03, rel=0.02)
+    assert pairs == pytest.approx(np.array(ODD), rel=0.005)
 
 
 def test_fit_of_pulls(made: Dataset) -> None:

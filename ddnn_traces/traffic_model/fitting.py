@@ -257,8 +257,8 @@ def _size_ratio(run: MeasuredRun) -> float:
     if run.collective is None:
         return 1.0
     law = pair_matrix(run.collective, run.model_bytes)
-    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps
-    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum()) * (1 - _repeated(run))
+    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
+    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum())
 
 
 def _repeated(run: MeasuredRun) -> float:
