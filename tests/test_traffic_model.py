@@ -324,6 +324,9 @@ def test_all_formats_tell_the_same(tmp_path: Path) -> None:
         assert tables.query("step_volume").equals(read.query("step_volume"))
         for dataset in (tables, read):
             assert dataset.sql("SELECT DISTINCT run_id, source FROM runs").rows() == [("synthetic-pulls", "synthetic")]
+            untold = "batch_size, optimizer, epochs, delay_ms, loss_pct, bandwidth_mbit"
+            assert dataset.sql(f"SELECT {untold} FROM runs").row(0) == (None,) * 6
+            assert dataset.sql("SELECT count(*), count(loss), count(accuracy) FROM steps").row(0) == (80, 0, 0)
             assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
         payload = dict(tables.sql("SELECT flow_id, payload_bytes FROM flows WHERE payload_bytes > 0").rows())
     with (tmp_path / "flows").open() as file:
@@ -331,6 +334,7 @@ def test_all_formats_tell_the_same(tmp_path: Path) -> None:
     listed: Counter[int] = Counter()
     for row in rows:
         listed[int(row["flow"])] += int(row["bytes"])
+        assert row["source"] == "synthetic"
         assert (row["phase"] == "step") == (row["step"] != "")
         assert int(row["end_ns"]) >= int(row["start_ns"])
     assert listed == payload

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic
+from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
 from ddnn_traces.whole_files import whole_folder
 
 #: Packets that are made at a time, about.
@@ -238,14 +238,13 @@ def _checksum(records: Records) -> Ints:
 
 def _write_logs(folder: Path, traffic: Traffic) -> None:
     run, times = traffic.run, traffic.times
+    curve = [f"{loss:.6f},{accuracy:.6f}" for loss, accuracy in zip(*learning_curve(run.steps), strict=True)]
     phases = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
     for worker in range(run.workers):
         label = traffic.labels[worker]
         lines = ["Type,ID,Timestamp,Loss,Accuracy"]
         for step in range(run.steps):
-            progress = (step + 1) / run.steps
-            loss, accuracy = 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
-            end = f"{_seconds(times.end_ns[step, worker])},{loss:.6f},{accuracy:.6f}"
+            end = f"{_seconds(times.end_ns[step, worker])},{curve[step] if run.learns else ','}"
             lines.append(f"batch,{step},{end}")
             epoch = step * run.epochs // run.steps
             if (step + 1) * run.epochs // run.steps > epoch:
@@ -276,7 +275,7 @@ def _run_toml(traffic: Traffic) -> str:
         "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
         "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
     }  # fmt: skip
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if name not in run.untold]
     for host, label in enumerate(traffic.labels):
         role = "worker" if host < run.workers else "parameter_server"
         lines += ["", "[[hosts]]", f'ip = "{traffic.addresses[host]}"', f'label = "{label}"', f'role = "{role}"']

@@ -20,7 +20,15 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import DatasetWriter, check_target, partition
-from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
+from ddnn_traces.synthetic.traffic import (
+    HEADER_BYTES,
+    SNAPLEN,
+    Ints,
+    SyntheticRun,
+    Traffic,
+    learning_curve,
+    make_traffic,
+)
 
 #: Window rows that are made at a time.
 BLOCK_ROWS = 1 << 21
@@ -100,6 +108,7 @@ class SyntheticTables:
             row["topology"] = "parameter_server"
         if run.declared_topology:
             row["topology"] = run.declared_topology
+        row |= dict.fromkeys(run.untold)
         return _rows("runs", [row])
 
     def _hosts(self) -> Iterable[pa.RecordBatch]:
@@ -186,14 +195,15 @@ class SyntheticTables:
             return _rows("steps", [])
         steps, workers = times.end_ns.shape
         order, step = self._by_label(), np.tile(np.arange(steps), workers)
-        progress = (step + 1) / steps
         sources = ["phases" if run.events else "estimated", *["phases" if run.events else "previous_end"] * (steps - 1)]
         columns = {
             "worker": [self._labels[i] for i in order for _ in range(steps)], "step": step,
             "epoch": step * run.epochs // steps, "start_ns": times.start_ns[:, order].T.ravel(),
             "start_source": sources * workers, "end_ns": times.end_ns[:, order].T.ravel(),
-            "loss": 2.3 * np.exp(-3 * progress) + 0.1, "accuracy": 1 - 0.9 * np.exp(-4 * progress),
         }  # fmt: skip
+        if run.learns:
+            curves = learning_curve(steps)
+            columns |= {name: np.tile(curve, workers) for name, curve in zip(("loss", "accuracy"), curves, strict=True)}
         return self._columns("steps", columns)
 
     def _events(self) -> Iterable[pa.RecordBatch]:

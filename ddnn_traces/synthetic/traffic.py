@@ -42,6 +42,7 @@ class SyntheticRun:
     (this share of the run's). loss_pct: loss, which is retransmitted, and divides the rate by 1 + loss_pct. delay_ms:
     between two rounds. log, events: whether the workers wrote logs and phases. broadcast: of the model before step 0.
     chatter: SSH from a host outside, rendezvous, control messages. chief: whether that host outside is the job's chief.
+    learns: whether logs have a loss and an accuracy, a curve that is made up like all else.
     declare_ring: whether hosts have a ring_position. declared_topology: what the run says of itself; empty: `topology`.
     """
 
@@ -70,6 +71,7 @@ class SyntheticRun:
     optimizer: str = "sgd"
     log: bool = True
     events: bool = True
+    learns: bool = True
     broadcast: bool = True
     chatter: bool = True
     chief: bool = False
@@ -89,6 +91,11 @@ class SyntheticRun:
     def collective(self) -> Collective:
         """The law that it obeys."""
         return Collective(self.topology, self.workers, self.shape, self.servers, self.group_size, self.order)
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """Columns of `runs` that nobody gave, so that they are left null."""
+        return frozenset()
 
     @property
     def ns_per_byte(self) -> float:
@@ -198,6 +205,12 @@ class Traffic:
         """The host at which each flow's packets are captured: their sender, or where they come in from outside."""
         ends = np.array(self.ends, np.int64).reshape(-1, 2)
         return np.where(ends[:, 0] < self.hosts, ends[:, 0], ends[:, 1])
+
+
+def learning_curve(steps: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Loss and accuracy at the end of each step, of no training."""
+    progress = (np.arange(steps) + 1) / steps
+    return 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
 
 
 class Sampler:

@@ -25,7 +25,7 @@ MOST_WORKERS = 2000
 MOST_COMPUTE_MS = 86_400_000
 
 FORMATS = ("dataset", "pcap", "flows")
-FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_ns", "bytes", "step", "phase")
+FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_ns", "bytes", "step", "phase", "source")
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def flow_list(made: Traffic) -> list[tuple[Any, ...]]:
 
     flow: number of the directed five-tuple. step: by the sender's clock (a server's: the first worker's), in which the
     transfer begins; empty outside of steps. phase: start_up, step, tear_down.
+    source: synthetic.
     """
     t = made.transfers.take(np.flatnonzero(made.transfers.payload))
     step = _steps_of(made, t.flow, t.start_ns)
@@ -167,7 +168,9 @@ def flow_list(made: Traffic) -> list[tuple[Any, ...]]:
         src, dst = ends[flow]
         phase = "start_up" if number < 0 else "tear_down" if number >= made.run.steps else "step"
         shown = number if phase == "step" else None
-        rows.append((flow, addresses[src], addresses[dst], *ports[flow], start, end, payload, shown, phase))
+        rows.append(
+            (flow, addresses[src], addresses[dst], *ports[flow], start, end, payload, shown, phase, "synthetic")
+        )
     return rows
 
 

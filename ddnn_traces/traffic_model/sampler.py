@@ -77,6 +77,12 @@ class ModelledRun(SyntheticRun):
     """A made-up run from a traffic model. relative: as in MeasuredExchange, for topology unknown."""
 
     relative: tuple[tuple[float, ...], ...] = field(default=())
+    learns: bool = False
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """What a job does not say: the model holds what these did to the traffic, mixed."""
+        return frozenset({"batch_size", "optimizer", "epochs", "delay_ms", "loss_pct", "bandwidth_mbit"})
 
     @property
     def collective(self) -> Collective | MeasuredExchange:  # type: ignore[override]
