@@ -536,6 +536,11 @@ def test_a_missing_document_is_told(tmp_path: Path) -> None:
         *((Job(4, 1000, "ring", 1, compute_ms=ms), "0 to 86,400,000") for ms in (-1.0, 9e7, 1e300, math.inf, math.nan)),
         (Job(2, 1000, "ring", 90_000, compute_ms=86_400_000.0), "would last .* years"),
         (Job(2, 10**13, "star", 1), "too large and too slow"),
+        (Job(1, 1000, "ring", 1), "1 workers of ring have nothing to send; give --workers 2 or more"),
+        (Job(4, 1000, "ring", 1, servers=2), "--servers means nothing to ring"),
+        (Job(4, 1000, "sharded_parameter_server", 1, group_size=2), "--group-size means nothing to sharded"),
+        (Job(4, 1000, "unknown", 1, shape="heap"), "--shape means nothing to unknown"),
+        (Job(4, 1000, "binary_tree_star", 1, "overlay", group_size=2), "means nothing to the shape overlay"),
     ],
 )
 def test_jobs_that_cannot_be_are_refused(job: Job, message: str) -> None:
@@ -572,8 +577,8 @@ def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
     document["control"][1]["messages_per_pair"] = 1e6
     with pytest.raises(UsageError, match="messages of the kind answer in phase step"):
         traffic_model.traffic(document, Job(8, 1000, "ring", 5))
-    made = traffic_model.traffic(DOCUMENT, Job(1, 1000, "ring", 2, compute_ms=0.0))
-    assert not made.transfers.payload.any()
+    made = traffic_model.traffic(DOCUMENT, Job(1, 1000, "star", 2, "server", compute_ms=0.0))
+    assert made.transfers.payload.any()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
         model=f"traffic model {zlib.crc32(repr(sources).encode()):08x}", relative=relative,
     )  # fmt: skip
     number = sum(len(round_) for round_ in run.collective.rounds(job.model_bytes)) * job.steps
+    if not number:
+        raise UsageError(f"{job.workers} workers of {job.topology} have nothing to send; give --workers 2 or more")
     if number > MOST_TRANSFERS:
         raise UsageError(
             f"{job.run_id}: {number:,} transfers in {job.steps} steps, more than the {MOST_TRANSFERS:,} that are made "
@@ -91,11 +93,26 @@ def _check(document: Document, job: Job) -> None:
         )
     if job.topology not in (*SHAPES, "unknown"):
         raise UsageError(f"no topology named {job.topology}; there are {', '.join(SHAPES)} and unknown")
+    _check_meaning(job)
     if document["transfer_matrix"] is not None and job.topology != "unknown":
         raise UsageError(
             "the model is of a run whose topology is unknown, so its pairs are known, and no law; give --topology "
             f"unknown and --workers {len(document['transfer_matrix'])}, or a model of other runs"
         )
+
+
+def _check_meaning(job: Job) -> None:
+    """Raise UsageError for what is given and means nothing to the topology."""
+    meant = {
+        "--shape": (job.shape, tuple(SHAPES)),
+        "--servers": (job.servers, ("sharded_parameter_server",)),
+        "--group-size": (job.group_size, ("binary_tree_star", "hierarchical_ring")),
+    }
+    for option, (given, topologies) in meant.items():
+        if given and job.topology not in topologies:
+            raise UsageError(f"{option} means nothing to {job.topology}; leave it out, or choose another --topology")
+    if job.group_size and job.shape == "overlay":
+        raise UsageError("--group-size means nothing to the shape overlay, which has one group; leave it out")
 
 
 def _relative(document: Document, job: Job) -> tuple[tuple[float, ...], ...]:

@@ -125,9 +125,8 @@ def _named(kind: str, made: Traffic) -> Traffic:
 def _job(run: MeasuredRun, size: int, seed: int) -> Job:
     c = run.collective
     assert c is not None
-    return Job(
-        c.workers, size, c.topology, run.steps, c.shape, c.servers, c.group_size, c.order, seed=seed, run_id="model"
-    )
+    group = None if c.shape == "overlay" else c.group_size
+    return Job(c.workers, size, c.topology, run.steps, c.shape, c.servers, group, c.order, seed=seed, run_id="model")
 
 
 def _most_alike(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[list[MeasuredRun], str]:
