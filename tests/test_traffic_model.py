@@ -369,6 +369,7 @@ def test_an_unknown_topology_is_generated_as_it_was_measured(made: Dataset) -> N
     assert document["provenance"]["runs"][0]["topology"] == "unknown"
     relative = np.array(document["transfer_matrix"])
     assert relative == pytest.approx(np.array(ODD), rel=0.01)
+    assert "odd is unknown" in traffic_model.summary(document)
     again = exchanged(traffic_model.traffic(document, Job(4, 300_000, "unknown", 10)))
     for (src, dst), part in np.ndenumerate(np.array(ODD)):
         if part:
@@ -470,6 +471,9 @@ def test_runs_without_steps_are_refused(tmp_path: Path) -> None:
             traffic_model.fit(dataset, ["nobody"])
         with pytest.raises(UsageError, match="r: cannot be held out"):
             traffic_model.score(dataset, ["r"])
+        for gap_ms in (0.0, math.nan):
+            with pytest.raises(UsageError, match="no length of time"):
+                traffic_model.score(dataset, gap_ms=gap_ms)
 
 
 def changed(**paths: Any) -> bytes:
@@ -488,6 +492,8 @@ def changed(**paths: Any) -> bytes:
     [
         (changed(version=2), "version 2, and this program reads version 1; fit the model again"),
         (changed(version=True), "version True"),
+        (changed(version=1.0), "version 1.0"),
+        (changed(version="\n1\x1b[0m"), r"version '\n1\x1b[0m'"),
         (changed(format="other"), "no traffic model"),
         (b"[]", "no traffic model"),
         (b"", "not JSON"),
@@ -633,6 +639,7 @@ def test_a_plain_name_may_be_of_any_script(tmp_path: Path) -> None:
 def test_from_the_command_line(command: Any, made: Dataset, tmp_path: Path) -> None:
     done = command("model", "fit", made.path, "--run", "known", "--out", "model.json")
     assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"wrote model.json: fitted to 1 run\n"
     asked = ("--workers", "6", "--model-bytes", "400000", "--topology", "tree", "--shape", "chain", "--steps", "4")
     done = command("model", "generate", "model.json", *asked, "--to", "pcap", "--out", "generated")
     assert done.returncode == 0

@@ -54,8 +54,10 @@ def score(
     holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
     those of the other runs that are most like the held-out one (LADDER). gap_ms: what parts bursts. The generator is
     told workers, topology, steps and the model's size, and nothing else of the held-out run.
-    Raises UsageError where there is nothing to score on, or to fit to.
+    Raises UsageError where there is nothing to score on, or to fit to, and for a gap_ms that is no length of time.
     """
+    if not 0 < gap_ms < 1e12:
+        raise UsageError(f"--gap-ms {gap_ms:g} is no length of time; give milliseconds above 0")
     measured = measure(dataset)
     wanted = list(holdout) if holdout else [name for name, run in measured.items() if run.collective is not None]
     for name in wanted:
