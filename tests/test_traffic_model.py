@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 import ddnn_traces
 from ddnn_traces import checks, traffic_model
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.errors import ModelError, UsageError
+from ddnn_traces.errors import ModelError, StorageError, UsageError
 from ddnn_traces.synthetic.collectives import SHAPES, Collective
 from ddnn_traces.synthetic.packets import write_folder
 from ddnn_traces.synthetic.tables import write_runs, write_traffic
@@ -599,6 +600,18 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         traffic_model.generate(DOCUMENT, Job(3, 1000, "ring", 1), tmp_path / "dataset", "dataset")
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         assert dataset.sql("SELECT workers FROM runs").item() == 2
+
+
+def test_captures_say_beforehand_how_large_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, said = Job(3, 50_000, "ring", 4), list[str]()
+    folder = traffic_model.generate(DOCUMENT, job, tmp_path, "pcap", said.append)
+    there = sum(path.stat().st_size for path in folder.iterdir())
+    (line,) = said
+    assert int(line.split(" bytes")[0].split()[-1].replace(",", "")) == pytest.approx(there, rel=0.01)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=there // 2))
+    with pytest.raises(StorageError, match=f"has room for {there // 2:,}"):
+        traffic_model.generate(DOCUMENT, job, tmp_path / "new", "pcap")
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("to", ["pcap", "flows"])

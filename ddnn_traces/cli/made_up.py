@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,8 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
     from ddnn_traces import traffic_model
 
-    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target)
+    say = partial(click.echo, err=True)
+    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target, say)
     click.echo(f"wrote {written}", err=True)
 
 

@@ -43,6 +43,7 @@ _SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
 _TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
 _SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
 _DONT_FRAGMENT = 0x4000
+_LOG_LINE_BYTES = 130  # a line of a log and one of phases
 _LATEST_NS = (1 << 32) * 10**9
 
 Records = npt.NDArray[np.void]
@@ -84,6 +85,16 @@ def write_folder(folder: Path, traffic: Traffic) -> Path:
             _write_logs(half_written, traffic)
         (half_written / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
     return folder
+
+
+def folder_bytes(traffic: Traffic) -> int:
+    """Bytes that write_folder writes: of the captures exactly, of the logs about."""
+    t = traffic.transfers
+    full = np.maximum(t.packets - 1, 0)
+    last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
+    payload = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
+    captures = 24 * traffic.hosts + int((t.packets * (16 + HEADER_BYTES) + payload).sum())
+    return captures + _LOG_LINE_BYTES * traffic.run.steps * (traffic.run.workers + 1)
 
 
 def _write_captures(folder: Path, traffic: Traffic) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.synthetic.collectives import SHAPES
 from ddnn_traces.synthetic.traffic import Ints, Traffic, make_traffic
 from ddnn_traces.text import is_plain_name
@@ -131,12 +133,13 @@ def _relative(document: Document, job: Job) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in matrix)
 
 
-def write(document: Document, job: Job, out: Path, to: str) -> Path:
+def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str], None] = lambda _: None) -> Path:
     """Write a job's traffic and return where it is.
 
     to: dataset (new, or beside its other runs), pcap (the run folder OUT/RUN_ID, which ingest reads) or flows (CSV: one
     row a transfer, FLOW_COLUMNS). The same model, job and seed give the same bytes. Raises UsageError as `traffic`, and
-    where a run of that name is there.
+    where a run of that name is there; StorageError where captures would not fit on the disk. say: is told, before
+    captures are written, how many bytes they will have.
     """
     if to not in FORMATS:
         raise UsageError(f"no format named {to}; there are {', '.join(FORMATS)}")
@@ -151,18 +154,31 @@ def write(document: Document, job: Job, out: Path, to: str) -> Path:
         write_traffic(out, [traffic(document, job)], replace=False)
         return out
     if to == "pcap":
-        from ddnn_traces.synthetic.packets import write_folder
-
-        folder = out / job.run_id
-        if folder.exists():
-            raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
-        return write_folder(folder, traffic(document, job))
+        return _write_captures(document, job, out / job.run_id, say)
     made = traffic(document, job)
     with whole_file(out) as half_written, half_written.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(FLOW_COLUMNS)
         rows.writerows(flow_list(made))
     return out
+
+
+def _write_captures(document: Document, job: Job, folder: Path, say: Callable[[str], None]) -> Path:
+    from ddnn_traces.synthetic.packets import folder_bytes, write_folder
+
+    if folder.exists():
+        raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
+    made = traffic(document, job)
+    needed = folder_bytes(made)
+    there = next(above for above in folder.absolute().parents if above.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise StorageError(
+            f"{folder}: would have {needed:,} bytes, and {there} has room for {free:,}; give fewer --steps or another "
+            "--out, or write it --to dataset, which takes far less"
+        )
+    say(f"writing {int(made.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
+    return write_folder(folder, made)
 
 
 def flow_list(made: Traffic) -> list[tuple[Any, ...]]:
