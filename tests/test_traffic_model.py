@@ -602,6 +602,21 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert dataset.sql("SELECT workers FROM runs").item() == 2
 
 
+def test_the_list_of_flows_says_whose_exchange_a_transfer_is_of() -> None:
+    """Also where it begins or ends in another step of its sender: each step has the volume of the law."""
+    document = copy.deepcopy(DOCUMENT)
+    document["control"], document["packets"]["retransmitted_share"] = [], 0.0
+    for topology, volume in (("ring", 6), ("pair_averaging", 4)):
+        made = traffic_model.traffic(document, Job(4, 100_000, topology, 30))
+        sent: Counter[int] = Counter()
+        for *_, payload, step, phase, source in traffic_model.flow_list(made):
+            assert source == "synthetic"
+            if phase == "step":
+                sent[step] += payload
+        assert set(sent) == set(range(30))
+        assert list(sent.values()) == pytest.approx([volume * 100_000 * 1.002] * 30, abs=12)
+
+
 def test_captures_say_beforehand_how_large_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, said = Job(3, 50_000, "ring", 4), list[str]()
     folder = traffic_model.generate(DOCUMENT, job, tmp_path, "pcap", said.append)

@@ -184,12 +184,14 @@ def _write_captures(document: Document, job: Job, folder: Path, say: Callable[[s
 def flow_list(made: Traffic) -> list[tuple[Any, ...]]:
     """The transfers with payload as rows of FLOW_COLUMNS, in the order of time.
 
-    flow: number of the directed five-tuple. step: by the sender's clock (a server's: the first worker's), in which the
-    transfer begins; empty outside of steps. phase: start_up, step, tear_down.
+    flow: number of the directed five-tuple. step: whose exchange the transfer is of; of all else, in which it begins by
+    the sender's clock (a server's: the first worker's), empty outside of steps. phase: start_up, step, tear_down.
     source: synthetic.
     """
     t = made.transfers.take(np.flatnonzero(made.transfers.payload))
     step = _steps_of(made, t.flow, t.start_ns)
+    if t.step is not None:
+        step = np.where(t.step < 0, step, t.step)
     ends, addresses = made.ends, made.addresses
     ports = [
         ports for c in made.connections for ports in ((c.client_port, c.server_port), (c.server_port, c.client_port))

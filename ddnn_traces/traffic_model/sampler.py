@@ -157,14 +157,15 @@ class ModelSampler(Sampler):
         drawn = np.clip(np.round(_draw(model["slow_pieces"], flow.shape, rng)), 1, MOST_PIECES).astype(np.int64)
         slow = (duration >= 2 * alone) & (duration >= alone + _SLOW_NS)
         pieces = np.where(slow, np.minimum(drawn, packets_of(payload - repeated, self.segment_bytes)), 1)
+        step = np.broadcast_to(np.arange(len(flow))[:, None], flow.shape)
         for number in np.unique(pieces):
             mine = pieces == number
-            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked)]
+            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked, step)]
             self._send_pieces(book, int(number), alone[mine], *columns)
 
     def _send_pieces(
         self, book: Book, number: int, alone: Ints, flow: Ints, start: Ints, duration: Ints, payload: Ints,
-        repeated: Ints, acked: Ints,
+        repeated: Ints, acked: Ints, step: Ints,
     ) -> None:  # fmt: skip
         segment = self.segment_bytes
         for k in range(number):
@@ -178,8 +179,9 @@ class ModelSampler(Sampler):
             sent = np.flatnonzero(size)
             again = np.minimum(again, size)
             book.send(
-                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent]
-            )
+                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent],
+                step[sent],
+            )  # fmt: skip
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """Each of its own: pulls are no rounds."""
