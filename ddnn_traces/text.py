@@ -14,6 +14,11 @@ def valid_text(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name can be that of a file in a folder, on every system, and not of a hidden one."""
+    return bool(name.strip()) and name.isprintable() and not name.startswith(".") and not {"/", "\\"} & set(name)
+
+
 def sql_literal(text: str) -> str:
     """A string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,9 +1,10 @@
-"""Files that are there whole or not at all: written beside their place, then put there by one rename."""
+"""Files and folders that are there whole or not at all: written beside their place, then put there by one rename."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,3 +22,25 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             half_written.unlink()
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder that is new, or is there and empty; folders above it are made, and removed after an error.
+
+    What a killed program leaves is hidden (.NAME.PID), and no run to ingest.
+    """
+    above = [folder for folder in path.parents if not folder.exists()]
+    half_written = path.parent / f".{path.name}.{os.getpid()}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(half_written, ignore_errors=True)  # of a killed one: in a container process numbers come again
+        half_written.mkdir()
+        yield half_written
+        half_written.replace(path)
+    except BaseException:
+        shutil.rmtree(half_written, ignore_errors=True)
+        for folder in above:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise

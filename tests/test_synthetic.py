@@ -17,6 +17,7 @@ from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import store
 from ddnn_traces.synthetic.collectives import SHAPES
+from ddnn_traces.synthetic.packets import write_folder
 from ddnn_traces.synthetic.tables import write_runs
 from ddnn_traces.synthetic.traffic import SyntheticRun, make_traffic
 
@@ -276,6 +277,21 @@ def test_two_runs_of_a_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="r: two runs have this name"):
         write_runs(tmp_path / "d", [SyntheticRun("r", "ring"), SyntheticRun("r", "tree")])
     assert not (tmp_path / "d").exists()
+
+
+def test_a_synthetic_run_is_replaced_and_no_other(tmp_path: Path) -> None:
+    write_runs(tmp_path / "made", [SyntheticRun("r", "ring", 2, 1000, 1)])
+    write_runs(tmp_path / "made", [SyntheticRun("r", "ring", 3, 1000, 1)])
+    capture = write_folder(tmp_path / "r", make_traffic(SyntheticRun("r", "ring", 2, 1000, 1)))
+    toml = capture / "run.toml"
+    toml.write_text(toml.read_text().replace('"synthetic"', '"testbed"'))
+    with ddnn_traces.ingest(capture, tmp_path / "measured") as dataset:
+        assert dataset.sql("SELECT source FROM runs").item() == "testbed"
+    with pytest.raises(UsageError, match="has a run named r that is not synthetic"):
+        write_runs(tmp_path / "measured", [SyntheticRun("q", "ring", 3, 1000, 1), SyntheticRun("r", "ring", 3, 1000)])
+    for name, workers in (("made", 3), ("measured", 2)):
+        with ddnn_traces.open(tmp_path / name) as dataset:
+            assert dataset.sql("SELECT run_id, workers FROM runs").rows() == [("r", workers)]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,8 +21,9 @@ from hypothesis import strategies as st
 import ddnn_traces
 from ddnn_traces import checks, traffic_model
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.errors import ModelError, UsageError
+from ddnn_traces.errors import ModelError, StorageError, UsageError
 from ddnn_traces.synthetic.collectives import SHAPES, Collective
+from ddnn_traces.synthetic.packets import write_folder
 from ddnn_traces.synthetic.tables import write_runs, write_traffic
 from ddnn_traces.synthetic.traffic import DATA_PORT, SyntheticRun, Traffic, make_traffic
 from ddnn_traces.traffic_model import Document, Job
@@ -141,6 +145,24 @@ def test_fit_finds_what_the_run_was_made_with(known: Document) -> None:
     (run,) = known["provenance"]["runs"]
     assert (run["topology"], run["steps"], run["workers"], run["model_bytes"]) == ("ring", 40, 4, 2_000_000)
     assert known["provenance"]["sources"] == ["synthetic"]
+
+
+def test_what_is_sent_again_is_not_of_the_model(tmp_path: Path) -> None:
+    """Nor of the measured pairs: it comes on top, once."""
+    folder = write_folder(tmp_path / "r", make_traffic(replace(KNOWN, model_bytes=400_000, steps=12, loss_pct=3.0)))
+    toml = folder / "run.toml"
+    toml.write_text("\n".join(line for line in toml.read_text().split("\n") if not line.startswith("model_")))
+    odd = ModelledRun("odd", "unknown", 4, 300_000, 20, noise=0.0, loss_pct=3.0, relative=ODD)
+    write_traffic(tmp_path / "dataset", [make_traffic(odd)])
+    with ddnn_traces.ingest(folder, tmp_path / "dataset") as dataset:
+        document = traffic_model.fit(dataset, ["r"])
+        pairs = np.array(traffic_model.fit(dataset, ["odd"])["transfer_matrix"])
+    (run,) = document["provenance"]["runs"]
+    assert run["model_bytes_source"] == "law"
+    assert run["model_bytes"] == pytest.approx(400_000, rel=0.002)
+    assert document["exchange"]["size_ratio"] == pytest.approx(1, abs=0.002)
+    assert document["packets"]["retransmitted_share"] == pytest.approx(0.03 / 1.03, rel=0.02)
+    assert pairs == pytest.approx(np.array(ODD), rel=0.005)
 
 
 def test_fit_of_pulls(made: Dataset) -> None:
@@ -303,6 +325,9 @@ def test_all_formats_tell_the_same(tmp_path: Path) -> None:
         assert tables.query("step_volume").equals(read.query("step_volume"))
         for dataset in (tables, read):
             assert dataset.sql("SELECT DISTINCT run_id, source FROM runs").rows() == [("synthetic-pulls", "synthetic")]
+            untold = "batch_size, optimizer, epochs, delay_ms, loss_pct, bandwidth_mbit"
+            assert dataset.sql(f"SELECT {untold} FROM runs").row(0) == (None,) * 6
+            assert dataset.sql("SELECT count(*), count(loss), count(accuracy) FROM steps").row(0) == (80, 0, 0)
             assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
         payload = dict(tables.sql("SELECT flow_id, payload_bytes FROM flows WHERE payload_bytes > 0").rows())
     with (tmp_path / "flows").open() as file:
@@ -310,6 +335,7 @@ def test_all_formats_tell_the_same(tmp_path: Path) -> None:
     listed: Counter[int] = Counter()
     for row in rows:
         listed[int(row["flow"])] += int(row["bytes"])
+        assert row["source"] == "synthetic"
         assert (row["phase"] == "step") == (row["step"] != "")
         assert int(row["end_ns"]) >= int(row["start_ns"])
     assert listed == payload
@@ -344,6 +370,7 @@ def test_an_unknown_topology_is_generated_as_it_was_measured(made: Dataset) -> N
     assert document["provenance"]["runs"][0]["topology"] == "unknown"
     relative = np.array(document["transfer_matrix"])
     assert relative == pytest.approx(np.array(ODD), rel=0.01)
+    assert "odd is unknown" in traffic_model.summary(document)
     again = exchanged(traffic_model.traffic(document, Job(4, 300_000, "unknown", 10)))
     for (src, dst), part in np.ndenumerate(np.array(ODD)):
         if part:
@@ -445,6 +472,9 @@ def test_runs_without_steps_are_refused(tmp_path: Path) -> None:
             traffic_model.fit(dataset, ["nobody"])
         with pytest.raises(UsageError, match="r: cannot be held out"):
             traffic_model.score(dataset, ["r"])
+        for gap_ms in (0.0, math.nan):
+            with pytest.raises(UsageError, match="no length of time"):
+                traffic_model.score(dataset, gap_ms=gap_ms)
 
 
 def changed(**paths: Any) -> bytes:
@@ -463,6 +493,8 @@ def changed(**paths: Any) -> bytes:
     [
         (changed(version=2), "version 2, and this program reads version 1; fit the model again"),
         (changed(version=True), "version True"),
+        (changed(version=1.0), "version 1.0"),
+        (changed(version="\n1\x1b[0m"), r"version '\n1\x1b[0m'"),
         (changed(format="other"), "no traffic model"),
         (b"[]", "no traffic model"),
         (b"", "not JSON"),
@@ -508,11 +540,30 @@ def test_a_missing_document_is_told(tmp_path: Path) -> None:
         (Job(4, 1000, "mesh", 1), "no topology named mesh"),
         (Job(4, 1000, "tree", 1, shape="full"), "tree has no shape full"),
         (Job(200, 1000, "clique", 10_000), "more than the 20,000,000"),
+        *((Job(4, 1000, "ring", 1, compute_ms=ms), "0 to 86,400,000") for ms in (-1.0, 9e7, 1e300, math.inf, math.nan)),
+        (Job(2, 1000, "ring", 90_000, compute_ms=86_400_000.0), "would last .* years"),
+        (Job(2, 10**13, "star", 1), "too large and too slow"),
+        (Job(1, 1000, "ring", 1), "1 workers of ring have nothing to send; give --workers 2 or more"),
+        (Job(4, 1000, "ring", 1, servers=2), "--servers means nothing to ring"),
+        (Job(4, 1000, "sharded_parameter_server", 1, group_size=2), "--group-size means nothing to sharded"),
+        (Job(4, 1000, "unknown", 1, shape="heap"), "--shape means nothing to unknown"),
+        (Job(4, 1000, "binary_tree_star", 1, "overlay", group_size=2), "means nothing to the shape overlay"),
     ],
 )
 def test_jobs_that_cannot_be_are_refused(job: Job, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         traffic_model.traffic(DOCUMENT, job)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_pcap_ends_with_its_seconds(tmp_path: Path) -> None:
+    """Steps of a day are no trouble for a list of flows until the year 2106."""
+    for days in (1, 31_500):
+        job = Job(2, 1000, "ring", days, compute_ms=86_400_000.0)
+        assert (traffic_model.traffic(DOCUMENT, job).transfers.start_ns > 0).all()
+    with pytest.raises(UsageError, match="32 bits"):
+        traffic_model.generate(DOCUMENT, job, tmp_path / "out", "pcap")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
@@ -533,8 +584,8 @@ def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
     document["control"][1]["messages_per_pair"] = 1e6
     with pytest.raises(UsageError, match="messages of the kind answer in phase step"):
         traffic_model.traffic(document, Job(8, 1000, "ring", 5))
-    made = traffic_model.traffic(DOCUMENT, Job(1, 1000, "ring", 2, compute_ms=0.0))
-    assert not made.transfers.payload.any()
+    made = traffic_model.traffic(DOCUMENT, Job(1, 1000, "star", 2, "server", compute_ms=0.0))
+    assert made.transfers.payload.any()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -542,15 +593,81 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
     with pytest.raises(UsageError, match="is there already"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "pcap")
-    with pytest.raises(UsageError, match="--run-id without /"):
-        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1, run_id="../x"), tmp_path / "y", "pcap")
     with pytest.raises(UsageError, match="name a file"):
         traffic_model.generate(DOCUMENT, job, tmp_path, "flows")
+    traffic_model.generate(DOCUMENT, job, tmp_path / "dataset", "dataset")
+    with pytest.raises(UsageError, match="has a run named synthetic; choose another --out or --run-id"):
+        traffic_model.generate(DOCUMENT, Job(3, 1000, "ring", 1), tmp_path / "dataset", "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT workers FROM runs").item() == 2
+
+
+def test_the_list_of_flows_says_whose_exchange_a_transfer_is_of() -> None:
+    """Also where it begins or ends in another step of its sender: each step has the volume of the law."""
+    document = copy.deepcopy(DOCUMENT)
+    document["control"], document["packets"]["retransmitted_share"] = [], 0.0
+    for topology, volume in (("ring", 6), ("pair_averaging", 4)):
+        made = traffic_model.traffic(document, Job(4, 100_000, topology, 30))
+        sent: Counter[int] = Counter()
+        for *_, payload, step, phase, source in traffic_model.flow_list(made):
+            assert source == "synthetic"
+            if phase == "step":
+                sent[step] += payload
+        assert set(sent) == set(range(30))
+        assert list(sent.values()) == pytest.approx([volume * 100_000 * 1.002] * 30, abs=12)
+
+
+def test_captures_say_beforehand_how_large_they_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, said = Job(3, 50_000, "ring", 4), list[str]()
+    folder = traffic_model.generate(DOCUMENT, job, tmp_path, "pcap", said.append)
+    there = sum(path.stat().st_size for path in folder.iterdir())
+    (line,) = said
+    assert int(line.split(" bytes")[0].split()[-1].replace(",", "")) == pytest.approx(there, rel=0.01)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=there // 2))
+    with pytest.raises(StorageError, match=f"has room for {there // 2:,}"):
+        traffic_model.generate(DOCUMENT, job, tmp_path / "new", "pcap")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("to", ["pcap", "flows"])
+def test_what_is_interrupted_leaves_nothing_and_loses_nothing(
+    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    old = tmp_path / "flows"
+    old.write_text("old")
+    monkeypatch.setattr("ddnn_traces.synthetic.packets._write_logs", interrupted)
+    monkeypatch.setattr("ddnn_traces.traffic_model.generation.flow_list", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1), old if to == "flows" else tmp_path / "new" / to, to)
+    assert [(path, path.read_text()) for path in tmp_path.rglob("*")] == [(old, "old")]
+
+
+@pytest.mark.parametrize("to", ["dataset", "pcap", "flows"])
+@pytest.mark.parametrize(
+    "name", ["../../up", "..", ".", ".hidden", "a/b", "/a", "a\\b", "", " ", "a\nb", "\0", "\udcff", "\x1b[0m"]
+)
+def test_names_that_are_no_plain_ones_are_refused(name: str, to: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no plain name") as refused:
+        traffic_model.generate(DOCUMENT, Job(2, 1000, "ring", 1, run_id=name), tmp_path / "in" / "out", to)
+    assert str(refused.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_name_may_be_of_any_script(tmp_path: Path) -> None:
+    job = Job(2, 1000, "ring", 1, run_id="Zürich 2.0+α")
+    assert traffic_model.generate(DOCUMENT, job, tmp_path, "pcap") == tmp_path / "Zürich 2.0+α"
+    traffic_model.generate(DOCUMENT, job, tmp_path / "dataset", "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["Zürich 2.0+α"]
 
 
 def test_from_the_command_line(command: Any, made: Dataset, tmp_path: Path) -> None:
     done = command("model", "fit", made.path, "--run", "known", "--out", "model.json")
     assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"wrote model.json: fitted to 1 run\n"
     asked = ("--workers", "6", "--model-bytes", "400000", "--topology", "tree", "--shape", "chain", "--steps", "4")
     done = command("model", "generate", "model.json", *asked, "--to", "pcap", "--out", "generated")
     assert done.returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.whole_files import whole_file
+from ddnn_traces.whole_files import whole_file, whole_folder
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
@@ -35,3 +35,27 @@ def test_what_is_half_written_may_stand_in_another_folder(tmp_path: Path) -> Non
         assert half_written.parent == tmp_path / "scratch"
         half_written.write_text("new")
     assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_folder_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "above" / "folder"
+    with whole_folder(path) as half_written:
+        (half_written / "file").write_text("new")
+        assert half_written.name.startswith(".")
+        assert not path.exists()
+    assert sorted(tmp_path.rglob("*")) == [path.parent, path, path / "file"]
+
+
+def test_an_error_leaves_no_folder_but_those_that_were_there(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "there" / "new" / "folder") as half_written:
+        (half_written / "file").write_text("new")
+        _ = 1 / 0
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_a_folder_with_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(OSError, match="not empty"), whole_folder(tmp_path):
+        pass
+    assert (tmp_path / "file").read_text() == "old"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from ddnn_traces.cli.shared import (
     out_option,
     runs_option,
 )
+from ddnn_traces.synthetic.collectives import SHAPES
+
+_VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.items() if len(shapes) > 1)
 
 
 @click.command()
@@ -68,7 +72,7 @@ def model_fit(dataset: Path, runs: tuple[str, ...], out: Path) -> None:
     with open_dataset(dataset) as opened:
         document = traffic_model.fit(opened, runs or None)
     traffic_model.write(document, out)
-    click.echo(f"wrote {out}: fitted to {len(document['provenance']['runs'])} runs", err=True)
+    click.echo(f"wrote {out}: {traffic_model.summary(document)}", err=True)
 
 
 @model.command("generate")
@@ -83,10 +87,13 @@ def model_fit(dataset: Path, runs: tuple[str, ...], out: Path) -> None:
 @click.option(
     "--topology",
     required=True,
-    help="ring, tree, star, sharded_parameter_server, binary_tree_star, clique, recursive_doubling, halving_doubling, "
-    "pair_averaging (asynchronous), hierarchical_ring; or unknown, for the pairs as they were measured.",
+    help=f"{', '.join(SHAPES)}; or unknown, for the pairs as they were measured.",
 )
-@click.option("--shape", default="", help="Variant, as tree: heap, binomial, chain; star: worker, server.")
+@click.option(
+    "--shape",
+    default="",
+    help=f"Variant; default: the first. {_VARIANTS}. docs/traffic_model.md says what they are.",
+)
 @click.option("--servers", type=click.IntRange(min=1), help="Parameter servers of sharded_parameter_server.")
 @click.option("--group-size", type=click.IntRange(min=1), help="Hosts a group (binary_tree_star, hierarchical_ring).")
 @click.option("--steps", required=True, type=click.IntRange(min=1), help="Training steps.")
@@ -109,7 +116,8 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
     from ddnn_traces import traffic_model
 
-    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target)
+    say = partial(click.echo, err=True)
+    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target, say)
     click.echo(f"wrote {written}", err=True)
 
 

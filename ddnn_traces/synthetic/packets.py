@@ -19,7 +19,9 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic
+from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
+from ddnn_traces.whole_files import whole_folder
 
 #: Packets that are made at a time, about.
 BLOCK_PACKETS = 1 << 18
@@ -41,6 +43,8 @@ _SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
 _TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
 _SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
 _DONT_FRAGMENT = 0x4000
+_LOG_LINE_BYTES = 130  # a line of a log and one of phases
+_LATEST_NS = (1 << 32) * 10**9
 
 Records = npt.NDArray[np.void]
 
@@ -64,13 +68,33 @@ def new_records(count: int) -> Records:
 
 
 def write_folder(folder: Path, traffic: Traffic) -> Path:
-    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_captures(folder, traffic)
-    if traffic.run.log:
-        _write_logs(folder, traffic)
-    (folder / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
+    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml.
+
+    Whole or not at all: a part of it would look like a capture. Raises UsageError where times are beyond what a pcap
+    can say.
+    """
+    last_ns = int(traffic.transfers.last_ns.max(initial=0))
+    if last_ns >= _LATEST_NS:
+        raise UsageError(
+            f"{traffic.run.run_id}: ends {(last_ns - traffic.run.start_ns) / 1e9:,.0f} s after it begins, and a pcap "
+            "counts seconds since 1970 in 32 bits; give fewer steps or shorter ones, or write it as a dataset"
+        )
+    with whole_folder(folder) as half_written:
+        _write_captures(half_written, traffic)
+        if traffic.run.log:
+            _write_logs(half_written, traffic)
+        (half_written / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
     return folder
+
+
+def folder_bytes(traffic: Traffic) -> int:
+    """Bytes that write_folder writes: of the captures exactly, of the logs about."""
+    t = traffic.transfers
+    full = np.maximum(t.packets - 1, 0)
+    last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
+    payload = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
+    captures = 24 * traffic.hosts + int((t.packets * (16 + HEADER_BYTES) + payload).sum())
+    return captures + _LOG_LINE_BYTES * traffic.run.steps * (traffic.run.workers + 1)
 
 
 def _write_captures(folder: Path, traffic: Traffic) -> None:
@@ -225,14 +249,13 @@ def _checksum(records: Records) -> Ints:
 
 def _write_logs(folder: Path, traffic: Traffic) -> None:
     run, times = traffic.run, traffic.times
+    curve = [f"{loss:.6f},{accuracy:.6f}" for loss, accuracy in zip(*learning_curve(run.steps), strict=True)]
     phases = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
     for worker in range(run.workers):
         label = traffic.labels[worker]
         lines = ["Type,ID,Timestamp,Loss,Accuracy"]
         for step in range(run.steps):
-            progress = (step + 1) / run.steps
-            loss, accuracy = 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
-            end = f"{_seconds(times.end_ns[step, worker])},{loss:.6f},{accuracy:.6f}"
+            end = f"{_seconds(times.end_ns[step, worker])},{curve[step] if run.learns else ','}"
             lines.append(f"batch,{step},{end}")
             epoch = step * run.epochs // run.steps
             if (step + 1) * run.epochs // run.steps > epoch:
@@ -263,7 +286,7 @@ def _run_toml(traffic: Traffic) -> str:
         "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
         "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
     }  # fmt: skip
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if name not in run.untold]
     for host, label in enumerate(traffic.labels):
         role = "worker" if host < run.workers else "parameter_server"
         lines += ["", "[[hosts]]", f'ip = "{traffic.addresses[host]}"', f'label = "{label}"', f'role = "{role}"']

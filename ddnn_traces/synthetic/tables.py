@@ -14,12 +14,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, SyntheticRun, Traffic, make_traffic
+from ddnn_traces.ingestors.store import DatasetWriter, check_target, partition
+from ddnn_traces.synthetic.traffic import (
+    HEADER_BYTES,
+    SNAPLEN,
+    Ints,
+    SyntheticRun,
+    Traffic,
+    learning_curve,
+    make_traffic,
+)
 
 #: Window rows that are made at a time.
 BLOCK_ROWS = 1 << 21
@@ -30,21 +39,36 @@ _NEVER = np.iinfo(np.int64).max
 def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
     """Write runs into the dataset at `out`, new or beside its other runs; return their names.
 
-    Raises UsageError where two have the same name, or `out` is no dataset.
+    They take the place of synthetic runs of their names. Raises UsageError where two have the same name, one has that
+    of a run there which is not synthetic, or `out` is no dataset.
     """
     return write_traffic(out, map(make_traffic, runs))
 
 
-def write_traffic(out: Path, made: Iterable[Traffic]) -> list[str]:
-    """The same of traffic that was made before."""
+def write_traffic(out: Path, made: Iterable[Traffic], replace: bool = True) -> list[str]:
+    """The same of traffic that was made before. replace: whether of a synthetic run of the name there."""
     with DatasetWriter(out) as writer:
         for traffic in made:
             if traffic.run.run_id in writer.written:
                 raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
+            check_free(out, traffic.run.run_id, replace)
             _write_run(traffic, writer)
         writer.commit({})
         writer.update_views()
         return writer.written
+
+
+def check_free(out: Path, run_id: str, replace: bool) -> None:
+    """Raise UsageError where `out` is no dataset, or has a run of that name that must not be replaced (as above)."""
+    check_target(out)
+    folder = partition(out, "runs", run_id)
+    if not folder.exists():
+        return
+    if not replace:
+        raise UsageError(f"{out}: has a run named {run_id}; choose another --out or --run-id")
+    sources = pq.ParquetDataset(folder, partitioning=None).read(["source"])["source"].unique().to_pylist()
+    if sources != ["synthetic"]:
+        raise UsageError(f"{out}: has a run named {run_id} that is not synthetic; choose another --out")
 
 
 def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
@@ -84,6 +108,7 @@ class SyntheticTables:
             row["topology"] = "parameter_server"
         if run.declared_topology:
             row["topology"] = run.declared_topology
+        row |= dict.fromkeys(run.untold)
         return _rows("runs", [row])
 
     def _hosts(self) -> Iterable[pa.RecordBatch]:
@@ -170,14 +195,15 @@ class SyntheticTables:
             return _rows("steps", [])
         steps, workers = times.end_ns.shape
         order, step = self._by_label(), np.tile(np.arange(steps), workers)
-        progress = (step + 1) / steps
         sources = ["phases" if run.events else "estimated", *["phases" if run.events else "previous_end"] * (steps - 1)]
         columns = {
             "worker": [self._labels[i] for i in order for _ in range(steps)], "step": step,
             "epoch": step * run.epochs // steps, "start_ns": times.start_ns[:, order].T.ravel(),
             "start_source": sources * workers, "end_ns": times.end_ns[:, order].T.ravel(),
-            "loss": 2.3 * np.exp(-3 * progress) + 0.1, "accuracy": 1 - 0.9 * np.exp(-4 * progress),
         }  # fmt: skip
+        if run.learns:
+            curves = learning_curve(steps)
+            columns |= {name: np.tile(curve, workers) for name, curve in zip(("loss", "accuracy"), curves, strict=True)}
         return self._columns("steps", columns)
 
     def _events(self) -> Iterable[pa.RecordBatch]:

@@ -42,6 +42,7 @@ class SyntheticRun:
     (this share of the run's). loss_pct: loss, which is retransmitted, and divides the rate by 1 + loss_pct. delay_ms:
     between two rounds. log, events: whether the workers wrote logs and phases. broadcast: of the model before step 0.
     chatter: SSH from a host outside, rendezvous, control messages. chief: whether that host outside is the job's chief.
+    learns: whether logs have a loss and an accuracy, a curve that is made up like all else.
     declare_ring: whether hosts have a ring_position. declared_topology: what the run says of itself; empty: `topology`.
     """
 
@@ -70,6 +71,7 @@ class SyntheticRun:
     optimizer: str = "sgd"
     log: bool = True
     events: bool = True
+    learns: bool = True
     broadcast: bool = True
     chatter: bool = True
     chief: bool = False
@@ -89,6 +91,11 @@ class SyntheticRun:
     def collective(self) -> Collective:
         """The law that it obeys."""
         return Collective(self.topology, self.workers, self.shape, self.servers, self.group_size, self.order)
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """Columns of `runs` that nobody gave, so that they are left null."""
+        return frozenset()
 
     @property
     def ns_per_byte(self) -> float:
@@ -111,7 +118,8 @@ class Transfers:
     """Packets of a flow, one after the other at an even pace, as parallel arrays.
 
     Packet j of a transfer is at start_ns + j * duration_ns // packets; all are full but the last. repeated: bytes of
-    the payload that had been sent before. segment_bytes: payload of a full packet.
+    the payload that had been sent before. segment_bytes: payload of a full packet. step: whose exchange a transfer is
+    of, -1 for all else; None: not noted.
     """
 
     flow: Ints
@@ -121,13 +129,15 @@ class Transfers:
     payload: Ints
     repeated: Ints
     segment_bytes: int = field(default=SEGMENT_BYTES, kw_only=True)
+    step: Ints | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.flow)
 
     def take(self, rows: Ints | slice) -> Transfers:
         """The rows of these numbers."""
-        return Transfers(*(column[rows] for column in self.columns), segment_bytes=self.segment_bytes)
+        step = None if self.step is None else self.step[rows]
+        return Transfers(*(column[rows] for column in self.columns), segment_bytes=self.segment_bytes, step=step)
 
     @property
     def columns(self) -> tuple[Ints, ...]:
@@ -200,6 +210,12 @@ class Traffic:
         return np.where(ends[:, 0] < self.hosts, ends[:, 0], ends[:, 1])
 
 
+def learning_curve(steps: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Loss and accuracy at the end of each step, of no training."""
+    progress = (np.arange(steps) + 1) / steps
+    return 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
+
+
 class Sampler:
     """Draws what a run leaves open, as the fields of SyntheticRun say; traffic_model draws from what was measured."""
 
@@ -237,7 +253,7 @@ class Sampler:
         self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
     ) -> None:
         """Send transfers of the exchange, steps by transfers."""
-        book.send(flow, start, duration, payload, repeated, acked)
+        book.send(flow, start, duration, payload, repeated, acked, np.arange(len(flow))[:, None])
 
     def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
         """What is sent before the first step; returns when that begins."""
@@ -295,12 +311,22 @@ class Book:
         return np.array(found, np.int64)[places].reshape(src.shape)
 
     def send(
-        self, flow: Ints, start_ns: Ints, duration_ns: Ints, payload: Ints, repeated: Ints, acked: Ints | bool
-    ) -> None:
-        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`."""
+        self, flow: Ints, start_ns: Ints, duration_ns: Ints, payload: Ints, repeated: Ints, acked: Ints | bool,
+        step: Ints | int = -1,
+    ) -> None:  # fmt: skip
+        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`.
+
+        Raises UsageError for one whose packets cannot be timed by whole numbers of 64 bits.
+        """
         segment = self.sampler.segment_bytes
         columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload, segment), payload, repeated)
-        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), segment_bytes=segment)
+        steps = np.broadcast_to(np.asarray(step, np.int64), columns[0].shape).ravel()
+        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), segment_bytes=segment, step=steps)
+        if len(data) and float((data.packets.astype(float) * data.duration_ns).max()) >= 2**62:
+            raise UsageError(
+                f"{self._run.run_id}: a transfer of {int(data.payload.max()):,} bytes is too large and too slow: times "
+                "of packets would not fit into 64 bits; give fewer model bytes, or more workers"
+            )
         self.parts.append(data)
         back = data.take(np.flatnonzero(np.broadcast_to(acked, columns[0].shape).ravel()))
         nothing = np.zeros_like(back.flow)
@@ -327,7 +353,12 @@ class Book:
 def _concat(parts: Sequence[Transfers], segment_bytes: int) -> Transfers:
     empty = np.empty(0, np.int64)
     columns = zip(*(part.columns for part in parts), strict=True)
-    return Transfers(*(np.concatenate([empty, *column]) for column in columns), segment_bytes=segment_bytes)
+    steps = [np.full(len(part), -1) if part.step is None else part.step for part in parts]
+    return Transfers(
+        *(np.concatenate([empty, *column]) for column in columns),
+        segment_bytes=segment_bytes,
+        step=np.concatenate([empty, *steps]),
+    )
 
 
 # --- the steps

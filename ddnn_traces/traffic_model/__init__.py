@@ -4,9 +4,11 @@ fit(dataset) gives a document; write and read keep it in a file; generate makes 
 """
 
 from ddnn_traces.traffic_model.document import Document, read, text, write
-from ddnn_traces.traffic_model.fitting import fit
+from ddnn_traces.traffic_model.fitting import fit, summary
 from ddnn_traces.traffic_model.generation import Job, flow_list, traffic
 from ddnn_traces.traffic_model.generation import write as generate
 from ddnn_traces.traffic_model.scoring import score, wins
 
-__all__ = ["Document", "Job", "fit", "flow_list", "generate", "read", "score", "text", "traffic", "wins", "write"]
+__all__ = [
+    "Document", "Job", "fit", "flow_list", "generate", "read", "score", "summary", "text", "traffic", "wins", "write",
+]  # fmt: skip

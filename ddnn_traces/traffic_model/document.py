@@ -75,9 +75,10 @@ def check(document: Any, name: str) -> None:
 
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelError(f"{name}: no traffic model (its format is not {FORMAT!r}); make one with model fit")
-    if document.get("version") != VERSION or isinstance(document.get("version"), bool):
+    version = document.get("version")
+    if type(version) is not int or version != VERSION:
         raise ModelError(
-            f"{name}: a traffic model of version {str(document.get('version'))[:20]}, and this program reads version "
+            f"{name}: a traffic model of version {repr(version)[:20]}, and this program reads version "
             f"{VERSION}; fit the model again with this program, or use the one that wrote it"
         )
     error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema()).iter_errors(document))

@@ -37,6 +37,19 @@ def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
     return fit_measured(list(measured.values()))
 
 
+def summary(document: Document) -> str:
+    """What a document was fitted to, in a sentence or two."""
+    runs = document["provenance"]["runs"]
+    said = f"fitted to {len(runs)} run{'s' if len(runs) > 1 else ''}"
+    matrix = document["transfer_matrix"]
+    if matrix is None:
+        return said
+    return (
+        f"{said}. The topology of {runs[0]['run_id']} is unknown, so the model has its pairs and no law: it generates "
+        f"traffic of --topology unknown for --workers {len(matrix)} alone"
+    )
+
+
 def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
     """The same of runs that were measured before, one or more."""
     strange = [run.run_id for run in runs if run.collective is None]
@@ -257,8 +270,8 @@ def _size_ratio(run: MeasuredRun) -> float:
     if run.collective is None:
         return 1.0
     law = pair_matrix(run.collective, run.model_bytes)
-    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps
-    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum()) * (1 - _repeated(run))
+    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
+    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum())
 
 
 def _repeated(run: MeasuredRun) -> float:

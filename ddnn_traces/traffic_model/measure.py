@@ -49,8 +49,9 @@ class MeasuredRun:
     """Facts of a run.
 
     steps: in which all workers take part. hosts: addresses, workers first. matrix: payload a step that each host sends
-    to each other. collective: None where the topology is unknown. model_bytes: S; model_bytes_source: declared, or law
-    (what the law of the topology makes of the volume), or volume (a host's largest, where no law is known).
+    to each other, without what is sent again. collective: None where the topology is unknown. model_bytes: S;
+    model_bytes_source: declared, or law (what the law of the topology makes of the volume), or volume (a host's
+    largest, where no law is known).
     communicate_ns: when each worker began to communicate, steps by workers, NaN where no events say so. bursts: of all
     flows (flow_bursts), with the flows' ends as numbers, is_large (it carries the exchange) and is_answer (the other
     direction of such a flow).
@@ -126,7 +127,7 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     bursts = _numbered(bursts, flows, places)
     begin_ns, end_ns = int(steps["start_ns"].min()), int(steps["end_ns"].max())  # type: ignore[arg-type]
     # what the last step leaves in the sockets is on its way when it ends
-    matrix = _matrix(bursts, (begin_ns, end_ns + (end_ns - begin_ns) // (2 * number)), len(places), number)
+    matrix = _matrix(bursts, flows, (begin_ns, end_ns + (end_ns - begin_ns) // (2 * number)), len(places), number)
     given = tuple(places[host] for host in ring.sort("position")["host_ip"] if host in places)
     if not given and shape["root_ip"] in places:
         given = (places[shape["root_ip"]],)
@@ -185,10 +186,14 @@ def _hosts(names: pl.DataFrame, flows: pl.DataFrame, logging: set[str]) -> tuple
     return sorted(order, key=lambda host: host in servers), len(rows) - len(servers)
 
 
-def _matrix(bursts: pl.DataFrame, span_ns: tuple[int, int], hosts: int, steps: int) -> Floats:
+def _matrix(bursts: pl.DataFrame, flows: pl.DataFrame, span_ns: tuple[int, int], hosts: int, steps: int) -> Floats:
+    """Payload a step, less the part of each flow that was sent before: no S, and no law, has it."""
     matrix = np.zeros((hosts, hosts))
-    inside = pl.col("is_large") & (pl.col("end_ns") > span_ns[0]) & (pl.col("start_ns") < span_ns[1])
-    for src, dst, payload in bursts.filter(inside).select("src", "dst", "payload_bytes").rows():
+    fresh = 1 - pl.col("retransmitted_bytes") / pl.col("payload_bytes")
+    large = flows.filter(pl.col("is_large")).select("flow_id", fresh.alias("fresh"))
+    inside = (pl.col("end_ns") > span_ns[0]) & (pl.col("start_ns") < span_ns[1])
+    sent = bursts.filter(inside).join(large, on="flow_id")
+    for src, dst, payload in sent.select("src", "dst", pl.col("payload_bytes") * pl.col("fresh")).rows():
         matrix[src, dst] += payload / steps
     return matrix
 

@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 _PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
 _SLOW_NS = 2_000_000
 _LONGEST_NS = 1e14  # a day or so: what a document may say beyond would not fit into 64 bits
+_MOST_NS = 3e18  # of all silence, and of all transfers: with the start they fit into 64 bits
 _EARLIEST_NS = 400_000_000  # no transfer begins so long before its ends are ready, nor before the run
 MOST_MESSAGES = 20_000_000
 MOST_PIECES = 16
@@ -76,6 +77,12 @@ class ModelledRun(SyntheticRun):
     """A made-up run from a traffic model. relative: as in MeasuredExchange, for topology unknown."""
 
     relative: tuple[tuple[float, ...], ...] = field(default=())
+    learns: bool = False
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """What a job does not say: the model holds what these did to the traffic, mixed."""
+        return frozenset({"batch_size", "optimizer", "epochs", "delay_ms", "loss_pct", "bandwidth_mbit"})
 
     @property
     def collective(self) -> Collective | MeasuredExchange:  # type: ignore[override]
@@ -106,7 +113,9 @@ class ModelSampler(Sampler):
             np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
         )
         gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
-        return np.clip(gap, 0, _LONGEST_NS).astype(np.int64)
+        gap = np.clip(gap, 0, _LONGEST_NS)
+        _check_length(run, float(gap.max(1).sum()))
+        return gap.astype(np.int64)
 
     def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         fresh = np.maximum(np.round(size * self._document["exchange"]["size_ratio"]), 1).astype(np.int64)
@@ -125,6 +134,8 @@ class ModelSampler(Sampler):
         duration = self._duration_ns(wire, rounds, rng)
         complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
         complete = np.minimum(complete, _LONGEST_NS)
+        begins = np.flatnonzero(np.diff(rounds, prepend=-1))
+        _check_length(run, float(np.maximum.reduceat(complete, begins, axis=1).sum()) if len(begins) else 0.0)
         whole = complete.astype(np.int64)
         duration = np.minimum(duration, whole + _EARLIEST_NS)
         return whole - duration, duration
@@ -142,18 +153,19 @@ class ModelSampler(Sampler):
         model = self._document["exchange"]
         rng = np.random.default_rng([int(payload.sum()), int(start.sum() & 0xFFFFFFFF)])
         wire = payload + HEADER_BYTES * packets_of(payload, self.segment_bytes)
-        alone = (wire * model["ns_per_byte"]).astype(np.int64) + 1
+        alone = np.minimum(wire * model["ns_per_byte"], _LONGEST_NS).astype(np.int64) + 1
         drawn = np.clip(np.round(_draw(model["slow_pieces"], flow.shape, rng)), 1, MOST_PIECES).astype(np.int64)
         slow = (duration >= 2 * alone) & (duration >= alone + _SLOW_NS)
         pieces = np.where(slow, np.minimum(drawn, packets_of(payload - repeated, self.segment_bytes)), 1)
+        step = np.broadcast_to(np.arange(len(flow))[:, None], flow.shape)
         for number in np.unique(pieces):
             mine = pieces == number
-            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked)]
+            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked, step)]
             self._send_pieces(book, int(number), alone[mine], *columns)
 
     def _send_pieces(
         self, book: Book, number: int, alone: Ints, flow: Ints, start: Ints, duration: Ints, payload: Ints,
-        repeated: Ints, acked: Ints,
+        repeated: Ints, acked: Ints, step: Ints,
     ) -> None:  # fmt: skip
         segment = self.segment_bytes
         for k in range(number):
@@ -167,12 +179,15 @@ class ModelSampler(Sampler):
             sent = np.flatnonzero(size)
             again = np.minimum(again, size)
             book.send(
-                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent]
-            )
+                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent],
+                step[sent],
+            )  # fmt: skip
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """Each of its own: pulls are no rounds."""
-        return self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
+        duration = self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
+        _check_length(run, float(duration.max(1, initial=0).astype(float).sum()))
+        return duration
 
     def acks(self, packets: Ints) -> Ints:
         number: Floats = np.round(packets * self._document["packets"]["acks_per_segment"])
@@ -235,6 +250,14 @@ class ModelSampler(Sampler):
         flow = book.flows(pairs[:, 0], pairs[:, 1], port)
         duration = packets_of(payload, self.segment_bytes) * 12_000
         book.send(flow, start, duration, payload, np.zeros_like(payload), port != DATA_PORT)
+
+
+def _check_length(run: SyntheticRun, lasting_ns: float) -> None:
+    if lasting_ns > _MOST_NS:
+        raise UsageError(
+            f"{run.run_id}: would last {lasting_ns / 1e9 / 86400 / 365:.3g} years, and its times would not fit into 64 "
+            "bits of nanoseconds; give fewer --steps, a shorter --compute-ms or fewer --model-bytes"
+        )
 
 
 def _at(quantiles: Sequence[float], u: Floats) -> Floats:

@@ -54,8 +54,10 @@ def score(
     holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
     those of the other runs that are most like the held-out one (LADDER). gap_ms: what parts bursts. The generator is
     told workers, topology, steps and the model's size, and nothing else of the held-out run.
-    Raises UsageError where there is nothing to score on, or to fit to.
+    Raises UsageError where there is nothing to score on, or to fit to, and for a gap_ms that is no length of time.
     """
+    if not 0 < gap_ms < 1e12:
+        raise UsageError(f"--gap-ms {gap_ms:g} is no length of time; give milliseconds above 0")
     measured = measure(dataset)
     wanted = list(holdout) if holdout else [name for name, run in measured.items() if run.collective is not None]
     for name in wanted:
@@ -125,9 +127,8 @@ def _named(kind: str, made: Traffic) -> Traffic:
 def _job(run: MeasuredRun, size: int, seed: int) -> Job:
     c = run.collective
     assert c is not None
-    return Job(
-        c.workers, size, c.topology, run.steps, c.shape, c.servers, c.group_size, c.order, seed=seed, run_id="model"
-    )
+    group = None if c.shape == "overlay" else c.group_size
+    return Job(c.workers, size, c.topology, run.steps, c.shape, c.servers, group, c.order, seed=seed, run_id="model")
 
 
 def _most_alike(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[list[MeasuredRun], str]:
