@@ -17,6 +17,7 @@ from ddnn_traces.regression.results import (
     RunInfluence,
     TermTest,
     TermVerdict,
+    made_up,
 )
 
 if TYPE_CHECKING:
@@ -98,11 +99,7 @@ class Regression(OlsFit):
         """What must be said of made-up runs; None where there are none."""
         if not self.synthetic_runs:
             return None
-        verb = "is" if self.synthetic_runs == 1 else "are"
-        return (
-            f"{self.synthetic_runs} of {self.runs} runs {verb} synthetic: made up by the laws of the collectives, "
-            "not measured."
-        )
+        return f"{made_up(self.synthetic_runs, self.runs)}: made up by the laws of the collectives, not measured."
 
     def readable(self, coefficient: Coefficient) -> tuple[float, str]:
         """What to multiply a coefficient by to print it, and its unit then: MB/MB, MB (a step), bytes, or none.

@@ -18,6 +18,7 @@ from ddnn_traces.regression.fitting import sized
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula
 from ddnn_traces.regression.job import Job, number
 from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Point, Predicted, point_of, refusal
+from ddnn_traces.regression.results import made_up
 from ddnn_traces.regression.rows import RUN, clean_numbers
 from ddnn_traces.regression.verdicts import SIZES
 
@@ -53,11 +54,7 @@ class Prediction:
         """What must be said of made-up runs; None where there are none."""
         if not self.synthetic_runs:
             return None
-        verb = "is" if self.synthetic_runs == 1 else "are"
-        return (
-            f"{self.synthetic_runs} of {self.runs} runs {verb} synthetic (made up by the laws of the collectives), "
-            "not measured"
-        )
+        return f"{made_up(self.synthetic_runs, self.runs)} (made up by the laws of the collectives), not measured"
 
 
 def predict(

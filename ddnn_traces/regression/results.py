@@ -10,6 +10,11 @@ ALPHA = 0.05
 ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered"}
 
 
+def made_up(synthetic: int, runs: int) -> str:
+    """That so many of the runs are synthetic, as the begin of a sentence."""
+    return f"{synthetic} of {runs} runs {'is' if synthetic == 1 else 'are'} synthetic"
+
+
 @dataclass(frozen=True)
 class Coefficient:
     """One column of the fit, in units of the left side: the slope of `model_bytes` in bytes a byte (= MB a MB).
