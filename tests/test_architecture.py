@@ -44,7 +44,9 @@ ORDER = (
     "report.regression_page",
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
-    "exporters.chakra", "exporters.simulators", "terminal", "shell", "demo", "completion",
+    "exporters.chakra", "exporters.simulators",
+    "releases", "releases.layout", "releases.facts",
+    "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
 

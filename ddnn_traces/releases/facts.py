@@ -1,0 +1,196 @@
+"""What is known of a release: the one object that all its descriptions are made from, kept in it as release.json.
+
+Columns are not in it: those of a table are in schemas/, whose version the release carries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Goes up when release.json changes its shape (schemas/documents/release.json describes it).
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Person:
+    """A creator or contributor. orcid: the identifier alone, 0000-0000-0000-0000."""
+
+    name: str
+    orcid: str | None = None
+    affiliation: str | None = None
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A paper to cite with the data. doi: without a resolver's address."""
+
+    title: str
+    doi: str | None = None
+    url: str | None = None
+    authors: str | None = None
+    year: int | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """What the publisher says of the release (release.toml and options; request.py reads them).
+
+    licence: SPDX identifier. published: date, YYYY-MM-DD. version: semantic. doi: without a resolver's address.
+    url: where it will be found. The texts of the datasheet are the publisher's own words, Markdown; None where nothing
+    was said, and then the datasheet says so.
+    """
+
+    title: str
+    licence: str
+    creators: tuple[Person, ...]
+    version: str
+    published: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    publisher: str | None = None
+    doi: str | None = None
+    url: str | None = None
+    contact: str | None = None
+    funding: tuple[str, ...] = ()
+    papers: tuple[Publication, ...] = ()
+    motivation: str | None = None
+    collection: str | None = None
+    uses: str | None = None
+    limitations: str | None = None
+    sensitive: str | None = None
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the release. path: relative, with slashes. sha256: hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TableFile(File):
+    """A Parquet file: the rows of a run in a table."""
+
+    run_id: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the release; `name` is one of schema.TABLES."""
+
+    name: str
+    files: tuple[TableFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all runs."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the provenance: an action in the RO-Crate, a sentence in the datasheet.
+
+    kind: capture, ingest, generate, anonymise, publish. software: name and version. inputs: {name: SHA-256 or None},
+    of original captures, which are not in the release. parameters: as recorded. runs: those it made, () for all.
+    """
+
+    kind: str
+    text: str
+    software: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Anonymisation:
+    """What was done to what tells who and when. key_id: says whether two releases have the same key, and nothing else.
+
+    addresses: roles, crypto-pan or kept. ports: kept, permuted or classed. times: shifted or kept. removed: sentences,
+    one for each kind of thing that was removed or mapped. remaining: sentences on what can still be told.
+    """
+
+    addresses: str
+    ports: str
+    times: str
+    key_id: str | None
+    removed: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release. schema_version: of the tables. software: name and version of what published it.
+
+    windows_ns: length of flow_windows' base window of each run that has any. runs: rows of the table runs, in order of
+    run_id, as in the release. flagged: for each run that failed data checks and was allowed to, the checks and how many
+    rows each returned. captures: the cut-down captures and their logs. digest: SHA-256 over what the release holds but
+    for its version, date and changelog: equal for equal content. options: all options that shaped it, key left out.
+    """
+
+    about: About
+    schema_version: int
+    software: str
+    tables: tuple[Table, ...]
+    runs: tuple[Mapping[str, Any], ...]
+    windows_ns: Mapping[str, int]
+    provenance: tuple[Step, ...]
+    anonymisation: Anonymisation
+    captures: tuple[File, ...] = ()
+    flagged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    previous: str | None = None
+    digest: str = ""
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Names of the runs, in order."""
+        return [run["run_id"] for run in self.runs]
+
+
+def to_json(release: Release) -> str:
+    """release.json: the same text for the same facts."""
+    return json.dumps(dataclasses.asdict(release), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Release:
+    """The facts in a release.json that is known to follow its schema.
+
+    Raises KeyError, TypeError, ValueError for others.
+    """
+    told = json.loads(text)
+    about = told["about"] | {
+        "creators": tuple(Person(**person) for person in told["about"]["creators"]),
+        "papers": tuple(Publication(**paper) for paper in told["about"]["papers"]),
+    }
+    tables = tuple(
+        Table(table["name"], tuple(TableFile(**file) for file in table["files"])) for table in told["tables"]
+    )
+    steps = tuple(Step(**step | {"runs": tuple(step["runs"])}) for step in told["provenance"])
+    anonymisation = _tuples(Anonymisation, told["anonymisation"])
+    captures = tuple(File(**file) for file in told["captures"])
+    return Release(
+        **told
+        | {
+            "about": _tuples(About, about),
+            "tables": tables,
+            "runs": tuple(told["runs"]),
+            "provenance": steps,
+            "anonymisation": anonymisation,
+            "captures": captures,
+        }
+    )
+
+
+def _tuples(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A dataclass out of JSON, whose arrays are tuples here."""
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
