@@ -55,3 +55,7 @@ class ModelError(UsageError):
 
 class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""
+
+
+class ReleaseError(DdnnTracesError):
+    """A release that is damaged, cannot be had, or is not to be trusted."""

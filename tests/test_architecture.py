@@ -15,7 +15,9 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "synthetic",
+    "errors", "talk", "text", "whole_files", "schema", "marker", "releases",
+    "releases.layout", "releases.facts", "places", "places.url", "places.path", "places.place", "places.folder",
+    "places.zipped", "places.remote", "places.finding", "progress_bar", "queries", "views", "synthetic",
     "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
@@ -45,7 +47,6 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
-    "releases", "releases.layout", "releases.facts",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
