@@ -46,7 +46,7 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
-    "releases", "releases.layout", "releases.facts",
+    "releases", "releases.layout", "releases.facts", "releases.order", "releases.content",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
