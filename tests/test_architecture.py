@@ -46,6 +46,9 @@ ORDER = (
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
     "releases", "releases.layout", "releases.facts",
+    "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names", "releases.anonymise.addresses",
+    "releases.anonymise.ports", "releases.anonymise.times", "releases.anonymise.scrub", "releases.anonymise.told",
+    "releases.anonymise.mapping", "releases.leak_scan",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
