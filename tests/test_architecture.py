@@ -46,9 +46,14 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
-    "releases", "releases.layout", "releases.facts", "releases.order", "releases.content",
+    "releases", "releases.layout", "releases.facts",
+    "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names", "releases.anonymise.addresses",
+    "releases.anonymise.ports", "releases.anonymise.times", "releases.anonymise.scrub", "releases.anonymise.told",
+    "releases.anonymise.mapping", "releases.leak_scan",
+    "releases.order", "releases.content", "releases.request", "releases.checksums", "releases.bag", "releases.versions",
+    "releases.provenance", "releases.database", "releases.publish",
     "terminal", "shell", "demo", "completion",
-    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
+    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -31,7 +31,7 @@ _NEEDED = (
     ("title", "the release needs a title: what is it called?", '--title "Packet traces of ..."'),
     (
         "licence",
-        "the release needs a licence, as an SPDX identifier: what may others do with it? CC-BY-4.0 asks them to name you",
+        "the release needs a licence, an SPDX identifier: what may others do with it? CC-BY-4.0 asks them to name you",
         "--licence CC-BY-4.0, or --licence-file FILE",
     ),
     ("creators", "the release needs a creator: who made the data?", '--creator "Ada Example <0000-0002-1825-0097>"'),
