@@ -15,7 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries", "views",
+    "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries",
+    "views",
     "synthetic",
     "synthetic.collectives",
     "ingestors",
