@@ -15,7 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "synthetic",
+    "errors", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries", "views",
+    "synthetic",
     "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
@@ -45,7 +46,7 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
-    "releases", "releases.layout", "releases.facts",
+    "releases", "releases.layout", "releases.facts", "releases.order", "releases.content",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
