@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,32 @@ def annotated(table: str, provenance: dict[str, str]) -> pa.Schema:
         if column.inaccuracy:
             notes["inaccuracy"] = column.inaccuracy
         arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
-    return arrow.with_metadata({f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())})
+    said = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
+    return arrow.with_metadata(said | {"pandas": pandas_types(table)})
+
+
+#: pandas' names of a column's type: where it is never null, and where it may be.
+_PANDAS = {
+    "string": ("unicode", "object", "object"),
+    "int64": ("int64", "int64", "Int64"),
+    "double": ("float64", "float64", "float64"),
+    "bool": ("bool", "bool", "boolean"),
+}
+
+
+def pandas_types(table: str) -> str:
+    """What a Parquet file tells pandas of its columns, so that integers with nulls do not become floating point.
+
+    Times since the epoch are larger than what a double holds exactly, and to frictionless and mlcroissant, which read by
+    pandas, NaN is no integer. Format: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
+    """
+    columns = []
+    for column in schema.table(table).columns:
+        kind, never_null, nullable = _PANDAS[column.type]
+        numpy = nullable if column.nullable else never_null
+        told = {"name": column.name, "field_name": column.name, "pandas_type": kind, "numpy_type": numpy}
+        columns.append(told | {"metadata": None})
+    return json.dumps({"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"})
 
 
 def encodings(name: str) -> dict[str, Any]:
