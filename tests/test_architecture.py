@@ -15,7 +15,7 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "releases",
+    "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "releases",
     "releases.layout", "releases.facts", "places", "places.url", "places.path", "places.place", "places.folder",
     "places.zipped", "places.remote", "places.finding", "progress_bar", "queries", "views", "synthetic",
     "synthetic.collectives",
@@ -47,8 +47,13 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
+    "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names", "releases.anonymise.addresses",
+    "releases.anonymise.ports", "releases.anonymise.times", "releases.anonymise.scrub", "releases.anonymise.told",
+    "releases.anonymise.mapping", "releases.leak_scan",
+    "releases.order", "releases.content", "releases.request", "releases.checksums", "releases.bag", "releases.versions",
+    "releases.provenance", "releases.database", "releases.publish",
     "terminal", "shell", "demo", "completion",
-    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
+    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli",
 )  # fmt: skip
 
 HEAVY = (
