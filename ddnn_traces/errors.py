@@ -55,3 +55,7 @@ class ModelError(UsageError):
 
 class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""
+
+
+class MissingExtra(UsageError):
+    """A library that the default install leaves out is needed."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ddnn_traces.errors import MissingExtra
+from ddnn_traces import extras
 
 _MEANT = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&:@=^-])")
 
@@ -39,9 +39,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def yaml(document: Mapping[str, Any]) -> str:
     """A YAML document, keys in the order given. Raises MissingExtra without PyYAML."""
-    try:
-        from yaml import safe_dump
-    except ImportError as error:
-        raise MissingExtra("PyYAML", "publish") from error
-
-    return str(safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))
+    dump = extras.load("yaml").safe_dump
+    return str(dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))
