@@ -121,6 +121,16 @@ def paper_url(paper: facts.Publication) -> str | None:
     return doi_url(paper.doi) if paper.doi else paper.url
 
 
+def names(person: facts.Person) -> tuple[str, str]:
+    """Given names and family name of "Family, Given", else of "Given Family", the last word being the family's as in
+    BibTeX; of a single word ("", word)."""
+    family, comma, given = person.name.partition(",")
+    if comma:
+        return given.strip(), family.strip()
+    given, _, family = person.name.strip().rpartition(" ")
+    return given.strip(), family
+
+
 def summary(release: facts.Release) -> str:
     """The publisher's description, else what the facts say, in one or more sentences."""
     return release.about.description.strip() or contents(release)
