@@ -15,8 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries", "views",
-    "synthetic",
+    "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries",
+    "views", "synthetic",
     "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
@@ -50,7 +50,8 @@ ORDER = (
     "releases.descriptions.shared", "releases.descriptions.markup", "releases.descriptions.bibtex",
     "releases.descriptions.licence", "releases.descriptions.croissant", "releases.descriptions.data_package",
     "releases.descriptions.ro_crate", "releases.descriptions.datacite", "releases.descriptions.citation",
-    "releases.descriptions.card", "releases.descriptions.datasheet", "releases.descriptions.writing", "releases.order", "releases.content",
+    "releases.descriptions.card", "releases.descriptions.datasheet", "releases.descriptions.writing",
+    "releases.order", "releases.content",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
