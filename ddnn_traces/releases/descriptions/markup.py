@@ -6,15 +6,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ddnn_traces.errors import MissingExtra
+from ddnn_traces import extras
 
-_MEANT = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&:@=^-])")
+_MEANT = re.compile(r"[\\`*_\[\]<>|~$&]")
+_BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 
 
 def plain(text: object) -> str:
     """Text of others as one line of Markdown that shows it as it is: no markup, link, HTML or table cell comes of it."""
     shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    return _MEANT.sub(r"\\\1", " ".join(shown.split()))
+    line = _MEANT.sub(r"\\\g<0>", " ".join(shown.split()))
+    if begin := _BEGINS.match(line):  # would begin a list, a heading, ...
+        line = line[: begin.end() - 1] + "\\" + line[begin.end() - 1 :]
+    return line
 
 
 def code(text: object) -> str:
@@ -39,9 +43,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def yaml(document: Mapping[str, Any]) -> str:
     """A YAML document, keys in the order given. Raises MissingExtra without PyYAML."""
-    try:
-        from yaml import safe_dump
-    except ImportError as error:
-        raise MissingExtra("PyYAML", "publish") from error
-
-    return str(safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))
+    dump = extras.load("yaml").safe_dump
+    return str(dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))
