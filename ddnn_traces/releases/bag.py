@@ -14,7 +14,8 @@ _MANIFEST, _TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
 def write(bag: Path, release: facts.Release) -> None:
     """Write the tag files of a bag around bag/data, in which SHA256SUMS is. Raises OSError."""
     data = bag / "data"
-    sums = dict(reversed(line.split("  ", 1)) for line in (data / layout.CHECKSUMS).read_text("utf-8").splitlines())
+    lines = (data / layout.CHECKSUMS).read_text("utf-8").splitlines()
+    sums = {path: sha256 for sha256, _, path in (line.partition("  ") for line in lines)}
     sums[layout.CHECKSUMS] = file_hash(data / layout.CHECKSUMS)
     (bag / "bagit.txt").write_bytes(b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n")
     (bag / _MANIFEST).write_bytes(_lines({f"data/{path}": sums[path] for path in files(data)}))

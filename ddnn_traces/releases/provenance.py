@@ -86,7 +86,9 @@ def _anonymised(anonymisation: facts.Anonymisation) -> facts.Step:
 
 
 def _published(options: Mapping[str, Any]) -> facts.Step:
-    return facts.Step("publish", "Tables were written as Parquet, descriptions made from them.", SOFTWARE, dict(options))
+    return facts.Step(
+        "publish", "Tables were written as Parquet, descriptions made from them.", SOFTWARE, dict(options)
+    )
 
 
 def _runs(number: int) -> str:

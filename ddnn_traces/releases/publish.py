@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
-import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces import checks, schema, views
+from ddnn_traces import checks, schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
@@ -104,8 +102,8 @@ def publish(
 ) -> Published:
     """Publish a dataset as the release `out`, which is there whole afterwards or not at all.
 
-    ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where data
-    checks fail or another release is there, LeakError, StorageError, MissingExtra.
+    ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where
+    data checks fail or another release is there, LeakError, StorageError, MissingExtra.
     """
     options, talk = options or PublishOptions(), talk or Talk()
     told = request.complete(request.read(options.about, _given(options)), ask)
@@ -159,7 +157,9 @@ def _room(out: Path) -> Iterator[None]:
 
 def _no_room(out: Path, reason: str) -> StorageError:
     folder = out.resolve().parent
-    return StorageError(f"{folder}: no room to write ({reason}); nothing is left there; free some space and publish again")
+    return StorageError(
+        f"{folder}: no room to write ({reason}); nothing is left there; free some space and publish again"
+    )
 
 
 @contextlib.contextmanager
@@ -264,12 +264,14 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
         return None
     window_ns = round(options.window_ms * 1e6)
     if not lengths:
-        raise UsageError("--window-ms: flow_windows is not among the tables; leave the option or the choice of tables out")
+        raise UsageError(
+            "--window-ms: flow_windows is not among the tables; leave this option or the choice of tables out"
+        )
     for run_id, base in sorted(lengths.items()):
         if window_ns <= 0 or window_ns % base:
             raise UsageError(
-                f"--window-ms {options.window_ms:g}: not a multiple of the {base / 1e6:g} ms windows of {run_id}; give a "
-                "multiple, or ingest the captures again with other windows"
+                f"--window-ms {options.window_ms:g}: not a multiple of the {base / 1e6:g} ms windows of {run_id}; "
+                "give a multiple, or ingest the captures again with other windows"
             )
     return window_ns
 
@@ -284,7 +286,8 @@ def _flagged(dataset: Dataset, allowed: Sequence[str]) -> dict[str, dict[str, in
     refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in allowed}
     if refused:
         lines = [
-            f"{run_id}: " + ", ".join(f"{name} ({count} row{'s' * (count != 1)})" for name, count in sorted(told.items()))
+            f"{run_id}: "
+            + ", ".join(f"{name} ({count} row{'s' * (count != 1)})" for name, count in sorted(told.items()))
             for run_id, told in [*refused.items()][:_MOST_FAILED]
         ]
         more = f"\n  and {len(refused) - _MOST_FAILED} more runs" if len(refused) > _MOST_FAILED else ""
@@ -402,13 +405,15 @@ def _with_version(
             release = replace(release, about=replace(release.about, version=plan.standing.about.version))
         return release, None
     if plan.previous.digest == release.digest:
-        message = f"{options.previous}: nothing changed since version {plan.previous.about.version}; nothing is published"
+        message = (
+            f"{options.previous}: nothing changed since version {plan.previous.about.version}; nothing is published"
+        )
         raise _UnchangedError(message, options.previous, plan.previous)
     changes = versions.compare(plan.previous, layout.content(options.previous), release, data, scratch)
     if changes.keys_differ:
         talk.say(
-            f"the key is another one than that of {options.previous}: labels, addresses and times of the two releases do not "
-            "agree; give its key with --key"
+            f"the key is another one than that of {options.previous}: labels, addresses and times of the two releases "
+            "do not agree; give its key with --key"
         )
     if "version" not in plan.told:
         version = versions.following(plan.previous.about.version, changes)

@@ -89,10 +89,10 @@ def read(release: Path) -> facts.Release:
     version = told.get("format_version") if isinstance(told, dict) else None
     if isinstance(version, int) and version > facts.FORMAT_VERSION:
         raise UsageError(f"{file}: of format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(told))
-    if error is not None:
-        where = "/".join(map(str, error.absolute_path)) or "it"
-        raise UsageError(f"{file}: {where} is not as a release's is ({error.message[:100]}); {again}")
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(told))
+    if wrong is not None:
+        where = "/".join(map(str, wrong.absolute_path)) or "it"
+        raise UsageError(f"{file}: {where} is not as a release's is ({wrong.message[:100]}); {again}")
     return facts.from_json(text)
 
 
@@ -102,7 +102,7 @@ def check(version: str, previous: str | None) -> None:
         raise UsageError(f"--version {version}: not a semantic version; write three numbers like 1.2.0")
     if previous is not None and not _order(version) > _order(previous):
         raise UsageError(
-            f"--version {version}: not greater than {previous}, the one before; leave --version out, or give a greater one"
+            f"--version {version}: not greater than {previous}, the one before; leave the option out, or give a greater"
         )
 
 
@@ -132,7 +132,11 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     before, after = ({table.name: table for table in release.tables} for release in (old, new))
     kept_runs = set(old.run_ids) & set(new.run_ids)
     rows = []
-    for table in sorted(before.keys() & after.keys(), key=schema.TABLES.index) if old.schema_version == new.schema_version else ():
+    for table in (
+        sorted(before.keys() & after.keys(), key=schema.TABLES.index)
+        if old.schema_version == new.schema_version
+        else ()
+    ):
         one, other = (_by_run(release[table].files) for release in (before, after))
         for run_id in sorted(kept_runs & (one.keys() | other.keys())):
             had, has = one.get(run_id, []), other.get(run_id, [])
@@ -165,7 +169,9 @@ def _inside(folder: Path, file: facts.File) -> Path:
     """A file of a release that somebody else may have made. Raises UsageError where it is not inside, or not there."""
     path = (folder / file.path).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file():
-        raise UsageError(f"{folder}: {file.path} is missing; 'ddnn-traces verify' tells what else; get the release again")
+        raise UsageError(
+            f"{folder}: {file.path} is missing; 'ddnn-traces verify' tells what else; get the release again"
+        )
     return path
 
 
@@ -196,7 +202,9 @@ def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scr
 def _options(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Options that changed, as text. Which tables and runs were chosen shows in what there is."""
     names = sorted((old.keys() | new.keys()) - {"tables", "runs"})
-    return tuple(f"{name}: {_word(old.get(name))} -> {_word(new.get(name))}" for name in names if old.get(name) != new.get(name))
+    return tuple(
+        f"{name}: {_word(old.get(name))} -> {_word(new.get(name))}" for name in names if old.get(name) != new.get(name)
+    )
 
 
 def _word(value: Any) -> str:
@@ -213,11 +221,13 @@ def _descriptions(old: facts.Release, new: facts.Release) -> tuple[str, ...]:
 
 
 def changelog(release: facts.Release, changes: Changes | None, before: str | None) -> str:
-    """CHANGELOG.md. changes: None for a first release. before: the changelog of the release before, whose entries stay."""
+    """CHANGELOG.md. changes: None for a first release. before: the release before's, whose entries stay."""
     title = f"## {release.about.version} - {release.about.published}"
     if changes is None:
         rows = sum(table.rows for table in release.tables)
-        lines = [f"First release: {_count(len(release.runs), 'run')}, {_count(len(release.tables), 'table')}, {rows:,} rows."]
+        lines = [
+            f"First release: {_count(len(release.runs), 'run')}, {_count(len(release.tables), 'table')}, {rows:,} rows."
+        ]
     else:
         lines = list(_lines(changes))
     entry = "\n".join([title, "", *(f"- {line}" for line in lines), ""])
@@ -236,7 +246,9 @@ def _lines(changes: Changes) -> list[str]:
         if names:
             told.append(f"{what} ({len(names)}): {_names(names)}.")
     for change in changes.rows:
-        counts = f"{_count(change.added, 'row')} new or changed, {_count(change.removed, 'row')} as before no longer there"
+        counts = (
+            f"{_count(change.added, 'row')} new or changed, {_count(change.removed, 'row')} as before no longer there"
+        )
         told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
     if changes.captures_changed:
         told.append("Cut-down captures changed.")

@@ -8,13 +8,17 @@ from typing import Any
 
 from ddnn_traces import extras
 
-_MEANT = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&:@=^-])")
+_MEANT = re.compile(r"[\\`*_\[\]<>|~$&]")
+_BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 
 
 def plain(text: object) -> str:
     """Text of others as one line of Markdown that shows it as it is: no markup, link, HTML or table cell comes of it."""
     shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    return _MEANT.sub(r"\\\1", " ".join(shown.split()))
+    line = _MEANT.sub(r"\\\g<0>", " ".join(shown.split()))
+    if begin := _BEGINS.match(line):  # would begin a list, a heading, ...
+        line = line[: begin.end() - 1] + "\\" + line[begin.end() - 1 :]
+    return line
 
 
 def code(text: object) -> str:
