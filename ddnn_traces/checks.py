@@ -16,3 +16,13 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
     files = sorted((schema.shipped_folder("queries") / "checks").glob("*.sql"))
     return {path.stem: dataset.sql_arrow(path.read_text(encoding="utf-8")) for path in files}
+
+
+def by_run(found: dict[str, pa.Table]) -> dict[str, dict[str, int]]:
+    """How many rows each check returned of each run: {run: {check: rows}}, without what returned none."""
+    failed: dict[str, dict[str, int]] = {}
+    for name, rows in found.items():
+        for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
+            counts = failed.setdefault(run_id, {})
+            counts[name] = counts.get(name, 0) + 1
+    return failed

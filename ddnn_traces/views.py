@@ -107,20 +107,14 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
     connection.execute(";".join(map(_query, queries.catalogue().values())))
     connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    files = folder.files(Path(), tuple(tables))
     for table in schema.tables():
-        connection.execute(_relative_view(table, table.name in tables))
+        connection.execute(_table_view(table, files[table.name], None))
     connection.execute(";".join(_comments()))
     connection.execute("COMMIT")
     connection.execute(
         f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
     )
-
-
-def _relative_view(table: schema.Table, there: bool) -> str:
-    if there:
-        return _table_view(table, Path(), None)
-    columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
-    return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
 
 
 def is_current(file: Path, dataset: Path) -> bool:
