@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
