@@ -255,8 +255,8 @@ def _lines(changes: Changes) -> list[str]:
     told += [f"Option changed: {_quoted(option)}." for option in changes.options]
     if changes.keys_differ:
         told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
-    if changes.descriptions:
-        told.append(f"Descriptions changed: {', '.join(changes.descriptions)}.")
+    if descriptions := [name for name in changes.descriptions if name != "provenance" or not told]:
+        told.append(f"Descriptions changed: {', '.join(descriptions)}.")
     return told or ["The same data, made anew."]
 
 
