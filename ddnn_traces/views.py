@@ -107,9 +107,8 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
     connection.execute(";".join(map(_query, queries.catalogue().values())))
     connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
-    files = folder.files(Path(), tuple(tables))
     for table in schema.tables():
-        connection.execute(_table_view(table, files[table.name], None))
+        connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
     connection.execute(";".join(_comments()))
     connection.execute("COMMIT")
     connection.execute(
