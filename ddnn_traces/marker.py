@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddnn_traces import schema
@@ -16,10 +17,11 @@ def is_dataset(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
-def write_marker(dataset: Path) -> None:
-    """Mark a folder as a dataset of this schema version."""
+def write_marker(dataset: Path, tables: Sequence[str] | None = None) -> None:
+    """Mark a folder as a dataset of this schema version. tables: those it has, where it may lack some (a release)."""
     text = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
-    (dataset / MARKER).write_text(json.dumps(text, indent=1) + "\n")
+    told = text if tables is None else {**text, "tables": list(tables)}
+    (dataset / MARKER).write_text(json.dumps(told, indent=1) + "\n")
 
 
 def read_marker(dataset: Path) -> None:

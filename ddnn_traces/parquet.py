@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
     return dataset / table / f"run_id={encoded}"
 
 
-def annotated(table: str, provenance: dict[str, str]) -> pa.Schema:
+def annotated(table: str, provenance: Mapping[str, str]) -> pa.Schema:
     """The table's schema with meaning and unit at each column and the provenance at the file."""
     arrow = schema.table(table).arrow()
     for i, column in enumerate(schema.table(table).columns):

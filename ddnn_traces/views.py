@@ -92,6 +92,31 @@ def write(file: Path, dataset: Path) -> None:
         connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
 
 
+def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """Make all views and macros in a database, of files relative to where it is opened or to its file_search_path.
+
+    tables: those that there are; the others are empty. Raises duckdb.Error.
+    """
+    connection.execute("BEGIN")
+    connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
+    connection.execute(";".join(map(_query, queries.catalogue().values())))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    for table in schema.tables():
+        connection.execute(_relative_view(table, table.name in tables))
+    connection.execute(";".join(_comments()))
+    connection.execute("COMMIT")
+    connection.execute(
+        f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
+    )
+
+
+def _relative_view(table: schema.Table, there: bool) -> str:
+    if there:
+        return _table_view(table, Path(), None)
+    columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
+    return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
+
+
 def is_current(file: Path, dataset: Path) -> bool:
     """Whether the database file says what write() would write."""
     import duckdb

@@ -16,7 +16,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
     "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "progress_bar", "queries",
-    "views", "synthetic",
+    "views",
+    "synthetic",
     "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
@@ -46,14 +47,19 @@ ORDER = (
     "exporters", "exporters.duckdb_file",
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
-    "releases", "releases.layout", "releases.facts", "releases.descriptions",
+    "releases", "releases.layout", "releases.facts",
+    "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names", "releases.anonymise.addresses",
+    "releases.anonymise.ports", "releases.anonymise.times", "releases.anonymise.scrub", "releases.anonymise.told",
+    "releases.anonymise.mapping", "releases.leak_scan",
+    "releases.descriptions",
     "releases.descriptions.shared", "releases.descriptions.markup", "releases.descriptions.bibtex",
     "releases.descriptions.licence", "releases.descriptions.croissant", "releases.descriptions.data_package",
     "releases.descriptions.ro_crate", "releases.descriptions.datacite", "releases.descriptions.citation",
     "releases.descriptions.card", "releases.descriptions.datasheet", "releases.descriptions.writing",
-    "releases.order", "releases.content",
+    "releases.order", "releases.content", "releases.request", "releases.checksums", "releases.bag", "releases.versions",
+    "releases.provenance", "releases.database", "releases.publish",
     "terminal", "shell", "demo", "completion",
-    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
+    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -125,7 +125,7 @@ def _write_file(
 ) -> facts.TableFile:
     path = partition(release, source.table, source.run_id) / "part-0.parquet"
     path.parent.mkdir(parents=True)
-    provenance = mapping.parameters(_provenance(source.files[0]))
+    told = mapping.parameters(provenance(source.files[0]))
 
     def batches() -> Iterator[pa.RecordBatch]:
         mapped = (mapping.batch(source.table, batch) for batch in _read(source, progress))
@@ -133,16 +133,16 @@ def _write_file(
 
     key = [name for name in schema.table(source.table).key if name != "run_id"]  # which is the same in all rows
     try:
-        rows = _write_parquet(path, source, provenance, in_order(batches(), key))
+        rows = _write_parquet(path, source, told, in_order(batches(), key))
     except Unsorted:
         name = scratch / f"{source.table}-{hashlib.sha256(source.run_id.encode()).hexdigest()[:16]}"
-        rows = _write_parquet(path, source, provenance, sort(batches(), key, name, _BATCH_ROWS))
+        rows = _write_parquet(path, source, told, sort(batches(), key, name, _BATCH_ROWS))
     size, sha256 = path.stat().st_size, file_hash(path)
     return facts.TableFile(path.relative_to(release).as_posix(), size, sha256, source.run_id, rows)
 
 
-def _write_parquet(path: Path, source: Source, provenance: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> int:
-    arrow = annotated(source.table, {name.removeprefix("ddnn_traces."): text for name, text in provenance.items()})
+def _write_parquet(path: Path, source: Source, told: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> int:
+    arrow = annotated(source.table, told)
     sorted_by = [pq.SortingColumn(arrow.get_field_index(name)) for name in schema.table(source.table).key]
     rows = 0
     with pq.ParquetWriter(
@@ -216,7 +216,8 @@ def window_lengths(wanted: Sequence[Source]) -> dict[str, int]:
     return lengths
 
 
-def _provenance(path: Path) -> dict[str, str]:
+def provenance(path: Path) -> dict[str, str]:
+    """What a table's file says of its making."""
     metadata = _open(path).schema_arrow.metadata or {}
     return {
         name.removeprefix(_PREFIX).decode(): text.decode()
