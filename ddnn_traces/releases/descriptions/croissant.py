@@ -1,7 +1,7 @@
 """croissant.json: Croissant 1.1, with the context inlined, for whatever finds or loads datasets by it.
 
-A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the same
-text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
+A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the
+same text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
 Statistics" of the specification has it. A file set a table covers its partitions; a file object a file has size and
 SHA-256. mlcroissant checks those when it is made to download file objects, not when it loads a record set.
 
