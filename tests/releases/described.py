@@ -23,7 +23,7 @@ ABOUT = facts.About(
     licence="CC-BY-4.0",
     creators=(
         facts.Person("Ada Example", "0000-0002-1825-0097", "Example University"),
-        facts.Person("Grace Example"),
+        facts.Person("Grace Example", affiliation="Example University"),
     ),
     version="1.0.0",
     published="2026-11-22",
@@ -47,14 +47,15 @@ BARE = facts.About("Bare", "CC0-1.0", (facts.Person("Ada"),), "0.1.0", "2026-01-
 
 #: Text that wants to be structure: Markdown, YAML, HTML, JSON, BibTeX.
 HOSTILE = (
-    "---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ \"d\" 'e' & $f$ %\t\x07 ```\n---\nlicense: mit"
+    '---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ "d" & $f$ %\t\x07 ```\n'
+    "---\nlicense: 'mit'"
 )
 
 
 def copy(dataset: Path, folder: Path, runs: Sequence[str], tables: Sequence[str] = schema.TABLES) -> None:
     """The rows of some runs and tables as they lie in a release."""
     folder.mkdir(parents=True, exist_ok=True)
-    marker.write_marker(folder)
+    marker.write_marker(folder, [table for table in schema.TABLES if table in tables])
     for table in tables:
         for run in runs:
             put(folder, table, run, pq.read_table(parquet.partition(dataset, table, run) / "part-0.parquet", **_PLAIN))
