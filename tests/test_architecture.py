@@ -16,14 +16,14 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
     "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "synthetic",
-    "synthetic.collectives",
+    "synthetic.collectives", "synthetic.run_files",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
     "ingestors.compiled.jit", "ingestors.compiled.flow_table", "ingestors.compiled.headers",
     "ingestors.compiled.tunnels", "ingestors.compiled.fragments", "ingestors.compiled.connections",
-    "ingestors.compiled.scan", "ingestors.compiled.join", "ingestors.pcapng", "ingestors.scanner",
-    "ingestors.record_reader", "ingestors.parts", "ingestors.numba_engine", "ingestors.plain_flows",
-    "ingestors.tshark_dissect", "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources",
+    "ingestors.compiled.scan", "ingestors.compiled.cut", "ingestors.compiled.join", "ingestors.pcapng",
+    "ingestors.scanner", "ingestors.record_reader", "ingestors.parts", "ingestors.numba_engine",
+    "ingestors.plain_flows", "ingestors.tshark_dissect", "ingestors.pyshark_engine", "ingestors.metadata", "ingestors.sources",
     "ingestors.phases", "ingestors.logs", "ingestors.clocks", "ingestors.vantage", "ingestors.log_clock",
     "ingestors.encapsulations", "ingestors.windows", "ingestors.tables", "ingestors.flow_filter",
     "ingestors.parallel", "ingestors.reading", "ingestors.inputs", "ingestors.locking", "ingestors.store",
@@ -48,7 +48,7 @@ ORDER = (
     "releases", "releases.layout", "releases.facts",
     "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names", "releases.anonymise.addresses",
     "releases.anonymise.ports", "releases.anonymise.times", "releases.anonymise.scrub", "releases.anonymise.told",
-    "releases.anonymise.mapping", "releases.leak_scan",
+    "releases.anonymise.mapping", "releases.captures", "releases.leak_scan",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
 )  # fmt: skip
