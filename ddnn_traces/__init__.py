@@ -36,11 +36,13 @@ def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: A
 def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = False) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
+    dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and what else fsspec knows).
+
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
     """
     from ddnn_traces.dataset import Dataset
 
-    return Dataset(Path(dataset), runs, read_only)
+    return Dataset(dataset, runs, read_only)
 
 
 def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:

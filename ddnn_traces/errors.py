@@ -57,6 +57,10 @@ class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""
 
 
+class ReleaseError(DdnnTracesError):
+    """A release that is damaged, cannot be had, or is not to be trusted."""
+
+
 class PublishError(DdnnTracesError):
     """A dataset that is not published as it is: data checks fail, or a release is in the way."""
 

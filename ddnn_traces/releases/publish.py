@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,11 +108,11 @@ def publish(
     """
     options, talk = options or PublishOptions(), talk or Talk()
     told = request.complete(request.read(options.about, _given(options)), ask)
-    key_file = _key_file(options, out)
+    previous = versions.read(options.previous) if options.previous else None
+    key_file = _key_file(options, out, previous)
     made = not key_file.exists()
     with _room(out), _undone(key_file if made else None), _open(dataset, options) as opened:
-        standing = _standing(out)
-        plan = _plan(opened, out, options, told, key_file, standing, talk)
+        plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
         try:
             with whole_folder(out) as folder:
                 release = _build(opened, plan, options, folder, talk)
@@ -131,7 +132,7 @@ def _given(options: PublishOptions) -> dict[str, Any]:
 @contextlib.contextmanager
 def _open(dataset: str | Path, options: PublishOptions) -> Iterator[Dataset]:
     """The dataset, or the chosen runs of it, asked with little memory."""
-    with Dataset(Path(dataset), sorted(set(options.runs)) or None) as opened:
+    with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
         opened.connection.execute(f"SET memory_limit = '{_MEMORY}'; SET threads = {_jobs(options)}")
         yield opened
 
@@ -173,16 +174,24 @@ def _undone(key_file: Path | None) -> Iterator[None]:
         raise
 
 
-def _key_file(options: PublishOptions, out: Path) -> Path:
-    """Where the key is: as said, else that of the release before, else beside the release."""
+def _key_file(options: PublishOptions, out: Path, previous: facts.Release | None) -> Path:
+    """Where the key is: as said, else that of the release before where it lies beside it, else beside the release."""
     beside = out.with_name(f"{out.name}.key")
-    if options.key is None and options.previous is not None and not beside.exists():
-        before = options.previous.with_name(f"{options.previous.name}.key")
-        beside = before if before.is_file() else beside
+    if options.key is None and options.previous and previous and not beside.exists():
+        beside = _key_of(previous, options.previous.resolve().parent) or beside
     key_file = options.key or beside
     if key_file.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{key_file}: the key would be inside the release, for all to read; name a file elsewhere")
     return key_file
+
+
+def _key_of(release: facts.Release, folder: Path) -> Path | None:
+    """The key that a release was made with, where it is in the folder."""
+    for path in sorted(folder.glob("*.key")):
+        with contextlib.suppress(UsageError):
+            if keys.read_or_make(path).id == release.anonymisation.key_id:
+                return path
+    return None
 
 
 def _standing(out: Path) -> facts.Release | None:
@@ -204,11 +213,11 @@ def _plan(
     told: request.Told,
     key_file: Path,
     standing: facts.Release | None,
+    previous: facts.Release | None,
     talk: Talk,
 ) -> _Plan:
     runs = dataset.run_ids
     _known("--allow-flagged", options.allow_flagged, runs)
-    previous = versions.read(options.previous) if options.previous else None
     if "version" in told:
         versions.check(told["version"], previous.about.version if previous else None)
     anonymiser = AnonymiserOptions(options.addresses, options.ports, options.times)
@@ -228,13 +237,9 @@ def _plan(
     }
     talk.say("checking the data")
     flagged = _flagged(dataset, options.allow_flagged)
-    _make_folder_of(key_file)
+    key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
     return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, standing, previous)
-
-
-def _make_folder_of(key_file: Path) -> None:
-    key_file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -312,20 +317,13 @@ def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path,
     captures = _write_captures(dataset, options, anonymiser, data, talk)
     release = _facts(dataset, plan, options, anonymiser, tables, captures, data)
     release, changes = _with_version(plan, options, release, data, scratch, talk)
-    scratch_empty(scratch)
+    shutil.rmtree(scratch)  # part of no release
     _describe(release, changes, options, data, plan)
     if options.bagit:
         bag.write(folder, release)
     _compare_with_standing(plan, folder)
     _scan(dataset, options, plan, folder, talk)
     return release
-
-
-def scratch_empty(scratch: Path) -> None:
-    """Remove the folder of temporary files, which is part of no release."""
-    import shutil
-
-    shutil.rmtree(scratch)
 
 
 def _write_tables(
@@ -425,7 +423,7 @@ def _describe(
     release: facts.Release, changes: versions.Changes | None, options: PublishOptions, data: Path, plan: _Plan
 ) -> None:
     """Write everything but tables and captures."""
-    from ddnn_traces.releases import descriptions
+    from ddnn_traces.releases.descriptions import writing
 
     tables = [table.name for table in release.tables]
     write_marker(data, tables)
@@ -436,7 +434,7 @@ def _describe(
             before = (layout.content(options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
     (data / layout.CHANGELOG).write_text(versions.changelog(release, changes, before), encoding="utf-8")
     database.write(data, tables)
-    descriptions.write(release, data)
+    writing.write(release, data)
     known = {file.path: file.sha256 for table in release.tables for file in table.files}
     known |= {file.path: file.sha256 for file in release.captures}
     checksums.write(data, known, _jobs(options))

@@ -246,17 +246,15 @@ def _lines(changes: Changes) -> list[str]:
         if names:
             told.append(f"{what} ({len(names)}): {_names(names)}.")
     for change in changes.rows:
-        counts = (
-            f"{_count(change.added, 'row')} new or changed, {_count(change.removed, 'row')} as before no longer there"
-        )
+        counts = f"{_count(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
         told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
     if changes.captures_changed:
         told.append("Cut-down captures changed.")
     told += [f"Option changed: {_quoted(option)}." for option in changes.options]
     if changes.keys_differ:
         told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
-    if changes.descriptions:
-        told.append(f"Descriptions changed: {', '.join(changes.descriptions)}.")
+    if descriptions := [name for name in changes.descriptions if name != "provenance" or not told]:
+        told.append(f"Descriptions changed: {', '.join(descriptions)}.")
     return told or ["The same data, made anew."]
 
 
