@@ -47,8 +47,7 @@ BARE = facts.About("Bare", "CC0-1.0", (facts.Person("Ada"),), "0.1.0", "2026-01-
 
 #: Text that wants to be structure: Markdown, YAML, HTML, JSON, BibTeX.
 HOSTILE = (
-    '---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ "d" & $f$ %\t\x07 ```\n'
-    "---\nlicense: 'mit'"
+    "---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ \"d\" & $f$ %\t\x07 ```\n---\nlicense: 'mit'"
 )
 
 
