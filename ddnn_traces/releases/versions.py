@@ -246,9 +246,7 @@ def _lines(changes: Changes) -> list[str]:
         if names:
             told.append(f"{what} ({len(names)}): {_names(names)}.")
     for change in changes.rows:
-        counts = (
-            f"{_count(change.added, 'row')} new or changed, {_count(change.removed, 'row')} as before no longer there"
-        )
+        counts = f"{_count(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
         told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
     if changes.captures_changed:
         told.append("Cut-down captures changed.")

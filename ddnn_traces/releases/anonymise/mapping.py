@@ -81,7 +81,8 @@ class RunMapping:
     """The mapping of one run. It can be pickled, and then holds what the key hides: it stays on the machine.
 
     addresses, labels, files: old to new. wire: address of a cut-down capture for each old one. tunnels: new
-    encapsulation_id by old. ports: int64 (65536,). offset_ns: what is added to times.
+    encapsulation_id by old. ports: int64 (65536,). offset_ns: what is added to times. salt: 32 bytes, for the numbers
+    in cut-down captures.
     """
 
     run_id: str
@@ -92,6 +93,7 @@ class RunMapping:
     tunnels: tuple[int, ...]
     ports: npt.NDArray[np.int64]
     offset_ns: int
+    salt: bytes
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with what identifies mapped: same schema, same order. Raises UsageError for times beyond int64."""
@@ -171,6 +173,7 @@ class Mapping:
         self._key = key
         self._crypto_pan = addresses.CryptoPan(key) if options.addresses == "crypto-pan" else None
         self._ports = ports.table(key, options.ports)
+        self._salt = key.derive("captures", 32)
         self.runs = tuple(dataset.run_ids if runs is None else runs)
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _QUERIES.items()}
         self.windows_ns = sorted({row["window_ns"] for rows in self._rows["windows"].values() for row in rows})
@@ -188,7 +191,7 @@ class Mapping:
         }
         files = names.captures(rows["captures"], {ip: label for ip, label in by_ip.items() if label})
         tunnels = self._tunnels(rows["encapsulations"], mapped)
-        return RunMapping(run_id, mapped, wire, labels, files, tunnels, self._ports, self.offset_ns)
+        return RunMapping(run_id, mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt)
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
