@@ -98,16 +98,25 @@ def _depth(document: Any) -> int:
 
 
 def yaml_document(content: str, name: str) -> dict[str, Any]:
-    """YAML that holds a mapping, of plain values and without aliases. Raises WrongError, MissingExtra."""
+    """YAML that holds a mapping, without aliases; dates stay text. Raises WrongError, MissingExtra."""
     from ddnn_traces import extras
 
     yaml = extras.load("yaml")
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, yaml.SafeLoader)):
             raise WrongError(f"{name} has YAML aliases, with which a small file can grow without end")
-        document = yaml.load(content, yaml.BaseLoader)  # noqa: S506  texts only: nothing is made of them
+        document = yaml.load(content, _loader(yaml))  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise WrongError(f"{name} is no sound YAML ({shown(error)})") from None
     if not isinstance(document, dict):
         raise WrongError(f"{name} holds no YAML mapping")
     return document
+
+
+def _loader(yaml: Any) -> Any:
+    """PyYAML's safe loader, but for dates."""
+    resolvers = {
+        letter: [(tag, expression) for tag, expression in found if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": resolvers})
