@@ -14,7 +14,7 @@ from ddnn_traces.releases import facts
 from ddnn_traces.releases.verify.examined import Examined
 
 #: Rows of all files together; a release with fewer is not cut.
-MOST_ROWS = 20_000
+MOST_ROWS = 10_000
 
 
 @dataclass
