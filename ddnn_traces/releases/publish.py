@@ -28,9 +28,9 @@ from ddnn_traces.text import nearest
 from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
-_MEMORY = "800MB"
+_MEMORY = "1GB"
 #: Rows of all tables that are checked at once.
-_CHECKED_ROWS = 50_000_000
+_CHECKED_ROWS = 20_000_000
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -84,6 +84,7 @@ class _Plan:
     flagged: Mapping[str, Mapping[str, int]]
     shaped_by: Mapping[str, Any]
     key: keys.Key
+    key_file: Path
     standing: facts.Release | None
     previous: facts.Release | None
 
@@ -242,7 +243,7 @@ def _plan(
     flagged = _flagged(dataset, sources, options)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
-    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, standing, previous)
+    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
 
 
 def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -349,7 +350,7 @@ def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path,
     if options.bagit:
         bag.write(folder, release)
     _compare_with_standing(plan, folder)
-    _scan(dataset, options, plan, folder, talk)
+    _scan(dataset, options, plan, release, folder, talk)
     return release
 
 
@@ -481,13 +482,18 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
     )
 
 
-def _scan(dataset: Dataset, options: PublishOptions, plan: _Plan, folder: Path, talk: Talk) -> None:
-    """Raise LeakError where the release tells what it must not."""
+def _scan(
+    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
+) -> None:
+    """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
     from ddnn_traces.releases import leak_scan
+    from ddnn_traces.releases.leak_scan import words
 
     talk.say("searching the release for what must not be in it")
-    words = leak_scan.words(dataset, list(options.captures))
-    leaks = leak_scan.scan(folder, words)
+    said = AnonymiserOptions(options.addresses, options.ports, options.times)
+    named = " ".join(person.name for person in release.about.creators)
+    collected = words.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
+    leaks = leak_scan.scan(folder, collected)
     if leaks:
         shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
         more = f"\n  and {len(leaks) - _MOST_FAILED} more" if len(leaks) > _MOST_FAILED else ""
