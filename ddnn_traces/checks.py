@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +14,40 @@ if TYPE_CHECKING:
 
     from ddnn_traces.dataset import Dataset
 
+#: Rows of all tables that are checked at once.
+_TOGETHER = 20_000_000
+
 
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
     return {name: dataset.sql_arrow((folder() / f"{name}.sql").read_text(encoding="utf-8")) for name in sorted(names())}
+
+
+def run_in_groups(
+    open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], rows: Mapping[str, int]
+) -> dict[str, pa.Table]:
+    """As run_checks(), of so many runs at a time that their windows fit into memory. rows: of each run, in all tables."""
+    import pyarrow as pa
+
+    found: dict[str, list[pa.Table]] = {name: [] for name in sorted(names())}
+    for runs in _groups(rows):
+        with open_runs(runs) as dataset:
+            for name, table in run_checks(dataset).items():
+                found[name].append(table)
+    return {name: pa.concat_tables(tables, promote_options="permissive") for name, tables in found.items()}
+
+
+def _groups(rows: Mapping[str, int]) -> list[list[str]]:
+    """The runs in order, in groups of not much more than _TOGETHER rows; one group at least."""
+    groups: list[list[str]] = [[]]
+    held = 0
+    for run_id, number in rows.items():
+        if groups[-1] and held + number > _TOGETHER:
+            groups.append([])
+            held = 0
+        groups[-1].append(run_id)
+        held += number
+    return groups
 
 
 def folder() -> Path:

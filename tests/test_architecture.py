@@ -48,10 +48,11 @@ ORDER = (
     "releases.descriptions.writing", "releases.anonymise", "releases.anonymise.key", "releases.anonymise.names",
     "releases.anonymise.addresses", "releases.anonymise.ports", "releases.anonymise.times",
     "releases.anonymise.scrub", "releases.anonymise.told", "releases.anonymise.mapping", "releases.captures",
-    "releases.leak_scan", "releases.order", "releases.content", "releases.request", "releases.checksums",
-    "releases.bag", "releases.versions", "releases.provenance", "releases.database", "releases.publish", "terminal",
-    "shell", "demo", "completion", "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up",
-    "cli.exports", "cli.publish", "cli",
+    "releases.leak_scan.forms", "releases.leak_scan.sources", "releases.leak_scan.words", "releases.leak_scan.search",
+    "releases.leak_scan.places", "releases.leak_scan", "releases.order", "releases.content", "releases.request",
+    "releases.checksums", "releases.bag", "releases.versions", "releases.provenance", "releases.database",
+    "releases.publish", "terminal", "shell", "demo", "completion", "cli.shared", "cli.ingest", "cli.questions",
+    "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli",
 )  # fmt: skip
 
 HEAVY = (

@@ -25,10 +25,10 @@ from ddnn_traces.releases.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.releases.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.talk import Talk
 from ddnn_traces.text import nearest
-from ddnn_traces.whole_files import whole_folder
+from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
-_MEMORY = "800MB"
+_MEMORY = "1GB"
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -82,6 +82,7 @@ class _Plan:
     flagged: Mapping[str, Mapping[str, int]]
     shaped_by: Mapping[str, Any]
     key: keys.Key
+    key_file: Path
     standing: facts.Release | None
     previous: facts.Release | None
 
@@ -113,6 +114,7 @@ def publish(
     made = not key_file.exists()
     with _room(out), _undone(key_file if made else None), _open(dataset, options) as opened:
         plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
+        remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
                 release = _build(opened, plan, options, folder, talk)
@@ -236,10 +238,10 @@ def _plan(
         "bagit": options.bagit,
     }
     talk.say("checking the data")
-    flagged = _flagged(dataset, options.allow_flagged)
+    flagged = _flagged(dataset, sources, options)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
-    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, standing, previous)
+    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
 
 
 def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -281,10 +283,18 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
     return window_ns
 
 
-def _flagged(dataset: Dataset, allowed: Sequence[str]) -> dict[str, dict[str, int]]:
+def _failed(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
+    """Rows that checks return, by run and check."""
+    rows = dict.fromkeys(dataset.run_ids, 0)
+    for source in sources:
+        rows[source.run_id] += source.rows
+    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs)), rows))
+
+
+def _flagged(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
-    failed = checks.by_run(checks.run_checks(dataset))
-    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in allowed}
+    failed = _failed(dataset, sources, options)
+    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in options.allow_flagged}
     if refused:
         lines = [
             f"{run_id}: "
@@ -318,7 +328,7 @@ def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path,
     if options.bagit:
         bag.write(folder, release)
     _compare_with_standing(plan, folder)
-    _scan(dataset, options, plan, folder, talk)
+    _scan(dataset, options, plan, release, folder, talk)
     return release
 
 
@@ -450,13 +460,18 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
     )
 
 
-def _scan(dataset: Dataset, options: PublishOptions, plan: _Plan, folder: Path, talk: Talk) -> None:
-    """Raise LeakError where the release tells what it must not."""
+def _scan(
+    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
+) -> None:
+    """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
     from ddnn_traces.releases import leak_scan
+    from ddnn_traces.releases.leak_scan import words
 
     talk.say("searching the release for what must not be in it")
-    words = leak_scan.words(dataset, list(options.captures))
-    leaks = leak_scan.scan(folder, words)
+    said = AnonymiserOptions(options.addresses, options.ports, options.times)
+    named = " ".join(person.name for person in release.about.creators)
+    collected = words.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
+    leaks = leak_scan.scan(folder, collected)
     if leaks:
         shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
         more = f"\n  and {len(leaks) - _MOST_FAILED} more" if len(leaks) > _MOST_FAILED else ""

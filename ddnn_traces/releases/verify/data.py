@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -28,20 +29,12 @@ _MEMORY = "1GB"
 #: Tables that a dataset need not have any row of; that a release lacks them is the same to the checks.
 _OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
 
-Counts = dict[str, dict[str, int]]
-
-
 def check_data(examined: Examined) -> Iterator[Result]:
     """No data check returns rows, but of runs that the release itself says fail it, and as many as it says."""
     release = examined.told()
     tables = {table.name for table in release.tables}
     try:
-        with Dataset(examined.folder) as dataset:
-            dataset.connection.execute(
-                f"SET memory_limit = '{_MEMORY}'; SET threads = {examined.jobs}; "
-                f"SET temp_directory = {sql_literal(str(examined.scratch / 'duckdb'))}"
-            )
-            found = checks.run_checks(dataset)
+        found = checks.run_in_groups(lambda runs: _opened(examined, runs), _rows(examined))
     except DdnnTracesError as error:
         raise WrongError(f"the tables cannot be asked ({shown(error)}); look at the failures above") from None
     for name, rows in found.items():
@@ -53,6 +46,27 @@ def check_data(examined: Examined) -> Iterator[Result]:
             yield from _of_check(name, rows, inputs - tables, allowed)
     for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
         yield Result(DATA, shown(name), NOT_CHECKED, f"{layout.RELEASE} names a check that this program does not have")
+
+
+@contextlib.contextmanager
+def _opened(examined: Examined, runs: list[str]) -> Iterator[Dataset]:
+    """Some runs of the release, asked with little memory."""
+    with Dataset(examined.folder, runs or None) as dataset:
+        dataset.connection.execute(
+            f"SET memory_limit = '{_MEMORY}'; SET threads = {examined.jobs}; "
+            f"SET temp_directory = {sql_literal(str(examined.scratch / 'duckdb'))}"
+        )
+        yield dataset
+
+
+def _rows(examined: Examined) -> dict[str, int]:
+    """Rows of each run."""
+    release = examined.told()
+    rows = dict.fromkeys(release.run_ids, 0)
+    for table in release.tables:
+        for file in table.files:
+            rows[file.run_id] = rows.get(file.run_id, 0) + file.rows
+    return rows
 
 
 def _lacking(inputs: set[str], tables: set[str]) -> set[str]:
