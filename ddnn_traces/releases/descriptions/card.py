@@ -88,7 +88,7 @@ def _body(release: facts.Release) -> str:
         "## Tables\n",
         _tables(release),
         "Files are `TABLE/run_id=RUN/*.parquet`; keys are columns, too. Times (`*_ns`) are nanoseconds since the "
-        f"epoch, UTC{shifted}. Types, units and meaning of all columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
+        f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         *_captures(release),
         "## Load\n",
