@@ -144,6 +144,16 @@ def test_the_datasheet_tells_what_was_said_and_what_was_not(made: facts.Release)
                 assert markup.plain(column.inaccuracy) in text
 
 
+def test_the_card_tells_of_captures_and_shifted_times(made: facts.Release) -> None:
+    capture = facts.File(f"{layout.CAPTURES}/x/worker-1.pcap", 24, "0" * 64)
+    text = card.text(dataclasses.replace(made, captures=(capture,)))
+    assert f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers (1 file)" in text
+    assert "all shifted by one secret offset" in text
+    kept = dataclasses.replace(made.anonymisation, times="kept")
+    assert "shifted" not in card.text(dataclasses.replace(made, anonymisation=kept))
+    assert "cut down" not in card.text(made)
+
+
 def test_the_datasheet_names_synthetic_and_flagged_runs(made: facts.Release) -> None:
     runs = tuple(dict(run) | {"source": "synthetic"} for run in made.runs[:1]) + made.runs[1:]
     flagged = {made.run_ids[1]: {"ledger_remainder": 12}}

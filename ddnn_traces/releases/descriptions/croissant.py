@@ -229,7 +229,7 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
         "rai:dataCollection": about.collection or " ".join(collected) or None,
         "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in shared.sources(release)}),
         "rai:dataCollectionRawData": _RAW,
-        "rai:dataCollectionMissingData": _MISSING,
+        "rai:dataCollectionMissingData": _MISSING if any(t.name == "capture_ledger" for t in release.tables) else None,
         "rai:dataPreprocessingProtocol": prepared,
         "rai:dataManipulationProtocol": " ".join(hidden.removed) or None,
         "rai:dataImputationProtocol": "No value was imputed: what is not known is null.",

@@ -11,21 +11,6 @@ from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import shared
 from ddnn_traces.releases.descriptions.markup import code, plain, table
 
-_ADDRESSES = {
-    "roles": "Addresses are labels of the hosts' roles.",
-    "crypto-pan": "Addresses are mapped by Crypto-PAn, which keeps common prefixes.",
-    "kept": "Addresses are as they were captured.",
-}
-_PORTS = {
-    "kept": "Ports are as they were captured.",
-    "permuted": "Ports are permuted.",
-    "classed": "Ports are classes.",
-}
-_TIMES = {
-    "shifted": "Times are shifted by a secret offset; intervals are as they were.",
-    "kept": "Times are as they were captured.",
-}
-
 
 def text(release: facts.Release) -> str:
     """DATASHEET.md."""
@@ -123,8 +108,7 @@ def _step(step: facts.Step) -> str:
 
 
 def _removed(hidden: facts.Anonymisation) -> str:
-    told = [_ADDRESSES.get(hidden.addresses, hidden.addresses), _PORTS.get(hidden.ports, hidden.ports)]
-    told.append(_TIMES.get(hidden.times, hidden.times))
+    told = [f"Addresses: {plain(hidden.addresses)}. Ports: {plain(hidden.ports)}. Times: {plain(hidden.times)}."]
     if hidden.key_id:
         told.append(f"Releases with the key {plain(hidden.key_id)} map alike and can be joined.")
     return _bullets([*told, *(plain(sentence) for sentence in hidden.removed)])
