@@ -104,8 +104,8 @@ def write_report(dataset: Dataset, out: str | Path) -> Path:
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
     """Prove a release (a folder, bag or zip file): a row a thing looked at, with check, subject, status and detail.
 
-    status: passed, failed, flagged (the release says itself that the run fails) or not checked. say: is told each check as
-    it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
+    status: passed, failed, flagged (the release says itself that the run fails) or not checked. say: is told each check
+    as it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
     """
     import dataclasses
 

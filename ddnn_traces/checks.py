@@ -26,7 +26,7 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
 def run_in_groups(
     open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], rows: Mapping[str, int]
 ) -> dict[str, pa.Table]:
-    """As run_checks(), of so many runs at a time that their windows fit into memory. rows: of each run, in all tables."""
+    """As run_checks(), of so many runs at a time that their windows fit into memory. rows: of each run."""
     import pyarrow as pa
 
     found: dict[str, list[pa.Table]] = {name: [] for name in sorted(names())}

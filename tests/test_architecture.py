@@ -51,8 +51,12 @@ ORDER = (
     "releases.leak_scan.forms", "releases.leak_scan.sources", "releases.leak_scan.words", "releases.leak_scan.search",
     "releases.leak_scan.places", "releases.leak_scan", "releases.order", "releases.content", "releases.request",
     "releases.checksums", "releases.bag", "releases.versions", "releases.provenance", "releases.database",
-    "releases.publish", "terminal", "shell", "demo", "completion", "cli.shared", "cli.ingest", "cli.questions",
-    "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli",
+    "releases.publish", "releases.verify", "releases.verify.result", "releases.verify.untrusted",
+    "releases.verify.examined", "releases.verify.trial", "releases.verify.files", "releases.verify.told",
+    "releases.verify.tables", "releases.verify.data", "releases.verify.versions", "releases.verify.database",
+    "releases.verify.croissant", "releases.verify.data_package", "releases.verify.ro_crate", "releases.verify.texts",
+    "releases.verify.agreement", "releases.verify.running", "terminal", "shell", "demo", "completion", "cli.shared",
+    "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli.verify", "cli",
 )  # fmt: skip
 
 HEAVY = (

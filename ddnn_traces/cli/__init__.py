@@ -68,5 +68,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 
 for command in (
-    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, generate, model, verify):  # fmt: skip
+    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, verify, generate, model,
+):  # fmt: skip
     cli.add_command(command)

@@ -1,12 +1,12 @@
 """Descriptions against release.json, which was found to be of the real files: they all have to say the same.
 
-What each says is brought to one form first: words (title, version, ...), columns (type and unit by table), rows, and files
-(bytes and SHA-256). A description that does not have one of these does not say it.
+What each says is brought to one form first: words (title, version, ...), columns (type and unit by table), rows, and
+files (bytes and SHA-256). A description that does not have one of these does not say it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -35,7 +35,7 @@ class _Said:
     words: dict[str, Any] = field(default_factory=dict)
     columns: dict[tuple[str, str], tuple[str, str | None]] | None = None
     rows: dict[str, int] | None = None
-    files: dict[str, tuple[int | None, str]] | None = None
+    files: Mapping[str, tuple[int | None, str]] | None = None
 
 
 def check_agreement(examined: Examined) -> Iterator[Result]:
@@ -129,7 +129,10 @@ def _croissant(examined: Examined) -> _Said:
             "creators": [person["name"] for person in document["creator"]],
         },
         {
-            (record_set["name"], column["name"]): (types.get(column["dataType"], column["dataType"]), column.get("unitText", ""))
+            (record_set["name"], column["name"]): (
+                types.get(column["dataType"], column["dataType"]),
+                column.get("unitText", ""),
+            )
             for record_set in record_sets
             for column in record_set["field"]
         },

@@ -54,7 +54,9 @@ def check_croissant(examined: Examined) -> Iterator[Result]:
         if wrong:
             yield Result(CROISSANT, table.name, FAILED, f"{wrong}; {_ASK}")
         else:
-            yield Result(CROISSANT, table.name, PASSED, f"loads as the Parquet files have it ({small.told}: {len(loaded):,})")
+            yield Result(
+                CROISSANT, table.name, PASSED, f"loads as the Parquet files have it ({small.told}: {len(loaded):,})"
+            )
 
 
 def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
@@ -102,7 +104,7 @@ def _contexts(item: Any) -> Iterator[Any]:
 
 
 def _different(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
-    """How the records differ from the rows of the table's files, which may be in another order; '' where they do not."""
+    """How the records differ from the rows of the table's files, in whatever order; '' where they do not."""
     import pyarrow.parquet as pq
 
     columns = [column.name for column in schema.table(table).columns]
@@ -116,7 +118,8 @@ def _different(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
     found = Counter(tuple(_plain(record[name]) for name in names) for record in loaded)
     if found == rows:
         return ""
-    return f"mlcroissant loads {sum((found - rows).values()):,} rows that are none, and lacks {sum((rows - found).values()):,}"
+    odd, lacking = sum((found - rows).values()), sum((rows - found).values())
+    return f"mlcroissant loads {odd:,} rows that are none, and lacks {lacking:,}"
 
 
 def _plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ _MEMORY = "1GB"
 #: Tables that a dataset need not have any row of; that a release lacks them is the same to the checks.
 _OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
 
+
 def check_data(examined: Examined) -> Iterator[Result]:
     """No data check returns rows, but of runs that the release itself says fail it, and as many as it says."""
     release = examined.told()

@@ -44,12 +44,12 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
         raise WrongError(f"frictionless: {shown(error)}; {_ASK}") from None
     wrong = 0
     for task in report.tasks:
-        for error in task.errors[:1]:
+        for issue in task.errors[:1]:
             wrong += 1
-            yield Result(DATA_PACKAGE, shown(task.place), FAILED, f"frictionless: {shown(error.message)}; {_ASK}")
-    for error in report.errors:
+            yield Result(DATA_PACKAGE, shown(task.place), FAILED, f"frictionless: {shown(issue.message)}; {_ASK}")
+    for issue in report.errors:
         wrong += 1
-        yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(error.message)}; {_ASK}")
+        yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(issue.message)}; {_ASK}")
     if not wrong:
         without = ", without keys between files" if small.cut else ""
         detail = f"{len(resources):,} resources, valid with {small.told}{without}"
@@ -57,7 +57,7 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
 
 
 def _refuse_odd(resource: Any, known: set[str]) -> None:
-    """Raise WrongError for a resource that frictionless would read from elsewhere, or by rules that are not a column's."""
+    """Raise WrongError for a resource that frictionless would read from elsewhere, or by rules of its own."""
     if not isinstance(resource, dict) or resource.get("path") not in known or resource.keys() - _RESOURCE:
         where = resource.get("path") if isinstance(resource, dict) else resource
         raise WrongError(f"{shown(where)} is no file of the release, so nothing was read; {_ASK}")
@@ -67,7 +67,9 @@ def _refuse_odd(resource: Any, known: set[str]) -> None:
     for field in defined["fields"]:
         odd = not isinstance(field, dict) or field.keys() - _FIELD
         if odd or field.get("constraints", {"required": True}) != {"required": True}:
-            raise WrongError(f"{shown(resource['path'])} has a column with rules of its own, so nothing was read; {_ASK}")
+            raise WrongError(
+                f"{shown(resource['path'])} has a column with rules of its own, so nothing was read; {_ASK}"
+            )
 
 
 def _cut(resource: dict[str, Any], cut: set[str]) -> dict[str, Any]:

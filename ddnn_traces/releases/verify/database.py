@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import schema, views
 from ddnn_traces.releases import layout, provenance
@@ -38,7 +38,7 @@ def check_database(examined: Examined) -> Iterator[Result]:
     file = examined.content / views.FILE
     if not file.is_file():
         raise WrongError(f"{views.FILE} is missing; {_AGAIN}")
-    closed = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
+    closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
     try:
         with duckdb.connect(str(file), read_only=True, config=closed) as connection:
             found = _definitions(connection)
@@ -65,14 +65,16 @@ def check_database(examined: Examined) -> Iterator[Result]:
             detail = f"has {counts[name]:,} rows, {layout.RELEASE} says {told.get(name, 0):,}; {_AGAIN}"
             yield Result(DATABASE, name, FAILED, detail)
             return
-    yield Result(DATABASE, views.FILE, PASSED, f"{len(right) - len(wrong)} views and macros, rows as {layout.RELEASE} says")
+    yield Result(
+        DATABASE, views.FILE, PASSED, f"{len(right) - len(wrong)} views and macros, rows as {layout.RELEASE} says"
+    )
 
 
 def _definitions(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """SQL of everything that somebody defined in a database, by name."""
     rows = connection.execute(
         "SELECT schema_name || '.' || view_name, sql FROM duckdb_views() WHERE NOT internal "
-        "UNION ALL SELECT schema_name || '.' || function_name, concat_ws(' ', function_type, parameters, macro_definition) "
+        "UNION ALL SELECT schema_name || '.' || function_name, concat_ws(' ', parameters, macro_definition) "
         "FROM duckdb_functions() WHERE NOT internal "
         "UNION ALL SELECT schema_name || '.' || table_name, 'table' FROM duckdb_tables() WHERE NOT internal"
     ).fetchall()

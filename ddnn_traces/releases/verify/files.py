@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +93,9 @@ def _listed(text: str) -> dict[str, str]:
         found = _LINE.fullmatch(line)
         path = found and re.sub(r"\\.", lambda match: _ESCAPES.get(match[0], "\0"), found[3]) if found else None
         if found is None or path is None or not is_safe(path) or path in listed:
-            raise WrongError(f"line {number} of {layout.CHECKSUMS} is not a checksum and the path of a file in the release")
+            raise WrongError(
+                f"line {number} of {layout.CHECKSUMS} is not a checksum and the path of a file in the release"
+            )
         listed[path] = found[2]
     return listed
 
@@ -111,6 +112,5 @@ def _sums(folder: Path, paths: list[str], jobs: int) -> dict[str, str]:
 
 
 def _hash(path: Path) -> str:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-    with open(os.open(path, flags), "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,7 +11,7 @@ PASSED, FAILED, FLAGGED, NOT_CHECKED = "passed", "failed", "flagged", "not check
 class Result:
     """A line: the check, what it looked at, passed, failed, flagged or not checked, and what was found.
 
-    The detail of a failure says what is wrong and what to do next. flagged: the data check fails, and the release says so.
+    The detail of a failure says what is wrong and what to do next. flagged: a data check fails, as the release says.
     """
 
     check: str

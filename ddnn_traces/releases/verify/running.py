@@ -66,7 +66,7 @@ _MOST_LINES = 100
 
 
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> list[Result]:
-    """What every check finds of a release: a folder, a bag or a zip file. jobs: threads; None: as many as there are CPUs.
+    """What every check finds of a release: a folder, a bag or a zip file. jobs: threads; None: one a CPU.
 
     say: is told each check as it begins. Nothing is fetched. Raises UsageError where there is no release, MissingExtra
     where a validator is not installed, ReleaseError for a zip file that cannot be unpacked.

@@ -33,7 +33,7 @@ def check_columns(examined: Examined) -> Iterator[Result]:
 
 
 def check_rows(examined: Examined) -> Iterator[Result]:
-    """Each file has as many rows as release.json says, in the order of the table's key, and of its folder's run only."""
+    """Each file has as many rows as release.json says, in the order of the key, and of its folder's run only."""
     totals = {table.name: table.rows for table in examined.told().tables}
     yield from _each_table(examined, ROWS, _rows, lambda table: f"{totals[table]:,} rows in order of the key")
 
@@ -118,7 +118,8 @@ def _rows(_examined: Examined, file: facts.TableFile, table: str, parquet: pq.Pa
     for batch in parquet.iter_batches(_BATCH_ROWS, columns=["run_id"], use_threads=False):
         runs = set(batch.column(0).unique().to_pylist())
         if runs != {file.run_id}:
-            return f"its folder says run {shown(file.run_id)}, its column run_id also {shown(runs - {file.run_id})}; {_ASK}"
+            others = shown(", ".join(sorted(map(str, runs - {file.run_id}))))
+            return f"its folder says run {shown(file.run_id)}, its column run_id also {others}; {_ASK}"
     try:
         for _ in in_order(parquet.iter_batches(_BATCH_ROWS, columns=key, use_threads=False), key):
             pass

@@ -1,4 +1,4 @@
-"""The smaller descriptions by their schemas: DataCite, CITATION.cff, the card's front matter, LICENSE, the datasheet."""
+"""The smaller descriptions by their schemas: DataCite, CITATION.cff, the card's front matter, LICENSE, datasheet."""
 
 from __future__ import annotations
 

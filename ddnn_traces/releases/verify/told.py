@@ -26,7 +26,9 @@ def check_told(examined: Examined) -> Iterator[Result]:
         if isinstance(version, int) and version > reads:
             raise WrongError(f"{name} {version} is newer than this program, which reads {reads}; update ddnn_traces")
         if version != reads:
-            raise WrongError(f"{name} is {shown(version)}, this program reads {reads}; use the ddnn_traces it was made by")
+            raise WrongError(
+                f"{name} is {shown(version)}, this program reads {reads}; use the ddnn_traces it was made by"
+            )
     try:
         release = versions.read(examined.folder)
     except UsageError as error:
@@ -46,7 +48,12 @@ def check_told(examined: Examined) -> Iterator[Result]:
     if list(marked) != tables:
         yield Result(TOLD, MARKER, FAILED, f"names other tables than {layout.RELEASE}; get it again")
     else:
-        yield Result(TOLD, layout.RELEASE, PASSED, f"{len(release.runs)} runs, {len(tables)} tables, version {release.about.version}")
+        yield Result(
+            TOLD,
+            layout.RELEASE,
+            PASSED,
+            f"{len(release.runs)} runs, {len(tables)} tables, version {release.about.version}",
+        )
 
 
 def check_listed(examined: Examined) -> Iterator[Result]:

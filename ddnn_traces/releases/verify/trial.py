@@ -1,12 +1,11 @@
 """A small copy of a release for libraries that read whole tables into memory: every file, cut to its first rows.
 
-mlcroissant and frictionless read by pandas; tables of 100 million rows do not fit. What only holds of whole tables (their
-sums, rows, keys, references) other checks look at.
+mlcroissant and frictionless read by pandas; tables of 100 million rows do not fit. What only holds of whole tables
+(their sums, rows, keys, references) other checks look at.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def _copy(content: Path, file: facts.TableFile, trial: Trial) -> None:
     target = trial.folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     if file.rows <= trial.rows:
-        os.symlink((content / file.path).resolve(), target)
+        target.symlink_to((content / file.path).resolve())
         return
     parquet = pq.ParquetFile(content / file.path)
     first = next(parquet.iter_batches(trial.rows, use_threads=False))

@@ -105,7 +105,7 @@ def yaml_document(content: str, name: str) -> dict[str, Any]:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, yaml.SafeLoader)):
             raise WrongError(f"{name} has YAML aliases, with which a small file can grow without end")
-        document = yaml.load(content, _loader(yaml))  # noqa: S506  a SafeLoader
+        document = yaml.load(content, _loader(yaml))  # a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise WrongError(f"{name} is no sound YAML ({shown(error)})") from None
     if not isinstance(document, dict):

@@ -16,7 +16,7 @@ VERSIONS = "version"
 
 
 def check_versions(examined: Examined) -> Iterator[Result]:
-    """A semantic version above the one before, the digest that follows from release.json, the changelog's first entry."""
+    """A semantic version above the one before, the digest that release.json gives, the changelog's first entry."""
     release = examined.told()
     about = release.about
     try:
