@@ -17,7 +17,7 @@ class Examined:
     """A release that is being verified.
 
     folder: as given; content: where its files are (data/ of a bag). release: what release.json says, once
-    that was found sound. scratch: a folder for temporary files. sums: SHA-256 of the files that were read. safe: there is
+    that was found sound. scratch: for temporary files. sums: SHA-256 of the files that were read. safe: there is
     no link or the like in it; else nothing more is read.
     """
 
