@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], No
         for library in _LIBRARIES:
             if importlib.util.find_spec(library) is None:
                 extras.load(library)
-        return list(_results(Examined(folder, scratch, jobs or available_cpus()), say))
+        return list(results(Examined(folder, scratch, jobs or available_cpus()), say))
 
 
 def _refuse_none(path: Path, folder: Path) -> None:
@@ -97,8 +97,13 @@ def _refuse_none(path: Path, folder: Path) -> None:
         raise UsageError(f"{path}: {what} (no {layout.RELEASE} in it); make one with 'ddnn-traces publish'")
 
 
-def _results(examined: Examined, say: Callable[[str], None]) -> Iterator[Result]:
+def results(
+    examined: Examined, say: Callable[[str], None] = lambda _: None, only: Container[str] | None = None
+) -> Iterator[Result]:
+    """What the checks find. only: names of those to make, of which files' and release.json's come first; None: all."""
     for name, check in CHECKS:
+        if only is not None and name not in only:
+            continue
         say(name)
         if name != files.PLACES and not examined.safe:
             yield Result(name, "release", NOT_CHECKED, "a link or odd name is in the release, see above")
