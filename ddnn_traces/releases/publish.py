@@ -15,7 +15,7 @@ from typing import Any
 
 from ddnn_traces import checks, schema
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
+from ddnn_traces.errors import LeakError, PublishError, QueryError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM
 from ddnn_traces.marker import write_marker
@@ -30,7 +30,7 @@ from ddnn_traces.whole_files import remove_left_behind, whole_folder
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
 _MEMORY = "1GB"
 #: Rows of all tables that are checked at once.
-_CHECKED_ROWS = 20_000_000
+_CHECKED_ROWS = 80_000_000
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -289,12 +289,28 @@ def _failed(dataset: Dataset, sources: Sequence[content.Source], options: Publis
     """Rows that checks return, by run and check. So many runs at a time that their windows fit into memory."""
     failed: dict[str, dict[str, int]] = {}
     for runs in _groups(dataset, sources):
-        with _open(dataset.path, replace(options, runs=runs)) as some:
-            for name, rows in checks.run_checks(some).items():
-                for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
-                    by_check = failed.setdefault(run_id, {})
-                    by_check[name] = by_check.get(name, 0) + 1
+        for name, run_id in _checked(dataset.path, runs, options):
+            by_check = failed.setdefault(run_id, {})
+            by_check[name] = by_check.get(name, 0) + 1
     return failed
+
+
+def _checked(dataset: Path, runs: Sequence[str], options: PublishOptions) -> list[tuple[str, str]]:
+    """Check and run of each row that checks return; of half of the runs, then of the others, where memory is short."""
+    import duckdb
+
+    try:
+        with _open(dataset, replace(options, runs=runs)) as some:
+            return [
+                (name, run_id)
+                for name, rows in checks.run_checks(some).items()
+                for run_id in (rows["run_id"].to_pylist() if rows.num_rows else ())
+            ]
+    except QueryError as error:
+        if len(runs) == 1 or not isinstance(error.__cause__, duckdb.OutOfMemoryException):
+            raise
+    half = len(runs) // 2
+    return _checked(dataset, runs[:half], options) + _checked(dataset, runs[half:], options)
 
 
 def _groups(dataset: Dataset, sources: Sequence[content.Source]) -> list[list[str]]:
@@ -487,12 +503,11 @@ def _scan(
 ) -> None:
     """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
     from ddnn_traces.releases import leak_scan
-    from ddnn_traces.releases.leak_scan import words
 
     talk.say("searching the release for what must not be in it")
     said = AnonymiserOptions(options.addresses, options.ports, options.times)
     named = " ".join(person.name for person in release.about.creators)
-    collected = words.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
+    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
     leaks = leak_scan.scan(folder, collected)
     if leaks:
         shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
