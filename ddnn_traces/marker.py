@@ -52,7 +52,7 @@ def parse(text: bytes, name: str) -> tuple[str, ...]:
             f"{name}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
             + ("update ddnn_traces" if newer else "ingest the captures again, into a new folder")
         )
-    if not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
+    if isinstance(tables, str) or not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
         raise UsageError(f"{name}: {MARKER} names tables that are none; get this dataset again from where it is from")
     return tuple(table for table in schema.TABLES if table in tables)
 

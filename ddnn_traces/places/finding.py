@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from ddnn_traces import extras
 from ddnn_traces.places import folder, zipped
 from ddnn_traces.places.place import Place
 from ddnn_traces.places.url import is_url
@@ -16,6 +17,7 @@ from ddnn_traces.places.url import is_url
 def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
     """The place of a dataset. runs: those that will be read; None: all. Raises errors.DdnnTracesError."""
     if is_url(where) and not str(where).lower().startswith("file://"):
+        extras.load("fsspec")
         from ddnn_traces.places import remote
 
         return remote.place(str(where), runs)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddnn_traces import checks, schema
 from ddnn_traces.dataset import Dataset
-from ddnn_traces.errors import LeakError, PublishError, QueryError, StorageError, UsageError
+from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM
 from ddnn_traces.marker import write_marker
@@ -29,8 +29,6 @@ from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
 _MEMORY = "1GB"
-#: Rows of all tables that are checked at once.
-_CHECKED_ROWS = 80_000_000
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -286,47 +284,11 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
 
 
 def _failed(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
-    """Rows that checks return, by run and check. So many runs at a time that their windows fit into memory."""
-    failed: dict[str, dict[str, int]] = {}
-    for runs in _groups(dataset, sources):
-        for name, run_id in _checked(dataset.path, runs, options):
-            by_check = failed.setdefault(run_id, {})
-            by_check[name] = by_check.get(name, 0) + 1
-    return failed
-
-
-def _checked(dataset: Path, runs: Sequence[str], options: PublishOptions) -> list[tuple[str, str]]:
-    """Check and run of each row that checks return; of half of the runs, then of the others, where memory is short."""
-    import duckdb
-
-    try:
-        with _open(dataset, replace(options, runs=runs)) as some:
-            return [
-                (name, run_id)
-                for name, rows in checks.run_checks(some).items()
-                for run_id in (rows["run_id"].to_pylist() if rows.num_rows else ())
-            ]
-    except QueryError as error:
-        if len(runs) == 1 or not isinstance(error.__cause__, duckdb.OutOfMemoryException):
-            raise
-    half = len(runs) // 2
-    return _checked(dataset, runs[:half], options) + _checked(dataset, runs[half:], options)
-
-
-def _groups(dataset: Dataset, sources: Sequence[content.Source]) -> list[list[str]]:
-    """The runs in order, in groups of not much more than _CHECKED_ROWS rows."""
+    """Rows that checks return, by run and check."""
     rows = dict.fromkeys(dataset.run_ids, 0)
     for source in sources:
         rows[source.run_id] += source.rows
-    groups: list[list[str]] = [[]]
-    held = 0
-    for run_id, number in rows.items():
-        if groups[-1] and held + number > _CHECKED_ROWS:
-            groups.append([])
-            held = 0
-        groups[-1].append(run_id)
-        held += number
-    return groups
+    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs)), rows))
 
 
 def _flagged(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
