@@ -76,18 +76,21 @@ def _example(release: facts.Release) -> str | None:
 
 def _body(release: facts.Release) -> str:
     about = release.about
+    shifted = ", all shifted by one secret offset" if release.anonymisation.times == "shifted" else ""
+    size = shared.readable_size(shared.total_bytes(release))
     parts = [
         f"# {plain(about.title)}\n",
         f"{shared.summary(release)}\n",
-        f"Version {plain(about.version)}, {plain(about.published)}, {shared.readable_size(shared.total_bytes(release))}, "
-        f"licence {plain(about.licence)} ([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they "
-        f"do not tell: [{layout.DATASHEET}]({layout.DATASHEET}).\n",
+        f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
+        f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they do not tell: "
+        f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
         *_flagged(release),
         "## Tables\n",
         _tables(release),
-        "Files are `TABLE/run_id=RUN/*.parquet`; every key is a column, too. Times are nanoseconds since the epoch, UTC "
-        f"(`*_ns`). All columns with types, units and meaning: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
+        "Files are `TABLE/run_id=RUN/*.parquet`; keys are columns, too. Times (`*_ns`) are nanoseconds since the "
+        f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
+        *_captures(release),
         "## Load\n",
         "In the folder of the release:\n",
         *(block("python", example) for example in examples(release)),
@@ -137,6 +140,17 @@ def _runs(release: facts.Release) -> str:
         for run in release.runs
     ]
     return table(("run", *_TOLD), rows)
+
+
+def _captures(release: facts.Release) -> list[str]:
+    """A word on the cut-down captures, where there are any."""
+    if not release.captures:
+        return []
+    number = shared.counted(len(release.captures), "file")
+    return [
+        f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers ({number}); `ddnn-traces ingest` "
+        "takes them.\n"
+    ]
 
 
 def _flagged(release: facts.Release) -> list[str]:

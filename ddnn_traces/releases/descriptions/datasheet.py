@@ -11,21 +11,6 @@ from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import shared
 from ddnn_traces.releases.descriptions.markup import code, plain, table
 
-_ADDRESSES = {
-    "roles": "Addresses are labels of the hosts' roles.",
-    "crypto-pan": "Addresses are mapped by Crypto-PAn, which keeps common prefixes.",
-    "kept": "Addresses are as they were captured.",
-}
-_PORTS = {
-    "kept": "Ports are as they were captured.",
-    "permuted": "Ports are permuted.",
-    "classed": "Ports are classes.",
-}
-_TIMES = {
-    "shifted": "Times are shifted by a secret offset; intervals are as they were.",
-    "kept": "Times are as they were captured.",
-}
-
 
 def text(release: facts.Release) -> str:
     """DATASHEET.md."""
@@ -115,16 +100,15 @@ def _step(step: facts.Step) -> str:
         values = ", ".join(code(f"{name} = {json.dumps(value)}") for name, value in sorted(step.parameters.items()))
         told += f"; {values}"
     if step.runs:
-        told += f"; {len(step.runs)} runs"
+        told += f"; {shared.counted(len(step.runs), 'run')}"
     if step.inputs:
         hashed = sum(digest is not None for digest in step.inputs.values())
-        told += f"; {len(step.inputs)} input files, {hashed} with SHA-256 in `{layout.RELEASE}`"
+        told += f"; {shared.counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 in `{layout.RELEASE}`"
     return told + "."
 
 
 def _removed(hidden: facts.Anonymisation) -> str:
-    told = [_ADDRESSES.get(hidden.addresses, hidden.addresses), _PORTS.get(hidden.ports, hidden.ports)]
-    told.append(_TIMES.get(hidden.times, hidden.times))
+    told = [f"Addresses: {plain(hidden.addresses)}. Ports: {plain(hidden.ports)}. Times: {plain(hidden.times)}."]
     if hidden.key_id:
         told.append(f"Releases with the key {plain(hidden.key_id)} map alike and can be joined.")
     return _bullets([*told, *(plain(sentence) for sentence in hidden.removed)])
