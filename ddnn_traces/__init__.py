@@ -6,17 +6,20 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.predict import Prediction
     from ddnn_traces.releases.publish import Published
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "predict", "publish", "regress", "write_report"]
+__all__ = ["ingest", "open", "predict", "publish", "regress", "verify", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -96,3 +99,19 @@ def write_report(dataset: Dataset, out: str | Path) -> Path:
     from ddnn_traces.report import page
 
     return page.write(dataset, Path(out))
+
+
+def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
+    """Prove a release (a folder, bag or zip file): a row a thing looked at, with check, subject, status and detail.
+
+    status: passed, failed, flagged (the release says itself that the run fails) or not checked. say: is told each check
+    as it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
+    """
+    import dataclasses
+
+    import polars as pl
+
+    from ddnn_traces.releases.verify import running
+
+    rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say)]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("check", "subject", "status", "detail"), pl.String))

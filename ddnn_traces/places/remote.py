@@ -189,7 +189,7 @@ class _Content:
         return f"{root}/{quote(path, safe='/=+,@~') if web else path}"
 
 
-class _ReleaseFiles(AbstractFileSystem):
+class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
     """The release's Parquet files as DuckDB asks for them."""
 
     protocol = _SCHEME
@@ -237,7 +237,7 @@ class _ReleaseFiles(AbstractFileSystem):
         return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
 
     def _small_ones_from(self, first: _File) -> list[_File]:
-        """The file; and if it is not the table's first, the small ones behind it, which a query over many runs reads next.
+        """The file; if not the table's first, also the small ones behind it: a query over many runs reads them next.
 
         The first one alone tells DuckDB the columns when the dataset is opened.
         """

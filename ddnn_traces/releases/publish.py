@@ -29,8 +29,6 @@ from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
 _MEMORY = "1GB"
-#: Rows of all tables that are checked at once.
-_CHECKED_ROWS = 20_000_000
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -286,31 +284,11 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
 
 
 def _failed(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
-    """Rows that checks return, by run and check. So many runs at a time that their windows fit into memory."""
-    failed: dict[str, dict[str, int]] = {}
-    for runs in _groups(dataset, sources):
-        with _open(dataset.path, replace(options, runs=runs)) as some:
-            for name, rows in checks.run_checks(some).items():
-                for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
-                    by_check = failed.setdefault(run_id, {})
-                    by_check[name] = by_check.get(name, 0) + 1
-    return failed
-
-
-def _groups(dataset: Dataset, sources: Sequence[content.Source]) -> list[list[str]]:
-    """The runs in order, in groups of not much more than _CHECKED_ROWS rows."""
+    """Rows that checks return, by run and check."""
     rows = dict.fromkeys(dataset.run_ids, 0)
     for source in sources:
         rows[source.run_id] += source.rows
-    groups: list[list[str]] = [[]]
-    held = 0
-    for run_id, number in rows.items():
-        if groups[-1] and held + number > _CHECKED_ROWS:
-            groups.append([])
-            held = 0
-        groups[-1].append(run_id)
-        held += number
-    return groups
+    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs)), rows))
 
 
 def _flagged(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
