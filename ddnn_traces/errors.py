@@ -55,3 +55,11 @@ class ModelError(UsageError):
 
 class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""
+
+
+class MissingExtra(UsageError):
+    """What is asked for needs libraries of an extra that is not installed."""
+
+
+class PushError(DdnnTracesError):
+    """A release that could not be brought to its place, or a place that holds something else."""
