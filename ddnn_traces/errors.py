@@ -58,7 +58,7 @@ class PredictionError(DdnnTracesError):
 
 
 class MissingExtra(UsageError):
-    """What is asked for needs libraries of an extra that is not installed."""
+    """A library that the default install leaves out is needed."""
 
 
 class PushError(DdnnTracesError):

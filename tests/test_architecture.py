@@ -15,7 +15,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
-    "errors", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views", "synthetic",
+    "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "progress_bar", "queries", "views",
+    "synthetic",
     "synthetic.collectives",
     "ingestors",
     "ingestors.compression", "ingestors.capture_file", "ingestors.facts", "ingestors.spill", "ingestors.compiled",
@@ -46,8 +47,12 @@ ORDER = (
     "exporters.perfetto", "exporters.transfers", "exporters.basic_sim", "exporters.htsim", "exporters.goal",
     "exporters.chakra", "exporters.simulators",
     "releases", "releases.layout", "releases.facts",
+    "releases.push.secrets", "releases.push.retry", "releases.push.outcome", "releases.push.contents",
+    "releases.push.archive", "releases.push.folder", "releases.push.s3", "releases.push.hub", "releases.push.zenodo",
+    "releases.push.targets", "releases.push",
     "terminal", "shell", "demo", "completion",
-    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli",
+    "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports",
+    "cli.push", "cli",
 )  # fmt: skip
 
 HEAVY = (

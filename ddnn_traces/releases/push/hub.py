@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError
+from ddnn_traces.extras import load
 from ddnn_traces.releases import layout
 from ddnn_traces.releases.push.contents import Contents, Item
-from ddnn_traces.releases.push.extra import library
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import TRANSIENT, Retry, Transient, seconds
 from ddnn_traces.releases.push.secrets import scrub
@@ -92,8 +92,8 @@ class _Repository:
 
     def __init__(self, target: Hub, retry: Retry, talk: Talk) -> None:
         self._target, self._retry, self._talk = target, retry, talk
-        self._library = library("huggingface_hub")
-        library("huggingface_hub.utils").disable_progress_bars()
+        self._library = load("huggingface_hub")
+        load("huggingface_hub.utils").disable_progress_bars()
         self._token = self._library.get_token()
         if not self._token:
             raise PushError(f"hf://datasets/{target.name}: no token for the Hub was found; {_CREDENTIALS}")
@@ -102,7 +102,7 @@ class _Repository:
 
     def tags(self) -> set[str] | None:
         """Names of the tags; None where there is no such repository."""
-        missing = library("huggingface_hub.errors").RepositoryNotFoundError
+        missing = load("huggingface_hub.errors").RepositoryNotFoundError
 
         def ask() -> set[str] | None:
             try:
@@ -120,8 +120,8 @@ class _Repository:
 
     def tree(self, revision: str) -> dict[str, Any]:
         """Files of a revision by path; none where it has no commit."""
-        missing = library("huggingface_hub.errors").RevisionNotFoundError
-        file = library("huggingface_hub.hf_api").RepoFile
+        missing = load("huggingface_hub.errors").RevisionNotFoundError
+        file = load("huggingface_hub.hf_api").RepoFile
 
         def ask() -> dict[str, Any]:
             try:
@@ -138,7 +138,7 @@ class _Repository:
 
     def listed_on_main(self) -> set[str]:
         """Paths in the checksums of the version that main holds."""
-        missing = library("huggingface_hub.errors").EntryNotFoundError
+        missing = load("huggingface_hub.errors").EntryNotFoundError
 
         def ask() -> set[str]:
             try:
@@ -192,7 +192,7 @@ class _Repository:
 
 def _is_of_the_network(error: Exception) -> bool:
     """Whether an error is that of a connection. httpx2 has the place of httpx in the client's later versions."""
-    if isinstance(error, library("huggingface_hub.errors").OfflineModeIsEnabled):
+    if isinstance(error, load("huggingface_hub.errors").OfflineModeIsEnabled):
         return False
     return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(("httpx", "httpcore"))
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError
+from ddnn_traces.extras import load
 from ddnn_traces.releases.push.contents import Contents, Item
-from ddnn_traces.releases.push.extra import library
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import TRANSIENT, Retry, Transient, seconds
 from ddnn_traces.releases.push.secrets import scrub
@@ -87,7 +87,7 @@ class _Store:
     def __init__(self, target: S3, retry: Retry, talk: Talk) -> None:
         self._target, self._retry, self._talk = target, retry, talk
         config = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
-        self._fs = library("s3fs").S3FileSystem(
+        self._fs = load("s3fs").S3FileSystem(
             anon=False,
             endpoint_url=target.endpoint_url,
             use_listings_cache=False,
@@ -156,7 +156,7 @@ class _Store:
         return self._retry.call(attempt, self._talk)
 
     def _explained(self, error: Exception, address: str) -> Exception:
-        exceptions = library("botocore.exceptions")
+        exceptions = load("botocore.exceptions")
         where = f"s3://{address}"
         reason = scrub(error) or type(error).__name__
         if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):

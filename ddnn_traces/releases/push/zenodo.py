@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ddnn_traces.errors import PushError, UsageError
+from ddnn_traces.extras import load
 from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.push.archive import Archive, archive_of
 from ddnn_traces.releases.push.contents import Contents, Item
-from ddnn_traces.releases.push.extra import library
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import TRANSIENT, Retry, Transient, seconds
 from ddnn_traces.releases.push.secrets import scrub
@@ -206,7 +206,7 @@ class _Api:
         if urlsplit(target.url).scheme not in ("http", "https"):
             raise UsageError(f"--endpoint-url {target.url}: no address; write it as https://zenodo.example/api")
         self._url, self._token, self._variable, self._retry, self._talk = target.url, token, variable, retry, talk
-        self._requests = library("requests")
+        self._requests = load("requests")
         self._session = self._requests.Session()
         self._session.auth = self._sign  # and so no other from ~/.netrc
 
