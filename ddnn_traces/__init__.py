@@ -85,7 +85,7 @@ def write_report(dataset: Dataset, out: str | Path) -> Path:
 
 
 def push(release: str | Path, to: str, **options: Any) -> Outcome:
-    """Bring a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; only what is not there is sent.
+    """Bring a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; send what is not there.
 
     to: as --to of the command `ddnn-traces push`. options: as of that command, with underscores (endpoint_url, record,
     publish_deposit, private). Raises errors.PushError.

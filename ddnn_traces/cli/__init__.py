@@ -34,7 +34,8 @@ def main() -> NoReturn:
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        _fail(str(interrupt) or "interrupted; no half-written file is left", 130)
+        said = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without words of a Ctrl-C
+        _fail(said or "interrupted; no half-written file is left", 130)
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
             raise

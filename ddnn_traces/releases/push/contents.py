@@ -18,7 +18,7 @@ _BAG_LISTS = ("manifest-sha256.txt", "tagmanifest-sha256.txt")
 #: Sent last, in this order: without the last one nobody takes what is there for a whole release.
 _LAST = (layout.RELEASE, MARKER, layout.CHECKSUMS, _BAG_LISTS[0], _BAG, _BAG_LISTS[1])
 
-_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *](?P<path>\S.*)")
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *]?(?P<path>\S.*)")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _CHUNK = 1 << 20
 #: Names of damaged files that a message lists.
@@ -116,6 +116,8 @@ def _listed(folder: Path) -> dict[str, str]:
         if not (folder / name).is_file():
             raise UsageError(f"{folder}: no release (no {name} in it); make one with 'ddnn-traces publish'")
         sums |= _parsed(folder / name)
+    if lists == _BAG_LISTS:
+        sums = {_decoded(folder, path): sha256 for path, sha256 in sums.items()}
     return sums | {lists[-1]: sha256_of(folder / lists[-1])}
 
 
@@ -130,6 +132,11 @@ def _parsed(path: Path) -> dict[str, str]:
             )
         sums[match["path"]] = match["sha256"]
     return sums
+
+
+def _decoded(bag: Path, path: str) -> str:
+    """A path out of a bag's manifest, where RFC 8493 has percent and line ends encoded; not all programs do that."""
+    return path if (bag / path).exists() else path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
 def _is_inside(path: str) -> bool:

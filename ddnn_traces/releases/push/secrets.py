@@ -12,7 +12,7 @@ _PATTERNS = (
     re.compile(r"(?i)((?:access_token|token|signature|x-amz-[a-z-]+|awsaccesskeyid|credential)=)[^&\s'\"]+"),
     re.compile(r"()\bhf_[A-Za-z0-9]{8,}\b"),
     re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
-    re.compile(r"(https?://)[^/\s:@]+:[^/\s@]+@"),
+    re.compile(r"(https?://)[^/\s:@]+:[^/\s@]+(?=@)"),
 )
 
 
