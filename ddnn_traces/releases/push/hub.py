@@ -7,8 +7,10 @@ nothing is in the repository before the commit, and nobody finds a version befor
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError
@@ -141,12 +143,14 @@ class _Repository:
         missing = load("huggingface_hub.errors").EntryNotFoundError
 
         def ask() -> set[str]:
-            try:
-                path = self._api.hf_hub_download(**self._id, filename=layout.CHECKSUMS, revision="main")
-            except missing:
-                return set()
-            with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                return {line[66:].rstrip("\n") for line in file} | {layout.CHECKSUMS}
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    name, where = layout.CHECKSUMS, {"revision": "main", "local_dir": folder}
+                    path = Path(self._api.hf_hub_download(**self._id, filename=name, **where))
+                except missing:
+                    return set()
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            return {line[66:] for line in lines} | {layout.CHECKSUMS}
 
         return self._call(ask)
 
@@ -174,7 +178,8 @@ class _Repository:
         return self._retry.call(attempt, self._talk)
 
     def _explained(self, error: Exception) -> Exception:
-        where, state = f"hf://datasets/{self._target.name}", _state(error)
+        where, error = f"hf://datasets/{self._target.name}", _root(error)
+        state = _state(error)
         reason = scrub(error, (self._token,)) or type(error).__name__
         if state in (401, 403):
             return PushError(f"{where}: the Hub refuses ({reason}); {_CREDENTIALS}")
@@ -197,7 +202,14 @@ def _is_of_the_network(error: Exception) -> bool:
     return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(("httpx", "httpcore"))
 
 
-def _state(error: Exception) -> int | None:
+def _root(error: BaseException) -> Exception:
+    """What the client wraps where it sends files in threads: the answer or the failure of the network."""
+    while _state(error) is None and isinstance(error.__cause__, Exception) and type(error) is RuntimeError:
+        error = error.__cause__
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _state(error: BaseException) -> int | None:
     state = getattr(getattr(error, "response", None), "status_code", None)
     return state if isinstance(state, int) else None
 
