@@ -25,9 +25,18 @@ TABLES = (
 )  # fmt: skip
 
 
+#: What a column may tell of who, where or when: a release maps those (releases/anonymise), all but run, which are the
+#: publisher's own words and stay. file: name of a capture; label: name of a host; tunnel: a number that follows the
+#: order of addresses; text: words in which any of these may stand.
+IDENTIFIES = ("address", "port", "time", "file", "label", "text", "tunnel", "run")
+
+
 @dataclass(frozen=True)
 class Column:
-    """One column: name, Arrow type name, unit, meaning, source and known inaccuracy."""
+    """One column: name, Arrow type name, unit, meaning, source, known inaccuracy, and what it tells of whom or when.
+
+    identifies: one of IDENTIFIES, empty for none.
+    """
 
     name: str
     type: str
@@ -36,6 +45,7 @@ class Column:
     unit: str = ""
     inaccuracy: str = ""
     nullable: bool = True
+    identifies: str = ""
 
 
 @dataclass(frozen=True)

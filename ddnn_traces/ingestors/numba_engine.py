@@ -56,7 +56,7 @@ def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
 def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:
     facts = CaptureFacts(path, NAME, None, path.stat().st_size)
     facts.describe(header, "")
-    scanner = Scanner(_pcap_framing(header), options, cells, None)
+    scanner = Scanner(pcap_framing(header), options, cells, None)
     reader, facts.sha256 = parts.read_in_parts(path, scanner, options)
     reader.finish(facts)
     return facts
@@ -83,7 +83,7 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         facts.trailing_bytes = len(start) + sum(len(block) for block in stream)
     else:
         facts.describe(header, file.compression)
-        scanner = Scanner(_pcap_framing(header), options, cells, packets)
+        scanner = Scanner(pcap_framing(header), options, cells, packets)
         reader = RecordReader(scanner, HEADER_BYTES, progress=progress)
     if reader:
         reader.read(stream)
@@ -99,7 +99,7 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
     return facts
 
 
-def _pcap_framing(header: PcapHeader) -> Framing:
+def pcap_framing(header: PcapHeader) -> Framing:
     max_captured = max(_MAX_CAPTURED, min(header.snaplen, _MOST_SNAPLEN))
     return Framing(False, header.byte_order == ">", header.tick_ns, header.link_type, max_captured)
 

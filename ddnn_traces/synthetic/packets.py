@@ -7,7 +7,6 @@ that is cut cannot show whether they are right.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.synthetic import run_files
 from ddnn_traces.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
 from ddnn_traces.whole_files import whole_folder
 
@@ -249,31 +249,21 @@ def _checksum(records: Records) -> Ints:
 
 def _write_logs(folder: Path, traffic: Traffic) -> None:
     run, times = traffic.run, traffic.times
-    curve = [f"{loss:.6f},{accuracy:.6f}" for loss, accuracy in zip(*learning_curve(run.steps), strict=True)]
+    losses, accuracies = [""] * run.steps, [""] * run.steps
+    if run.learns:
+        losses, accuracies = ([f"{value:.6f}" for value in values] for values in learning_curve(run.steps))
+    epochs = [step * run.epochs // run.steps for step in range(run.steps)]
     phases = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
     for worker in range(run.workers):
         label = traffic.labels[worker]
-        lines = ["Type,ID,Timestamp,Loss,Accuracy"]
-        for step in range(run.steps):
-            end = f"{_seconds(times.end_ns[step, worker])},{curve[step] if run.learns else ','}"
-            lines.append(f"batch,{step},{end}")
-            epoch = step * run.epochs // run.steps
-            if (step + 1) * run.epochs // run.steps > epoch:
-                lines.append(f"epoch,{epoch},{end}")
-        text = "\n".join([*lines, ""])
+        ends_ns = times.end_ns[:, worker].tolist()
+        text = run_files.training_log(zip(epochs, ends_ns, losses, accuracies, strict=True))
         (folder / f"train_history-{label}.log").write_text(text)
         if worker == 0:
             (folder / "train_history.log").write_text(text)
         if run.events:
-            rows = [
-                ",".join([str(step), *(_seconds(phase[step, worker]) for phase in phases)]) for step in range(run.steps)
-            ]
-            text = "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
-            (folder / f"phases-{label}.csv").write_text(text)
-
-
-def _seconds(ns: int) -> str:
-    return f"{ns // 10**9}.{ns % 10**9:09d}"
+            rows = enumerate(zip(*(phase[:, worker].tolist() for phase in phases), strict=True))
+            (folder / f"phases-{label}.csv").write_text(run_files.phases(rows))
 
 
 def _run_toml(traffic: Traffic) -> str:
@@ -286,9 +276,10 @@ def _run_toml(traffic: Traffic) -> str:
         "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
         "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
     }  # fmt: skip
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if name not in run.untold]
+    told = {name: value for name, value in fields.items() if name not in run.untold}
+    hosts = []
     for host, label in enumerate(traffic.labels):
         role = "worker" if host < run.workers else "parameter_server"
-        lines += ["", "[[hosts]]", f'ip = "{traffic.addresses[host]}"', f'label = "{label}"', f'role = "{role}"']
-        lines += [f"rank = {host}"] if role == "worker" else []
-    return "\n".join([*lines, ""])
+        entry = {"ip": traffic.addresses[host], "label": label, "role": role}
+        hosts.append(entry | ({"rank": host} if role == "worker" else {}))
+    return run_files.run_toml(told, hosts)

@@ -59,7 +59,7 @@ WITH run_names AS (
     SELECT run_id, table_name, column_name, host_ip, named
     FROM host_names_given
     ANTI JOIN hosts USING (run_id, host_ip)
-    WHERE NOT regexp_full_match(host_ip, '(22[4-9]|23[0-9])\..*|255\.255\.255\.255|0\.0\.0\.0|ff.*:.*|::')
+    WHERE NOT regexp_full_match(host_ip, '(22[4-9]|23[0-9])\..*|255\.255\.255\.255|0\.0\.0\.0|ff.*:.*|::|(multicast|broadcast|unspecified)-.*')
     UNION ALL
     SELECT run_id, 'packets', 'capture_id', capture_id, count(*)
     FROM packets

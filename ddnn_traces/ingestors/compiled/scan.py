@@ -133,7 +133,7 @@ def _block_time(high, low, interfaces, number):
 
 
 @helper
-def _pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
+def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     """The block at pos: (why to stop, or -1; packet, 0 or 1; begin of the frame, captured and original length, time,
     interface; untimed; begin of the next block)."""
     nothing = np.int64(0)
@@ -248,7 +248,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             why = FULL
             break
         if is_pcapng:
-            stopped, is_packet, start, captured, wire, time, number, untimed, following = _pcapng_block(
+            stopped, is_packet, start, captured, wire, time, number, untimed, following = pcapng_block(
                 buf, pos, size, big_endian, interfaces, ts
             )
             if stopped >= 0:

@@ -34,9 +34,9 @@ DATAGRAM_KEY, FOUND_WORDS = 6, 12
 
 KINDS = ("ipip", "gre", "vxlan", "geneve")
 _IPIP, _GRE, _VXLAN, _GENEVE = range(4)
-_MOST_TUNNELS = 4
+MOST_TUNNELS = 4
 _MOST_ROWS = (1 << 24) - 2  # 24 bits of a key
-_ROCE = 4791
+ROCE = 4791
 
 
 @helper
@@ -81,7 +81,7 @@ def _ethernet(buf, i, end, identifier):
 
 
 @helper
-def _inside(buf, protocol, port, i, end):
+def inside(buf, protocol, port, i, end):
     """(kind, offset of the inner IP header, its version, identifier + 1 or 0); version 0 where there is no tunnel."""
     none = np.int64(0)
     if protocol == IPIP4:
@@ -156,7 +156,7 @@ def innermost(buf, i, version, start, end, wire, options, state):
     found, key = state.found, state.found_key
     tunnel = np.int64(0)  # row + 1 of the tunnel that the packet at hand is in
     a = b = c = d = e = around = np.uint64(0)
-    for depth in range(_MOST_TUNNELS + 1):
+    for depth in range(MOST_TUNNELS + 1):
         outcome, protocol, transport, carried, ip_bytes, part, fragment = ip_header(buf, i, version, start, end, wire)
         both_ports, payload = np.int64(0), carried
         if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
@@ -176,12 +176,12 @@ def innermost(buf, i, version, start, end, wire, options, state):
         found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
         key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
         port = both_ports & 0xFFFF
-        if protocol == UDP and port == _ROCE and part != LATER_FRAGMENT and transport + 16 <= end:
+        if protocol == UDP and port == ROCE and part != LATER_FRAGMENT and transport + 16 <= end:
             pair = u32(buf, transport + 12) & 0xFFFFFF
             key[5] |= np.uint64((1 << 32) | (np.int64(buf[transport + 8]) << 24) | pair)
-        if part == LATER_FRAGMENT or not options.open_tunnels or depth == _MOST_TUNNELS:
+        if part == LATER_FRAGMENT or not options.open_tunnels or depth == MOST_TUNNELS:
             break
-        kind, i, version, identifier = _inside(buf, protocol, port, transport, end)
+        kind, i, version, identifier = inside(buf, protocol, port, transport, end)
         if version == 0 or state.total[TUNNEL_COUNT] >= _MOST_ROWS:
             break
         around = tunnel_word(tunnel, kind, identifier)
