@@ -43,7 +43,7 @@ _LATEST_NS = (1 << 32) * 10**9
 _NESTING = (0x8100, 0x88A8, 0x9100, 0x8864, 0x8847, 0x8848)  # EtherTypes of headers that hold another
 _NO_TYPE = 0xFFFF  # reserved (RFC 1701)
 _HOP_LIMIT = 64
-_ACK, _URGENT = 16, 32
+_ACK = 16
 
 
 class Substitutes(NamedTuple):
@@ -211,7 +211,7 @@ def _copy_ip4(buf, i, behind, whole, secret, src, dst, out, shift):
     out[i + 9 + shift] = buf[i + 9]
     _put(out, i + 12 + shift, src, 4)
     _put(out, i + 16 + shift, dst, 4)
-    total = 0
+    total = np.int64(0)
     for k in range(i, behind, 2):  # RFC 1071; options are cleared
         if k + 1 < behind:
             total += (np.int64(out[k + shift]) << 8) | np.int64(out[k + 1 + shift])
@@ -299,7 +299,7 @@ def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
     if t + 13 <= end:
         out[t + 12 + shift] = buf[t + 12]
     if t + 14 <= end:
-        out[t + 13 + shift] = buf[t + 13] & ~_URGENT
+        out[t + 13 + shift] = buf[t + 13]
     if t + 16 <= end:
         _copy(buf, t + 14, t + 16, out, shift)
     _copy_options(buf, t + 20, behind, back, out, shift)
@@ -363,7 +363,7 @@ def _copy_tunnel(buf, protocol, t, i, out, shift):
 
 
 @helper
-def _packet(buf, i, version, start, end, wire):
+def packet_at(buf, i, version, start, end, wire):
     """The IP packet at i: (outcome, protocol, offset of what it carries, part, destination port)."""
     outcome, protocol, transport, carried, _, part, _ = ip_header(buf, i, version, start, end, wire)
     both_ports = np.int64(0)
@@ -378,7 +378,7 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
     i, version = network_header(buf, start, end, link)
     if version == 0:
         return _stub(buf, start, end, link, out, shift) if i == NOT_IP else start
-    outcome, protocol, transport, part, port = _packet(buf, i, version, start, end, wire)
+    outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
     if outcome != FOLLOW:
         behind = i + (1 if outcome == CUT_SHORT else 20 if version == 4 else 40)
         _copy_link(buf, start, i, version, link, out, shift)
@@ -419,7 +419,7 @@ def _frame(buf, start, end, wire, link, substitutes, out, shift):
             return behind
         tunnel, tunnel_protocol = transport, protocol
         i = at
-        outcome, protocol, transport, part, port = _packet(buf, i, version, start, end, wire)
+        outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
         if outcome != FOLLOW or (outer_part != WHOLE and part != WHOLE):
             return behind
         a, b, c, d = addresses(buf, i, version)

@@ -1,0 +1,232 @@
+"""What must not be in a release: everything that the dataset, its sources and this machine tell of who, where and when.
+
+Left out is what is nobody's: words of schemas/ and queries/, names that are a role, addresses that everybody has
+(127.0.0.1), and what the publisher says in the release's own description.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import ipaddress
+import os
+import pwd
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddnn_traces import queries, schema
+from ddnn_traces.dataset import Dataset
+from ddnn_traces.ingestors.capture_file import STDIN
+from ddnn_traces.ingestors.sources import find_runs, host_label
+from ddnn_traces.releases.anonymise.addresses import is_everybodys
+from ddnn_traces.releases.anonymise.key import read_secret
+from ddnn_traces.releases.anonymise.mapping import Options
+from ddnn_traces.releases.anonymise.names import is_role_word
+from ddnn_traces.releases.leak_scan import forms, sources
+
+#: Names of fewer letters are in too many words to be searched for.
+_LEAST_NAME = 4
+_LEAST_PATH = 6
+#: Names that say nothing of anybody.
+_ANYBODY = {
+    "root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "home", "localhost", "localdomain",
+    "data", "sample", "dataset", "captures", "traces", "runs", "test", "tests", "host", "node", "server", "master",
+    "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
+}  # fmt: skip
+_ADDRESSES = """
+SELECT DISTINCT ip FROM (
+    SELECT src_ip AS ip FROM flows UNION SELECT dst_ip FROM flows UNION SELECT host_ip FROM hosts
+    UNION SELECT src_ip FROM encapsulations UNION SELECT dst_ip FROM encapsulations
+    UNION SELECT vantage_ip FROM captures UNION SELECT clock_reference_ip FROM captures
+) WHERE ip IS NOT NULL ORDER BY ip
+"""
+_NAMES = """
+SELECT DISTINCT label AS name FROM hosts UNION SELECT DISTINCT worker FROM steps
+UNION SELECT DISTINCT worker FROM events UNION SELECT DISTINCT worker FROM step_flows
+"""
+_TIMES = """
+SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
+    SELECT run_id, unnest([first_ns, last_ns]) AS ns FROM captures
+    UNION ALL SELECT run_id, unnest([first_seen_ns, last_seen_ns]) FROM flows
+    UNION ALL SELECT run_id, unnest([start_ns, end_ns]) FROM steps
+) WHERE ns IS NOT NULL GROUP BY run_id ORDER BY run_id
+"""
+
+
+@dataclass
+class Words:
+    """What is searched for. texts: in small letters, with what each is. binary: the same for bytes. numbers: IPv4
+    addresses in both byte orders. times: first and last of each run, ns, inclusive. It holds secrets: never shown.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict, repr=False)
+    binary: dict[bytes, str] = field(default_factory=dict, repr=False)
+    numbers: set[int] = field(default_factory=set, repr=False)
+    times: list[tuple[int, int]] = field(default_factory=list, repr=False)
+
+
+def words(
+    dataset: Dataset,
+    source_files: list[str],
+    extra: Iterable[str] = (),
+    options: Options | None = None,
+    key: Path | None = None,
+    told: str = "",
+) -> Words:
+    """What a release of the dataset must not hold.
+
+    source_files: the original captures, where they are at hand, as ingest takes them. extra: more words of the
+    publisher's. options: of the anonymisation; what it keeps is not searched for. key: its file. told: what the
+    publisher says in the description on purpose.
+    """
+    options = options or Options()
+    collected = _Collector(told)
+    addresses = {row["ip"] for row in dataset.sql_arrow(_ADDRESSES).to_pylist()}
+    for row in dataset.sql_arrow(_NAMES).to_pylist():
+        collected.name(row["name"], "name of a host")
+    for row in dataset.sql_arrow("SELECT DISTINCT capture_id, vantage_ip FROM captures").to_pylist():
+        collected.capture(row["capture_id"])
+    _add_sources(collected, source_files, addresses)
+    _add_machine(collected, [dataset.path, *map(Path, source_files)])
+    if options.addresses != "kept":
+        for address in addresses:
+            collected.address(address)
+    if options.times != "kept":
+        for row in dataset.sql_arrow(_TIMES).to_pylist():
+            collected.times(row["first_ns"], row["last_ns"])
+    if key is not None:
+        collected.secret(read_secret(key))
+    for word in extra:
+        collected.add(word, "a word that was to be searched for")
+    return collected.words
+
+
+def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
+    for run in find_runs(source_files) if source_files else []:
+        if run.folder:
+            collected.path(run.folder)
+        for path in run.captures:
+            if path == STDIN:
+                continue
+            collected.path(path.parent)
+            collected.capture(path.name)
+            for address in sources.hardware_addresses(path):
+                collected.hardware(address)
+            for text in sources.pcapng_names(path):
+                collected.name(text, "a text in the original capture")
+        found = sources.log_words(run)
+        for text in found["address"]:
+            with contextlib.suppress(ValueError):
+                addresses.add(str(ipaddress.ip_address(text)))
+        for text in found["hardware"]:
+            collected.hardware(bytes.fromhex(text.replace(":", "").replace("-", "")))
+        for text in found["path"]:
+            collected.path(Path(text))
+        for text in found["host"]:
+            collected.name(text, "name of a host")
+        for text in found["user"]:
+            collected.name(text, "name of a user")
+
+
+def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
+    """Who publishes, and where: paths, users, the name of the machine."""
+    users = {os.environ.get(name) for name in ("USER", "LOGNAME", "SUDO_USER")}
+    with contextlib.suppress(KeyError, OSError):
+        users.add(getpass.getuser())
+    for path in paths:
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 (as ingest names it)
+        collected.path(absolute)
+        with contextlib.suppress(OSError):
+            collected.path(absolute.resolve())
+        with contextlib.suppress(KeyError, OSError):
+            users.add(pwd.getpwuid(absolute.stat().st_uid).pw_name)
+        parts = absolute.parts
+        if len(parts) > 2 and parts[1] in ("home", "Users"):
+            users.add(parts[2])
+    with contextlib.suppress(RuntimeError):
+        collected.path(Path.home())
+        users.add(Path.home().name)
+    for user in filter(None, users):
+        collected.name(user, "name of a user")
+    for name in {socket.gethostname(), socket.getfqdn()}:
+        collected.name(name, "name of this machine")
+
+
+class _Collector:
+    def __init__(self, told: str) -> None:
+        self.words = Words()
+        self._told = told.lower()
+
+    def add(self, text: str, kind: str) -> None:
+        """Unless the publisher says it in the description, or it is the project's own."""
+        word = text.lower().strip()
+        if word and word not in self._told:
+            self.words.texts.setdefault(word, kind)
+
+    def name(self, text: str | None, kind: str) -> None:
+        word = (text or "").strip().lower()
+        if len(word) < _LEAST_NAME or word in _ANYBODY or is_role_word(word) or word in _own_words():
+            return
+        if not re.search("[a-z]", word):  # a number
+            return
+        self.add(word, kind)
+        short = word.split(".")[0]
+        if short != word and "@" not in word:
+            self.name(short, kind)
+
+    def capture(self, name: str) -> None:
+        """The name of an original capture: the host in it, and the whole unless that is a role."""
+        label = host_label(Path(name))
+        if label is None or not is_role_word(label):
+            self.name(name, "name of a capture")
+            self.name(label, "name of a host")
+
+    def path(self, path: Path) -> None:
+        """An absolute path, and the folders above it but for the first two, which are on every machine."""
+        text = str(path).rstrip("/")
+        if len(text) >= _LEAST_PATH and text.count("/") >= 2:
+            self.add(text, "a path")
+        elif text.count("/") == 1 and len(text) > 1:
+            self.add(text + "/", "a path")
+        for folder in path.parents:
+            if len(folder.parts) > 3:
+                self.add(str(folder), "a path")
+
+    def address(self, text: str) -> None:
+        if is_everybodys(text):
+            return
+        for form in forms.address_texts(text):
+            self.add(form, "an IP address")
+        self.words.numbers.update(forms.address_numbers(text))
+        packed = ipaddress.ip_address(text).packed
+        if len(packed) == 16:
+            self.words.binary[packed] = self.words.binary[packed[::-1]] = "an IP address"
+
+    def hardware(self, address: bytes) -> None:
+        if not any(address) or address[0] & 1 or not any(address[:5]):
+            return
+        for form in forms.hardware_texts(address):
+            self.add(form, "a hardware address")
+        self.words.binary[address] = self.words.binary[forms.interface_id(address)] = "a hardware address"
+
+    def times(self, first_ns: int, last_ns: int) -> None:
+        for form in (*forms.time_texts(first_ns), *forms.time_texts(last_ns)):
+            self.add(form, "the time of a run")
+        self.words.times.append((first_ns, last_ns))
+
+    def secret(self, secret: bytes) -> None:
+        for form in forms.secret_texts(secret):
+            self.add(form, "the key")
+        self.words.binary[secret] = "the key"
+
+
+@functools.cache
+def _own_words() -> frozenset[str]:
+    """Words of schemas/ and queries/, in small letters."""
+    texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
+    texts += [query.sql for query in queries.catalogue().values()]
+    return frozenset(word for text in texts for word in re.findall(r"[\w-]+", text.lower()))
