@@ -6,10 +6,13 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.predict import Prediction
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from ddnn_traces.releases.push import Outcome
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "write_report"]
+__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "verify", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -108,3 +111,19 @@ def push(release: str | Path, to: str, **options: Any) -> Outcome:
     from ddnn_traces.releases import push as pushing
 
     return pushing.push(Path(release), to, pushing.Options(**options))
+
+
+def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
+    """Prove a release (a folder, bag or zip file): a row a thing looked at, with check, subject, status and detail.
+
+    status: passed, failed, flagged (the release says itself that the run fails) or not checked. say: is told each check as
+    it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
+    """
+    import dataclasses
+
+    import polars as pl
+
+    from ddnn_traces.releases.verify import running
+
+    rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say)]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("check", "subject", "status", "detail"), pl.String))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces import schema
@@ -14,5 +15,24 @@ if TYPE_CHECKING:
 
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
-    files = sorted((schema.shipped_folder("queries") / "checks").glob("*.sql"))
-    return {path.stem: dataset.sql_arrow(path.read_text(encoding="utf-8")) for path in files}
+    return {name: dataset.sql_arrow((folder() / f"{name}.sql").read_text(encoding="utf-8")) for name in sorted(names())}
+
+
+def folder() -> Path:
+    """Where the checks are."""
+    return schema.shipped_folder("queries") / "checks"
+
+
+def names() -> set[str]:
+    """Names of all checks."""
+    return {path.stem for path in folder().glob("*.sql")}
+
+
+def by_run(found: dict[str, pa.Table]) -> dict[str, dict[str, int]]:
+    """How many rows each check returned of each run: {run: {check: rows}}, without what returned none."""
+    failed: dict[str, dict[str, int]] = {}
+    for name, rows in found.items():
+        for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
+            counts = failed.setdefault(run_id, {})
+            counts[name] = counts.get(name, 0) + 1
+    return failed

@@ -47,8 +47,8 @@ _PANDAS = {
 def pandas_types(table: str) -> str:
     """What a Parquet file tells pandas of its columns, so that integers with nulls do not become floating point.
 
-    Times since the epoch are larger than what a double holds exactly, and to frictionless and mlcroissant, which read by
-    pandas, NaN is no integer. Format: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
+    Times since the epoch are larger than what a double holds exactly, and to frictionless and mlcroissant, which read
+    by pandas, NaN is no integer. Format: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
     """
     columns = []
     for column in schema.table(table).columns:

@@ -60,12 +60,13 @@ ORDER = (
     "releases.leak_scan.places", "releases.leak_scan",
     "releases.order", "releases.content", "releases.request", "releases.checksums", "releases.bag", "releases.versions",
     "releases.provenance", "releases.database", "releases.publish",
+
     "releases.push.secrets", "releases.push.retry", "releases.push.outcome", "releases.push.contents",
     "releases.push.archive", "releases.push.folder", "releases.push.s3", "releases.push.hub", "releases.push.zenodo",
     "releases.push.targets", "releases.push",
     "terminal", "shell", "demo", "completion",
     "cli.shared", "cli.ingest", "cli.questions", "cli.analysis", "cli.made_up", "cli.exports", "cli.publish",
-    "cli.push", "cli",
+    "cli.push", "cli.verify", "cli",
 )  # fmt: skip
 
 HEAVY = (

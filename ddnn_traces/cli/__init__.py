@@ -17,6 +17,7 @@ from ddnn_traces.cli.made_up import generate, model
 from ddnn_traces.cli.publish import publish
 from ddnn_traces.cli.push import push
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
+from ddnn_traces.cli.verify import verify
 from ddnn_traces.errors import DdnnTracesError
 
 
@@ -70,5 +71,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 for command in (
     ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, push, generate, model,
+    verify,
 ):  # fmt: skip
     cli.add_command(command)

@@ -283,11 +283,7 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
 
 def _flagged(dataset: Dataset, allowed: Sequence[str]) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
-    failed: dict[str, dict[str, int]] = {}
-    for name, rows in checks.run_checks(dataset).items():
-        for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
-            by_check = failed.setdefault(run_id, {})
-            by_check[name] = by_check.get(name, 0) + 1
+    failed = checks.by_run(checks.run_checks(dataset))
     refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in allowed}
     if refused:
         lines = [

@@ -76,17 +76,18 @@ def _example(release: facts.Release) -> str | None:
 
 def _body(release: facts.Release) -> str:
     about = release.about
+    size = shared.readable_size(shared.total_bytes(release))
     parts = [
         f"# {plain(about.title)}\n",
         f"{shared.summary(release)}\n",
-        f"Version {plain(about.version)}, {plain(about.published)}, {shared.readable_size(shared.total_bytes(release))}, "
-        f"licence {plain(about.licence)} ([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they "
-        f"do not tell: [{layout.DATASHEET}]({layout.DATASHEET}).\n",
+        f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
+        f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they do not tell: "
+        f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
         *_flagged(release),
         "## Tables\n",
         _tables(release),
-        "Files are `TABLE/run_id=RUN/*.parquet`; every key is a column, too. Times are nanoseconds since the epoch, UTC "
-        f"(`*_ns`). All columns with types, units and meaning: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
+        "Files are `TABLE/run_id=RUN/*.parquet`; every key is a column, too. Times (`*_ns`) are nanoseconds since the "
+        f"epoch, UTC. All columns with types, units and meaning: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         "## Load\n",
         "In the folder of the release:\n",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from ddnn_traces.releases import facts
 from ddnn_traces.releases.descriptions import shared
 from ddnn_traces.releases.descriptions.markup import yaml
+
+
+def json_schema() -> dict[str, Any]:
+    """The format's own JSON schema (Citation File Format 1.2.0, CC-BY-4.0)."""
+    return dict(json.loads((Path(__file__).parent / "citation_schema.json").read_text(encoding="utf-8")))
 
 
 def document(release: facts.Release) -> dict[str, Any]:

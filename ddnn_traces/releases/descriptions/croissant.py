@@ -1,9 +1,9 @@
-"""croissant.json: Croissant 1.1, with the context inlined, for mlcroissant and whatever else loads or finds datasets by it.
+"""croissant.json: Croissant 1.1, with the context inlined, for whatever finds or loads datasets by it.
 
-A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the same
-text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
+A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the
+same text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
 Statistics" of the specification has it. A file set a table covers its partitions; a file object a file has size and
-SHA-256. mlcroissant checks those when it is made to download file objects, not when it loads a record set from a file set.
+SHA-256. mlcroissant checks those when it is made to download file objects, not when it loads a record set.
 
 Foreign keys are no `references` here: mlcroissant takes them for joins, which no reader wants to wait for, and reads
 whole tables into memory for them. They are in datapackage.json.
@@ -234,9 +234,9 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
         "rai:dataManipulationProtocol": " ".join(hidden.removed) or None,
         "rai:dataImputationProtocol": "No value was imputed: what is not known is null.",
         "rai:dataBiases": _biases(release),
-        "rai:dataLimitations": [*([about.limitations] if about.limitations else []), *_inaccuracies(release)],
-        "rai:personalSensitiveInformation": [*([about.sensitive] if about.sensitive else []), *hidden.remaining],
-        "rai:dataUseCases": [about.uses] if about.uses else [],
+        "rai:dataLimitations": [*_words(about.limitations), *_inaccuracies(release)],
+        "rai:personalSensitiveInformation": [*_words(about.sensitive), *hidden.remaining],
+        "rai:dataUseCases": _words(about.uses),
         "rai:dataReleaseMaintenancePlan": _maintenance(about),
     }
 
@@ -249,6 +249,10 @@ _COLLECTION = {
 
 _RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
 _MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
+
+
+def _words(said: str | None) -> list[str]:
+    return [said] if said else []
 
 
 def _biases(release: facts.Release) -> list[str]:

@@ -1,9 +1,9 @@
 """datapackage.json: Data Package 2.0, which frictionless reads and checks.
 
 A resource is a Parquet file, that is the rows of a run in a table, since a resource has one hash and frictionless reads
-only the first of several Parquet files. `rows` is checked by frictionless; it does not count the bytes of a Parquet file
-and fails every resource that tells `bytes`, so the size is `sizeInBytes`. Beside the specification's properties a field
-has `unit`, the same text as in schemas/, and a resource `table` and `run_id`.
+only the first of several Parquet files. `rows` is checked by frictionless; it does not count the bytes of a Parquet
+file and fails every resource that tells `bytes`, so the size is `sizeInBytes`. Beside the specification's properties a
+field has `unit`, the same text as in schemas/, and a resource `table` and `run_id`.
 
 Foreign keys name the resource of the same run. A key with a part that may be null is no primary key but a unique key.
 """

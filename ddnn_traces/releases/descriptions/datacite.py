@@ -30,7 +30,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "dates": [{"date": about.published, "dateType": "Issued"}],
         "language": "en",
         "relatedIdentifiers": _papers(about),
-        "sizes": [shared.readable_size(shared.total_bytes(release)), f"{len(release.runs)} runs"],
+        "sizes": [shared.readable_size(shared.total_bytes(release)), shared.counted(len(release.runs), "run")],
         "formats": sorted({shared.media_type(file.path) for file in shared.files(release)}),
         "version": about.version,
         "rightsList": [_rights(about.licence)],

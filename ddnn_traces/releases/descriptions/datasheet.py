@@ -115,10 +115,10 @@ def _step(step: facts.Step) -> str:
         values = ", ".join(code(f"{name} = {json.dumps(value)}") for name, value in sorted(step.parameters.items()))
         told += f"; {values}"
     if step.runs:
-        told += f"; {len(step.runs)} runs"
+        told += f"; {shared.counted(len(step.runs), 'run')}"
     if step.inputs:
         hashed = sum(digest is not None for digest in step.inputs.values())
-        told += f"; {len(step.inputs)} input files, {hashed} with SHA-256 in `{layout.RELEASE}`"
+        told += f"; {shared.counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 in `{layout.RELEASE}`"
     return told + "."
 
 

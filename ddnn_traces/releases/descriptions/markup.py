@@ -13,7 +13,7 @@ _BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 
 
 def plain(text: object) -> str:
-    """Text of others as one line of Markdown that shows it as it is: no markup, link, HTML or table cell comes of it."""
+    """Text of others as one line of Markdown that shows it as it is: no markup, link, HTML or cell comes of it."""
     shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
     line = _MEANT.sub(r"\\\g<0>", " ".join(shown.split()))
     if begin := _BEGINS.match(line):  # would begin a list, a heading, ...

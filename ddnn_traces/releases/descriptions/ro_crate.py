@@ -1,7 +1,7 @@
 """ro-crate-metadata.json: RO-Crate 1.1, an action a step of the provenance, the context inlined.
 
-ro_crate_context.json is the official context of 1.1 (CC0-1.0). All its terms stand in the crate, so that nothing has to be
-fetched to read it; `sha256`, which 1.1 does not know yet, is added from schema.org.
+ro_crate_context.json is the official context of 1.1 (CC0-1.0). All its terms stand in the crate, so that nothing has to
+be fetched to read it; `sha256`, which 1.1 does not know yet, is added from schema.org.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def _refer(entities: list[Entity]) -> list[Entity]:
 
 
 def _told(entity: Entity) -> Entity:
-    """Without what is not known."""
-    return {name: value for name, value in entity.items() if value not in (None, [], "")}
+    """Without what is not known; a list of one value is that value, as RO-Crate recommends."""
+    known = {name: value for name, value in entity.items() if value not in (None, [], "")}
+    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known.items()}
 
 
 def _path(path: str) -> str:
@@ -121,13 +122,15 @@ def _root(release: facts.Release, people: list[Entity], parts: list[Entity], act
 
 
 def _folder(table: facts.Table) -> Entity:
-    return {
-        "@id": f"{table.name}/",
-        "@type": "Dataset",
-        "name": table.name,
-        "description": f"Table {table.name}: a row is {shared.definition(table).row}. {table.rows} rows.",
-        "hasPart": [{"@id": _path(file.path)} for file in table.files],
-    }
+    return _told(
+        {
+            "@id": f"{table.name}/",
+            "@type": "Dataset",
+            "name": table.name,
+            "description": f"Table {table.name}: a row is {shared.definition(table).row}. {table.rows} rows.",
+            "hasPart": [{"@id": _path(file.path)} for file in table.files],
+        }
+    )
 
 
 def _file(file: facts.File, description: str) -> Entity:

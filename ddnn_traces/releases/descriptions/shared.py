@@ -1,4 +1,4 @@
-"""What several descriptions say alike: paths, types, sizes, references between tables, addresses of licences and people."""
+"""What several descriptions say alike: paths, types, sizes, foreign keys, addresses of licences and people."""
 
 from __future__ import annotations
 
@@ -96,6 +96,11 @@ def readable_size(size: int) -> str:
     return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, in words: 1 run, 2 runs."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def licence_url(licence: str) -> str | None:
     """Address of a licence's text by its SPDX identifier; None for one of the publisher's own (LicenseRef-...)."""
     return None if licence.startswith("LicenseRef-") else f"https://spdx.org/licenses/{licence}"
@@ -138,8 +143,7 @@ def summary(release: facts.Release) -> str:
 
 def contents(release: facts.Release) -> str:
     """What is in the release in one sentence."""
-    runs = "1 run" if len(release.runs) == 1 else f"{len(release.runs)} runs"
-    tables = "1 table" if len(release.tables) == 1 else f"{len(release.tables)} tables"
+    runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
     return f"Traffic of distributed deep-learning training: {runs} in {tables} of Parquet files."
 
 

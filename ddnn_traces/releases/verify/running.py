@@ -1,0 +1,127 @@
+"""All checks in order, each to its end: what one finds wrong does not keep the others from looking."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from ddnn_traces import extras
+from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
+from ddnn_traces.ingestors.parallel import available_cpus
+from ddnn_traces.marker import MARKER
+from ddnn_traces.places import zipped
+from ddnn_traces.places.url import is_url
+from ddnn_traces.releases import layout
+from ddnn_traces.releases.verify import (
+    agreement,
+    croissant,
+    data,
+    data_package,
+    database,
+    files,
+    ro_crate,
+    tables,
+    texts,
+    told,
+    versions,
+)
+from ddnn_traces.releases.verify.examined import Examined
+from ddnn_traces.releases.verify.result import FAILED, NOT_CHECKED, Result, WrongError
+from ddnn_traces.releases.verify.untrusted import shown
+
+#: Name of each check and what it does, in order: what others rely on comes first.
+CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Result]]], ...] = (
+    (files.PLACES, files.check_places),
+    (files.SUMS, files.check_sums),
+    (files.BAG, files.check_bag),
+    (told.TOLD, told.check_told),
+    (told.LISTED, told.check_listed),
+    (tables.COLUMNS, tables.check_columns),
+    (tables.ROWS, tables.check_rows),
+    (tables.ENCODING, tables.check_encoding),
+    (tables.RUNS, tables.check_runs),
+    (data.DATA, data.check_data),
+    (versions.VERSIONS, versions.check_versions),
+    (database.DATABASE, database.check_database),
+    (croissant.CROISSANT, croissant.check_croissant),
+    (data_package.DATA_PACKAGE, data_package.check_data_package),
+    (ro_crate.RO_CRATE, ro_crate.check_ro_crate),
+    (texts.DATACITE, texts.check_datacite),
+    (texts.CITATION, texts.check_citation),
+    (texts.CARD, texts.check_card),
+    (texts.LICENCE, texts.check_licence),
+    (texts.DATASHEET, texts.check_datasheet),
+    (agreement.AGREEMENT, agreement.check_agreement),
+)
+
+#: Looked for before the first check, since some take minutes.
+_LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "bagit", "yaml")
+
+#: Lines of one check that are told.
+_MOST_LINES = 100
+
+
+def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> list[Result]:
+    """What every check finds of a release: a folder, a bag or a zip file. jobs: threads; None: as many as there are CPUs.
+
+    say: is told each check as it begins. Nothing is fetched. Raises UsageError where there is no release, MissingExtra
+    where a validator is not installed, ReleaseError for a zip file that cannot be unpacked.
+    """
+    if is_url(release):
+        raise UsageError(f"{release}: verify reads files of this machine only; download the release first")
+    path = Path(release)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddnn-traces-")))
+        folder = path
+        if path.is_file() and zipfile.is_zipfile(path):
+            folder = scratch / "release"
+            folder.mkdir()
+            zipped.unpack(path, folder, whole=True)
+        _refuse_none(path, folder)
+        for library in _LIBRARIES:
+            if importlib.util.find_spec(library) is None:
+                extras.load(library)
+        return list(_results(Examined(folder, scratch, jobs or available_cpus()), say))
+
+
+def _refuse_none(path: Path, folder: Path) -> None:
+    content = layout.content(folder)
+    if not folder.is_dir():
+        raise UsageError(f"{path}: no such release; check the path, or make one with 'ddnn-traces publish'")
+    if not any((content / name).is_file() for name in (layout.RELEASE, layout.CHECKSUMS)):
+        what = "a dataset, and no release" if (content / MARKER).is_file() else "no release"
+        raise UsageError(f"{path}: {what} (no {layout.RELEASE} in it); make one with 'ddnn-traces publish'")
+
+
+def _results(examined: Examined, say: Callable[[str], None]) -> Iterator[Result]:
+    for name, check in CHECKS:
+        say(name)
+        if name != files.PLACES and not examined.safe:
+            yield Result(name, "release", NOT_CHECKED, "a link or odd name is in the release, see above")
+            continue
+        found = list(_guarded(name, check, examined))
+        yield from found[:_MOST_LINES]
+        if len(found) > _MOST_LINES:
+            wrong = sum(result.status == FAILED for result in found[_MOST_LINES:])
+            status = FAILED if wrong else found[_MOST_LINES].status
+            yield Result(name, "more", status, f"{len(found) - _MOST_LINES:,} more lines, {wrong:,} of them failures")
+
+
+def _guarded(name: str, check: Callable[[Examined], Iterator[Result]], examined: Examined) -> Iterator[Result]:
+    """What a check finds, and what kept it from going on."""
+    if examined.release is None and name not in (files.PLACES, files.SUMS, files.BAG, told.TOLD):
+        yield Result(name, "release", NOT_CHECKED, f"{layout.RELEASE} is not sound, and says what should be here")
+        return
+    try:
+        yield from check(examined)
+    except MissingExtra:
+        raise
+    except WrongError as wrong:
+        yield Result(name, "release", FAILED, str(wrong))
+    except (DdnnTracesError, OSError, RecursionError, MemoryError, ValueError) as error:
+        detail = f"could not be checked ({shown(error) or type(error).__name__}); get the release again"
+        yield Result(name, "release", FAILED, detail)
