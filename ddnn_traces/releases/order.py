@@ -74,7 +74,7 @@ def sort(batches: Iterator[pa.RecordBatch], key: Sequence[str], scratch: Path, r
             return
     if held:
         table = pa.Table.from_batches(held)
-        order = pc.sort_indices(table, [(name, "ascending") for name in key], null_placement="at_end")
+        order = pc.sort_indices(table, [(name, "ascending") for name in key])  # nulls last
         yield from table.take(order).combine_chunks().to_batches(rows)
 
 

@@ -25,10 +25,12 @@ from ddnn_traces.releases.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.releases.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.talk import Talk
 from ddnn_traces.text import nearest
-from ddnn_traces.whole_files import whole_folder
+from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
 _MEMORY = "800MB"
+#: Rows of all tables that are checked at once.
+_CHECKED_ROWS = 50_000_000
 #: Runs that failed checks, of which a message tells.
 _MOST_FAILED = 20
 
@@ -113,6 +115,7 @@ def publish(
     made = not key_file.exists()
     with _room(out), _undone(key_file if made else None), _open(dataset, options) as opened:
         plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
+        remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
                 release = _build(opened, plan, options, folder, talk)
@@ -236,7 +239,7 @@ def _plan(
         "bagit": options.bagit,
     }
     talk.say("checking the data")
-    flagged = _flagged(dataset, options.allow_flagged)
+    flagged = _flagged(dataset, sources, options)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
     return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, standing, previous)
@@ -281,10 +284,38 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
     return window_ns
 
 
-def _flagged(dataset: Dataset, allowed: Sequence[str]) -> dict[str, dict[str, int]]:
+def _failed(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
+    """Rows that checks return, by run and check. So many runs at a time that their windows fit into memory."""
+    failed: dict[str, dict[str, int]] = {}
+    for runs in _groups(dataset, sources):
+        with _open(dataset.path, replace(options, runs=runs)) as some:
+            for name, rows in checks.run_checks(some).items():
+                for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():
+                    by_check = failed.setdefault(run_id, {})
+                    by_check[name] = by_check.get(name, 0) + 1
+    return failed
+
+
+def _groups(dataset: Dataset, sources: Sequence[content.Source]) -> list[list[str]]:
+    """The runs in order, in groups of not much more than _CHECKED_ROWS rows."""
+    rows = dict.fromkeys(dataset.run_ids, 0)
+    for source in sources:
+        rows[source.run_id] += source.rows
+    groups: list[list[str]] = [[]]
+    held = 0
+    for run_id, number in rows.items():
+        if groups[-1] and held + number > _CHECKED_ROWS:
+            groups.append([])
+            held = 0
+        groups[-1].append(run_id)
+        held += number
+    return groups
+
+
+def _flagged(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
-    failed = checks.by_run(checks.run_checks(dataset))
-    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in allowed}
+    failed = _failed(dataset, sources, options)
+    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in options.allow_flagged}
     if refused:
         lines = [
             f"{run_id}: "
