@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddnn_traces import checks, queries, schema
 from ddnn_traces.dataset import Dataset
@@ -15,10 +16,19 @@ from ddnn_traces.releases.verify.result import FAILED, FLAGGED, NOT_CHECKED, PAS
 from ddnn_traces.releases.verify.untrusted import shown
 from ddnn_traces.text import sql_literal
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 DATA = "data"
 
 #: Memory of DuckDB; what does not fit goes to files.
 _MEMORY = "1GB"
+
+
+#: Tables that a dataset need not have any row of; that a release lacks them is the same to the checks.
+_OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
+
+Counts = dict[str, dict[str, int]]
 
 
 def check_data(examined: Examined) -> Iterator[Result]:
@@ -31,42 +41,59 @@ def check_data(examined: Examined) -> Iterator[Result]:
                 f"SET memory_limit = '{_MEMORY}'; SET threads = {examined.jobs}; "
                 f"SET temp_directory = {sql_literal(str(examined.scratch / 'duckdb'))}"
             )
-            found = {name: rows for name, rows in checks.run_checks(dataset).items() if _reads(name) <= tables}
+            found = checks.run_checks(dataset)
     except DdnnTracesError as error:
         raise WrongError(f"the tables cannot be asked ({shown(error)}); look at the failures above") from None
-    failed = checks.by_run(found)
-    told = {name for counts in release.flagged.values() for name in counts}
-    for name in sorted(checks.names()):
-        if name not in found:
-            lacking = ", ".join(sorted(_reads(name) - tables))
-            yield Result(DATA, name, NOT_CHECKED, f"the release does not have {lacking}")
-        elif not any(name in counts for counts in (*failed.values(), *release.flagged.values())):
-            yield Result(DATA, name, PASSED, "returns no row")
-    for run_id in sorted(failed.keys() | release.flagged.keys()):
-        for name in sorted(failed.get(run_id, {}).keys() | release.flagged.get(run_id, {}).keys()):
-            if name in found:
-                yield _of_run(run_id, name, failed.get(run_id, {}).get(name, 0), release.flagged.get(run_id, {}).get(name, 0))
-    for name in sorted(told - checks.names()):
+    for name, rows in found.items():
+        inputs = _inputs(name)
+        if lacking := _lacking(inputs, tables):
+            yield Result(DATA, name, NOT_CHECKED, f"the release does not have {', '.join(sorted(lacking))}")
+        else:
+            allowed = {run: counts[name] for run, counts in release.flagged.items() if name in counts}
+            yield from _of_check(name, rows, inputs - tables, allowed)
+    for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
         yield Result(DATA, shown(name), NOT_CHECKED, f"{layout.RELEASE} names a check that this program does not have")
 
 
-def _of_run(run_id: str, name: str, rows: int, allowed: int) -> Result:
-    subject = f"{name}: {shown(run_id)}"
-    if rows == allowed:
-        return Result(DATA, subject, FLAGGED, f"returns {rows:,} rows, as {layout.RELEASE} says of this run")
+def _lacking(inputs: set[str], tables: set[str]) -> set[str]:
+    """Tables without which a check says nothing: steps are needed only where something names them."""
+    needed = inputs - (_OPTIONAL - {"steps"} if tables & {"step_flows", "events"} else _OPTIONAL)
+    return needed - tables
+
+
+def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Result]:
+    """A line for each run that fails or is said to, and for rows about tables that are not in the release."""
+    about_absent = [any(_names(value, absent) for value in row.values()) for row in rows.to_pylist()]
+    if any(about_absent):
+        detail = f"{sum(about_absent):,} rows are about {', '.join(sorted(absent))}, which the release does not have"
+        yield Result(DATA, name, NOT_CHECKED, detail)
+    runs = Counter(
+        run for run, excused in zip(rows["run_id"].to_pylist() if rows.num_rows else (), about_absent, strict=True)
+        if not excused
+    )  # fmt: skip
+    for run in sorted(runs.keys() | allowed.keys()):
+        yield _of_run(name, run, runs[run], allowed.get(run, 0), partly=bool(absent))
+    if not runs and not allowed and not any(about_absent):
+        yield Result(DATA, name, PASSED, "returns no row")
+
+
+def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Result:
+    """partly: rows may have been about a table that is not in the release."""
+    subject = f"{name}: {shown(run)}"
+    if rows == allowed or (partly and rows < allowed):
+        return Result(DATA, subject, FLAGGED, f"returns {rows:,} rows, {layout.RELEASE} flags the run for {allowed:,}")
     said = f"{layout.RELEASE} says {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
-    return Result(
-        DATA, subject, FAILED, f"returns {rows:,} rows, and {said}; 'ddnn-traces check' shows them; leave the run out"
-    )
+    detail = f"returns {rows:,} rows, and {said}; 'ddnn-traces check' shows them; ask whoever published it"
+    return Result(DATA, subject, FAILED, detail)
 
 
-def _reads(name: str) -> set[str]:
-    """Tables that a check reads, also through queries."""
-    words = set(re.findall(r"\w+", _sql(name).lower()))
-    through = {table for query in words & queries.catalogue().keys() for table in queries.read_by(query)}
-    return (words | through) & set(schema.TABLES)
+def _names(value: object, tables: set[str]) -> bool:
+    return isinstance(value, str) and bool(tables & set(re.findall(r"\w+", value)))
 
 
-def _sql(name: str) -> str:
-    path: Path = checks.folder() / f"{name}.sql"
-    return "\n".join(line.partition("--")[0] for line in path.read_text(encoding="utf-8").splitlines())
+def _inputs(name: str) -> set[str]:
+    """Tables that a check reads, also through queries, as its head says."""
+    (line,) = re.findall(r"^-- inputs: (.+)$", (checks.folder() / f"{name}.sql").read_text(encoding="utf-8"), re.M)
+    named = set(re.split(r",\s*", line))
+    through = {table for query in named & queries.catalogue().keys() for table in queries.read_by(query)}
+    return (named | through) & set(schema.TABLES)

@@ -5,6 +5,7 @@ A view is SQL that others wrote, which could read any file when it is asked: it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     import duckdb
 
 DATABASE = "database"
+
+#: What tells the version of the program that made the file; the only definition that may differ.
+_ABOUT = "ddnn_traces.about"
+_ABOUT_SQL = re.compile(r"CREATE VIEW ddnn_traces\.about AS SELECT '[\w.+-]*' AS \"?version\"?;?")
+_EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 
 _AGAIN = "publish the dataset again, or remove the file: everything else works without it"
 
@@ -43,6 +49,8 @@ def check_database(examined: Examined) -> Iterator[Result]:
         views.write_relative(connection, tables)
         right = _definitions(connection)
         wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
+        if _ABOUT in wrong and _ABOUT_SQL.fullmatch(found.get(_ABOUT, "")):
+            wrong.remove(_ABOUT)
         of_tables = [name for name in wrong if name in schema.TABLES]
         if of_tables or (wrong and release.software == provenance.SOFTWARE) or set(found) - set(right):
             raise WrongError(f"{shown(', '.join(wrong))}: not defined as this program defines it; {_AGAIN}")
@@ -68,6 +76,9 @@ def _definitions(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
         "FROM duckdb_functions() WHERE NOT internal "
         "UNION ALL SELECT schema_name || '.' || table_name, 'table' FROM duckdb_tables() WHERE NOT internal"
     ).fetchall()
-    found = {name.removeprefix("main."): sql for name, sql in rows}
-    found.pop("ddnn_traces.about", None)
-    return found
+    return {name.removeprefix("main."): _EXCLUDED.sub(_in_order, sql) for name, sql in rows}
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """A list of columns to leave out, sorted: DuckDB writes it in any order."""
+    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
