@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import ddnn_traces
+from ddnn_traces.releases.push.archive import archive_of
+from ddnn_traces.releases.push.contents import read
 
 ROOT = Path(__file__).parents[2]
 #: Enough of them for each kind of name: loss, a topology in capitals, a framework with an underscore.
@@ -53,6 +55,11 @@ def test_walk_through(
         done = command(*words)
         assert done.returncode == 0, done.stderr.decode()  # type: ignore[attr-defined]
     assert not list((tmp_path / "archive").rglob("*.key"))
+    packed = tmp_path / "release.zip"  # as push sends it to Zenodo
+    packed.write_bytes(b"".join(archive_of(read(tmp_path / "release"))))
+    with ddnn_traces.open(packed) as released, ddnn_traces.open(tmp_path / "zerwas") as dataset:
+        asked_for = "SELECT count(*), sum(packets), sum(wire_bytes) FROM flows"
+        assert released.sql(asked_for).rows() == dataset.sql(asked_for).rows()
     with ddnn_traces.open(tmp_path / "archive" / "1.0.0") as released:
         runs = released.sql("SELECT framework, model, backend, topology, loss_pct, model_size_mb FROM runs").rows()
         assert sorted(runs) == [

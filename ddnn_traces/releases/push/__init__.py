@@ -38,10 +38,10 @@ def push(
     talk = talk or Talk()
     contents = read(release)
     target = target_of(to, options or Options(), contents.folder)
-    for path in contents.stray:
-        talk.say(f"{path}: not in the release's checksums, stays here")
-    prove(contents, talk)
     try:
+        for path in contents.stray:
+            talk.say(f"{path}: not in the release's checksums, stays here")
+        prove(contents, talk)
         return target.push(contents, retry or Retry(), talk)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
