@@ -390,7 +390,9 @@ def test_every_check_can_fail() -> None:
 def test_one_byte_of_any_file_is_named(folder: Path, tmp_path: Path) -> None:
     paths = [path for path in checksums.files(folder) if path != layout.CHECKSUMS]
     kinds = {Path(path).name if "/" not in path else path.partition("/")[0]: path for path in paths}
-    assert {*layout.DESCRIPTIONS, layout.RELEASE, layout.CHANGELOG, "dataset.json", "traces.duckdb", "flows"} <= set(kinds)
+    assert {*layout.DESCRIPTIONS, layout.RELEASE, layout.CHANGELOG, "dataset.json", "traces.duckdb", "flows"} <= set(
+        kinds
+    )
     for path in kinds.values():
         content = (folder / path).read_bytes()
         place = len(content) // 2
@@ -492,7 +494,16 @@ def test_all_failures_are_told_not_only_the_first(folder: Path) -> None:
     rewritten("flows", lambda rows: rows.drop_columns("packets"))(folder)
     (folder / layout.DATACITE).write_text("{}")
     failed = {row.check for row in running.verify(folder) if row.status == FAILED}
-    assert {"checksums", "listed files", "columns", "data", "croissant", "data package", "DataCite", "agreement"} <= failed
+    assert {
+        "checksums",
+        "listed files",
+        "columns",
+        "data",
+        "croissant",
+        "data package",
+        "DataCite",
+        "agreement",
+    } <= failed
 
 
 def test_after_a_link_nothing_is_read(folder: Path) -> None:
