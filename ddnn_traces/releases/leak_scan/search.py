@@ -15,7 +15,7 @@ _LETTERS = rb"0-9a-z_\x80-\xff"
 #: What may not stand before and behind a word of each kind, in small letters: then it is another word.
 _AROUND = {
     "an IP address": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^(?:[0-9a-z_]|\.[0-9])")),
-    "the time of a run": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^(?:[0-9a-z_]|\.[0-9])")),
+    "the time of a run": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^[0-9a-z_]")),
     "a path": (re.compile(rb"[0-9a-z_.~-]$"), re.compile(rb"^[0-9a-z_-]")),
 }
 _ANY = (re.compile(rb"[" + _LETTERS + rb"]$"), re.compile(rb"^[" + _LETTERS + rb"]"))
