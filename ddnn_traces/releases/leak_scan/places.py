@@ -165,6 +165,17 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
         data = file.read()
     for place, kind in distinct(searchers.every.kinds(data), _MOST_HITS):
         yield kind, f"statistics and metadata, at {begin + place:,}"
+    bounds = [
+        bound
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+        if (statistics := metadata.row_group(group).column(column).statistics) and statistics.has_min_max
+        for bound in (statistics.min, statistics.max)
+        if isinstance(bound, str | bytes)
+    ]
+    text = b"\n".join(bound.encode() if isinstance(bound, str) else bound for bound in bounds)
+    for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):
+        yield kind, "statistics"
     for name, value in (metadata.metadata or {}).items():
         for text in (name, value, _unescaped(value)):
             for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):

@@ -9,6 +9,8 @@ from typing import Any
 #: Letters of a word that are enough to be no chance in gigabytes of compressed bytes.
 LONG = 7
 _SHORT = 4
+#: Letters of a word before which anything may stand: in binary formats that is a length, which may be a letter, too.
+_SURE = 16
 _MOST_HITS = 1 << 12
 
 _LETTERS = rb"0-9a-z_\x80-\xff"
@@ -82,7 +84,7 @@ class Searcher:
                     yield place, kind
             elif small.startswith(word):
                 left, right = _AROUND.get(kind, _ANY)
-                if _begins_or_ends(word[0]) and left.search(before):
+                if len(word) < _SURE and _begins_or_ends(word[0]) and left.search(before):
                     continue
                 behind = small[len(word) : len(word) + 2]
                 if _begins_or_ends(word[-1]) and right.search(behind) and not _is_iso(word):
