@@ -11,12 +11,15 @@ demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
 
 # A process a CPU, each with whole test modules: many share a dataset that takes long to make.
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-# The extras (testbed, ns3, publish, cluster) have no code yet: what runs here besides `make test` are the benchmarks
-# on small data, so that they do not rot.
-test-extras: $(VENV)/.dev
+test: $(VENV)/.dev
+	$(PYTEST) --ignore tests/releases
+
+# What the extra publish is needed for, and the benchmarks on small data, so that they do not rot. (The extras testbed,
+# ns3 and cluster have no code yet.)
+test-extras: $(VENV)/.publish
+	$(PYTEST) tests/releases
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 6 --rows 100000 --pandas-bytes 2e6
 
@@ -48,12 +51,13 @@ notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/execute.py
 
 # New versions of everything; the files name no registry.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+  --constraint lock/constraints.txt
 lock: $(VENV)/.dev
-	$(BIN)/pip install pip-tools
-	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --output-file lock/core.txt pyproject.toml
-	$(BIN)/pip-compile --upgrade --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
+	$(BIN)/pip install uv
+	$(LOCK) --output-file lock/core.txt pyproject.toml
+	$(LOCK) --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
+	$(LOCK) --constraint lock/dev.txt --extra publish --extra dev-extras --output-file lock/publish.txt pyproject.toml
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -67,6 +71,10 @@ $(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: lock/dev.txt $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
+	touch $@
+
+$(VENV)/.publish: lock/publish.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/publish.txt
 	touch $@
 
 clean:

@@ -1,7 +1,7 @@
 """ddnn_traces: from packet captures of distributed training to flow tables, SQL, regression and reports.
 
 In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Dataset.query` and `Dataset.sql`, fit with
-`regress`, `predict` from it, `report` it. Frames are polars frames.
+`regress`, `predict` from it, `report` it, `publish` it. Frames are polars frames.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.predict import Prediction
+    from ddnn_traces.releases.publish import Published
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "predict", "regress", "write_report"]
+__all__ = ["ingest", "open", "predict", "publish", "regress", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -35,11 +36,13 @@ def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: A
 def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = False) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
+    dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and what else fsspec knows).
+
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
     """
     from ddnn_traces.dataset import Dataset
 
-    return Dataset(Path(dataset), runs, read_only)
+    return Dataset(dataset, runs, read_only)
 
 
 def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
@@ -74,6 +77,18 @@ def predict(
     described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")
     return predict_job(volumes, times, described, formula, extrapolate)
+
+
+def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
+    """Publish a dataset as the release `out`; return where it is, its facts, its key, and whether it is new.
+
+    options: as of the command `ddnn-traces publish`, with underscores and several as lists (title="...",
+    licence="CC-BY-4.0", creators=["Ada Example"], tables=["flows"], allow_flagged=["run"], captures=["folder"]); see
+    releases.publish.PublishOptions. Raises errors.DdnnTracesError.
+    """
+    from ddnn_traces.releases import publish as releases
+
+    return releases.publish(dataset, Path(out), releases.PublishOptions(**options))
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:

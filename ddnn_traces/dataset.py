@@ -13,7 +13,7 @@ import duckdb
 
 from ddnn_traces import missing, queries, read_only, views
 from ddnn_traces.errors import QueryError, UsageError
-from ddnn_traces.marker import read_marker
+from ddnn_traces.places import finding
 from ddnn_traces.progress_bar import hide_progress_bar
 from ddnn_traces.text import nearest
 
@@ -34,22 +34,39 @@ class Dataset:
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
     runs: names of the runs to see; None: all. read_only: refuse SQL that writes a file or changes a view, with
-    errors.QueryError. Raises errors.UsageError when `path` holds no dataset of this schema version, or has no such run.
+    errors.QueryError. where: a folder, a zip file of a release, a URL of a release. Raises errors.UsageError when it is
+    no dataset of this schema version, or has no such run, and errors.ReleaseError when it cannot be had.
     """
 
-    def __init__(self, path: Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
-        read_marker(path)
-        self.path = path
+    def __init__(self, where: str | Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
+        self.place = finding.find(where, runs)
+        self.name = self.place.name
         self.connection = duckdb.connect(config=_CONFIG)
+        try:
+            self._open(runs, read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, runs: Sequence[str] | None, read_only: bool) -> None:
         hide_progress_bar(self.connection)
-        self._views = views.Views(self.connection, path, runs)
+        self.place.attach(self.connection)
+        self._views = views.Views(self.connection, self.place, runs)
         self._read_only = read_only
         if read_only:
             self.connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
-        if unknown := sorted(set(runs or ()) - set(self.run_ids)):
-            with Dataset(path) as whole:
-                near = nearest(unknown[0], whole.run_ids)
-            raise UsageError(f"{path}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {path}' lists them")
+        if runs and (unknown := sorted(set(runs) - set(self.run_ids))):
+            near = nearest(unknown[0], self._all_run_ids())
+            raise UsageError(
+                f"{self.name}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {self.name}' lists them"
+            )
+
+    def _all_run_ids(self) -> list[str]:
+        """Runs that the dataset has, also those not to see."""
+        with duckdb.connect(config=_CONFIG) as connection:
+            self.place.attach(connection)
+            views.Views(connection, self.place)
+            return [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
 
     def __enter__(self) -> Self:
         return self
@@ -58,8 +75,14 @@ class Dataset:
         self.close()
 
     def close(self) -> None:
-        """Close the DuckDB connection."""
+        """Close the DuckDB connection, and remove what was unpacked or fetched."""
         self.connection.close()
+        self.place.close()
+
+    @property
+    def path(self) -> Path:
+        """The folder of the tables; of a zip file, where it is unpacked. Raises UsageError for a URL."""
+        return self.place.on_this_machine()
 
     @property
     def run_ids(self) -> list[str]:
@@ -72,7 +95,7 @@ class Dataset:
         runs = self.run_ids
         if len(runs) != 1:
             shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-            raise UsageError(f"this is of one run, and {self.path} has {len(runs)}: give --run, of {shown}")
+            raise UsageError(f"this is of one run, and {self.name} has {len(runs)}: give --run, of {shown}")
         return runs[0]
 
     def query(self, name: str, **params: Any) -> pl.DataFrame:
@@ -108,6 +131,8 @@ class Dataset:
             relation = self._relation(text.lstrip("\n"), params)  # DuckDB's caret counts empty lines
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
+            if failure := self.place.failure():
+                raise failure from error
             raise QueryError(self._message(error, text, params)) from error
 
     def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
@@ -142,7 +167,7 @@ class Dataset:
 
     def missing(self, name: str) -> list[str]:
         """What a named query's runs lack, a line for each kind of data, with what to do about it."""
-        return missing.lines(self.connection, self.path, name, self.run_ids)
+        return missing.lines(self.connection, self.place, name, self.run_ids)
 
     def statements(self, text: str) -> list[str]:
         """The SQL statements in a text. Raises QueryError with DuckDB's message.

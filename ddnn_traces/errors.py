@@ -57,5 +57,17 @@ class PredictionError(DdnnTracesError):
     """A job that the runs say nothing of, or that is not like them."""
 
 
+class ReleaseError(DdnnTracesError):
+    """A release that is damaged, cannot be had, or is not to be trusted."""
+
+
+class PublishError(DdnnTracesError):
+    """A dataset that is not published as it is: data checks fail, or a release is in the way."""
+
+
+class LeakError(DdnnTracesError):
+    """Something that a release must not tell is in it; the release was removed."""
+
+
 class MissingExtra(UsageError):
-    """What is asked for needs libraries of an extra that is not installed."""
+    """A library that the default install leaves out is needed."""

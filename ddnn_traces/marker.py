@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddnn_traces import schema
@@ -16,25 +17,45 @@ def is_dataset(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
-def write_marker(dataset: Path) -> None:
-    """Mark a folder as a dataset of this schema version."""
+def write_marker(dataset: Path, tables: Sequence[str] | None = None) -> None:
+    """Mark a folder as a dataset of this schema version. tables: those it has, where it may lack some (a release)."""
     text = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
-    (dataset / MARKER).write_text(json.dumps(text, indent=1) + "\n")
+    told = text if tables is None else {**text, "tables": list(tables)}
+    (dataset / MARKER).write_text(json.dumps(told, indent=1) + "\n")
 
 
-def read_marker(dataset: Path) -> None:
-    """Raise UsageError unless the folder is a dataset of this schema version."""
+def read_marker(dataset: Path, name: str = "") -> tuple[str, ...]:
+    """The tables of a dataset. name: for messages, where it is not the folder's.
+
+    Raises UsageError unless the folder is a dataset of this schema version.
+    """
+    name = name or str(dataset)
     if not dataset.is_dir():
-        raise UsageError(f"{dataset}: no such dataset; check the path, or make one with 'ddnn-traces ingest'")
+        raise UsageError(f"{name}: no such dataset; check the path, or make one with 'ddnn-traces ingest'")
     try:
-        version = json.loads((dataset / MARKER).read_text())["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{dataset}: no ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'"
-        ) from error
+        text = (dataset / MARKER).read_bytes()
+    except OSError as error:
+        raise _no_dataset(name) from error
+    return parse(text, name)
+
+
+def parse(text: bytes, name: str) -> tuple[str, ...]:
+    """The tables that a dataset of this marker has: a release may lack some. Raises UsageError, as read_marker()."""
+    try:
+        told = json.loads(text)
+        version, tables = told["schema_version"], told.get("tables", schema.TABLES)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _no_dataset(name) from error
     if version != schema.SCHEMA_VERSION:
         newer = isinstance(version, int) and version > schema.SCHEMA_VERSION
         raise UsageError(
-            f"{dataset}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
+            f"{name}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
             + ("update ddnn_traces" if newer else "ingest the captures again, into a new folder")
         )
+    if not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
+        raise UsageError(f"{name}: {MARKER} names tables that are none; get this dataset again from where it is from")
+    return tuple(table for table in schema.TABLES if table in tables)
+
+
+def _no_dataset(name: str) -> UsageError:
+    return UsageError(f"{name}: no ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'")

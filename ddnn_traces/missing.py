@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -11,6 +11,8 @@ from ddnn_traces import queries, schema
 
 if TYPE_CHECKING:
     import duckdb
+
+    from ddnn_traces.places.place import Place
 
 #: Table -> the table whose lack explains its own: what is said is said once.
 _EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
@@ -39,12 +41,12 @@ def tables(name: str) -> list[str]:
     return [table for table in schema.TABLES if table in read]
 
 
-def lines(connection: duckdb.DuckDBPyConnection, dataset: Path, name: str, runs: list[str]) -> list[str]:
+def lines(connection: duckdb.DuckDBPyConnection, place: Place, name: str, runs: list[str]) -> list[str]:
     """A line for each kind of data that the query reads and some of the runs lack."""
-    return lines_of(connection, dataset, tables(name), runs)
+    return lines_of(connection, place, tables(name), runs)
 
 
-def lines_of(connection: duckdb.DuckDBPyConnection, dataset: Path, wanted: list[str], runs: list[str]) -> list[str]:
+def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[str], runs: list[str]) -> list[str]:
     """As lines(), for tables. Reads the ends of Parquet files only."""
     told = []
     asked = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
@@ -52,7 +54,7 @@ def lines_of(connection: duckdb.DuckDBPyConnection, dataset: Path, wanted: list[
     for table in asked:
         if table == "runs":
             continue
-        filled = _runs_with_rows(connection, dataset / table)
+        filled = _runs_with_rows(connection, place.files[table])
         explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
         lacking[table] = [run for run in runs if run not in filled]
         if unexplained := [run for run in lacking[table] if run not in explained]:
@@ -68,9 +70,10 @@ def _named(lacking: list[str], runs: int) -> str:
     return f"{len(lacking)} of {runs} runs ({', '.join(lacking[:_MOST_NAMES])}{more})"
 
 
-def _runs_with_rows(connection: duckdb.DuckDBPyConnection, table: Path) -> set[str]:
-    files = f"{glob.escape(str(table))}/*/*.parquet"
+def _runs_with_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> set[str]:
+    if not files:
+        return set()
     rows = connection.execute(
-        "SELECT file_name FROM parquet_file_metadata($1) GROUP BY ALL HAVING sum(num_rows) > 0", [files]
+        "SELECT file_name FROM parquet_file_metadata($1) GROUP BY ALL HAVING sum(num_rows) > 0", [list(files)]
     ).fetchall()
-    return {unquote(Path(file).parent.name.removeprefix("run_id=")) for (file,) in rows}
+    return {unquote(PurePosixPath(file).parent.name.removeprefix("run_id=")) for (file,) in rows}

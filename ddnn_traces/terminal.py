@@ -108,15 +108,16 @@ class LineTalk(Talk):
 class BarTalk(LineTalk):
     """A progress bar over the bytes of all files, for terminals, instead of the lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "packets") -> None:
         super().__init__()
+        self._unit = unit
         self._progress: Progress | None = None
         self._lock = threading.Lock()
         self._current: list[str] = []
         self._packets = 0
 
     def start_files(self, total_bytes: int | None) -> None:
-        columns = (BarColumn(bar_width=12), DownloadColumn(), _PacketRate(), TimeRemainingColumn())
+        columns = (BarColumn(bar_width=12), DownloadColumn(), _Rate(self._unit), TimeRemainingColumn())
         file = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
         self._progress = Progress(*columns, file, console=self.console)
         self._task = self._progress.add_task("", total=total_bytes, packets=0)
@@ -154,14 +155,18 @@ class BarTalk(LineTalk):
             self._progress = None
 
 
-class _PacketRate(ProgressColumn):
-    """Packets a second since the begin."""
+class _Rate(ProgressColumn):
+    """Packets, or what else is counted, a second since the begin."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
 
     def render(self, task: Task) -> Text:
         rate = task.fields["packets"] / task.elapsed if task.elapsed else 0.0
-        return Text(f"{rate / 1e6:.2f} M packets/s" if rate >= 1e5 else f"{rate:,.0f} packets/s")
+        return Text(f"{rate / 1e6:.2f} M {self._unit}/s" if rate >= 1e5 else f"{rate:,.0f} {self._unit}/s")
 
 
-def talk() -> LineTalk:
-    """A bar on a terminal, lines elsewhere."""
-    return BarTalk() if sys.stderr.isatty() else LineTalk()
+def talk(unit: str = "packets") -> LineTalk:
+    """A bar on a terminal, lines elsewhere. unit: what a file's parts are."""
+    return BarTalk(unit) if sys.stderr.isatty() else LineTalk()

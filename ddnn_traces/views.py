@@ -6,7 +6,6 @@ relative to its database. It is for people who have DuckDB and nothing else; not
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import re
 from collections.abc import Sequence
@@ -15,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import __version__, queries, schema
 from ddnn_traces.errors import UsageError
+from ddnn_traces.places import folder
 from ddnn_traces.text import sql_literal
 
 if TYPE_CHECKING:
     import duckdb
+
+    from ddnn_traces.places.place import Place
 
 FILE = "traces.duckdb"
 
@@ -35,8 +37,8 @@ class Views:
     Raises UsageError for a table that is missing or damaged.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, dataset: Path, runs: Sequence[str] | None = None) -> None:
-        self._connection, self._dataset, self._runs = connection, dataset, runs
+    def __init__(self, connection: duckdb.DuckDBPyConnection, place: Place, runs: Sequence[str] | None = None) -> None:
+        self._connection, self._place, self._runs = connection, place, runs
         self._there: set[str] = set()
         self._create_tables()
 
@@ -73,10 +75,14 @@ class Views:
 
         for table in schema.tables():
             try:
-                self._connection.execute(_table_view(table, self._dataset, self._runs))
+                self._connection.execute(_table_view(table, self._place.files[table.name], self._runs))
             except duckdb.Error as error:
-                folder, what = self._dataset / table.name, str(error).splitlines()[0]
-                raise UsageError(f"{folder}: missing or damaged ({what}); ingest the runs again") from error
+                if failure := self._place.failure():
+                    raise failure from error
+                what = str(error).splitlines()[0]
+                raise UsageError(
+                    f"{self._place.name}/{table.name}: missing or damaged ({what}); ingest the runs again"
+                ) from error
 
 
 def write(file: Path, dataset: Path) -> None:
@@ -85,11 +91,29 @@ def write(file: Path, dataset: Path) -> None:
 
     with duckdb.connect(str(file)) as connection:
         connection.execute("BEGIN")
-        Views(connection, dataset.resolve()).provide_all()
+        Views(connection, folder.place(dataset.resolve())).provide_all()
         connection.execute("COMMIT")
         told = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
         columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in told.items())
         connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
+
+
+def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """Make all views and macros in a database, of files relative to where it is opened or to its file_search_path.
+
+    tables: those that there are; the others are empty. Raises duckdb.Error.
+    """
+    connection.execute("BEGIN")
+    connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
+    connection.execute(";".join(map(_query, queries.catalogue().values())))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    for table in schema.tables():
+        connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
+    connection.execute(";".join(_comments()))
+    connection.execute("COMMIT")
+    connection.execute(
+        f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
+    )
 
 
 def is_current(file: Path, dataset: Path) -> bool:
@@ -108,7 +132,8 @@ def is_current(file: Path, dataset: Path) -> bool:
 
 def _fingerprint(dataset: Path) -> str:
     """SHA-256 of all definitions."""
-    parts = [_table_view(table, dataset.resolve(), None) for table in schema.tables()]
+    files = folder.files(dataset.resolve())
+    parts = [_table_view(table, files[table.name], None) for table in schema.tables()]
     parts += [*map(_query, queries.catalogue().values()), *_comments(), __version__]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -118,14 +143,18 @@ def _empty_table(table: schema.Table) -> str:
     return f"CREATE TABLE {table.name} ({columns})"
 
 
-def _table_view(table: schema.Table, dataset: Path, runs: Sequence[str] | None) -> str:
+def _table_view(table: schema.Table, files: Sequence[str], runs: Sequence[str] | None) -> str:
+    if not files:
+        columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
+        return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
     # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
-    files = sql_literal(f"{glob.escape(str(dataset / table.name))}/*/*.parquet")
+    listed = ", ".join(map(sql_literal, files))
+    read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
     only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
     return (
         f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
-        f"read_parquet({files}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){only}"
+        f"read_parquet({read}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){only}"
     )
 
 

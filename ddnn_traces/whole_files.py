@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,6 +23,27 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             half_written.unlink()
+
+
+def remove_left_behind(path: Path) -> None:
+    """Remove what killed programs left half written beside a file or folder; not what a living one may be writing."""
+    for half_written in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        pid = half_written.name.rpartition(".")[2]
+        if pid.isdigit() and not _alive(int(pid)):
+            if half_written.is_dir() and not half_written.is_symlink():
+                shutil.rmtree(half_written, ignore_errors=True)
+            else:
+                half_written.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @contextlib.contextmanager

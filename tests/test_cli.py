@@ -549,7 +549,7 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
 def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
     empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
     with empty:
-        told = {table: missing.lines_of(empty.connection, empty.path, [table], ["x"]) for table in schema.TABLES}
+        told = {table: missing.lines_of(empty.connection, empty.place, [table], ["x"]) for table in schema.TABLES}
     assert told.pop("runs") == []
     for table, found in told.items():
         (line,) = found

@@ -21,10 +21,9 @@ import scipy.stats
 from polars.testing import assert_frame_equal
 
 import ddnn_traces
-from ddnn_traces import queries, schema
+from ddnn_traces import parquet, queries, schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import QueryError
-from ddnn_traces.ingestors import store
 from ddnn_traces.marker import write_marker
 
 CASES = sorted((Path(__file__).parent / "queries").glob("*/*/"))
@@ -59,7 +58,7 @@ def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
     runs = pl.concat(frame["run_id"] for frame in tables.values()).unique(maintain_order=True)
     for table, frame in tables.items():
         for run_id in runs:
-            path = store.partition(folder, table, run_id) / "part-0.parquet"
+            path = parquet.partition(folder, table, run_id) / "part-0.parquet"
             path.parent.mkdir(parents=True)
             frame.filter(run_id=run_id).write_parquet(path)
     write_marker(folder)

@@ -21,10 +21,9 @@ from polars.testing import assert_frame_equal
 from tools import needs_tool
 
 import ddnn_traces
-from ddnn_traces import queries, schema
+from ddnn_traces import parquet, queries, schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import store
 from ddnn_traces.report import contents, zerwas
 from ddnn_traces.report import page as writer
 from ddnn_traces.report.answers import Answers
@@ -65,7 +64,9 @@ def hostile(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(dataset.path, folder / "dataset")
     for table in schema.TABLES:
         for run_id, name in zip(RUNS, HOSTILE, strict=True):
-            store.partition(folder / "dataset", table, run_id).rename(store.partition(folder / "dataset", table, name))
+            parquet.partition(folder / "dataset", table, run_id).rename(
+                parquet.partition(folder / "dataset", table, name)
+            )
     with ddnn_traces.open(folder / "dataset") as renamed:
         assert renamed.run_ids == sorted(HOSTILE)
         return ddnn_traces.write_report(renamed, folder / "out" / "report.html")

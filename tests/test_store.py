@@ -22,8 +22,9 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import store
-from ddnn_traces.ingestors.store import DatasetWriter, check_target, partition
+from ddnn_traces.ingestors.store import DatasetWriter, check_target
 from ddnn_traces.marker import MARKER, is_dataset
+from ddnn_traces.parquet import partition
 
 ROW = {"run_id": "run", "source": "capture"}
 

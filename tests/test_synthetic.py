@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ddnn_traces
-from ddnn_traces import checks, schema
+from ddnn_traces import checks, parquet, schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import store
 from ddnn_traces.synthetic.collectives import SHAPES
 from ddnn_traces.synthetic.packets import write_folder
 from ddnn_traces.synthetic.tables import write_runs
@@ -60,7 +59,7 @@ def test_all_checks_are_clean(dataset: Dataset) -> None:
 def test_files_are_as_those_of_ingest(name: str, dataset: Dataset) -> None:
     """Schema, order and the writer's metadata."""
     run_id = run_name("ring", "reduce_scatter")
-    file = pq.ParquetFile(store.partition(dataset.path, name, run_id) / "part-0.parquet")
+    file = pq.ParquetFile(parquet.partition(dataset.path, name, run_id) / "part-0.parquet")
     arrow = schema.table(name).arrow()
     assert file.schema_arrow.names == arrow.names
     assert file.schema_arrow.types == arrow.types

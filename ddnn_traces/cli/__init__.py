@@ -14,6 +14,7 @@ from ddnn_traces.cli.analysis import predict, regress, report
 from ddnn_traces.cli.exports import export
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.made_up import generate, model
+from ddnn_traces.cli.publish import publish
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.errors import DdnnTracesError
 
@@ -65,5 +66,7 @@ def demo(sample: Path | None, out: Path) -> None:
     demonstration.run(sample, out, terminal.talk())
 
 
-for command in (ingest, runs, describe, query, sql, check, regress, predict, report, export, generate, model):
+for command in (
+    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, generate, model,
+):  # fmt: skip
     cli.add_command(command)

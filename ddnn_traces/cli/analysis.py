@@ -49,7 +49,7 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     help="table is another word for text.",
 )
 @out_option
-def regress(dataset: Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
+def regress(dataset: str | Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
     """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
 
     docs/regression.md defines every number.
@@ -84,7 +84,7 @@ def regress(dataset: Path, formula: str | None, output_format: str, out: Path | 
     "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
 )
 def predict(
-    dataset: Path,
+    dataset: str | Path,
     settings: tuple[str, ...],
     steps: int | None,
     step_ms: float | None,
@@ -110,7 +110,7 @@ def predict(
 @click.command()
 @dataset_argument
 @click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
-def report(dataset: Path, out: Path) -> None:
+def report(dataset: str | Path, out: Path) -> None:
     """Write one self-contained HTML report, and its charts as SVG and PNG beside it."""
     import ddnn_traces
 

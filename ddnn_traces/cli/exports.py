@@ -96,7 +96,7 @@ _EXPORT_OPTIONS = {
 )
 @click.pass_context
 def export(
-    context: click.Context, /, dataset: Path, target: str, out: Path | None, run: str | None, **options: Any
+    context: click.Context, /, dataset: str | Path, target: str, out: Path | None, run: str | None, **options: Any
 ) -> None:
     """Write a dataset for another program.
 

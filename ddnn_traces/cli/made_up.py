@@ -61,7 +61,7 @@ def model() -> None:
 @dataset_argument
 @runs_option
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write, JSON.")
-def model_fit(dataset: Path, runs: tuple[str, ...], out: Path) -> None:
+def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     """Fit a traffic model to the runs of a dataset that have steps, and write it as JSON.
 
     It holds the on/off structure of a step: how long workers are silent and how that hangs together, how long transfers
@@ -138,7 +138,7 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
 @out_option
 @limit_option
 def model_score(
-    dataset: Path,
+    dataset: str | Path,
     holdout: tuple[str, ...],
     document: Path | None,
     gap_ms: float,

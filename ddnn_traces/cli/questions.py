@@ -9,6 +9,7 @@ import click
 
 from ddnn_traces import completion
 from ddnn_traces.cli.shared import (
+    DatasetPath,
     dataset_argument,
     emit,
     format_option,
@@ -26,18 +27,18 @@ from ddnn_traces.errors import UsageError
 @format_option
 @out_option
 @limit_option
-def runs(dataset: Path, output_format: str, out: Path | None, limit: int) -> None:
+def runs(dataset: str | Path, output_format: str, out: Path | None, limit: int) -> None:
     """List the runs with their metadata and volume."""
     with open_dataset(dataset) as opened:
         emit(opened.query_arrow("run_overview", {}), output_format, out, limit)
 
 
 @click.command()
-@click.argument("dataset", type=click.Path(path_type=Path), required=False)
+@click.argument("dataset", type=DatasetPath(), required=False)
 @click.option(
     "--table", "names", multiple=True, shell_complete=completion.tables, help="Only this table; may be repeated."
 )
-def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
+def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
     """Print the data dictionary: every table and column with type, unit, meaning, source and known inaccuracy.
 
     With a DATASET, also its numbers of rows.
@@ -68,7 +69,7 @@ def describe(dataset: Path | None, names: tuple[str, ...]) -> None:
 @out_option
 @limit_option
 def query(
-    dataset: Path,
+    dataset: str | Path,
     name: str | None,
     runs: tuple[str, ...],
     params: tuple[str, ...],
@@ -113,7 +114,9 @@ def _list_queries() -> None:
 @format_option
 @out_option
 @limit_option
-def sql(dataset: Path, statement: str | None, write: bool, output_format: str, out: Path | None, limit: int) -> None:
+def sql(
+    dataset: str | Path, statement: str | None, write: bool, output_format: str, out: Path | None, limit: int
+) -> None:
     """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
     input, on a terminal as a shell.
 
@@ -135,7 +138,7 @@ def sql(dataset: Path, statement: str | None, write: bool, output_format: str, o
 
 @click.command()
 @dataset_argument
-def check(dataset: Path) -> None:
+def check(dataset: str | Path) -> None:
     """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows."""
     from ddnn_traces import checks, terminal
 

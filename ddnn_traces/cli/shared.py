@@ -10,6 +10,7 @@ import click
 
 from ddnn_traces import completion
 from ddnn_traces.errors import UsageError
+from ddnn_traces.places.url import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,19 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json", "parquet", "arrow")
 
-dataset_argument = click.argument("dataset", type=click.Path(path_type=Path))
+
+class DatasetPath(click.Path):
+    """A path, or a URL, which stays as it is: a Path would make one slash of two."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path of a path, the text of a URL."""
+        return value if is_url(value) else super().convert(value, param, ctx)
+
+
+dataset_argument = click.argument("dataset", type=DatasetPath())
 format_option = click.option(
     "--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True
 )
@@ -31,7 +44,7 @@ runs_option = click.option(
 )
 
 
-def open_dataset(dataset: Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
+def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
     """Open a dataset; runs: those to see, empty: all. Raises UsageError."""
     import ddnn_traces
 

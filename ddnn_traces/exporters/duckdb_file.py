@@ -8,13 +8,17 @@ from ddnn_traces import views
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import replace_views
 from ddnn_traces.marker import read_marker
+from ddnn_traces.places.url import is_url
 
 
-def write(dataset: Path, out: Path | None = None) -> Path:
+def write(where: str | Path, out: Path | None = None) -> Path:
     """Write the database file of a dataset's views to `out`, by default its own traces.duckdb; return the path.
 
     Raises UsageError where there is no dataset, or the file cannot be written.
     """
+    if is_url(where):
+        raise UsageError(f"{where}: a database file is of a dataset on this machine; download the release first")
+    dataset = Path(where)
     read_marker(dataset)
     file = out or dataset / views.FILE
     try:

@@ -25,8 +25,9 @@ from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM, ReadPlan, read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
-from ddnn_traces.ingestors.store import DatasetWriter, partition
+from ddnn_traces.ingestors.store import DatasetWriter
 from ddnn_traces.ingestors.tables import RunFacts, RunTables
+from ddnn_traces.parquet import partition
 from ddnn_traces.talk import Talk
 
 #: Modules with a read_capture; imported when used, since each brings a heavy library.

@@ -23,8 +23,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,11 +32,10 @@ from ddnn_traces import schema, views
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.locking import DatasetLock
 from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
+from ddnn_traces.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.whole_files import whole_file
 
 ROW_GROUP_ROWS = 1 << 17
-
-_HIVE_NULLS = ("null", "__hive_default_partition__")  # what readers of Hive partitions take for NULL
 
 _OLD = "old"
 
@@ -115,9 +113,9 @@ class DatasetWriter:
         """Write a run's rows of one table. batches: in the table's schema and order."""
         path = partition(self.next, table, run_id) / "part-0.parquet"
         path.parent.mkdir(parents=True)
-        arrow = _annotated(table, provenance)
-        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True, **_encodings(table)) as writer:
-            for group in _row_groups(batches, arrow):
+        arrow = annotated(table, provenance)
+        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True, **encodings(table)) as writer:
+            for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
 
     def commit(self, files: Mapping[str, str]) -> None:
@@ -187,49 +185,6 @@ def _is_mount_point(folder: Path) -> bool:
         return False
     escaped = re.sub(rb"[ \t\n\\]", lambda match: b"\\%03o" % match[0][0], os.fsencode(folder))
     return any(line.split()[4] == escaped for line in lines)
-
-
-def partition(dataset: Path, table: str, run_id: str) -> Path:
-    """Folder of a run's rows of a table; characters that a path or Hive could misread are percent-encoded."""
-    encoded = quote(run_id, safe=" +,@~")
-    if run_id.lower() in _HIVE_NULLS:
-        encoded = f"%{ord(run_id[0]):02X}{run_id[1:]}"
-    return dataset / table / f"run_id={encoded}"
-
-
-def _annotated(table: str, provenance: dict[str, str]) -> pa.Schema:
-    """The table's schema with meaning and unit at each column and the provenance at the file."""
-    arrow = schema.table(table).arrow()
-    for i, column in enumerate(schema.table(table).columns):
-        notes = {"meaning": column.meaning, "source": column.source, "unit": column.unit}
-        if column.inaccuracy:
-            notes["inaccuracy"] = column.inaccuracy
-        arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
-    return arrow.with_metadata({f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())})
-
-
-def _encodings(name: str) -> dict[str, Any]:
-    """Numbers that tables are sorted by as differences, which are small; all else by dictionary: most of it repeats."""
-    table = schema.table(name)
-    sorted_by = {column.name for column in table.columns if column.name in table.key and column.type == "int64"}
-    others = [column.name for column in table.columns if column.name not in sorted_by]
-    return {"use_dictionary": others, "column_encoding": dict.fromkeys(sorted_by, "DELTA_BINARY_PACKED")}
-
-
-def _row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterable[pa.Table]:
-    """Tables of ROW_GROUP_ROWS rows, the last one shorter: the same groups however the batches are cut."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch.replace_schema_metadata(None))
-        rows += batch.num_rows
-        if rows >= ROW_GROUP_ROWS:
-            table = pa.Table.from_batches(waiting)
-            full = rows - rows % ROW_GROUP_ROWS
-            yield table.slice(0, full).cast(arrow)
-            waiting, rows = table.slice(full).to_batches(), rows - full
-    if waiting:
-        yield pa.Table.from_batches(waiting).cast(arrow)
 
 
 def _link_tree(source: Path, target: Path) -> None:

@@ -55,7 +55,7 @@ def write(sources: list[str], dataset: Dataset, mapping: Mapping, folder: Path) 
             "or with --ports permuted"
         )
     captures = _rows(dataset, "captures", mapping.runs)
-    found = _match(find_runs(sources), captures, dataset.run_ids)
+    found = _match(find_runs(sources), captures)
     paths: list[str] = []
     for run_id in mapping.runs:
         rows = [row for row in captures if row["run_id"] == run_id and row["engine"] != "synthetic"]
@@ -82,14 +82,10 @@ def _rows(dataset: Dataset, table: str, runs: Iterable[str]) -> list[_Row]:
 # --- which file is which capture
 
 
-def _match(runs: list[RunInput], captures: list[_Row], known_runs: list[str]) -> dict[tuple[str, str], Path]:
-    """The file of each capture. Raises UsageError for captures without a file, and for runs that are none of these."""
+def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], Path]:
+    """The file of each capture; runs that are not published are left out. Raises UsageError for one without a file."""
     found: dict[tuple[str, str], Path] = {}
     for run in runs:
-        if run.run_id not in known_runs:
-            raise UsageError(
-                f"{run.captures[0]}: the dataset has no run {run.run_id}; name what it was ingested from, no more"
-            )
         found |= {(run.run_id, valid_text(path.name)): path for path in run.captures}
     for row in captures:
         if row["engine"] == "synthetic" or not row["format"]:

@@ -39,7 +39,9 @@ class Publication:
 class About:
     """What the publisher says of the release (release.toml and options; request.py reads them).
 
-    licence: SPDX identifier. published: date, YYYY-MM-DD. version: semantic. doi: without a resolver's address.
+    licence: SPDX identifier. licence_text: the text of a licence that is none of SPDX's known ones (its identifier is
+    LicenseRef-NAME then); None: descriptions.licence has the text. published: date, YYYY-MM-DD. version: semantic. doi:
+    without a resolver's address.
     url: where it will be found. The texts of the datasheet are the publisher's own words, Markdown; None where nothing
     was said, and then the datasheet says so.
     """
@@ -62,6 +64,7 @@ class About:
     uses: str | None = None
     limitations: str | None = None
     sensitive: str | None = None
+    licence_text: str | None = None
 
 
 @dataclass(frozen=True)

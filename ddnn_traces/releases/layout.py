@@ -2,7 +2,7 @@
 
     RELEASE/
         TABLE/run_id=RUN/part-0.parquet    as in a dataset
-        captures/RUN/...                   optional: cut-down captures, a run folder each, which ingest takes
+        pcap/RUN/...                       optional: cut-down captures, a run folder each, which ingest takes
         release.json                       facts.Release
         everything else below
 
@@ -24,7 +24,7 @@ DATA_PACKAGE = "datapackage.json"
 RO_CRATE = "ro-crate-metadata.json"
 DATACITE = "datacite.json"
 CHECKSUMS = "SHA256SUMS"
-CAPTURES = "captures"
+CAPTURES = "pcap"  # captures/ is the table of that name
 
 #: Made from facts.Release by descriptions/, in this order.
 DESCRIPTIONS = (CARD, DATASHEET, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE)

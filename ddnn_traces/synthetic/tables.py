@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.store import DatasetWriter, check_target, partition
+from ddnn_traces.ingestors.store import DatasetWriter, check_target
+from ddnn_traces.parquet import partition
 from ddnn_traces.synthetic.traffic import (
     HEADER_BYTES,
     SNAPLEN,

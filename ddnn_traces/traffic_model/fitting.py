@@ -31,7 +31,7 @@ def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
     measured = measure(dataset, runs)
     if not measured:
         raise UsageError(
-            f"{dataset.path}: no run has steps with an exchange, neither of a log nor in its traffic; put "
+            f"{dataset.name}: no run has steps with an exchange, neither of a log nor in its traffic; put "
             "train_history.log beside the captures and ingest again, or choose other runs with --run"
         )
     return fit_measured(list(measured.values()))

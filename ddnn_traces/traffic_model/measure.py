@@ -94,7 +94,7 @@ def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str,
     """Facts of each run that has steps, of a log or inferred, with an exchange. Raises UsageError for unknown runs."""
     wanted = list(run_ids) if run_ids else dataset.run_ids
     if unknown := sorted(set(wanted) - set(dataset.run_ids)):
-        raise UsageError(f"{dataset.path}: no run named {unknown[0]}; 'ddnn-traces runs {dataset.path}' lists them")
+        raise UsageError(f"{dataset.name}: no run named {unknown[0]}; 'ddnn-traces runs {dataset.name}' lists them")
     shapes = _by_run(dataset.query("topology"))
     rings = dataset.query("ring_order").filter(pl.col("is_ring"))
     found = {}

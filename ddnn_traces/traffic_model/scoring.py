@@ -63,11 +63,11 @@ def score(
     for name in wanted:
         if name not in measured or measured[name].collective is None:
             raise UsageError(
-                f"{name}: cannot be held out: no such run in {dataset.path}, or one without steps, or of unknown "
-                f"topology; 'ddnn-traces query {dataset.path} topology' says which topology each has"
+                f"{name}: cannot be held out: no such run in {dataset.name}, or one without steps, or of unknown "
+                f"topology; 'ddnn-traces query {dataset.name} topology' says which topology each has"
             )
     if not wanted:
-        raise UsageError(f"{dataset.path}: no run has steps and a known topology; there is nothing to score on")
+        raise UsageError(f"{dataset.name}: no run has steps and a known topology; there is nothing to score on")
     rows = []
     for name in wanted:
         others = {k: v for k, v in measured.items() if k not in ((holdout or ()) if holdout else (name,))}

@@ -1,0 +1,109 @@
+"""A dataset into an open release."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddnn_traces import completion
+from ddnn_traces.errors import UsageError
+
+_path = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("dataset", required=False)
+@click.option("--out", type=_path, metavar="RELEASE", help="Folder of the release: new.")
+@click.option("--template", is_flag=True, help="Print a release.toml to fill in, and do nothing else.")
+@click.option("--about", type=_path, metavar="FILE", help="release.toml: what the release says of itself; options win.")
+@click.option("--title", help="What the release is called.")
+@click.option("--description", help="What it is, in a paragraph.")
+@click.option("--licence", metavar="SPDX", help="What others may do with it, as CC-BY-4.0, CC0-1.0, ODbL-1.0.")
+@click.option("--licence-file", type=_path, metavar="FILE", help="Text of another licence.")
+@click.option("--creator", "creators", multiple=True, metavar='"NAME <ORCID>"', help="Who made it; may be repeated.")
+@click.option("--version", metavar="X.Y.Z", help="Default: 1.0.0, or what follows from the changes since --previous.")
+@click.option("--date", metavar="YYYY-MM-DD", help="Of publication. Default: SOURCE_DATE_EPOCH, else today.")
+@click.option(
+    "--table", "tables", multiple=True, help="Only this table, and runs; may be repeated. Default: all that have rows."
+)
+@click.option("--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated.")
+@click.option("--window-ms", type=float, help="Sum flow_windows to windows of so many ms, a multiple of theirs.")
+@click.option(
+    "--addresses",
+    type=click.Choice(["roles", "crypto-pan", "kept"]),
+    default="roles",
+    show_default=True,
+    help="roles: worker-1 instead of an address. crypto-pan: other addresses; those with a common prefix still "
+    "have one as long.",
+)
+@click.option(
+    "--ports",
+    type=click.Choice(["kept", "permuted", "classed"]),
+    default="kept",
+    show_default=True,
+    help="Port numbers.",
+)
+@click.option(
+    "--times",
+    type=click.Choice(["shifted", "kept"]),
+    default="shifted",
+    show_default=True,
+    help="shifted: all by one secret offset, intervals as they are.",
+)
+@click.option(
+    "--captures",
+    multiple=True,
+    metavar="SOURCE",
+    help="Also release the capture files, cut down to headers: the folders and files they were ingested from.",
+)
+@click.option("--allow-flagged", multiple=True, metavar="RUN", help="Keep a run that fails data checks, with the flag.")
+@click.option(
+    "--key",
+    type=_path,
+    metavar="FILE",
+    help="Secret of the anonymisation: read, or made there. Default: RELEASE.key beside the release.",
+)
+@click.option("--bagit", is_flag=True, help="Lay it out as a BagIt bag (RFC 8493).")
+@click.option(
+    "--previous", type=_path, metavar="RELEASE", help="The release before: for the changelog and the version."
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Threads. Default: the CPUs of this process.")
+def publish(dataset: str | None, out: Path | None, template: bool, **options: Any) -> None:
+    """Turn a dataset into an open release: anonymised, described, checked.
+
+    A release is a folder with the tables as Parquet, descriptions that archives and search engines read, checksums and
+    a changelog. It is a dataset, too: every command takes it. Title, licence and creator are needed: on a terminal they
+    are asked for. Nothing is written where data checks fail, or where the release would tell an address, a name or a
+    path of the dataset. The same dataset, options and key make the same bytes.
+    """
+    if template:
+        from ddnn_traces.releases import request
+
+        click.echo(request.TEMPLATE, nl=False)
+        return
+    if dataset is None or out is None:
+        raise UsageError(f"publish needs {'a DATASET' if dataset is None else '--out RELEASE'}; see publish --help")
+    _publish(dataset, out, options)
+
+
+def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
+    from ddnn_traces import terminal
+    from ddnn_traces.releases import publish as release
+
+    ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+    done = release.publish(dataset, out, release.PublishOptions(**options), terminal.talk(unit="rows"), ask)
+    click.echo(done.message, err=True)
+    if done.key_made:
+        click.echo(
+            f"{done.key}: the key of the anonymisation. Keep it secret: who has it can undo it. Keep it: the next "
+            "release needs it for the same labels",
+            err=True,
+        )
+
+
+def _ask(question: str) -> str:
+    answer: str = click.prompt(question, err=True, default="", show_default=False)
+    return answer

@@ -1,0 +1,254 @@
+"""ro-crate-metadata.json: RO-Crate 1.1, an action a step of the provenance, the context inlined.
+
+ro_crate_context.json is the official context of 1.1 (CC0-1.0). All its terms stand in the crate, so that nothing has to be
+fetched to read it; `sha256`, which 1.1 does not know yet, is added from schema.org.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ddnn_traces.releases import facts, layout
+from ddnn_traces.releases.descriptions import shared
+
+VERSION = "https://w3id.org/ro/crate/1.1"
+
+Entity = dict[str, Any]
+
+#: What each of the other descriptions is, for their entities.
+_DESCRIBED = {
+    layout.CARD: "Dataset card",
+    layout.DATASHEET: "Datasheet",
+    layout.LICENCE: "Licence",
+    layout.CITATION: "How to cite (Citation File Format)",
+    layout.CROISSANT: "Croissant description",
+    layout.DATA_PACKAGE: "Data Package description",
+    layout.DATACITE: "DataCite metadata",
+}
+
+
+@cache
+def context() -> dict[str, Any]:
+    """Terms of RO-Crate 1.1 and the one that is added."""
+    official = json.loads((Path(__file__).parent / "ro_crate_context.json").read_text(encoding="utf-8"))["@context"]
+    return dict(official) | {"sha256": "http://schema.org/sha256"}
+
+
+def document(release: facts.Release) -> dict[str, Any]:
+    """The document, as JSON values."""
+    people = [_person(person, number) for number, person in enumerate(release.about.creators, 1)]
+    folders = [_folder(table) for table in release.tables]
+    tables = [
+        _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
+    ]
+    captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
+    described = [_described(name) for name in layout.DESCRIPTIONS if name in _DESCRIBED]
+    actions = _actions(release, people)
+    graph = [
+        _descriptor(),
+        _root(release, people, [*folders, *captures, *described], actions),
+        *folders,
+        *tables,
+        *captures,
+        *described,
+        *people,
+        *_organisations(release),
+        *_licence(release.about.licence),
+        *(_paper(paper, number) for number, paper in enumerate(release.about.papers, 1)),
+        *_originals(release),
+        *_software(release),
+        *actions,
+        *_parameters(release),
+    ]
+    return {"@context": context(), "@graph": list({entity["@id"]: entity for entity in graph}.values())}
+
+
+def text(release: facts.Release) -> str:
+    """ro-crate-metadata.json."""
+    return shared.json_text(document(release))
+
+
+def _refer(entities: list[Entity]) -> list[Entity]:
+    return [{"@id": entity["@id"]} for entity in entities]
+
+
+def _told(entity: Entity) -> Entity:
+    """Without what is not known."""
+    return {name: value for name, value in entity.items() if value not in (None, [], "")}
+
+
+def _path(path: str) -> str:
+    """A path in the crate as a URI reference."""
+    return quote(path, safe="/=+,@~")
+
+
+def _descriptor() -> Entity:
+    return {
+        "@id": layout.RO_CRATE,
+        "@type": "CreativeWork",
+        "about": {"@id": "./"},
+        "conformsTo": {"@id": VERSION},
+    }
+
+
+def _root(release: facts.Release, people: list[Entity], parts: list[Entity], actions: list[Entity]) -> Entity:
+    about = release.about
+    return _told(
+        {
+            "@id": "./",
+            "@type": "Dataset",
+            "name": about.title,
+            "description": shared.summary(release),
+            "datePublished": about.published,
+            "version": about.version,
+            "license": _refer(_licence(about.licence))[0],
+            "author": _refer(people),
+            "creator": _refer(people),
+            "publisher": {"@id": _organisation(about.publisher)} if about.publisher else None,
+            "keywords": ", ".join(about.keywords),
+            "identifier": shared.doi_url(about.doi) if about.doi else None,
+            "url": shared.address(about),
+            "citation": [{"@id": _paper_id(paper, number)} for number, paper in enumerate(about.papers, 1)],
+            "isBasedOn": _refer(_originals(release)),
+            "hasPart": _refer(parts),
+            "mentions": _refer(actions),
+        }
+    )
+
+
+def _folder(table: facts.Table) -> Entity:
+    return {
+        "@id": f"{table.name}/",
+        "@type": "Dataset",
+        "name": table.name,
+        "description": f"Table {table.name}: a row is {shared.definition(table).row}. {table.rows} rows.",
+        "hasPart": [{"@id": _path(file.path)} for file in table.files],
+    }
+
+
+def _file(file: facts.File, description: str) -> Entity:
+    return {
+        "@id": _path(file.path),
+        "@type": "File",
+        "name": file.path,
+        "description": description,
+        "encodingFormat": shared.media_type(file.path),
+        "contentSize": str(file.bytes),
+        "sha256": file.sha256,
+    }
+
+
+def _described(name: str) -> Entity:
+    kind = "text/plain" if name == layout.LICENCE else shared.media_type(name)
+    return {"@id": name, "@type": "File", "name": name, "description": _DESCRIBED[name], "encodingFormat": kind}
+
+
+def _person(person: facts.Person, number: int) -> Entity:
+    return _told(
+        {
+            "@id": shared.orcid_url(person.orcid) if person.orcid else f"#person-{number}",
+            "@type": "Person",
+            "name": person.name,
+            "affiliation": {"@id": _organisation(person.affiliation)} if person.affiliation else None,
+        }
+    )
+
+
+def _organisation(name: str) -> str:
+    return "#organisation-" + quote(name, safe="")
+
+
+def _organisations(release: facts.Release) -> list[Entity]:
+    about = release.about
+    names = [person.affiliation for person in about.creators] + [about.publisher]
+    return [{"@id": _organisation(name), "@type": "Organization", "name": name} for name in names if name]
+
+
+def _licence(licence: str) -> list[Entity]:
+    """The licence as an entity: by its address, or the file in the crate."""
+    url = shared.licence_url(licence)
+    if url is None:
+        return [_described(layout.LICENCE) | {"@type": ["File", "CreativeWork"], "name": licence}]
+    return [{"@id": url, "@type": "CreativeWork", "name": licence, "description": f"Licence {licence}, see LICENSE."}]
+
+
+def _paper_id(paper: facts.Publication, number: int) -> str:
+    return shared.paper_url(paper) or f"#paper-{number}"
+
+
+def _paper(paper: facts.Publication, number: int) -> Entity:
+    told = {"@id": _paper_id(paper, number), "@type": "ScholarlyArticle", "name": paper.title}
+    return _told(told | {"author": paper.authors, "datePublished": str(paper.year) if paper.year else None})
+
+
+def _original(name: str) -> str:
+    return "#original-" + quote(name, safe="")
+
+
+def _originals(release: facts.Release) -> list[Entity]:
+    """The captures that the release was made from, which are not in it."""
+    return [
+        _told({"@id": _original(name), "@type": "CreativeWork", "name": name, "sha256": digest})
+        for name, digest in shared.originals(release).items()
+    ]
+
+
+def _program(software: str) -> str:
+    return "#software-" + quote(software, safe="")
+
+
+def _software(release: facts.Release) -> list[Entity]:
+    """Each program of a step, with its version where the last word is one."""
+    found = []
+    for software in sorted({step.software for step in release.provenance}):
+        name, _, version = software.rpartition(" ")
+        known = bool(name) and version[:1].isdigit()
+        told = {"@id": _program(software), "@type": "SoftwareApplication", "name": name if known else software}
+        found.append(_told(told | {"softwareVersion": version if known else None}))
+    return found
+
+
+def _actions(release: facts.Release, people: list[Entity]) -> list[Entity]:
+    """An action for each step, in their order; all of them together made the crate."""
+    return [
+        _told(
+            {
+                "@id": _action(number),
+                "@type": "CreateAction",
+                "name": f"Step {number}: {step.kind}",
+                "description": step.text,
+                "agent": _refer(people),
+                "instrument": {"@id": _program(step.software)},
+                "object": [{"@id": _original(name)} for name in sorted(step.inputs)],
+                "result": {"@id": "./"},
+                "additionalProperty": [{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
+            }
+        )
+        for number, step in enumerate(release.provenance, 1)
+    ]
+
+
+def _action(number: int) -> str:
+    return f"#step-{number}"
+
+
+def _parameter(number: int, name: str) -> str:
+    return f"{_action(number)}-{quote(name, safe='')}"
+
+
+def _parameters(release: facts.Release) -> list[Entity]:
+    """A parameter of a step, its value as JSON where it is not a text."""
+    return [
+        {
+            "@id": _parameter(number, name),
+            "@type": "PropertyValue",
+            "name": name,
+            "value": value if isinstance(value, str) else json.dumps(value, sort_keys=True),
+        }
+        for number, step in enumerate(release.provenance, 1)
+        for name, value in sorted(step.parameters.items())
+    ]
