@@ -465,12 +465,11 @@ def _scan(
 ) -> None:
     """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
     from ddnn_traces.releases import leak_scan
-    from ddnn_traces.releases.leak_scan import words
 
     talk.say("searching the release for what must not be in it")
     said = AnonymiserOptions(options.addresses, options.ports, options.times)
     named = " ".join(person.name for person in release.about.creators)
-    collected = words.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
+    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
     leaks = leak_scan.scan(folder, collected)
     if leaks:
         shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
