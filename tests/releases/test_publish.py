@@ -272,9 +272,9 @@ def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
 def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
     """A publish that stays in its first table, once it is there."""
     code = CODE.replace("from ddnn_traces.cli", (
-        "import threading\nfrom ddnn_traces.releases import content\nread = content._read\n"
+        "import os\nfrom ddnn_traces.releases import content\nread = content._read\n"
         "def slow(source, progress):\n    for batch in read(source, progress):\n"
-        "        print('in', flush=True)\n        progress.stop.wait(30)\n        yield batch\n"
+        "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
         "content._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
     call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *SAID]
