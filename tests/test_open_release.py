@@ -75,7 +75,7 @@ def test_of_a_zip_file_only_the_runs_to_see_are_unpacked(some_tables: Path, tmp_
     with ddnn_traces.open(packed, runs=[one]) as dataset:
         assert dataset.run_ids == [one]
         assert len(list((dataset.path / "flows").iterdir())) == 1
-    with pytest.raises(UsageError, match=f"no run named {other}x; did you mean .*{other}"):
+    with pytest.raises(UsageError, match=rf"no run named {other}x; did you mean .*{other}"):
         ddnn_traces.open(packed, runs=[f"{other}x"])
 
 
@@ -142,7 +142,7 @@ def test_a_zip_file_without_a_release(tmp_path: Path, names: list[str]) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for name in names:
             archive.writestr(name, "{}")
-    with pytest.raises(UsageError, match="no release|holds 2 datasets"):
+    with pytest.raises(UsageError, match=r"no release|holds 2 datasets"):
         ddnn_traces.open(tmp_path / "x.zip")
 
 

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 from ddnn_traces import schema
 
-_PARTITION = re.compile(r"(\w+)/run_id=([^/]+)/([^/]+)\.parquet")
+# no *, ? or [, which fsspec and DuckDB would take for a pattern
+_PARTITION = re.compile(r"(\w+)/run_id=([^/*?\[]+)/([\w.-]+)\.parquet")
 
 #: Longest path, in characters, that file systems of all kinds can hold.
 _LONGEST = 1024

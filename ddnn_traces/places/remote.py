@@ -133,10 +133,10 @@ class _Content:
         """release.json, and where it is: at the URL, or in data/ of a bag."""
         for root in (self.root, f"{self.root}/data"):
             try:
-                size = self.filesystem.size(self._at(layout.RELEASE, root)) or 0
-                if size > _LARGEST_RELEASE_JSON:
-                    raise ReleaseError(f"{self.name}/{layout.RELEASE}: {size:,} bytes are too many; not opened")
-                return bytes(self.filesystem.cat_file(self._at(layout.RELEASE, root))), root
+                text = self.filesystem.cat_file(self._at(layout.RELEASE, root), start=0, end=_LARGEST_RELEASE_JSON)
+                if len(text) >= _LARGEST_RELEASE_JSON:
+                    raise ReleaseError(f"{self.name}/{layout.RELEASE}: {len(text):,} bytes are too many; not opened")
+                return bytes(text), root
             except FileNotFoundError:
                 continue
             except ReleaseError:
@@ -158,12 +158,10 @@ class _Content:
     def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
         """Several files whole, at the same time where the store can."""
         try:
-            found = self.filesystem.cat({self._at(path, self.root): path for path in paths}, recursive=False)
+            found = self.filesystem.cat([self._at(path, self.root) for path in paths])
+            return {path: bytes(found[self.filesystem._strip_protocol(self._at(path, self.root))]) for path in paths}
         except Exception as error:
             raise self.fail(paths[0], error) from error
-        if isinstance(found, bytes):
-            return {paths[0]: found}
-        return {path: bytes(found[self.filesystem._strip_protocol(self._at(path, self.root))]) for path in paths}
 
     def open(self, file: _File, scratch: Path) -> Any:
         """A large file, for reading ranges of it; whole in the folder `scratch` where the server has no ranges."""
