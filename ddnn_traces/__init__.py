@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.predict import Prediction
     from ddnn_traces.releases.publish import Published
+    from ddnn_traces.releases.push import Outcome
 
 __version__ = "0.1.0"
-__all__ = ["ingest", "open", "predict", "publish", "regress", "verify", "write_report"]
+__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "verify", "write_report"]
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
@@ -99,6 +100,17 @@ def write_report(dataset: Dataset, out: str | Path) -> Path:
     from ddnn_traces.report import page
 
     return page.write(dataset, Path(out))
+
+
+def push(release: str | Path, to: str, **options: Any) -> Outcome:
+    """Bring a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; send what is not there.
+
+    to: as --to of the command `ddnn-traces push`. options: as of that command, with underscores (endpoint_url, record,
+    publish_deposit, private). Raises errors.PushError.
+    """
+    from ddnn_traces.releases import push as pushing
+
+    return pushing.push(Path(release), to, pushing.Options(**options))
 
 
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:

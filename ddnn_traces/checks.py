@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces import schema
+from ddnn_traces.errors import QueryError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ddnn_traces.dataset import Dataset
 
 #: Rows of all tables that are checked at once.
-_TOGETHER = 20_000_000
+_TOGETHER = 80_000_000
 
 
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
@@ -29,12 +30,26 @@ def run_in_groups(
     """As run_checks(), of so many runs at a time that their windows fit into memory. rows: of each run."""
     import pyarrow as pa
 
-    found: dict[str, list[pa.Table]] = {name: [] for name in sorted(names())}
-    for runs in _groups(rows):
+    parts = [part for runs in _groups(rows) for part in _run_some(open_runs, runs)]
+    return {
+        name: pa.concat_tables([part[name] for part in parts], promote_options="permissive") for name in sorted(names())
+    }
+
+
+def _run_some(
+    open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], runs: list[str]
+) -> list[dict[str, pa.Table]]:
+    """What the checks return of these runs, or of one half and of the other where memory is short."""
+    import duckdb
+
+    try:
         with open_runs(runs) as dataset:
-            for name, table in run_checks(dataset).items():
-                found[name].append(table)
-    return {name: pa.concat_tables(tables, promote_options="permissive") for name, tables in found.items()}
+            return [run_checks(dataset)]
+    except QueryError as error:
+        if len(runs) <= 1 or not isinstance(error.__cause__, duckdb.OutOfMemoryException):
+            raise
+    half = len(runs) // 2
+    return _run_some(open_runs, runs[:half]) + _run_some(open_runs, runs[half:])
 
 
 def _groups(rows: Mapping[str, int]) -> list[list[str]]:

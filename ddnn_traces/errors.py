@@ -71,3 +71,7 @@ class LeakError(DdnnTracesError):
 
 class MissingExtra(UsageError):
     """A library that the default install leaves out is needed."""
+
+
+class PushError(DdnnTracesError):
+    """A release that could not be brought to its place, or a place that holds something else."""

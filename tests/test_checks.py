@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import packets as p
 import polars as pl
 import pytest
@@ -29,6 +31,7 @@ from traffic import (
 import ddnn_traces
 from ddnn_traces import checks
 from ddnn_traces.dataset import Dataset
+from ddnn_traces.errors import QueryError
 from ddnn_traces.ingestors.store import partition
 
 Change = Callable[[pl.DataFrame], pl.DataFrame]
@@ -335,3 +338,26 @@ def test_a_flow_whose_every_segment_is_there_twice(trained: Path, tmp_path: Path
     with broken(trained, tmp_path, "flows", lambda rows: rows.with_columns(**sizes)) as dataset:
         rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
     assert [row["flow_id"] for row in rows] == ([0, 1, 2, 3, 4, 5] if is_found else [])
+
+
+def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def opened(runs: list[str]) -> Dataset:
+        sizes.append(len(runs))
+        return Dataset(sample_dataset.path, runs)
+
+    whole = checks.run_checks
+
+    def short(dataset: Dataset) -> dict[str, Any]:  # as DuckDB answers where many runs are asked
+        if len(dataset.run_ids) > 3:
+            raise QueryError("no memory") from duckdb.OutOfMemoryException("no memory")
+        return whole(dataset)
+
+    monkeypatch.setattr(checks, "run_checks", short)
+    rows = dict.fromkeys(sample_dataset.run_ids[:6], 1)
+    assert checks.run_in_groups(opened, rows)["ledger"].num_rows == 0
+    assert sizes == [6, 3, 3]
+    monkeypatch.setattr(checks, "run_checks", lambda _: short(sample_dataset))
+    with pytest.raises(QueryError, match="no memory"):
+        checks.run_in_groups(opened, rows)

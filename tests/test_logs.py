@@ -214,6 +214,21 @@ def test_log_without_a_worker_is_the_first_workers(tmp_path: Path) -> None:
     assert [(log.worker, log.steps[0].start_ns) for log in found] == [("worker-1", 100_000_000_000)]
 
 
+def test_first_worker_may_be_number_0(tmp_path: Path) -> None:
+    """As in the published Zerwas data."""
+    for number in range(2):
+        (tmp_path / f"worker-{number}-tcpdump.pcap").touch()
+    assert [log.worker for log in read(tmp_path, plain=STEPS)[0]] == ["worker-0"]
+
+
+def test_kinds_in_capitals(tmp_path: Path) -> None:
+    """frameworks/*/script.py of tum-lkn/dml-network-traffic-analysis print them so."""
+    text = log("Batch,0,100.5,2.0,0.25", "Epoch,0,100.5,2.0,0.25", "Batch,0,101.5,1.0,0.5")
+    found, warnings = read_one(tmp_path, text)
+    assert [(step.step, step.epoch) for step in found.steps] == [(0, 0), (1, 1)]
+    assert warnings == []
+
+
 @pytest.mark.parametrize("twin", ["worker_1", "worker_4", "chief"])
 def test_twin_of_another_log_counts_once(tmp_path: Path, twin: str) -> None:
     found, warnings = read(tmp_path, plain=STEPS, **{twin: STEPS})

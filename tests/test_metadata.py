@@ -60,6 +60,7 @@ def test_published_scheme() -> None:
         ("normal", {"delay_ms": 0.0, "loss_pct": 0.0}),
         ("loss_0.01", {"loss_pct": 0.01}),
         ("loss_1", {"loss_pct": 1.0}),
+        ("0.05", {"loss_pct": 0.05}),  # experiment.py of tum-lkn/dml-network-traffic-analysis
         ("0ms", {"delay_ms": 0.0}),
         ("2.5ms", {"delay_ms": 2.5}),
         ("100mbit", {"bandwidth_mbit": 100.0}),
@@ -146,7 +147,8 @@ def test_origin_is_free_text(tmp_path: Path) -> None:
     [
         ("ps", "parameter_server"), ("PS", "parameter_server"), ("gossip", "pair_averaging"), ("ring", "ring"),
         ("bts", "binary_tree_star"), ("recdoubling", "recursive_doubling"), ("binary_tree", "tree"),
-        ("moebius", "moebius"),
+        ("moebius", "moebius"), ("Moebius", "Moebius"), ("BINARY_TREE_STAR", "binary_tree_star"), ("CLIQUE", "clique"),
+        ("STAR", "star"), ("TREE", "tree"),
     ],
 )  # fmt: skip
 def test_topology_words(tmp_path: Path, word: str, topology: str) -> None:

@@ -447,6 +447,14 @@ def test_hosts_by_the_files_names(tmp_path: Path) -> None:
         ]
 
 
+def test_ranks_where_workers_count_from_0(tmp_path: Path) -> None:
+    """As in the published Zerwas data."""
+    packets = star(A, B)
+    names = {"worker-0.pcap": A, "worker-1.pcap": B}
+    with ingest(tmp_path, {name: list(filter(sent_by(ip), packets)) for name, ip in names.items()}) as dataset:
+        assert dataset.sql("SELECT label, rank FROM hosts").rows() == [("worker-0", 0), ("worker-1", 1)]
+
+
 def test_names_that_contradict_each_other_name_nobody(tmp_path: Path) -> None:
     """What the centre of a star sent, captured at two leaves: neither name is the centre's."""
     packets = exchange([(A, B), (A, C)])

@@ -15,6 +15,7 @@ from ddnn_traces.cli.exports import export
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.made_up import generate, model
 from ddnn_traces.cli.publish import publish
+from ddnn_traces.cli.push import push
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.verify import verify
 from ddnn_traces.errors import DdnnTracesError
@@ -35,7 +36,8 @@ def main() -> NoReturn:
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        _fail(str(interrupt) or "interrupted; no half-written file is left", 130)
+        said = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without words of a Ctrl-C
+        _fail(said or "interrupted; no half-written file is left", 130)
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
             raise
@@ -68,6 +70,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 
 for command in (
-    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, verify, generate, model,
+    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, verify, push, generate, model,
 ):  # fmt: skip
     cli.add_command(command)

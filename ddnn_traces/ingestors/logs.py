@@ -1,8 +1,9 @@
 """Training logs: when each worker's steps began and ended.
 
 `train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
-is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch. The begin of the very first
-step is not in such a log: `phases-WORKER.csv` tells it where there is one.
+is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch (Batch and Epoch in the
+published Zerwas logs). The begin of the very first step is not in such a log: `phases-WORKER.csv` tells it where there
+is one.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import numpy as np
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.facts import Int64Array
 from ddnn_traces.ingestors.phases import Event, read_phases, seconds_to_ns
+from ddnn_traces.ingestors.sources import host_label
 from ddnn_traces.talk import Talk
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
-REFERENCE_WORKER = "worker-1"  # whose log train_history.log is, unless it equals another worker's
+#: Whose log train_history.log is, unless it equals another worker's: the first worker's. They count from 0 in the
+#: published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
+_FIRST_WORKERS = ("worker-0", "worker-1")
 
 _LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log")
 
@@ -65,12 +69,13 @@ def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
     if folder is None:
         return []
     paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
+    first = _first_worker(folder)
     logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
         try:
-            if worker is None and _has_twin(path, paths):
+            if worker is None and _has_twin(path, paths, first):
                 continue
-            log = _read_log(path, worker or REFERENCE_WORKER, talk)
+            log = _read_log(path, worker or first, talk)
         except LogError as error:
             talk.warn(str(error))
         except (OSError, csv.Error) as error:
@@ -85,9 +90,15 @@ def natural_order(label: str) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", label) if part]
 
 
-def _has_twin(path: Path, paths: dict[Path, str | None]) -> bool:
-    """Whether a log without a worker is another worker's log under a second name, or one of worker-1's is there."""
-    if REFERENCE_WORKER in paths.values():
+def _first_worker(folder: Path) -> str:
+    """The first worker by the names of the captures."""
+    labels = {host_label(path) for path in folder.iterdir()}
+    return next((worker for worker in _FIRST_WORKERS if worker in labels), _FIRST_WORKERS[-1])
+
+
+def _has_twin(path: Path, paths: dict[Path, str | None], first: str) -> bool:
+    """Whether a log without a worker is another worker's log under a second name, or the first worker's is there."""
+    if first in paths.values():
         return True
     text = path.read_bytes()
     return any(worker is not None and other.read_bytes() == text for other, worker in paths.items())
@@ -106,6 +117,7 @@ def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
             continue
         try:
             kind, _, seconds, loss, accuracy = row
+            kind = kind.strip().lower()
             if kind == "batch":
                 ends.append((epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
             elif kind == "epoch":

@@ -2,7 +2,8 @@
 
 Every field comes from the first of these that has it: `run.toml` in the run's folder; the run's row in a `runs.csv`
 beside the folder; the folder's name in the published scheme
-`framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit).
+`framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit;
+a number alone is a loss in percent, as the scripts published with zerwas write it).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TOPOLOGY_WORDS = {
     "recdoubling": "recursive_doubling",
     "binary_tree": "tree",
     "bts": "binary_tree_star",
-}
+} | {word: word for word in ("ring", "tree", "star", "clique", "binary_tree_star")}  # KungFu's are in capitals
 ROLES = ("worker", "parameter_server", "chief", "other")
 
 #: Columns of `runs` that ingest fills in by itself.
@@ -48,7 +49,7 @@ _ALLOWED = {
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _CONDITION = re.compile(
-    rf"normal|loss_(?P<loss>{_NUMBER})|(?P<delay>{_NUMBER})ms|(?P<rate>{_NUMBER})(?P<unit>[mg])bit", re.IGNORECASE
+    rf"normal|(?:loss_)?(?P<loss>{_NUMBER})|(?P<delay>{_NUMBER})ms|(?P<rate>{_NUMBER})(?P<unit>[mg])bit", re.IGNORECASE
 )
 _BATCH_SIZE = re.compile(r"[0-9]{1,18}")
 

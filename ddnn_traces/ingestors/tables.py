@@ -139,6 +139,7 @@ class RunTables:
             sends[ip] = sends.get(ip, False) or sender
         declared = {host.ip: host for host in self._run.metadata.hosts}
         by_file = self._labels_by_vantage()
+        first = _first_number(self._run.labels)
         rows = []
         for ip in sorted(sends.keys() | declared.keys()):
             if not is_host(ip) or (not sends.get(ip) and ip not in declared and ip.endswith(".255")):
@@ -147,7 +148,7 @@ class RunTables:
             label = known.get("label") or by_file.get(ip)
             row: dict[str, Any] = {"run_id": self._run.run_id, "host_ip": ip, "label": label}
             row |= {"role": known.get("role") or _role(label), "ring_position": known.get("ring_position")}
-            row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label)
+            row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label, first)
             rows.append(row)
         return _rows("hosts", rows)
 
@@ -307,12 +308,21 @@ def _role(label: str | None) -> str | None:
     return roles.get(word, "chief" if word in ("chief", "master") else "other")
 
 
-def _rank(label: str | None) -> int | None:
-    """worker-1 has rank 0."""
+def _first_number(labels: Iterable[str | None]) -> int:
+    """Number of the worker that has rank 0: 0 where a file is worker-0's (the published Zerwas data), else 1."""
+    return (
+        0
+        if any(_role(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
+        else 1
+    )
+
+
+def _rank(label: str | None, first: int) -> int | None:
+    """Rank that a worker's label tells, where the first worker has the number `first`."""
     if _role(label) != "worker" or label is None:
         return None
     number = natural_order(label)[-1]
-    return number[1] - 1 if number[0] and number[1] > 0 else None
+    return number[1] - first if number[0] and number[1] >= first else None
 
 
 _SUMMED = (

@@ -17,20 +17,19 @@ def write(bag: Path, release: facts.Release) -> None:
     lines = (data / layout.CHECKSUMS).read_text("utf-8").splitlines()
     sums = {path: sha256 for sha256, _, path in (line.partition("  ") for line in lines)}
     sums[layout.CHECKSUMS] = file_hash(data / layout.CHECKSUMS)
-    (bag / "bagit.txt").write_bytes(b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n")
-    (bag / _MANIFEST).write_bytes(_lines({f"data/{path}": sums[path] for path in files(data)}))
+    paths = files(data)
+    # Version 1.0 has percent signs in paths encoded, 0.97 has not; the library bagit reads only the latter of both.
+    version = "0.97" if any("%" in path for path in paths) else "1.0"
+    (bag / "bagit.txt").write_bytes(f"BagIt-Version: {version}\nTag-File-Character-Encoding: UTF-8\n".encode())
+    (bag / _MANIFEST).write_bytes(_lines({f"data/{path}": sums[path] for path in paths}))
     (bag / "bag-info.txt").write_bytes(_info(data, release))
     tags = ("bag-info.txt", "bagit.txt", _MANIFEST)
     (bag / _TAG_MANIFEST).write_bytes(_lines({name: file_hash(bag / name) for name in tags}))
 
 
 def _lines(sums: dict[str, str]) -> bytes:
-    """RFC 8493, 2.1.3: percent, CR and LF in a path are percent-encoded."""
-    told = []
-    for path, sha256 in sums.items():
-        encoded = path.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        told.append(f"{sha256}  {encoded}\n")
-    return "".join(told).encode()
+    """Lines of a manifest. A release has no line ends in paths: parquet.partition encodes them."""
+    return "".join(f"{sha256}  {path}\n" for path, sha256 in sums.items()).encode()
 
 
 def _info(data: Path, release: facts.Release) -> bytes:

@@ -167,7 +167,8 @@ def test_windows_are_summed(small: Path, tmp_path: Path, factor: int, monkeypatc
     found = rows(write(small, tmp_path / "out", ["flow_windows"], window_ns)["flow_windows"])
     with ddnn_traces.open(small) as dataset:
         expected = dataset.sql(
-            f"""SELECT run_id, window_start_ns // {window_ns} * {window_ns} AS window_start_ns, {window_ns} AS window_ns, flow_id,
+            f"""SELECT run_id, window_start_ns // {window_ns} * {window_ns} AS window_start_ns,
+                       {window_ns} AS window_ns, flow_id,
                        sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
                        sum(payload_bytes)::BIGINT AS payload_bytes
                 FROM flow_windows GROUP BY ALL ORDER BY run_id, window_start_ns, flow_id"""

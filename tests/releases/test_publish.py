@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import duckdb
 import jsonschema
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from conftest import ABOUT
 
@@ -185,7 +186,8 @@ def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_pat
     copy = tmp_path / "copy"
     shutil.copytree(small, copy)
     path = partition(copy, "capture_ledger", RUN) / "part-0.parquet"
-    pl.read_parquet(path).with_columns(packets=pl.col("packets") + 1).write_parquet(path)
+    changed = pl.read_parquet(path, hive_partitioning=False).with_columns(packets=pl.col("packets") + 1)
+    pq.write_table(changed.to_arrow().cast(schema.table("capture_ledger").arrow()), path)
     done = run("publish", copy, "--out", "out", *SAID, cwd=tmp_path)
     assert done.returncode == 1
     assert f"data checks fail:\n  {RUN}: flows_match_ledger (" in done.stderr
@@ -238,7 +240,8 @@ from pathlib import Path
 dataset, small, sizes, command, said = json.loads(sys.argv[1])
 for size in sizes:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
-    done = subprocess.run([*command, "publish", dataset, "--out", f"{small}/out", *said], capture_output=True, text=True)
+    call = [*command, "publish", dataset, "--out", f"{small}/out", *said]
+    done = subprocess.run(call, capture_output=True, text=True)
     print(json.dumps([done.returncode, done.stderr, sorted(path.name for path in Path(small).iterdir())]))
     subprocess.run(["umount", small], check=True)
 """
@@ -269,9 +272,9 @@ def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
 def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
     """A publish that stays in its first table, once it is there."""
     code = CODE.replace("from ddnn_traces.cli", (
-        "import threading\nfrom ddnn_traces.releases import content\nread = content._read\n"
+        "import os\nfrom ddnn_traces.releases import content\nread = content._read\n"
         "def slow(source, progress):\n    for batch in read(source, progress):\n"
-        "        print('in', flush=True)\n        progress.stop.wait(30)\n        yield batch\n"
+        "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
         "content._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
     call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *SAID]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddnn_traces.releases.leak_scan import places
+from ddnn_traces.releases.leak_scan.places import Searchers, hits
 from ddnn_traces.releases.leak_scan.words import Words, words
 
 __all__ = ["Leak", "Words", "scan", "words"]
@@ -33,12 +33,12 @@ class Leak:
 
 def scan(folder: Path, words: Words) -> list[Leak]:
     """What is found in all files of a folder, in the order of their names. Raises UsageError for unreadable ones."""
-    searchers = places.Searchers.of(words)
+    searchers = Searchers.of(words)
     files = sorted(path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
 
     def look(path: Path) -> list[Leak]:
         name = path.relative_to(folder).as_posix()
-        return [Leak(name, kind, place) for kind, place in places.hits(path, name, searchers)]
+        return [Leak(name, kind, place) for kind, place in hits(path, name, searchers)]
 
     with ThreadPoolExecutor(_THREADS) as threads:
         try:

@@ -143,8 +143,8 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
         where = f"values of {field.name}"
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
             texts: set[Any] = set()
-            for values in _columns(path, field.name, as_dictionary=True):
-                texts.update(values)
+            for values in _batches(path, field.name, dictionary=True):
+                texts.update(values.dictionary.to_pylist())
             data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
             for _, found in distinct(searchers.every.kinds(data), _MOST_HITS):
                 yield found, where
@@ -165,6 +165,17 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
         data = file.read()
     for place, kind in distinct(searchers.every.kinds(data), _MOST_HITS):
         yield kind, f"statistics and metadata, at {begin + place:,}"
+    bounds = [
+        bound
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+        if (statistics := metadata.row_group(group).column(column).statistics) and statistics.has_min_max
+        for bound in (statistics.min, statistics.max)
+        if isinstance(bound, str | bytes)
+    ]
+    text = b"\n".join(bound.encode() if isinstance(bound, str) else bound for bound in bounds)
+    for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):
+        yield kind, "statistics"
     for name, value in (metadata.metadata or {}).items():
         for text in (name, value, _unescaped(value)):
             for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):
@@ -180,19 +191,20 @@ def _unescaped(value: bytes) -> bytes:
     return b""
 
 
-def _columns(path: Path, name: str, as_dictionary: bool = False) -> Iterator[Any]:
-    """Distinct values of a column, a batch at a time."""
-    import pyarrow.compute as pc
+def _batches(path: Path, name: str, dictionary: bool) -> Iterator[Any]:
+    """A column, a batch at a time."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path, read_dictionary=[name] if as_dictionary else None) as file:
-        for batch in file.iter_batches(1 << 20, columns=[name]):
-            column = batch.column(0)
-            yield (column.dictionary if as_dictionary else pc.unique(column)).to_pylist()
+    with pq.ParquetFile(path, read_dictionary=[name] if dictionary else None) as file:
+        for batch in file.iter_batches(1 << 18, columns=[name]):
+            yield batch.column(0)
 
 
 def _in_numbers(path: Path, metadata: Any, column: int, field: Any, words: Words, where: str) -> Iterator[Hit]:
     """Addresses as numbers where there is no unit; times of the source in the statistics of times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     unit = (field.metadata or {}).get(b"unit", b"").decode(errors="replace") or _unit(path, field.name)
     groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
     bounds = [(s.min, s.max) for s in groups if s is not None and s.has_min_max]
@@ -204,8 +216,9 @@ def _in_numbers(path: Path, metadata: Any, column: int, field: Any, words: Words
     elif not unit and field.name not in _COUNTERS and words.numbers:
         if len(bounds) == len(groups) and all(high < min(words.numbers) for _, high in bounds):
             return
-        for values in _columns(path, field.name):
-            if words.numbers.intersection(values):
+        numbers = pa.array(sorted(words.numbers), pa.int64())
+        for values in _batches(path, field.name, dictionary=False):
+            if pc.any(pc.is_in(values.cast(pa.int64(), safe=False), numbers)).as_py():
                 yield "an IP address", where
                 return
 

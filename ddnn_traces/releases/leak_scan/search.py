@@ -9,13 +9,15 @@ from typing import Any
 #: Letters of a word that are enough to be no chance in gigabytes of compressed bytes.
 LONG = 7
 _SHORT = 4
+#: Letters of a word before which anything may stand: in binary formats that is a length, which may be a letter, too.
+_SURE = 16
 _MOST_HITS = 1 << 12
 
 _LETTERS = rb"0-9a-z_\x80-\xff"
 #: What may not stand before and behind a word of each kind, in small letters: then it is another word.
 _AROUND = {
     "an IP address": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^(?:[0-9a-z_]|\.[0-9])")),
-    "the time of a run": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^(?:[0-9a-z_]|\.[0-9])")),
+    "the time of a run": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^[0-9a-z_]")),
     "a path": (re.compile(rb"[0-9a-z_.~-]$"), re.compile(rb"^[0-9a-z_-]")),
 }
 _ANY = (re.compile(rb"[" + _LETTERS + rb"]$"), re.compile(rb"^[" + _LETTERS + rb"]"))
@@ -82,7 +84,7 @@ class Searcher:
                     yield place, kind
             elif small.startswith(word):
                 left, right = _AROUND.get(kind, _ANY)
-                if _begins_or_ends(word[0]) and left.search(before):
+                if len(word) < _SURE and _begins_or_ends(word[0]) and left.search(before):
                     continue
                 behind = small[len(word) : len(word) + 2]
                 if _begins_or_ends(word[-1]) and right.search(behind) and not _is_iso(word):

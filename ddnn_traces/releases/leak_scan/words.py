@@ -26,7 +26,15 @@ from ddnn_traces.releases.anonymise.addresses import is_everybodys
 from ddnn_traces.releases.anonymise.key import read_secret
 from ddnn_traces.releases.anonymise.mapping import Options
 from ddnn_traces.releases.anonymise.names import is_role_word
-from ddnn_traces.releases.leak_scan import forms, sources
+from ddnn_traces.releases.leak_scan.forms import (
+    address_numbers,
+    address_texts,
+    hardware_texts,
+    interface_id,
+    secret_texts,
+    time_texts,
+)
+from ddnn_traces.releases.leak_scan.sources import hardware_addresses, log_words, pcapng_names
 
 #: Names of fewer letters are in too many words to be searched for.
 _LEAST_NAME = 4
@@ -114,11 +122,11 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
                 continue
             collected.path(path.parent)
             collected.capture(path.name)
-            for address in sources.hardware_addresses(path):
+            for address in hardware_addresses(path):
                 collected.hardware(address)
-            for text in sources.pcapng_names(path):
+            for text in pcapng_names(path):
                 collected.name(text, "a text in the original capture")
-        found = sources.log_words(run)
+        found = log_words(run)
         for text in found["address"]:
             with contextlib.suppress(ValueError):
                 addresses.add(str(ipaddress.ip_address(text)))
@@ -199,9 +207,9 @@ class _Collector:
     def address(self, text: str) -> None:
         if is_everybodys(text):
             return
-        for form in forms.address_texts(text):
+        for form in address_texts(text):
             self.add(form, "an IP address")
-        self.words.numbers.update(forms.address_numbers(text))
+        self.words.numbers.update(address_numbers(text))
         packed = ipaddress.ip_address(text).packed
         if len(packed) == 16:
             self.words.binary[packed] = self.words.binary[packed[::-1]] = "an IP address"
@@ -209,17 +217,17 @@ class _Collector:
     def hardware(self, address: bytes) -> None:
         if not any(address) or address[0] & 1 or not any(address[:5]):
             return
-        for form in forms.hardware_texts(address):
+        for form in hardware_texts(address):
             self.add(form, "a hardware address")
-        self.words.binary[address] = self.words.binary[forms.interface_id(address)] = "a hardware address"
+        self.words.binary[address] = self.words.binary[interface_id(address)] = "a hardware address"
 
     def times(self, first_ns: int, last_ns: int) -> None:
-        for form in (*forms.time_texts(first_ns), *forms.time_texts(last_ns)):
+        for form in (*time_texts(first_ns), *time_texts(last_ns)):
             self.add(form, "the time of a run")
         self.words.times.append((first_ns, last_ns))
 
     def secret(self, secret: bytes) -> None:
-        for form in forms.secret_texts(secret):
+        for form in secret_texts(secret):
             self.add(form, "the key")
         self.words.binary[secret] = "the key"
 
