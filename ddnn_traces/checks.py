@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddnn_traces.dataset import Dataset
 
-#: Rows of all tables that are checked at once: conservation of as many takes some 0.7 GB.
+#: Rows of all tables that are checked at once.
 _TOGETHER = 60_000_000
 
 
