@@ -10,11 +10,12 @@ import contextlib
 import functools
 import getpass
 import ipaddress
+import itertools
 import os
 import pwd
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +45,10 @@ _ANYBODY = {
     "root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "home", "localhost", "localdomain",
     "data", "sample", "dataset", "captures", "traces", "runs", "test", "tests", "host", "node", "server", "master",
     "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
+    "shared", "guest", "everyone", "all-users", "ec2-user", "vagrant", "jovyan",
 }  # fmt: skip
+#: Folders in which each user has one.
+_HOMES = ("home", "homes", "users")
 _ADDRESSES = """
 SELECT DISTINCT ip FROM (
     SELECT src_ip AS ip FROM flows UNION SELECT dst_ip FROM flows UNION SELECT host_ip FROM hosts
@@ -152,9 +156,6 @@ def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
             collected.path(absolute.resolve())
         with contextlib.suppress(KeyError, OSError):
             users.add(pwd.getpwuid(absolute.stat().st_uid).pw_name)
-        parts = absolute.parts
-        if len(parts) > 2 and parts[1] in ("home", "Users"):
-            users.add(parts[2])
     with contextlib.suppress(RuntimeError):
         collected.path(Path.home())
         users.add(Path.home().name)
@@ -203,6 +204,9 @@ class _Collector:
         for folder in path.parents:
             if len(folder.parts) > 3:
                 self.add(str(folder), "a path")
+        for above, name in itertools.pairwise(path.parts):
+            if above.lower() in _HOMES and (name != path.name or "." not in name):  # users/list.txt is no user
+                self.name(name, "name of a user")
 
     def address(self, text: str) -> None:
         if is_everybodys(text):
@@ -237,4 +241,11 @@ def _own_words() -> frozenset[str]:
     """Words of schemas/ and queries/, in small letters."""
     texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
     texts += [query.sql for query in queries.catalogue().values()]
-    return frozenset(word for text in texts for word in re.findall(r"[\w-]+", text.lower()))
+    return frozenset(word for text in texts for word in _parts(text.lower()))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Words of a text, whole and what stands between - and _."""
+    for word in set(re.findall(r"[\w-]+", text)):
+        yield word
+        yield from re.split("[_-]", word)
