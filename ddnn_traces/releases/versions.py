@@ -281,8 +281,8 @@ def _summed(rows: Sequence[RowChange]) -> str:
     tables, runs = len({change.table for change in rows}), len({change.run_id for change in rows})
     removed, added = sum(change.removed for change in rows), sum(change.added for change in rows)
     return (
-        f"Rows changed in {_count(tables, 'table')} of {_count(runs, 'run')}: {_count(removed, 'row')} before, {added:,} now, "
-        "not compared one by one since they are mapped in another way."
+        f"Rows changed in {_count(tables, 'table')} of {_count(runs, 'run')}: {_count(removed, 'row')} before, "
+        f"{added:,} now, not compared one by one since they are mapped in another way."
     )
 
 
