@@ -19,7 +19,18 @@ from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM
 from ddnn_traces.marker import write_marker
-from ddnn_traces.releases import bag, checksums, content, database, facts, layout, provenance, request, versions
+from ddnn_traces.releases import (
+    bag,
+    checksums,
+    columns,
+    content,
+    database,
+    facts,
+    layout,
+    provenance,
+    request,
+    versions,
+)
 from ddnn_traces.releases.anonymise import key as keys
 from ddnn_traces.releases.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.releases.anonymise.mapping import Options as AnonymiserOptions
@@ -339,7 +350,16 @@ def _write_tables(
     try:
         progress = content.Progress(talk.advance)
         jobs = _jobs(options)
-        return content.write(plan.sources, data, anonymiser.run, scratch, plan.window_ns, jobs, progress)
+        return content.write(
+            plan.sources,
+            data,
+            anonymiser.run,
+            scratch,
+            plan.window_ns,
+            jobs,
+            progress,
+            lambda table: columns.released(table, anonymiser.facts()),
+        )
     finally:
         talk.end_files()
 

@@ -38,7 +38,8 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         {
             "config_name": table.name,
             "features": [
-                {"name": column.name, "dtype": _HUB_TYPES[column.type]} for column in shared.definition(table).columns
+                {"name": column.name, "dtype": _HUB_TYPES[column.type]}
+                for column in shared.definition(release, table).columns
             ],
         }
         for table in release.tables
@@ -124,9 +125,9 @@ def _tables(release: facts.Release) -> str:
     rows = [
         [
             f"`{item.name}`",
-            plain(shared.definition(item).row),
+            plain(shared.definition(release, item).row),
             f"{item.rows:,}",
-            str(len(shared.definition(item).columns)),
+            str(len(shared.definition(release, item).columns)),
             shared.readable_size(sum(file.bytes for file in item.files)),
         ]
         for item in release.tables

@@ -104,7 +104,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         **_responsible_ai(release),
         **_provenance(release),
         "distribution": [*_file_sets(release), *_file_objects(release)],
-        "recordSet": [_record_set(table) for table in release.tables],
+        "recordSet": [_record_set(release, table) for table in release.tables],
     }
     return {key: value for key, value in said.items() if value not in (None, [])}
 
@@ -168,8 +168,8 @@ def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
     ]
 
 
-def _record_set(table: facts.Table) -> dict[str, Any]:
-    defined = shared.definition(table)
+def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
+    defined = shared.definition(release, table)
     return {
         "@type": "cr:RecordSet",
         "@id": table.name,
@@ -270,7 +270,7 @@ def _inaccuracies(release: facts.Release) -> list[str]:
     return [
         f"{table.name}.{column.name}: {column.inaccuracy}"
         for table in release.tables
-        for column in shared.definition(table).columns
+        for column in shared.definition(release, table).columns
         if column.inaccuracy
     ]
 

@@ -77,7 +77,7 @@ def _resources(release: facts.Release) -> list[dict[str, Any]]:
             "$schema": RESOURCE_PROFILE,
             "name": names[table.name, file.run_id],
             "title": f"{table.name} of run {file.run_id}",
-            "description": f"A row is {shared.definition(table).row}.",
+            "description": f"A row is {shared.definition(release, table).row}.",
             "type": "table",
             "path": file.path,
             "format": "parquet",
@@ -103,7 +103,7 @@ def _name(table: facts.Table, file: facts.TableFile) -> str:
 
 def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
     """Table Schema of a resource."""
-    defined = shared.definition(table)
+    defined = shared.definition(release, table)
     said: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
     nullable = {column.name for column in defined.columns if column.nullable}
     if nullable & set(defined.key):

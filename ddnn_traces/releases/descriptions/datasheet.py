@@ -47,7 +47,7 @@ def _funding(about: facts.About) -> str:
 def _composition(release: facts.Release) -> str:
     """Tables, runs by origin, synthetic and flagged ones by name, hosts, windows, captures."""
     rows = [
-        [f"`{item.name}`", plain(shared.definition(item).row), f"{item.rows:,}", f"{len(item.files)}"]
+        [f"`{item.name}`", plain(shared.definition(release, item).row), f"{item.rows:,}", f"{len(item.files)}"]
         for item in release.tables
     ]
     parts = [shared.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
@@ -129,7 +129,7 @@ def _inaccuracies(release: facts.Release) -> str:
     for item in release.tables:
         rows = [
             [f"`{column.name}`", plain(column.inaccuracy)]
-            for column in shared.definition(item).columns
+            for column in shared.definition(release, item).columns
             if column.inaccuracy
         ]
         if rows:

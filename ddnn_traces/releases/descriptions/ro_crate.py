@@ -41,7 +41,7 @@ def context() -> dict[str, Any]:
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     people = [_person(person, number) for number, person in enumerate(release.about.creators, 1)]
-    folders = [_folder(table) for table in release.tables]
+    folders = [_folder(release, table) for table in release.tables]
     tables = [
         _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
     ]
@@ -121,13 +121,13 @@ def _root(release: facts.Release, people: list[Entity], parts: list[Entity], act
     )
 
 
-def _folder(table: facts.Table) -> Entity:
+def _folder(release: facts.Release, table: facts.Table) -> Entity:
     return _told(
         {
             "@id": f"{table.name}/",
             "@type": "Dataset",
             "name": table.name,
-            "description": f"Table {table.name}: a row is {shared.definition(table).row}. {table.rows} rows.",
+            "description": f"Table {table.name}: a row is {shared.definition(release, table).row}. {table.rows} rows.",
             "hasPart": [{"@id": _path(file.path)} for file in table.files],
         }
     )

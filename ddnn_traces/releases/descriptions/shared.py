@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddnn_traces import schema
-from ddnn_traces.releases import facts
+from ddnn_traces.releases import columns, facts
 
 #: The media type that mlcroissant can load; it passes application/vnd.apache.parquet in its check and fails to read it.
 PARQUET = "application/x-parquet"
@@ -32,9 +32,9 @@ class Reference:
     columns: tuple[str, ...]
 
 
-def definition(table: facts.Table) -> schema.Table:
-    """Columns, key and meaning of a table of the release, from schemas/."""
-    return schema.table(table.name)
+def definition(release: facts.Release, table: facts.Table) -> schema.Table:
+    """Columns, key and meaning of a table of the release, from schemas/ and what became of them."""
+    return columns.released(table.name, release.anonymisation)
 
 
 def pattern(table: str) -> str:
@@ -47,14 +47,14 @@ def references(release: facts.Release, table: schema.Table) -> Iterator[Referenc
 
     Only where all of that table's key is here and never null, so that every row names one.
     """
-    columns = {column.name: column for column in table.columns}
+    own = {column.name: column for column in table.columns}
     present = {other.name for other in release.tables}
     for name in schema.TABLES:
         key = schema.table(name).key
         named = {column.name for column in table.columns if column.source == name}
         if name == table.name or name not in present or not named & set(key):
             continue
-        if all(part in columns and not columns[part].nullable for part in key):
+        if all(part in own and not own[part].nullable for part in key):
             yield Reference(name, key)
 
 
