@@ -131,7 +131,15 @@ def publish(
                 release = _build(opened, plan, options, folder, talk)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
+    _say_missing(release.about, talk)
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
+
+
+def _say_missing(about: facts.About, talk: Talk) -> None:
+    from ddnn_traces.releases.descriptions import shared
+
+    if missing := shared.recommended(about):
+        talk.say(f"recommended and not told (release.toml): {'; '.join(missing)}")
 
 
 def _given(options: PublishOptions) -> dict[str, Any]:

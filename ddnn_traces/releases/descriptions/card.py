@@ -6,7 +6,7 @@ from typing import Any
 
 from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import bibtex, shared
-from ddnn_traces.releases.descriptions.markup import block, code, plain, table, yaml
+from ddnn_traces.releases.descriptions.markup import block, code, markdown, plain, table, yaml
 
 #: The Hub's identifiers where they are not SPDX's in small letters; a licence that it does not know is "other".
 _HUB_LICENCES = {"ODbL-1.0": "odbl", "ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl"}
@@ -48,7 +48,7 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         **_licence(about.licence),
         "pretty_name": about.title,
         "language": ["en"],
-        "tags": list(dict.fromkeys([*about.keywords, "tabular", "network-traffic", "distributed-training"])),
+        "tags": list(dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])),
         "size_categories": [_size(rows)],
         "configs": configs,
         "dataset_info": features,
@@ -81,7 +81,7 @@ def _body(release: facts.Release) -> str:
     size = shared.readable_size(shared.total_bytes(release))
     parts = [
         f"# {plain(about.title)}\n",
-        f"{shared.summary(release)}\n",
+        f"{markdown(shared.summary(release))}\n",
         f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
         f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they do not tell: "
         f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",

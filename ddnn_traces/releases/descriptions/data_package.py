@@ -28,16 +28,16 @@ def document(release: facts.Release) -> dict[str, Any]:
     about = release.about
     said = {
         "$schema": PROFILE,
-        "name": "ddnn-traces-release",
+        "name": shared.identifier(about.title),
         "title": about.title,
         "description": shared.summary(release),
         "version": about.version,
         "created": f"{about.published}T00:00:00Z",
         "id": shared.doi_url(about.doi) if about.doi else None,
         "homepage": about.url,
-        "keywords": list(about.keywords),
+        "keywords": shared.keywords(release),
         "licenses": [_licence(about.licence)],
-        "contributors": [_contributor(person) for person in about.creators],
+        "contributors": [*map(_contributor, about.creators), *_others(about)],
         "sources": [_source(paper) for paper in about.papers],
         "resources": _resources(release),
     }
@@ -62,6 +62,15 @@ def _contributor(person: facts.Person) -> dict[str, Any]:
         "roles": ["creator"],
     }
     return {key: value for key, value in said.items() if value}
+
+
+def _others(about: facts.About) -> list[dict[str, Any]]:
+    """Publisher, contact and funders, told from creators by their role."""
+    contact = shared.contact(about.contact) if about.contact else {}
+    told = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
+    found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
+    found += [{key: value for key, value in told.items() if value}] if about.contact else []
+    return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
 
 
 def _source(paper: facts.Publication) -> dict[str, Any]:
