@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 #: Names that a message lists at most.
 _MOST_NAMES = 100
+#: Unicode's explicit directional formatting characters (UAX 9).
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def valid_text(name: str) -> str:
@@ -17,6 +19,11 @@ def valid_text(name: str) -> str:
 def is_plain_name(name: str) -> bool:
     """Whether a name can be that of a file in a folder, on every system, and not of a hidden one."""
     return bool(name.strip()) and name.isprintable() and not name.startswith(".") and not {"/", "\\"} & set(name)
+
+
+def without_bidi(text: str) -> str:
+    """A text without the control characters that turn the direction of writing, and so show it other than it is."""
+    return "".join(letter for letter in text if letter not in _BIDI)
 
 
 def sql_literal(text: str) -> str:

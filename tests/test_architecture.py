@@ -16,7 +16,8 @@ PACKAGE = Path(ddnn_traces.__file__).parent
 #: In the order in which data flows. `ddnn_traces` itself is the public API and may be named for its version anywhere.
 ORDER = (
     "errors", "extras", "talk", "text", "whole_files", "schema", "marker", "parquet", "releases", "releases.layout",
-    "releases.facts", "places", "places.url", "places.path", "places.place", "places.folder", "places.zipped",
+    "releases.facts", "releases.columns", "places",
+    "places.url", "places.path", "places.place", "places.folder", "places.zipped",
     "places.remote", "places.finding", "progress_bar", "queries", "views", "synthetic", "synthetic.collectives",
     "synthetic.run_files", "ingestors", "ingestors.compression", "ingestors.capture_file", "ingestors.facts",
     "ingestors.spill", "ingestors.compiled", "ingestors.compiled.jit", "ingestors.compiled.flow_table",

@@ -21,7 +21,18 @@ from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM
 from ddnn_traces.marker import write_marker
-from ddnn_traces.releases import bag, checksums, content, database, facts, layout, provenance, request, versions
+from ddnn_traces.releases import (
+    bag,
+    checksums,
+    columns,
+    content,
+    database,
+    facts,
+    layout,
+    provenance,
+    request,
+    versions,
+)
 from ddnn_traces.releases.anonymise import key as keys
 from ddnn_traces.releases.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.releases.anonymise.mapping import Options as AnonymiserOptions
@@ -124,7 +135,15 @@ def publish(
                 release = _build(opened, plan, options, folder, talk)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
+    _say_missing(release.about, talk)
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
+
+
+def _say_missing(about: facts.About, talk: Talk) -> None:
+    from ddnn_traces.releases.descriptions import shared
+
+    if missing := shared.recommended(about):
+        talk.say(f"recommended and not told (release.toml): {'; '.join(missing)}")
 
 
 def _given(options: PublishOptions) -> dict[str, Any]:
@@ -371,7 +390,16 @@ def _write_tables(
     try:
         progress = content.Progress(talk.advance)
         jobs = _jobs(options)
-        return content.write(plan.sources, data, anonymiser.run, scratch, plan.window_ns, jobs, progress)
+        return content.write(
+            plan.sources,
+            data,
+            anonymiser.run,
+            scratch,
+            plan.window_ns,
+            jobs,
+            progress,
+            lambda table: columns.released(table, anonymiser.facts()),
+        )
     finally:
         talk.end_files()
 

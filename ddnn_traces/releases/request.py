@@ -19,7 +19,7 @@ from typing import Any
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.releases import facts
-from ddnn_traces.text import nearest
+from ddnn_traces.text import nearest, without_bidi
 
 Told = dict[str, Any]
 
@@ -118,11 +118,20 @@ def complete(told: Told, ask: Callable[[str], str] | None = None) -> Told:
 
 def about(told: Mapping[str, Any], version: str, published: str) -> facts.About:
     """facts.About of what was told; version and published where it does not say them."""
-    known = dict(told)
+    known = _without_bidi(told)
     known["creators"] = tuple(facts.Person(**person) for person in known["creators"])
     known["papers"] = tuple(facts.Publication(**paper) for paper in known.get("papers", ()))
     known |= {name: tuple(known[name]) for name in ("keywords", "funding") if name in known}
     return facts.About(**{"version": version, "published": published} | known)
+
+
+def _without_bidi(value: Any) -> Any:
+    """The same with every text in it shown as it is."""
+    if isinstance(value, str):
+        return without_bidi(value)
+    if isinstance(value, Mapping):
+        return {name: _without_bidi(one) for name, one in value.items()}
+    return [_without_bidi(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def today() -> str:

@@ -91,7 +91,9 @@ def test_columns_and_units_are_those_of_schemas(folder: Path) -> None:
 
 def test_foreign_keys_come_from_schemas(folder: Path) -> None:
     made = release(folder)
-    told = {table.name: {r.table for r in shared.references(made, shared.definition(table))} for table in made.tables}
+    told = {
+        table.name: {r.table for r in shared.references(made, shared.definition(made, table))} for table in made.tables
+    }
     assert told["runs"] == set()
     assert told["hosts"] == {"runs"}
     assert told["packets"] == {"runs", "captures", "flows"}

@@ -163,15 +163,31 @@ def test_left_over_of_another_content_is_replaced(release: Path, front: Front, s
     assert (outcome.sent, stored(store)["1.0.0/LICENSE"]) == (FILES, SMALL["LICENSE"])
 
 
-@pytest.mark.parametrize("change", ["LICENSE", "SHA256SUMS", "stranger"])
-def test_version_is_never_overwritten(release: Path, front: Front, store: tuple[str, int], change: str) -> None:
+@pytest.mark.parametrize("change", ["other", "stranger"])
+def test_version_is_never_overwritten(
+    release: Path, front: Front, store: tuple[str, int], change: str, tmp_path: Path
+) -> None:
+    if change == "other":
+        send(make(tmp_path / "other", SMALL | {"LICENSE": b"CC-BY-4.1\n"}), front)
+    else:
+        send(release, front)
+        place(store, change, b"CC-BY-4.1\n")
+    before = stored(store)
+    front.requests.clear()
+    message = refused(release, front)
+    assert ("LICENSE, SHA256SUMS differ" if change == "other" else change) in message
+    assert "another --version" in message
+    assert front.puts() == []
+    assert stored(store) == before
+
+
+@pytest.mark.parametrize("change", ["LICENSE", "SHA256SUMS"])
+def test_damaged_copy_is_no_other_version(release: Path, front: Front, store: tuple[str, int], change: str) -> None:
     send(release, front)
     place(store, change, b"CC-BY-4.1\n")
     before = stored(store)
     front.requests.clear()
-    message = refused(release, front)
-    assert change in message
-    assert "another --version" in message
+    assert f"1.0.0 there is damaged: {change} not as its own SHA256SUMS says" in refused(release, front)
     assert front.puts() == []
     assert stored(store) == before
 

@@ -173,3 +173,30 @@ def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH=yesterday: not seconds"):
         request.today()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/a",
+        "javascript:alert(1)",
+        "https://example.org/a b",
+        "https://",
+        "example.org",
+        "https://a/<b>",
+    ],
+)
+@pytest.mark.parametrize("place", ['url = "{}"\n', '[[papers]]\ntitle = "P"\nurl = "{}"\n'])
+def test_addresses_are_of_the_web(tmp_path: Path, url: str, place: str) -> None:
+    with pytest.raises(UsageError, match=r"url: .* is not: .*begins with http:// or https://"):
+        request.read(written(tmp_path, place.format(url)), OPTIONS)
+    fine = request.read(written(tmp_path, place.format("https://example.org/a%20b?c=d#e")), OPTIONS)
+    assert "https://example.org/a%20b?c=d#e" in str(fine)
+
+
+def test_nothing_turns_the_direction_of_writing() -> None:
+    turned = "a\u202eb\u2066c\u200f"
+    said = {**OPTIONS, "title": turned, "creators": [turned], "keywords": [turned], "description": f"{turned}\n\u202ad"}
+    about = request.about(request.complete(request.read(None, said)), "1.0.0", "2026-01-31")
+    assert (about.title, about.creators[0].name, about.keywords) == ("abc", "abc", ("abc",))
+    assert about.description == "abc\nd"

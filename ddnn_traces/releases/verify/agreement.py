@@ -165,7 +165,7 @@ def _data_package(examined: Examined) -> _Said:
         "version": document["version"],
         "date": document["created"].removesuffix("T00:00:00Z"),
         "licence": document["licenses"][0]["name"],
-        "creators": [person["title"] for person in document["contributors"]],
+        "creators": [person["title"] for person in document["contributors"] if "creator" in person["roles"]],
     }
     return _Said(words, columns, rows, files)
 

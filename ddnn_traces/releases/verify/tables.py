@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import schema
-from ddnn_traces.releases import facts, layout
+from ddnn_traces.releases import columns, facts, layout
 from ddnn_traces.releases.order import Unsorted, in_order
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, PASSED, Result, WrongError
@@ -28,7 +28,7 @@ _ASK = "ask whoever published it, or publish the dataset again"
 
 
 def check_columns(examined: Examined) -> Iterator[Result]:
-    """Each file has the table's columns: names, order, types, nullability, and the unit and meaning at each."""
+    """Each file has the table's columns: names, order, types, nullability, and unit and released meaning at each."""
     yield from _each_table(examined, COLUMNS, _columns, lambda table: f"{len(schema.table(table).columns)} columns")
 
 
@@ -92,8 +92,8 @@ def _open(examined: Examined, file: facts.TableFile, pq: Any) -> pq.ParquetFile:
     return pq.ParquetFile(path, read_dictionary=["run_id"])
 
 
-def _columns(_examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
-    defined = schema.table(table)
+def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
+    defined = columns.released(table, examined.told().anonymisation)
     there = parquet.metadata.schema.to_arrow_schema()  # without read_dictionary's change
     names = [column.name for column in defined.columns]
     if there.names != names:
