@@ -31,6 +31,11 @@ def sql_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words: 1 file, 1,200 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The known names that a wrong one may have been meant for, else all of them (of many the first)."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)

@@ -59,7 +59,7 @@ ORDER = (
     "releases.push.hub", "releases.push.zenodo", "releases.push.targets", "releases.push", "releases.verify",
     "releases.verify.result", "releases.verify.untrusted", "releases.verify.examined", "releases.verify.trial",
     "releases.verify.files", "releases.verify.told", "releases.verify.tables", "releases.verify.data",
-    "releases.verify.versions", "releases.verify.database", "releases.verify.croissant",
+    "releases.verify.versions", "releases.verify.definitions", "releases.verify.database", "releases.verify.croissant",
     "releases.verify.data_package", "releases.verify.ro_crate", "releases.verify.texts", "releases.verify.agreement",
     "releases.verify.running", "terminal", "shell", "demo", "completion", "cli.shared", "cli.ingest", "cli.questions",
     "cli.analysis", "cli.made_up", "cli.exports", "cli.publish", "cli.push", "cli.verify", "cli",

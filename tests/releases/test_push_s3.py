@@ -15,11 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from conftest import ABOUT
 from small_release import SMALL, content, make
 from test_push import run_push
 from web import Answer, Front, Request, server
 
+import ddnn_traces
 from ddnn_traces.errors import PushError
 from ddnn_traces.releases import push
 from ddnn_traces.releases.push import s3
@@ -306,3 +309,17 @@ def test_etag_is_that_of_the_parts(tmp_path: Path) -> None:
 def make_item(folder: Path, data: bytes) -> push.contents.Item:
     (folder / "file").write_bytes(data)
     return push.contents.Item("file", len(data), "", folder / "file")
+
+
+def test_what_was_pushed_can_be_opened(small: Path, front: Front, tmp_path: Path, monkeypatch: Any) -> None:
+    """A release of one run: one file of each table, of which each is asked for alone."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", front.url)  # type: ignore[attr-defined]
+    out = tmp_path / "one"
+    ddnn_traces.publish(small, out, runs=["torch-mlp1-sgd-32-gloo-0ms-ring"], **ABOUT)
+    send(out, front)
+    fsspec.filesystem("s3").clear_instance_cache()
+    with ddnn_traces.open("s3://bucket/sets/sample/1.0.0") as dataset, ddnn_traces.open(out) as plain:
+        assert dataset.run_ids == plain.run_ids
+        for query in ("traffic_matrix", "step_volume"):
+            assert dataset.query(query).equals(plain.query(query))
+    fsspec.filesystem("s3").clear_instance_cache()  # else other tests would ask this server
