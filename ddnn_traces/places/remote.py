@@ -238,11 +238,11 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
         if mode != "rb":
             raise PermissionError(f"{self.content.name}: a release at a URL is only read")
         if file.bytes > _WHOLE:
-            return _Watched(self.content.open(file, self._copy(file)), file, self.content)
+            return _Reader(self.content.open(file, self._copy(file)), file, self.content)
         with self._lock:
             if file.path not in self._fetched:
                 self._fetch(self._small_ones_from(file))
-        return self._copy(file).open("rb")
+        return _Reader(self._copy(file).open("rb"), file, self.content)
 
     def _copy(self, file: _File) -> Path:
         return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
@@ -277,18 +277,37 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
             self._fetched.add(file.path)
 
 
-class _Watched:
-    """A file that remembers why a read failed."""
+class _Reader:
+    """An open file as several threads of DuckDB read it: each seeks and reads, between which another must not move it.
+
+    It remembers why a read failed.
+    """
 
     def __init__(self, file: Any, told: _File, content: _Content) -> None:
         self._file, self._told, self._content = file, told, content
+        self._lock, self._place = threading.Lock(), threading.local()
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place, in this thread. whence: as of io.IOBase."""
+        begin = (0, self.tell(), self._told.bytes)[whence]
+        self._place.at = begin + place
+        return int(self._place.at)
+
+    def tell(self) -> int:
+        """The place of this thread."""
+        return int(getattr(self._place, "at", 0))
 
     def read(self, size: int = -1) -> bytes:
+        """Bytes from this thread's place on."""
         try:
-            data: bytes = self._file.read(size)
+            with self._lock:
+                self._file.seek(self.tell())
+                data = bytes(self._file.read(size))
         except Exception as error:
             raise self._content.fail(self._told.path, error) from error
+        self._place.at = self.tell() + len(data)
         return data
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
+import io
 import json
 import shutil
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -275,3 +278,28 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "load", missing)
     with pytest.raises(MissingExtra, match="publish"):
         ddnn_traces.open("http://a.example/traces")
+
+
+def test_threads_that_read_one_file_do_not_move_each_other() -> None:
+    """As DuckDB does: seek, then read, by several threads on one handle. Footers came out as data before."""
+    content = bytes(range(256)) * 4
+    told = remote._File("x", len(content), "")
+
+    class Slow(io.BytesIO):
+        def seek(self, place: int, whence: int = 0) -> int:
+            time.sleep(0.0005)
+            return super().seek(place, whence)
+
+        def read(self, size: int | None = -1) -> bytes:
+            time.sleep(0.0005)
+            return super().read(size)
+
+    reader = remote._Reader(Slow(content), told, remote._Content("x", None, "x"))
+
+    def read(place: int) -> bytes:
+        reader.seek(place)
+        return reader.read(10)
+
+    places = [(17 * n) % 1000 for n in range(300)]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(read, places)) == [content[place : place + 10] for place in places]

@@ -6,6 +6,7 @@ A damage is made as somebody would who also makes the checksums anew (`sealed`):
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -28,7 +29,7 @@ import ddnn_traces
 from ddnn_traces import marker, parquet, schema, views
 from ddnn_traces.errors import ReleaseError, UsageError
 from ddnn_traces.releases import checksums, facts, layout, versions
-from ddnn_traces.releases.verify import database, definitions, running
+from ddnn_traces.releases.verify import database, definitions, running, trial
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, FLAGGED, NOT_CHECKED, PASSED, Result
 
@@ -748,3 +749,27 @@ def test_on_the_command_line(release: Path, folder: Path, command: Any) -> None:
     assert b"README.md" in done.stdout
     assert b"failed" in done.stderr
     assert command("verify", "nowhere").returncode == 2
+
+
+def test_a_large_release_is_tried_with_some_rows_of_some_runs(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "MOST_ROWS", 500)
+    rows = found(release, tmp_path / "rows", "croissant", "data package")
+    assert {row.status for row in rows} == {PASSED}
+    details = {row.subject: row.detail for row in rows}
+    assert details["flow_windows"].endswith("(up to 27 rows of each of 18 files: 54)")
+    assert (
+        details["resources"] == "18 resources, valid with up to 27 rows of each of 18 files, without keys between files"
+    )
+    examined = Examined(release, tmp_path / "runs", 1, facts.from_json((release / layout.RELEASE).read_text()))
+    many = dataclasses.replace(
+        examined.told(),
+        tables=tuple(
+            facts.Table(table.name, tuple(dataclasses.replace(table.files[0], run_id=f"{n:04}") for n in range(1000)))
+            for table in examined.told().tables
+        ),
+    )
+    chosen = trial._some_runs(many)
+    assert len(chosen) == trial.MOST_FILES // len(many.tables)
+    assert {"0000", "0999"} <= chosen

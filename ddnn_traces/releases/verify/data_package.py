@@ -35,7 +35,8 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
         _refuse_odd(resource, set(known))
     frictionless = extras.load("frictionless")
     small = trial.make(examined)
-    cut = document | {"resources": [_cut(resource, small.cut) for resource in resources]}
+    some = [resource for resource in resources if resource["path"] in small.files]
+    cut = document | {"resources": [resource if small.whole else _cut(resource, small.cut) for resource in some]}
     try:
         # by frictionless' own model of the whole document first, then of the rows
         package = frictionless.Package.from_descriptor(document, basepath=str(small.folder))
@@ -52,7 +53,7 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
         wrong += 1
         yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(issue.message)}; {_ASK}")
     if not wrong:
-        without = ", without keys between files" if small.cut else ""
+        without = "" if small.whole else ", without keys between files"
         detail = f"{counted(len(resources), 'resource')}, valid with {small.told}{without}"
         yield Result(DATA_PACKAGE, "resources", PASSED, detail)
 
@@ -75,8 +76,6 @@ def _refuse_odd(resource: Any, known: set[str]) -> None:
 
 def _cut(resource: dict[str, Any], cut: set[str]) -> dict[str, Any]:
     """A resource as it is of the small copy: where files are cut, without their sums and references to other files."""
-    if not cut:
-        return resource
     kept = {name: value for name, value in resource["schema"].items() if name != "foreignKeys"}
     gone = {"rows", "hash"} if resource["path"] in cut else set()
     return {name: value for name, value in resource.items() if name not in gone} | {"schema": kept}
