@@ -523,18 +523,31 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
 def _scan(
     dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
 ) -> None:
-    """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
+    """Raise LeakError where the release tells what it must not. What the publisher says of people is on purpose."""
     from ddnn_traces.releases import leak_scan
 
     talk.say("searching the release for what must not be in it")
+    if not options.captures:
+        talk.say(
+            "not searched for: names, paths and hardware addresses that only the original captures and logs tell "
+            "(--captures)"
+        )
     said = AnonymiserOptions(options.addresses, options.ports, options.times)
-    named = " ".join(person.name for person in release.about.creators)
-    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
-    leaks = leak_scan.scan(folder, collected)
-    if leaks:
-        shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
-        more = f"\n  and {len(leaks) - _MOST_FAILED} more" if len(leaks) > _MOST_FAILED else ""
+    told = _on_purpose(release.about)
+    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=told)
+    causes = leak_scan.causes(leak_scan.scan(folder, collected))
+    if causes:
+        shown = "\n  ".join(causes[:_MOST_FAILED])
+        more = f"\n  and {len(causes) - _MOST_FAILED} more" if len(causes) > _MOST_FAILED else ""
         raise LeakError(
             f"{plan.out}: not published, and what was made is removed: it tells what it must not:\n  {shown}{more}\n"
-            "rename what tells it (runs, hosts, release.toml) or leave it out"
+            "rename what tells it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md says what is "
+            "searched for"
         )
+
+
+def _on_purpose(about: facts.About) -> str:
+    """Names and addresses of people and institutes, which are there to be told."""
+    people = [text for person in about.creators for text in (person.name, person.affiliation)]
+    papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
+    return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))

@@ -206,6 +206,7 @@ def test_names_of_hosts_and_captures() -> None:
     assert labels["gpu-node17"] == "worker-3-b"
     assert labels["alice-laptop"].startswith("host-")
     assert labels["bobs-box"].startswith("host-")
+    assert labels["gpu-node17"] != labels["worker-3"]
     row = {"sha256": None, "vantage_ip": None, "first_ns": 1}
     files = names.captures(
         [
@@ -221,6 +222,19 @@ def test_names_of_hosts_and_captures() -> None:
         "trace.pcap": "capture.pcap", "trace.pcap1": "capture.pcap1", "trace.pcap10": "capture.pcap2",
         "gpu-node17.pcap.gz": "worker-3-b.pcap", "worker-9-tcpdump.pcap": "worker-9.pcap",
     }  # fmt: skip
+
+
+def test_a_worker_of_the_logs_is_the_host_of_its_rank() -> None:
+    named = {"host_ip": "10.0.0.1", "label": "gpu-node17", "role": "worker", "rank": 0}
+    nameless = {"host_ip": "10.0.0.2", "label": None, "role": "worker", "rank": 1}
+    labels = names.labels(KEY, [named, nameless], ["worker-1", "worker-2"])
+    assert labels == {"gpu-node17": "worker-1", "worker-1": "worker-1", "worker-2": "worker-2"}
+    assert addresses.by_roles(KEY, [named, nameless], labels, []) == {"10.0.0.1": "worker-1", "10.0.0.2": "worker-2"}
+    from_0 = names.labels(KEY, [named, nameless], ["worker-0", "worker-1"])
+    assert from_0["gpu-node17"] == "worker-0"
+    assert addresses.by_roles(KEY, [named, nameless], from_0, []) == {"10.0.0.1": "worker-0", "10.0.0.2": "worker-1"}
+    both = names.labels(KEY, [named], ["worker-1", "gpu-node17"])  # two logs: two workers
+    assert both == {"gpu-node17": "worker-1-b", "worker-1": "worker-1"}
 
 
 # --- ports, times, text
@@ -334,6 +348,9 @@ def test_facts_say_what_was_done(dataset: Dataset) -> None:
         assert (told.addresses, told.ports, told.times) == (options.addresses, options.ports, options.times)
         assert told.key_id == KEY.id
         assert any("SHA-256" in sentence for sentence in told.remaining)
+        assert not any("were not given" in sentence for sentence in told.remaining)
+        without = Mapping(KEY, options, dataset).facts()
+        assert "logs tell were not searched for, since these were not given" in without.remaining[-1]
         assert all(sentence.endswith(".") for sentence in (*told.removed, *told.remaining))
 
 

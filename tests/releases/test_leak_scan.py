@@ -45,7 +45,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (run / "gpu-node17.pcap").write_bytes(p.pcap(records, tick_ns=1))
     (run / "run.toml").write_text('[[hosts]]\nip = "172.20.30.41"\nlabel = "gpu-node17"\nrole = "worker"\nrank = 0\n')
-    (run / "train.log").write_text("started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n")
+    (run / "train.log").write_text(
+        "started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n"
+        "data of /mnt/home/erika/x and /srv/users/list.txt, from files.pythonhosted.org\n"
+    )
     (run / "key").write_bytes(SECRET)
     return run
 
@@ -65,7 +68,8 @@ SPELLINGS = {
     ],
     "a hardware address": [MAC, MAC.upper(), MAC.replace(":", "-"), "9cb6.d01a.2b3c", "fe80::9eb6:d0ff:fe1a:2b3c"],
     "name of a host": ["gpu-node17", "GPU-NODE17", "gpu-node17-tcpdump.pcap", "login3.cluster.example.edu", "login3"],
-    "name of a user": ["carola", "carola@elsewhere", "/home/carola/x"],
+    "domain of a host": ["cluster.example.edu", "example.edu", "www.example.edu", "n4.cluster.example.edu"],
+    "name of a user": ["erika", "/scratch/users/erika", "carola", "carola@elsewhere", "/home/carola/x"],
     "a path": ["/scratch/carola/jobs/7", "/scratch/carola/jobs/7/out.txt", "/scratch/carola/jobs/7_old"],
     "the home of a user": ["/home/dave/x", "/Users/dave", "/root/x", r"C:\Users\dave", "file:///home/dave",
         "-I/home/dave",
@@ -88,7 +92,7 @@ HARMLESS = (
     "gpu-node1",
     "gpu-node170", "mycarola", "17000001234", "9c:b6:d0:1a:2b:3d", "/scratch/carol", "worker-1", "2001:db8:7::4",
     "2023-11-14", "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
-    "/homes", "/user/x",
+    "/homes", "/user/x", "first_seen_ns", "edu", "list", "https://pythonhosted.org",
 )  # fmt: skip
 
 
@@ -233,6 +237,28 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     expected = {"address": "an IP address", "inner address": "an IP address", "hardware address": "a hardware address",
                 "time": "the time of a run", "payload": "name of a host"}  # fmt: skip
     assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
+
+
+def test_a_message_says_whose_it_is_once_and_not_what(words: leak_scan.Words, tmp_path: Path) -> None:
+    for table in ("flows", "hosts", "steps"):
+        folder = tmp_path / table / "run_id=of gpu-node17"
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("gpu-node17 and 172.20.30.42")
+    told = leak_scan.causes(leak_scan.scan(tmp_path, words))
+    places = [", ".join(f"{table}/.../x.txt (the bytes, at {at})" for table in ("flows", "hosts")) for at in (15, 0)]
+    assert told == [
+        f"an IP address (host 2 of run job-7): in {places[0]} and 1 more file",
+        f"name of a host (host 1 of run job-7): in {places[1]} and 1 more file",
+    ]
+
+
+def test_the_name_of_a_run_that_tells_something_is_not_shown(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "in" / "net_gpu-node17_v2")
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [])
+        leaks = leak_scan.scan(tmp_path / "dataset", words)
+    assert any("(host 1 of run number 1)" in leak.cause for leak in leaks)
+    assert "gpu-node17" not in str(leaks)
 
 
 # --- the real thing

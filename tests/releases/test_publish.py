@@ -246,6 +246,7 @@ def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
         ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description)
     assert "not published" in str(caught.value)
     assert layout.CARD in str(caught.value)
+    assert "an IP address (host 1 of run " in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

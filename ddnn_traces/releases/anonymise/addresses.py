@@ -9,7 +9,7 @@ from typing import Any
 from ddnn_traces.errors import MissingExtra, UsageError
 from ddnn_traces.ingestors.logs import natural_order
 from ddnn_traces.releases.anonymise.key import Key
-from ddnn_traces.releases.anonymise.names import by_role, tag, unique
+from ddnn_traces.releases.anonymise.names import by_role, first_number, tag, unique
 
 KINDS = ("roles", "crypto-pan", "kept")
 
@@ -62,19 +62,22 @@ def kind(text: str, never_sends: bool) -> str:
 
 
 def by_roles(
-    key: Key, hosts: Iterable[Mapping[str, Any]], labels: Mapping[str, str], others: Iterable[tuple[str, bool]]
+    key: Key, hosts: Collection[Mapping[str, Any]], labels: Mapping[str, str], others: Iterable[tuple[str, bool]]
 ) -> dict[str, str]:
     """The label of each address of a run, no two the same.
 
     hosts: rows of the table. labels: new label of each old one. others: addresses, with whether they never send.
     """
     wanted = {text: f"{kind(text, quiet)}-{tag(key, 'address', text)}" for text, quiet in others}
+    first = first_number(labels)
     for host in hosts:
-        label = labels.get(host["label"]) or by_role(host, key)
+        label = labels.get(host["label"]) or by_role(host, key, first)
         wanted[host["host_ip"]] = label or f"host-{tag(key, 'address', host['host_ip'])}"
+    labelled = {host["host_ip"] for host in hosts if host["label"] is not None}  # these come first: it is their label
     mapped: dict[str, str] = {}
     taken: set[str] = set()
-    for text in sorted(wanted, key=lambda text: key.derive(f"order {text}", 16)):  # -b must not tell the higher one
+    # the order is the key's, since -b must not tell which address is the higher one
+    for text in sorted(wanted, key=lambda text: (text not in labelled, key.derive(f"order {text}", 16))):
         mapped[text] = unique(wanted[text], taken)
         taken.add(mapped[text])
     return mapped

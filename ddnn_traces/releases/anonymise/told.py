@@ -59,14 +59,21 @@ _ALWAYS_REMAIN = (
     "same traffic elsewhere.",
     "Names of runs, frameworks, models and layers are the publisher's own words and stay.",
     "Identifiers of tunnels (VNI, GRE key) and queue pairs of RoCE stay.",
+    "Names of hosts and users were searched for as words of their own: one that is glued to other letters, or has "
+    "fewer than 4, is not found.",
     "SHA-256 of the original captures stay: who has an original can show that it is the one.",
+)
+_UNSEARCHED = (
+    "Names of users and hosts, paths and hardware addresses that only the original captures and logs tell were not "
+    "searched for, since these were not given when it was published.",
 )
 
 
 def told(addresses: str, ports: str, times: str, key_id: str, captures: bool = False) -> facts.Anonymisation:
     """The facts of an anonymisation. captures: whether the release has cut-down captures."""
     removed = (_ADDRESSES[addresses], _PORTS[ports], _TIMES[times], *_ALWAYS, *(_CAPTURES if captures else ()))
-    remaining = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times], *_ALWAYS_REMAIN)
+    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times])
+    remaining = (*chosen, *_ALWAYS_REMAIN, *(() if captures else _UNSEARCHED))
     return facts.Anonymisation(
         addresses, ports, times, key_id, tuple(filter(None, removed)), tuple(filter(None, remaining))
     )
