@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-extras lint format fuzz bench bench-queries docs notebooks lock clean
+.PHONY: demo test test-extras lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -20,6 +20,7 @@ test: $(VENV)/.dev
 # ns3 and cluster have no code yet.)
 test-extras: $(VENV)/.publish
 	$(PYTEST) tests/releases
+	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 6 --rows 100000 --pandas-bytes 2e6
 
@@ -42,6 +43,10 @@ bench: $(VENV)/.dev
 # Needs some 10 GB of memory and half an hour; the 100 M rows stay in benchmarks/out.
 bench-queries: $(VENV)/.dev
 	$(BIN)/python benchmarks/queries.py
+
+# Needs some 12 GB of disk and ten minutes.
+bench-publish: $(VENV)/.publish
+	$(BIN)/python benchmarks/publish.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

@@ -6,7 +6,7 @@
 
 The dataset is made of copies of made-up runs (make_dataset.py) under other names. Windows of made-up packets are more
 alike than real ones (1.2 bytes a row, as Parquet): so what a flow sent is moved about between its neighbouring windows,
-at random, up to 30% of each, which leaves all sums as they are, so that the checks hold. It makes 10 bytes a row.
+at random, up to 30% of each, which leaves all sums as they are, so that the checks hold.
 
 Memory is what the processes hold at most (VmRSS of the command and all its children, looked at 20 times a second).
 """

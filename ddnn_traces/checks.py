@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ddnn_traces.dataset import Dataset
 
-#: Rows of all tables that are checked at once. With 1 GB of memory, conservation of 80 million went to disk and took four
-#: times as long.
+#: Rows of all tables that are checked at once. With 1 GB of memory, conservation of 74 million went to disk and
+#: took four times as long.
 _TOGETHER = 40_000_000
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +34,14 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+def _spill_folder() -> str:
+    """A folder where queries put what memory does not hold, for this user's eyes only; "": all has to fit."""
+    try:
+        return tempfile.mkdtemp(prefix="ddnn-traces-")
+    except OSError:  # a full disk, or none to write to: most queries do without
+        return ""
+
+
 class Dataset:
     """The tables of a dataset as views (with their comments), queries without parameters as views, the others as
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
@@ -41,7 +54,11 @@ class Dataset:
     def __init__(self, where: str | Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
         self.place = finding.find(where, runs)
         self.name = self.place.name
-        self.connection = duckdb.connect(config=_CONFIG)
+        spill = _spill_folder()
+        self._config = _CONFIG | {"temp_directory": spill}
+        self._asking = threading.Lock()
+        self.connection = duckdb.connect(config=self._config)
+        self._remove_spilled = weakref.finalize(self.connection, shutil.rmtree, spill, ignore_errors=True)
         try:
             self._open(runs, read_only)
         except BaseException:
@@ -63,7 +80,7 @@ class Dataset:
 
     def _all_run_ids(self) -> list[str]:
         """Runs that the dataset has, also those not to see."""
-        with duckdb.connect(config=_CONFIG) as connection:
+        with duckdb.connect(config=self._config) as connection:
             self.place.attach(connection)
             views.Views(connection, self.place)
             return [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
@@ -75,9 +92,26 @@ class Dataset:
         self.close()
 
     def close(self) -> None:
-        """Close the DuckDB connection, and remove what was unpacked or fetched."""
-        self.connection.close()
-        self.place.close()
+        """Close the DuckDB connection, interrupting what it does, and remove what was unpacked, fetched or spilled."""
+        try:
+            self._interrupt_until(self._is_closed)
+        finally:
+            self.place.close()
+            self._remove_spilled()
+
+    def _is_closed(self) -> bool:
+        """Close the connection; false where a thread is using it, as after a Ctrl-C that came between two lines."""
+        try:
+            self.connection.close()
+        except duckdb.ResourceInUseException:
+            return False
+        return True
+
+    def _interrupt_until(self, done: Callable[[], bool]) -> None:
+        """Interrupt the connection's query, again while it is not yet running what there is to interrupt."""
+        while not done():
+            self.connection.interrupt()
+            time.sleep(0.005)
 
     @property
     def path(self) -> Path:
@@ -115,12 +149,15 @@ class Dataset:
         """As sql(), as an Arrow table."""
         # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always look for signals.
         with ThreadPoolExecutor(1) as thread:
-            answer = thread.submit(self._ask, text, params)
             try:
-                return answer.result()
-            except KeyboardInterrupt:
-                self.connection.interrupt()
+                return thread.submit(self._ask_alone, text, params).result()
+            except (KeyboardInterrupt, SystemExit):
+                self._interrupt_until(lambda: not self._asking.locked())
                 raise
+
+    def _ask_alone(self, text: str, params: Any) -> pa.Table:
+        with self._asking:
+            return self._ask(text, params)
 
     def _ask(self, text: str, params: Any) -> pa.Table:
         import pyarrow as pa

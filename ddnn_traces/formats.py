@@ -29,6 +29,7 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
 
         pyarrow.csv.write_csv(_flat(rows), out)
     elif output_format == "json":
+        _refuse_two_of_a_name(rows)
         out.write(json.dumps(_plain(rows.to_pylist()), indent=1).encode() + b"\n")
     elif output_format == "parquet":
         import pyarrow.parquet
@@ -37,6 +38,13 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     else:
         with pa.ipc.new_stream(out, rows.schema) as stream:
             stream.write_table(rows)
+
+
+def _refuse_two_of_a_name(rows: pa.Table) -> None:
+    """Raise QueryError where an object would lose a column."""
+    names = rows.schema.names
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise QueryError(f"json cannot hold two columns named {twice[0]}; rename one with AS")
 
 
 def _flat(rows: pa.Table) -> pa.Table:

@@ -23,10 +23,13 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
     return dataset / table / f"run_id={encoded}"
 
 
-def annotated(table: str, provenance: Mapping[str, str]) -> pa.Schema:
-    """The table's schema with meaning and unit at each column and the provenance at the file."""
+def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table | None = None) -> pa.Schema:
+    """The table's schema with meaning and unit at each column and the provenance at the file.
+
+    defined: the table with other meanings than those of schemas/.
+    """
     arrow = schema.table(table).arrow()
-    for i, column in enumerate(schema.table(table).columns):
+    for i, column in enumerate((defined or schema.table(table)).columns):
         notes = {"meaning": column.meaning, "source": column.source, "unit": column.unit}
         if column.inaccuracy:
             notes["inaccuracy"] = column.inaccuracy

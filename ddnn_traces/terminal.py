@@ -38,30 +38,32 @@ def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
-    for names in _fitting(shown, console.width):
-        console.print(_table(shown.select(names), title))
+    for columns in _fitting(shown, console.width):
+        console.print(_table(shown.select(columns), title))
     if shown.num_rows < rows.num_rows:
         stderr().print(f"{rows.num_rows - shown.num_rows:,} more rows: --limit 0, or another --format", style="dim")
 
 
-def _fitting(rows: pa.Table, width: int) -> list[list[str]]:
-    """Groups of column names that fit into `width` characters, each beginning with the first column."""
-    groups: list[list[str]] = []
+def _fitting(rows: pa.Table, width: int) -> list[list[int]]:
+    """Groups of columns, by number since names may be there twice, that fit into `width` characters, each beginning
+    with the first column.
+    """
+    groups: list[list[int]] = []
     left = 0
-    first, *others = rows.schema.names or [""]
-    for name in others:
-        size = _width(rows, name)
+    for column in range(1, rows.num_columns):
+        size = _width(rows, column)
         if not groups or size > left:
-            groups.append([first])
-            left = width - _width(rows, first)
-        groups[-1].append(name)
+            groups.append([0])
+            left = width - _width(rows, 0)
+        groups[-1].append(column)
         left -= size
-    return groups or [rows.schema.names]
+    return groups or [[*range(rows.num_columns)]]
 
 
-def _width(rows: pa.Table, name: str) -> int:
+def _width(rows: pa.Table, column: int) -> int:
     gap = 3
-    return gap + max([len(name), *(len(cell(value, name)) for value in rows[name].to_pylist())])
+    name = rows.schema.names[column]
+    return gap + max([len(name), *(len(cell(value, name)) for value in rows.column(column).to_pylist())])
 
 
 def _table(rows: pa.Table, title: str) -> Table:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 #: Names that a message lists at most.
 _MOST_NAMES = 100
+#: Unicode's explicit directional formatting characters (UAX 9).
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def valid_text(name: str) -> str:
@@ -19,9 +21,19 @@ def is_plain_name(name: str) -> bool:
     return bool(name.strip()) and name.isprintable() and not name.startswith(".") and not {"/", "\\"} & set(name)
 
 
+def without_bidi(text: str) -> str:
+    """A text without the control characters that turn the direction of writing, and so show it other than it is."""
+    return "".join(letter for letter in text if letter not in _BIDI)
+
+
 def sql_literal(text: str) -> str:
     """A string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words: 1 file, 1,200 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

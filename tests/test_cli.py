@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
+import gc
 import gzip
 import io
 import json
@@ -16,6 +18,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +38,7 @@ import ddnn_traces
 from ddnn_traces import missing, schema
 from ddnn_traces.cli import cli
 from ddnn_traces.dataset import Dataset
+from ddnn_traces.errors import QueryError
 from ddnn_traces.ingestors.store import partition
 
 GOOD = p.pcap(packet.record for packet in ring(A, B))
@@ -438,6 +444,7 @@ INTERRUPTED_QUERY = """
 import signal, sys
 from ddnn_traces.cli import main
 from ddnn_traces.dataset import Dataset
+from ddnn_traces.errors import QueryError
 ask = Dataset.sql_arrow
 def ask_and_be_interrupted(*arguments):
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -464,6 +471,70 @@ def test_no_progress_bar_among_the_data(command: RunCommand, small: Dataset) -> 
     """DuckDB draws one on stdout for long queries where it takes Python for interactive, as with `python -c` here."""
     done = command("sql", small.path, "SELECT current_setting('enable_progress_bar') AS bar", "--format", "csv")
     assert done.stdout == b'"bar"\nfalse\n'
+
+
+@pytest.mark.parametrize("asked", ["SELECT 1 AS a, 2 AS a, 'x' AS b, 3 AS a", "SELECT run_id, * FROM hosts LIMIT 1"])
+def test_two_columns_of_one_name(command: RunCommand, small: Dataset, asked: str) -> None:
+    done = command("sql", small.path, asked)
+    assert (done.returncode, done.stderr) == (0, b"")
+    head, _, row = [line for line in done.stdout.decode().splitlines() if line.strip()]
+    if "AS b" in asked:
+        assert (head.split(), row.split()) == (["a", "a", "b", "a"], ["1", "2", "x", "3"])
+    assert command("sql", small.path, asked, "--format", "csv").returncode == 0
+    refused = command("sql", small.path, asked, "--format", "json")
+    assert refused.returncode == 2
+    assert b"json cannot hold two columns named" in refused.stderr
+    assert b"rename one with AS" in refused.stderr
+
+
+def test_a_dataset_is_closed_though_a_thread_asks_it(small: Dataset) -> None:
+    """As after a Ctrl-C that came before the thread of a query was known."""
+    ended = []
+
+    def ask() -> None:
+        with pytest.raises(QueryError, match="Interrupted"):
+            dataset.sql("SELECT count(*) FROM range(1000000000000000) WHERE range % 7 = 3")
+        ended.append(True)
+
+    dataset = Dataset(small.path)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not dataset._asking.locked():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    dataset.close()
+    thread.join(30)
+    assert ended
+
+
+def test_what_a_query_spills_is_not_in_the_users_folder_and_goes(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    monkeypatch.chdir(tmp_path)
+    dataset = Dataset(small.path)
+    dataset.connection.execute("SET memory_limit = '20MB'; SET threads = 1")
+    dataset.sql("CREATE TEMP TABLE big AS SELECT range, hash(range) AS h FROM range(5000000)")
+    (folder,) = (tmp_path / "temp").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert any(folder.iterdir())
+    dataset.close()
+    forgotten = Dataset(small.path)
+    assert len([*(tmp_path / "temp").iterdir()]) == 1
+    del forgotten
+    gc.collect()
+    assert [path.name for path in tmp_path.rglob("*")] == ["temp"]
+
+
+def test_without_a_folder_for_what_is_spilled(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(prefix: str) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", none)
+    with Dataset(small.path) as dataset:
+        assert dataset.run_ids == small.run_ids
+        assert dataset.sql("SELECT current_setting('temp_directory') AS t")["t"].to_list() == [""]
 
 
 def test_several_statements_give_several_tables(command: RunCommand, small: Dataset) -> None:

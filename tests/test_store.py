@@ -19,12 +19,15 @@ from tools import needs_namespaces
 from traffic import A, B, ring, write_captures
 
 import ddnn_traces
-from ddnn_traces import schema
+from ddnn_traces import schema, traffic_model
 from ddnn_traces.errors import UsageError
+from ddnn_traces.exporters import duckdb_file
 from ddnn_traces.ingestors import store
 from ddnn_traces.ingestors.store import DatasetWriter, check_target
 from ddnn_traces.marker import MARKER, is_dataset
 from ddnn_traces.parquet import partition
+from ddnn_traces.releases import layout
+from ddnn_traces.synthetic import scenarios
 
 ROW = {"run_id": "run", "source": "capture"}
 
@@ -135,6 +138,28 @@ def test_target_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"file/out: cannot be written \(.*\); choose another --out"):
         write(tmp_path / "file" / "out", "a")
     assert (tmp_path / "file").read_text() == "notes"
+
+
+@pytest.mark.parametrize("where", ["", "new", "data/new"])
+def test_a_release_is_no_target(tmp_path: Path, where: str) -> None:
+    release = tmp_path / "release"
+    write(release / "data" if where.startswith("data") else release, "a")
+    content = release / "data" if where.startswith("data") else release
+    (content / layout.RELEASE).write_text("{}")
+    (release / "bagit.txt").write_text("") if where.startswith("data") else None
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    job = traffic_model.Job(2, 1000, "ring", 1)
+    for call in (
+        lambda: DatasetWriter(release / where),
+        lambda: scenarios.generate(release / where, "zerwas-75", steps=1),
+        lambda: duckdb_file.write(content, release / where / "traces.duckdb"),
+        lambda: traffic_model.generate({}, job, release / where / "x", "pcap"),
+    ):
+        with pytest.raises(UsageError, match=r"is (inside )?(the|a) release.*choose another --out"):
+            call()
+    with pytest.raises(UsageError, match=r"is a release"):
+        duckdb_file.write(content)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("text", ['{"schema_version": 99}', "{}", "not JSON", "[]", ""])

@@ -9,6 +9,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.store import replace_views
 from ddnn_traces.marker import read_marker
 from ddnn_traces.places.url import is_url
+from ddnn_traces.releases import layout
 
 
 def write(where: str | Path, out: Path | None = None) -> Path:
@@ -21,6 +22,7 @@ def write(where: str | Path, out: Path | None = None) -> Path:
     dataset = Path(where)
     read_marker(dataset)
     file = out or dataset / views.FILE
+    layout.refuse_inside(file.parent)
     try:
         replace_views(dataset, file, file.parent)
     except OSError as error:

@@ -33,6 +33,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.locking import DatasetLock
 from ddnn_traces.marker import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.parquet import annotated, encodings, partition, row_groups
+from ddnn_traces.releases import layout
 from ddnn_traces.whole_files import whole_file
 
 ROW_GROUP_ROWS = 1 << 17
@@ -161,7 +162,8 @@ def replace_views(dataset: Path, file: Path, folder: Path) -> None:
 
 
 def check_target(out: Path) -> None:
-    """Raise UsageError unless `out` is new, an empty folder or a dataset of this schema version."""
+    """Raise UsageError unless `out` is new, an empty folder or a dataset of this schema version, and no release."""
+    layout.refuse_inside(out)
     if not out.exists():
         return
     if not out.is_dir() or (any(out.iterdir()) and not is_dataset(out)):

@@ -50,10 +50,15 @@ class _File:
 
 def place(url: str, runs: Sequence[str] | None = None) -> Place:
     """The place of a release at a URL: a folder or a zip file. Raises UsageError, ReleaseError."""
+    scheme, _, path = url.partition("://")
+    if scheme.lower() == "zip":
+        where = path.removeprefix("::") or "FILE"
+        raise UsageError(f"{_shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
     try:
         filesystem, root = url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{_shown(url)}: cannot be read ({error}); give a URL that fsspec knows") from error
+    except Exception as error:  # each kind of store has errors of its own for what it cannot make out
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{_shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
     if root.split("?")[0].lower().endswith(".zip"):
         return _zip_place(url, filesystem, root, runs)
     content = _Content(_shown(url), filesystem, root.rstrip("/"))
@@ -88,7 +93,10 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
 
 def _shown(url: str) -> str:
     """The URL without a password or signature, which no message may have."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition(':')[0]}://..."
     host = parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
     return parts._replace(netloc=host, query="", fragment="").geturl() if parts.query or parts.password else url
 
@@ -158,8 +166,13 @@ class _Content:
     def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
         """Several files whole, at the same time where the store can."""
         try:
-            found = self.filesystem.cat([self._at(path, self.root) for path in paths])
-            return {path: bytes(found[self.filesystem._strip_protocol(self._at(path, self.root))]) for path in paths}
+            # Not cat(): it takes names for patterns, and its answer depends on the store and on how many they are.
+            if len(paths) == 1:
+                return {paths[0]: bytes(self.filesystem.cat_file(self._at(paths[0], self.root)))}
+            whole = [None] * len(paths)
+            there = [self._at(path, self.root) for path in paths]
+            found = self.filesystem.cat_ranges(there, whole, whole, on_error="raise")
+            return {path: bytes(content) for path, content in zip(paths, found, strict=True)}
         except Exception as error:
             raise self.fail(paths[0], error) from error
 

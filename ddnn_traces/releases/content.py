@@ -91,8 +91,10 @@ def write(
     window_ns: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    defined: Callable[[str], schema.Table] = schema.table,
 ) -> tuple[facts.Table, ...]:
     """Write the tables into the folder `release`. mapping: that of a run. window_ns: windows to sum flow_windows to.
+    defined: a table with the meanings that are noted at its columns (columns.py).
 
     The bytes do not depend on `jobs`, threads. scratch: an empty folder for what has to be sorted. Raises UsageError,
     OSError.
@@ -101,7 +103,7 @@ def write(
     maps = {run_id: mapping(run_id) for run_id in sorted({source.run_id for source in wanted})}
 
     def job(source: Source) -> facts.TableFile:
-        return _write_file(source, release, maps[source.run_id], scratch, window_ns, progress)
+        return _write_file(source, release, maps[source.run_id], scratch, window_ns, progress, defined(source.table))
 
     # the largest first, so that no thread begins it when the others are done
     with ThreadPoolExecutor(jobs, "publish") as threads:
@@ -121,7 +123,13 @@ def write(
 
 
 def _write_file(
-    source: Source, release: Path, mapping: RunMapping, scratch: Path, window_ns: int | None, progress: Progress
+    source: Source,
+    release: Path,
+    mapping: RunMapping,
+    scratch: Path,
+    window_ns: int | None,
+    progress: Progress,
+    defined: schema.Table,
 ) -> facts.TableFile:
     path = partition(release, source.table, source.run_id) / "part-0.parquet"
     path.parent.mkdir(parents=True)
@@ -133,17 +141,19 @@ def _write_file(
 
     key = [name for name in schema.table(source.table).key if name != "run_id"]  # which is the same in all rows
     try:
-        rows = _write_parquet(path, source, told, in_order(batches(), key))
+        rows = _write_parquet(path, defined, told, in_order(batches(), key))
     except Unsorted:
         name = scratch / f"{source.table}-{hashlib.sha256(source.run_id.encode()).hexdigest()[:16]}"
-        rows = _write_parquet(path, source, told, sort(batches(), key, name, _BATCH_ROWS))
+        rows = _write_parquet(path, defined, told, sort(batches(), key, name, _BATCH_ROWS))
     size, sha256 = path.stat().st_size, file_hash(path)
     return facts.TableFile(path.relative_to(release).as_posix(), size, sha256, source.run_id, rows)
 
 
-def _write_parquet(path: Path, source: Source, told: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> int:
-    arrow = annotated(source.table, told)
-    sorted_by = [pq.SortingColumn(arrow.get_field_index(name)) for name in schema.table(source.table).key]
+def _write_parquet(
+    path: Path, defined: schema.Table, told: Mapping[str, str], batches: Iterator[pa.RecordBatch]
+) -> int:
+    arrow = annotated(defined.name, told, defined)
+    sorted_by = [pq.SortingColumn(arrow.get_field_index(name)) for name in defined.key]
     rows = 0
     with pq.ParquetWriter(
         path,
@@ -152,7 +162,7 @@ def _write_parquet(path: Path, source: Source, told: Mapping[str, str], batches:
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=sorted_by,
-        **encodings(source.table),
+        **encodings(defined.name),
     ) as writer:
         for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ddnn_traces.errors import UsageError
+from ddnn_traces.marker import MARKER
+
 RELEASE = "release.json"
 CARD = "README.md"
 DATASHEET = "DATASHEET.md"
@@ -33,3 +36,12 @@ DESCRIPTIONS = (CARD, DATASHEET, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_
 def content(release: Path) -> Path:
     """Folder in which the release's files are: itself, or data/ of a bag."""
     return release / "data" if (release / "bagit.txt").is_file() else release
+
+
+def refuse_inside(path: Path) -> None:
+    """Raise UsageError where a path is a release or in one: what is written there would break its checksums."""
+    path = path.resolve()
+    for folder in (path, *path.parents):
+        if (content(folder) / RELEASE).is_file() and (content(folder) / MARKER).is_file():
+            where = "is a release" if path == folder else f"is inside the release {folder}"
+            raise UsageError(f"{path}: {where}, which its checksums hold as it is; choose another --out")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -35,6 +37,8 @@ def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[
 
 def _descends(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
     """Whether any row of `after` is less than the one at its place in `before`, by all columns in turn."""
+    if all(pa.types.is_integer(column.type) and not column.null_count for column in (*before, *after)):
+        return _descends_in_numbers(before, after)
     undecided = None  # rows that are equal so far; None: all
     for left, right in zip(before.columns, after.columns, strict=True):
         if undecided is not None:
@@ -52,6 +56,15 @@ def _descends(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
             return True
         undecided = equal if undecided is None else _within(undecided, equal)
     return False
+
+
+def _descends_in_numbers(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
+    """The same of integers without nulls, which flow_windows is in order of: a fifth of the time."""
+    less: Any = False
+    for left, right in reversed(list(zip(before.columns, after.columns, strict=True))):
+        one, other = left.to_numpy(), right.to_numpy()
+        less = (other < one) | ((other == one) & less)
+    return bool(np.any(less))
 
 
 def _within(mask: pa.Array, inner: pa.Array) -> pa.Array:

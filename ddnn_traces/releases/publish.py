@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +21,23 @@ from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.parallel import available_cpus
 from ddnn_traces.ingestors.reading import NO_ROOM
 from ddnn_traces.marker import write_marker
-from ddnn_traces.releases import bag, checksums, content, database, facts, layout, provenance, request, versions
+from ddnn_traces.releases import (
+    bag,
+    checksums,
+    columns,
+    content,
+    database,
+    facts,
+    layout,
+    provenance,
+    request,
+    versions,
+)
 from ddnn_traces.releases.anonymise import key as keys
 from ddnn_traces.releases.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.releases.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.talk import Talk
-from ddnn_traces.text import nearest
+from ddnn_traces.text import nearest, sql_literal
 from ddnn_traces.whole_files import remove_left_behind, whole_folder
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
@@ -108,11 +121,13 @@ def publish(
     data checks fail or another release is there, LeakError, StorageError, MissingExtra.
     """
     options, talk = options or PublishOptions(), talk or Talk()
+    layout.refuse_inside(out.parent)
     told = request.complete(request.read(options.about, _given(options)), ask)
     previous = versions.read(options.previous) if options.previous else None
     key_file = _key_file(options, out, previous)
+    _refuse_in_dataset(dataset, out, key_file)
     made = not key_file.exists()
-    with _room(out), _undone(key_file if made else None), _open(dataset, options) as opened:
+    with _room(out), _undone(key_file if made else None), _open(dataset, options, out) as opened:
         plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
         remove_left_behind(out)
         try:
@@ -120,7 +135,15 @@ def publish(
                 release = _build(opened, plan, options, folder, talk)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
+    _say_missing(release.about, talk)
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
+
+
+def _say_missing(about: facts.About, talk: Talk) -> None:
+    from ddnn_traces.releases.descriptions import shared
+
+    if missing := shared.recommended(about):
+        talk.say(f"recommended and not told (release.toml): {'; '.join(missing)}")
 
 
 def _given(options: PublishOptions) -> dict[str, Any]:
@@ -132,11 +155,24 @@ def _given(options: PublishOptions) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _open(dataset: str | Path, options: PublishOptions) -> Iterator[Dataset]:
-    """The dataset, or the chosen runs of it, asked with little memory."""
-    with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
-        opened.connection.execute(f"SET memory_limit = '{_MEMORY}'; SET threads = {_jobs(options)}")
-        yield opened
+def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[Dataset]:
+    """The dataset, or the chosen runs of it, asked with little memory; what that does not hold goes beside `out`."""
+    spill = _spill_folder(out)
+    try:
+        with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
+            opened.connection.execute(
+                f"SET memory_limit = '{_MEMORY}'; SET threads = {_jobs(options)}; "
+                f"SET temp_directory = {sql_literal(str(spill))}"
+            )
+            yield opened
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+def _spill_folder(out: Path) -> Path:
+    """A new folder on the disk of `out`, which DuckDB makes when it needs it, and remove_left_behind() removes."""
+    there = next(folder for folder in out.resolve().parents if folder.exists())
+    return there / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
 
 
 def _jobs(options: PublishOptions) -> int:
@@ -185,6 +221,17 @@ def _key_file(options: PublishOptions, out: Path, previous: facts.Release | None
     if key_file.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{key_file}: the key would be inside the release, for all to read; name a file elsewhere")
     return key_file
+
+
+def _refuse_in_dataset(dataset: str | Path, out: Path, key_file: Path) -> None:
+    """Raise UsageError where the release or the key would be in the dataset, and go wherever that goes."""
+    source = Path(dataset).resolve()
+    if source.is_dir() and out.resolve().is_relative_to(source):
+        raise UsageError(f"{out}: the release would be inside the dataset {dataset}; choose an --out elsewhere")
+    if source.is_dir() and key_file.resolve().is_relative_to(source):
+        raise UsageError(
+            f"{key_file}: the key would be inside the dataset {dataset}, and go with it; name another file with --key"
+        )
 
 
 def _key_of(release: facts.Release, folder: Path) -> Path | None:
@@ -238,7 +285,7 @@ def _plan(
         "bagit": options.bagit,
     }
     talk.say("checking the data")
-    flagged = _flagged(dataset, sources, options)
+    flagged = _flagged(dataset, sources, options, out)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
     return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
@@ -283,17 +330,21 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
     return window_ns
 
 
-def _failed(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
+def _failed(
+    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check."""
     rows = dict.fromkeys(dataset.run_ids, 0)
     for source in sources:
         rows[source.run_id] += source.rows
-    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs)), rows))
+    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs), out), rows))
 
 
-def _flagged(dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions) -> dict[str, dict[str, int]]:
+def _flagged(
+    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
-    failed = _failed(dataset, sources, options)
+    failed = _failed(dataset, sources, options, out)
     refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in options.allow_flagged}
     if refused:
         lines = [
@@ -339,7 +390,16 @@ def _write_tables(
     try:
         progress = content.Progress(talk.advance)
         jobs = _jobs(options)
-        return content.write(plan.sources, data, anonymiser.run, scratch, plan.window_ns, jobs, progress)
+        return content.write(
+            plan.sources,
+            data,
+            anonymiser.run,
+            scratch,
+            plan.window_ns,
+            jobs,
+            progress,
+            lambda table: columns.released(table, anonymiser.facts()),
+        )
     finally:
         talk.end_files()
 
@@ -463,18 +523,31 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
 def _scan(
     dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
 ) -> None:
-    """Raise LeakError where the release tells what it must not. The names of creators are told on purpose."""
+    """Raise LeakError where the release tells what it must not. What the publisher says of people is on purpose."""
     from ddnn_traces.releases import leak_scan
 
     talk.say("searching the release for what must not be in it")
+    if not options.captures:
+        talk.say(
+            "not searched for: names, paths and hardware addresses that only the original captures and logs tell "
+            "(--captures)"
+        )
     said = AnonymiserOptions(options.addresses, options.ports, options.times)
-    named = " ".join(person.name for person in release.about.creators)
-    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=named)
-    leaks = leak_scan.scan(folder, collected)
-    if leaks:
-        shown = "\n  ".join(str(leak) for leak in leaks[:_MOST_FAILED])
-        more = f"\n  and {len(leaks) - _MOST_FAILED} more" if len(leaks) > _MOST_FAILED else ""
+    told = _on_purpose(release.about)
+    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=told)
+    causes = leak_scan.causes(leak_scan.scan(folder, collected))
+    if causes:
+        shown = "\n  ".join(causes[:_MOST_FAILED])
+        more = f"\n  and {len(causes) - _MOST_FAILED} more" if len(causes) > _MOST_FAILED else ""
         raise LeakError(
             f"{plan.out}: not published, and what was made is removed: it tells what it must not:\n  {shown}{more}\n"
-            "rename what tells it (runs, hosts, release.toml) or leave it out"
+            "rename what tells it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md says what is "
+            "searched for"
         )
+
+
+def _on_purpose(about: facts.About) -> str:
+    """Names and addresses of people and institutes, which are there to be told."""
+    people = [text for person in about.creators for text in (person.name, person.affiliation)]
+    papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
+    return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))

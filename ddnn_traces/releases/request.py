@@ -19,7 +19,7 @@ from typing import Any
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.releases import facts
-from ddnn_traces.text import nearest
+from ddnn_traces.text import nearest, without_bidi
 
 Told = dict[str, Any]
 
@@ -36,6 +36,9 @@ _NEEDED = (
     ),
     ("creators", "the release needs a creator: who made the data?", '--creator "Ada Example <0000-0002-1825-0097>"'),
 )
+
+#: The publisher's words that have lines; everything else is one line.
+_WORDS = ("motivation", "collection", "uses", "limitations", "sensitive")
 
 _PERSON = re.compile(r"(?P<name>[^<>]+?)\s*(?:<(?:https?://orcid\.org/)?(?P<orcid>[^<>]+)>)?")
 _RESOLVER = re.compile(r"^(https?://(dx\.)?doi\.org/|doi:)", re.IGNORECASE)
@@ -77,12 +80,12 @@ name = "Ada Example"
 
 
 def read(path: Path | None, options: Mapping[str, Any]) -> Told:
-    """What the file and the options say (None or empty: nothing), keys as in facts.About. Raises UsageError.
+    """What the file and the options say (None, empty or blank: nothing), keys as in facts.About. Raises UsageError.
 
     options: creators as "NAME" or "NAME <ORCID>"; licence_file, a Path, stands for licence and its text.
     """
-    told: Told = {} if path is None else _read_file(path)
-    given = {name: value for name, value in options.items() if value not in (None, (), [], "")}
+    told: Told = {} if path is None else _folded(_read_file(path))
+    given = _folded(options)
     if creators := given.pop("creators", None):
         given["creators"] = [_person(text) for text in creators]
     if file := given.pop("licence_file", None):
@@ -99,24 +102,36 @@ def complete(told: Told, ask: Callable[[str], str] | None = None) -> Told:
     Raises UsageError also for a licence that is not known.
     """
     told = dict(told)
+    missing = []
     for key, question, option in _NEEDED:
         if not told.get(key):
-            answer = ask(question).strip() if ask else ""
-            if not answer:
-                raise UsageError(f"no {key}: {question.partition(':')[0]}; give it with {option}, or in release.toml")
-            told[key] = [_person(answer)] if key == "creators" else answer
-            _check(told, "")
-    _check_licence(told)
+            if answer := _line(ask(question)) if ask else "":
+                told[key] = [_person(answer)] if key == "creators" else answer
+                _check(told, "")
+            else:
+                missing.append(f"no {key}: {question.partition(':')[0]} ({option})")
+    if missing:
+        raise UsageError("; ".join(missing) + "; give it so, or in release.toml")
+    told["licence"] = _known_licence(told)
     return told
 
 
 def about(told: Mapping[str, Any], version: str, published: str) -> facts.About:
     """facts.About of what was told; version and published where it does not say them."""
-    known = dict(told)
+    known = _without_bidi(told)
     known["creators"] = tuple(facts.Person(**person) for person in known["creators"])
     known["papers"] = tuple(facts.Publication(**paper) for paper in known.get("papers", ()))
     known |= {name: tuple(known[name]) for name in ("keywords", "funding") if name in known}
     return facts.About(**{"version": version, "published": published} | known)
+
+
+def _without_bidi(value: Any) -> Any:
+    """The same with every text in it shown as it is."""
+    if isinstance(value, str):
+        return without_bidi(value)
+    if isinstance(value, Mapping):
+        return {name: _without_bidi(one) for name, one in value.items()}
+    return [_without_bidi(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def today() -> str:
@@ -160,6 +175,37 @@ def _person(text: str) -> Told:
     if not found:
         raise UsageError(f"--creator {text}: write it as NAME or as NAME <ORCID>")
     return {name: value.strip() for name, value in found.groupdict().items() if value}
+
+
+def _line(text: str) -> str:
+    """Text as one line: what is no letter, line ends too, is a blank, and there are no two of them in a row."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _lines(text: str) -> str:
+    """Text whose lines stay, with blanks for what is neither a letter nor a tab."""
+    lines = ("".join(letter if letter.isprintable() or letter == "\t" else " " for letter in line)
+             for line in text.splitlines())  # fmt: skip
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+def _folded(said: Mapping[str, Any]) -> Told:
+    """All texts as every description can have them, and without what says nothing."""
+    folded = {
+        name: value if name == "licence_text" else _fold(value, _lines if name in _WORDS else _line)
+        for name, value in said.items()
+    }
+    return {name: value for name, value in folded.items() if value not in (None, (), [], "")}
+
+
+def _fold(value: Any, fold: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return fold(value)
+    if isinstance(value, dict):
+        return _folded(value)
+    if isinstance(value, list | tuple):
+        return [entry for entry in (_fold(entry, fold) for entry in value) if entry != ""]
+    return value
 
 
 def _normalise(told: Told) -> None:
@@ -233,12 +279,15 @@ def _check_date(published: str | None, where: str) -> None:
             raise UsageError(f"{where}published: {published} is no day of the calendar; write YYYY-MM-DD") from error
 
 
-def _check_licence(told: Told) -> None:
+def _known_licence(told: Told) -> str:
+    """The licence's identifier, known ones written as SPDX writes them (it takes them in any case)."""
     from ddnn_traces.releases.descriptions import licence
 
+    said: str = told["licence"]
     known = licence.known()
-    if not told.get("licence_text") and told["licence"] not in known:
+    if not told.get("licence_text") and said.lower() not in map(str.lower, known):
         raise UsageError(
-            f"{told['licence']}: no licence whose text is known here; {nearest(told['licence'], sorted(known))} "
-            "For another one, give its text with --licence-file FILE"
+            f"{said}: no licence whose text is known here (give the text of another one with --licence-file FILE); "
+            f"{nearest(said, known)}"
         )
+    return next((name for name in known if name.lower() == said.lower()), said)

@@ -1,7 +1,8 @@
 """Versions of a release: its digest, what changed against the one before, what its version becomes, CHANGELOG.md.
 
 A version is semantic (semver.org): it goes up in its first part where somebody's code may break (another schema, tables
-or runs that are gone), in its second where there is more or other data, in its third where only descriptions changed.
+or runs that are gone, labels and times that do not join with those before), in its second where there is more or other
+data, in its third where only descriptions changed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _SEMANTIC = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
 )
 _HEAD = "# Changelog\n\nVersions of this release, the newest first; they follow semantic versioning (semver.org).\n"
+#: Options that say what a mapped value becomes.
+_MAPPING = ("addresses", "ports", "times")
 #: Names that a line of the changelog lists at most.
 _MOST_NAMES = 20
 
@@ -41,7 +44,11 @@ class RowChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed between two releases. keys_differ: whether they were made with different keys."""
+    """What changed between two releases.
+
+    keys_differ: whether they were made with different keys. mapping_differs: whether with different keys or options of
+    the mapping; `rows` then has, by table, all rows of files that are not the same, since rows cannot be compared.
+    """
 
     schema_changed: bool
     tables_added: tuple[str, ...]
@@ -53,11 +60,12 @@ class Changes:
     options: tuple[str, ...]
     descriptions: tuple[str, ...]
     keys_differ: bool
+    mapping_differs: bool
 
     @property
     def part(self) -> int:
         """The part of the version that goes up: 0, 1 or 2."""
-        if self.schema_changed or self.tables_removed or self.runs_removed:
+        if self.schema_changed or self.tables_removed or self.runs_removed or self.mapping_differs:
             return 0
         return 1 if self.tables_added or self.runs_added or self.rows or self.captures_changed else 2
 
@@ -131,6 +139,8 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     """What changed from a release to another. Folders: of their files (layout.content). Raises UsageError, OSError."""
     before, after = ({table.name: table for table in release.tables} for release in (old, new))
     kept_runs = set(old.run_ids) & set(new.run_ids)
+    keys_differ = old.anonymisation.key_id != new.anonymisation.key_id
+    mapping_differs = keys_differ or any(old.options.get(name) != new.options.get(name) for name in _MAPPING)
     rows = []
     for table in (
         sorted(before.keys() & after.keys(), key=schema.TABLES.index)
@@ -141,6 +151,9 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
         for run_id in sorted(kept_runs & (one.keys() | other.keys())):
             had, has = one.get(run_id, []), other.get(run_id, [])
             if [file.sha256 for file in had] != [file.sha256 for file in has]:
+                if mapping_differs:
+                    rows.append(RowChange(table, run_id, sum(f.rows for f in has), sum(f.rows for f in had)))
+                    continue
                 change = _rows(table, run_id, [_inside(old_folder, file) for file in had],
                                [_inside(new_folder, file) for file in has], scratch)  # fmt: skip
                 rows += [change] if change.added or change.removed else []
@@ -154,7 +167,8 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
         captures_changed=[file.sha256 for file in old.captures] != [file.sha256 for file in new.captures],
         options=_options(old.options, new.options),
         descriptions=_descriptions(old, new),
-        keys_differ=old.anonymisation.key_id != new.anonymisation.key_id,
+        keys_differ=keys_differ,
+        mapping_differs=mapping_differs,
     )
 
 
@@ -237,6 +251,10 @@ def changelog(release: facts.Release, changes: Changes | None, before: str | Non
 
 def _lines(changes: Changes) -> list[str]:
     told = []
+    if changes.keys_differ:
+        told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
+    elif changes.mapping_differs:
+        told.append("Anonymised in another way: addresses, ports or times do not agree with those before.")
     if changes.schema_changed:
         told.append("Schema changed: columns have another name, type or meaning (see the data dictionary).")
     for what, names in (
@@ -245,17 +263,27 @@ def _lines(changes: Changes) -> list[str]:
     ):  # fmt: skip
         if names:
             told.append(f"{what} ({len(names)}): {_names(names)}.")
-    for change in changes.rows:
+    if changes.mapping_differs and changes.rows:
+        told.append(_summed(changes.rows))
+    for change in () if changes.mapping_differs else changes.rows:
         counts = f"{_count(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
         told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
     if changes.captures_changed:
         told.append("Cut-down captures changed.")
     told += [f"Option changed: {_quoted(option)}." for option in changes.options]
-    if changes.keys_differ:
-        told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
     if descriptions := [name for name in changes.descriptions if name != "provenance" or not told]:
         told.append(f"Descriptions changed: {', '.join(descriptions)}.")
     return told or ["The same data, made anew."]
+
+
+def _summed(rows: Sequence[RowChange]) -> str:
+    """All rows in one line, where none can be held against one before."""
+    tables, runs = len({change.table for change in rows}), len({change.run_id for change in rows})
+    removed, added = sum(change.removed for change in rows), sum(change.added for change in rows)
+    return (
+        f"Rows changed in {_count(tables, 'table')} of {_count(runs, 'run')}: {_count(removed, 'row')} before, "
+        f"{added:,} now, not compared one by one since they are mapped in another way."
+    )
 
 
 def _names(names: Sequence[str]) -> str:

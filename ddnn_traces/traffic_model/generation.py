@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ddnn_traces.errors import StorageError, UsageError
+from ddnn_traces.releases import layout
 from ddnn_traces.synthetic.collectives import SHAPES
 from ddnn_traces.synthetic.traffic import Ints, Traffic, make_traffic
 from ddnn_traces.text import is_plain_name
@@ -145,6 +146,7 @@ def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str],
         raise UsageError(f"no format named {to}; there are {', '.join(FORMATS)}")
     if to == "flows" and out.is_dir():
         raise UsageError(f"{out}: a folder; name a file for the list of flows")
+    layout.refuse_inside(out)
     check(document, "the model")
     _check(document, job)
     if to == "dataset":

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import ddnn_traces
-from ddnn_traces import marker, parquet, schema
-from ddnn_traces.releases import facts
+from ddnn_traces import marker, parquet, schema, views
+from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import writing
 
 ABOUT = facts.About(
@@ -102,8 +102,11 @@ def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.R
 
 
 def described(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:
-    """The same, with every description in the folder."""
+    """The same, with every description in the folder, and something in place of what publish writes beside them."""
     made = release(folder, about, **changes)
+    (folder / layout.RELEASE).write_text(facts.to_json(made))
+    for name in (layout.CHANGELOG, views.FILE, layout.CHECKSUMS):
+        (folder / name).write_text("as publish writes it\n")
     writing.write(made, folder)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -22,7 +23,7 @@ import ddnn_traces
 from ddnn_traces import schema
 from ddnn_traces.dataset import Dataset
 from ddnn_traces.releases import facts, layout
-from ddnn_traces.releases.descriptions import bibtex, card, citation, datacite, datasheet, markup, shared
+from ddnn_traces.releases.descriptions import bibtex, card, citation, datacite, datasheet, markup, shared, writing
 
 HOSTILE_ABOUT = facts.About(
     HOSTILE, "LicenseRef-X", (facts.Person(HOSTILE),), "1.0.0", "2026-01-02", keywords=(HOSTILE,),
@@ -207,6 +208,89 @@ def test_datacite_rights_sizes_and_papers(made: facts.Release) -> None:
     assert document["relatedIdentifiers"][0]["relatedIdentifier"] == "10.1109/example"
     assert document["sizes"][1] == "2 runs"
     assert document["creators"][0]["nameIdentifiers"][0]["nameIdentifier"].endswith("0000-0002-1825-0097")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("A. Example, B. Example", [("A.", "Example"), ("B.", "Example")]),
+        ("Ada Example and Grace Example", [("Ada", "Example"), ("Grace", "Example")]),
+        ("Example, Ada; van Dyck, Grace", [("Ada", "Example"), ("Grace", "van Dyck")]),
+        ("Ada Example, Grace Example, Alan Example", [("Ada", "Example"), ("Grace", "Example"), ("Alan", "Example")]),
+        ("Ada Example, Grace Example", "Ada Example, Grace Example"),  # or of the family Ada Example
+        ("The Sandberg Group", "The Sandberg Group"),
+    ],
+)
+def test_authors_of_a_paper_are_persons(said: str, expected: Any) -> None:
+    paper = facts.Publication("P", authors=said)
+    found = citation._reference(paper)["authors"]
+    if isinstance(expected, str):
+        assert found == [{"name": expected}]
+    else:
+        assert [(person["given-names"], person["family-names"]) for person in found] == expected
+
+
+def test_bibtex_names_persons_and_has_a_key_of_its_own() -> None:
+    entry = bibtex.entry(ABOUT)
+    assert entry.startswith("@misc{sample_traces_1.0.0,\n  author = {Example, Ada and Example, Grace},\n")
+    assert bibtex.entry(dataclasses.replace(ABOUT, version="2.0.0")).startswith("@misc{sample_traces_2.0.0,")
+    odd = dataclasses.replace(ABOUT, title="\u8ddf\u8e2a", creators=(facts.Person("Sand and Sea Group"),))
+    assert re.match(r"@misc\{release_[0-9a-f]{8}_1\.0\.0,\n  author = \{\{Sand and Sea Group\}\},", bibtex.entry(odd))
+
+
+@pytest.mark.parametrize(
+    "said", ["x\n```python\ny", "~~~~\n~~~\n", "a\n```` b\n```\n", "1. a\n```\n", "a <!-- b", "<!--\nb"]
+)
+def test_what_is_left_open_does_not_swallow_what_follows(made: facts.Release, said: str) -> None:
+    about = dataclasses.replace(made.about, description=said, motivation=said)
+    for text in (
+        card.text(dataclasses.replace(made, about=about)),
+        datasheet.text(dataclasses.replace(made, about=about)),
+    ):
+        body = text.split("---\n", 2)[-1]
+        headings = {token.content for token in MarkdownIt().parse(body) if token.type == "inline"}
+        assert {"Tables", "Load"} <= headings or {"Composition", "Maintenance"} <= headings
+
+
+def test_closed_markdown_stays_as_it_is() -> None:
+    for said in ("```\na\n```", "~~~ x\n```\n~~~", "a `b` <!-- c --> d", "``` a`b\nc"):
+        assert markup.markdown(said) == said
+
+
+def test_made_up_runs_are_named_as_such_by_every_description(made: facts.Release) -> None:
+    runs = tuple({**run, "source": "synthetic"} for run in made.runs)
+    for release_, said in (
+        (dataclasses.replace(made, runs=runs), "The data are synthetic"),
+        (dataclasses.replace(made, runs=(runs[0], made.runs[1])), "1 of 2 runs are synthetic"),
+    ):
+        texts = writing.texts(release_)
+        for name in set(layout.DESCRIPTIONS) - {layout.LICENCE, layout.DATASHEET}:
+            assert said in texts[name], name
+            if name != layout.CARD:
+                assert '"synthetic"' in texts[name] or "- synthetic" in texts[name] or ", synthetic" in texts[name], (
+                    name
+                )
+        raw = json.loads(texts[layout.CROISSANT])["rai:dataCollectionRawData"]
+        assert raw.startswith(("There are no original captures", "Synthetic runs have no original captures"))
+        assert "- synthetic\n" in texts[layout.CARD]
+    assert "synthetic" not in writing.texts(made)[layout.CARD]
+
+
+def test_publisher_contact_and_funders_are_in_each(made: facts.Release) -> None:
+    people = json.loads(writing.texts(made)[layout.DATA_PACKAGE])["contributors"]
+    assert [(one["title"], one["roles"]) for one in people[2:]] == [
+        ("Example University", ["publisher"]),
+        ("traces@example.org", ["contact"]),
+        ("Example Foundation 42", ["funder"]),
+    ]
+    assert json.loads(writing.texts(made)[layout.CROISSANT])["contactPoint"]["email"] == "traces@example.org"
+
+
+def test_what_is_recommended_and_missing_is_told(made: facts.Release) -> None:
+    assert shared.recommended(ABOUT) == []
+    bare = datasheet.text(dataclasses.replace(made, about=BARE))
+    assert "Recommended, and not told by the publisher: url or doi" in bare
+    assert "Recommended" not in datasheet.text(made)
 
 
 def test_bibtex_is_balanced() -> None:

@@ -160,6 +160,23 @@ def test_order_is_that_of_python(keys: list[tuple[int | None, str | None]], cuts
     assert is_sorted == (expected == list(range(len(keys))))
 
 
+@given(
+    keys=st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 1), st.integers(0, 2)), max_size=12),
+    cut=st.integers(0, 12),
+    sort=st.booleans(),
+)
+def test_order_of_numbers_is_that_of_python(keys: list[tuple[int, int]], cut: int, sort: bool) -> None:
+    keys = sorted(keys) if sort else keys
+    columns = {"a": pa.array([a for a, _ in keys], pa.int64()), "b": pa.array([b for _, b in keys], pa.int64())}
+    table = pa.table(columns)
+    batches = [*table.slice(0, cut).to_batches(), *table.slice(cut).to_batches()]
+    try:
+        rows = sum(batch.num_rows for batch in order.in_order(iter(batches), ["a", "b"]))
+    except order.Unsorted:
+        rows = None
+    assert rows == (len(keys) if keys == sorted(keys) else None)
+
+
 @pytest.mark.parametrize("factor", [2, 7, 100, 10**6])
 def test_windows_are_summed(small: Path, tmp_path: Path, factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "_BATCH_ROWS", 100)  # so that windows lie in several batches

@@ -45,7 +45,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (run / "gpu-node17.pcap").write_bytes(p.pcap(records, tick_ns=1))
     (run / "run.toml").write_text('[[hosts]]\nip = "172.20.30.41"\nlabel = "gpu-node17"\nrole = "worker"\nrank = 0\n')
-    (run / "train.log").write_text("started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n")
+    (run / "train.log").write_text(
+        "started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n"
+        "data of /mnt/home/erika/x and /srv/users/list.txt, from files.pythonhosted.org\n"
+    )
     (run / "key").write_bytes(SECRET)
     return run
 
@@ -60,13 +63,24 @@ def words(source: Path, tmp_path_factory: pytest.TempPathFactory) -> leak_scan.W
 SPELLINGS = {
     "an IP address": [
         "172.20.30.41", "172-20-30-41", "41.30.20.172.in-addr.arpa", "ac141e29", "0xAC141E29", "2886999593",
-        "::ffff:172.20.30.41", "2001:db8:7::41", "2001:0DB8:0007:0000:0000:0000:0000:0041", "2001:db8:7:0:0:0:0:41",
+        "::ffff:172.20.30.41", "2001:db8:7::41", "172.20.30.41.50010", "172_20_30_41",
+        "2001:0DB8:0007:0000:0000:0000:0000:0041", "2001:db8:7:0:0:0:0:41",
     ],
     "a hardware address": [MAC, MAC.upper(), MAC.replace(":", "-"), "9cb6.d01a.2b3c", "fe80::9eb6:d0ff:fe1a:2b3c"],
     "name of a host": ["gpu-node17", "GPU-NODE17", "gpu-node17-tcpdump.pcap", "login3.cluster.example.edu", "login3"],
-    "name of a user": ["carola", "carola@elsewhere", "/home/carola/x"],
-    "a path": ["/scratch/carola/jobs/7", "/scratch/carola/jobs/7/out.txt"],
-    "the time of a run": [str(START_NS), "1700000123.456789", "1700000123", "2023-11-14T22:15:23Z", "2023-11-14 22:15"],
+    "domain of a host": ["cluster.example.edu", "example.edu", "www.example.edu", "n4.cluster.example.edu"],
+    "name of a user": ["erika", "/scratch/users/erika", "carola", "carola@elsewhere", "/home/carola/x"],
+    "a path": ["/scratch/carola/jobs/7", "/scratch/carola/jobs/7/out.txt", "/scratch/carola/jobs/7_old"],
+    "the home of a user": ["/home/dave/x", "/Users/dave", "/root/x", r"C:\Users\dave", "file:///home/dave",
+        "-I/home/dave",
+    ],
+    "the time of a run": [str(START_NS), "1700000123.456789", "1700000123", "2023-11-14T22:15:23Z",
+        "2023-11-14 22:15",
+        "20231114-221523", "20231114T221523Z", "20231114_2215", "202311142215", "2023-11-14_22-15-23",
+        "2023-11-14-2215",
+        "231114-221500", "2023-11-15T03:45:23+05:30", "2023-11-14_17-14", "14.11.2023 22:15", "11/14/2023, 22:15",
+        "Nov14_22-15-23", "Tue Nov 14 22:15:23 2023", "14/Nov/2023:22:15:23 +0000",
+    ],
     "the key": [SECRET.hex(), base64.b64encode(SECRET).decode()],
     "a word that was to be searched for": ["project nightingale"],
 }  # fmt: skip
@@ -74,8 +88,11 @@ _EVERY = [(kind, text) for kind, texts in SPELLINGS.items() for text in texts]
 
 #: What looks like one of these and is none.
 HARMLESS = (
-    "172.20.30.4", "172.20.30.412", "1.172.20.30.41", "172.20.30.41.5", "ac141e29ac141e29", "28869995931", "gpu-node1",
+    "172.20.30.4", "172.20.30.412", "1.172.20.30.41", "172.20.30.41.5.6", "ac141e29ac141e29", "28869995931",
+    "gpu-node1",
     "gpu-node170", "mycarola", "17000001234", "9c:b6:d0:1a:2b:3d", "/scratch/carol", "worker-1", "2001:db8:7::4",
+    "2023-11-14", "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
+    "/homes", "/user/x", "first_seen_ns", "edu", "list", "https://pythonhosted.org",
 )  # fmt: skip
 
 
@@ -102,6 +119,17 @@ def test_every_spelling_is_found_in_a_text(kind: str, text: str, words: leak_sca
     leaks = leak_scan.scan(tmp_path, words)
     assert kind in {leak.kind for leak in leaks}
     assert text.lower() not in str(leaks).lower()  # a message goes into logs
+
+
+@pytest.mark.parametrize(("kind", "text"), _EVERY, ids=[text for _, text in _EVERY])
+def test_every_spelling_is_found_between_whatever_is_no_letter(
+    kind: str, text: str, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    edges = "_-,:;=|'\"\u2192\u201c" + "." * (not text.startswith("/"))
+    for number, edge in enumerate(edges):
+        (tmp_path / f"{number}.md").write_text(f"net{edge}{text}{edge}run")
+    found = {leak.file for leak in leak_scan.scan(tmp_path, words) if leak.kind == kind}
+    assert found == {f"{number}.md" for number in range(len(edges))}
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -209,6 +237,28 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     expected = {"address": "an IP address", "inner address": "an IP address", "hardware address": "a hardware address",
                 "time": "the time of a run", "payload": "name of a host"}  # fmt: skip
     assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
+
+
+def test_a_message_says_whose_it_is_once_and_not_what(words: leak_scan.Words, tmp_path: Path) -> None:
+    for table in ("flows", "hosts", "steps"):
+        folder = tmp_path / table / "run_id=of gpu-node17"
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("gpu-node17 and 172.20.30.42")
+    told = leak_scan.causes(leak_scan.scan(tmp_path, words))
+    places = [", ".join(f"{table}/.../x.txt (the bytes, at {at})" for table in ("flows", "hosts")) for at in (15, 0)]
+    assert told == [
+        f"an IP address (host 2 of run job-7): in {places[0]} and 1 more file",
+        f"name of a host (host 1 of run job-7): in {places[1]} and 1 more file",
+    ]
+
+
+def test_the_name_of_a_run_that_tells_something_is_not_shown(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "in" / "net_gpu-node17_v2")
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [])
+        leaks = leak_scan.scan(tmp_path / "dataset", words)
+    assert any("(host 1 of run number 1)" in leak.cause for leak in leaks)
+    assert "gpu-node17" not in str(leaks)
 
 
 # --- the real thing

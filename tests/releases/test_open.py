@@ -243,10 +243,23 @@ def test_a_connection_cut_in_the_middle_of_a_large_file(release: Path, monkeypat
 def test_nobody_there() -> None:
     with served(Path()) as (url, _):
         pass
-    with pytest.raises(ReleaseError, match=r"cannot be fetched \(.*try again"):
+    with pytest.raises(ReleaseError, match=r"cannot be fetched \(.*Cannot connect to host .*try again"):
         ddnn_traces.open(url)
     with pytest.raises(UsageError, match="give a URL that fsspec knows"):
         ddnn_traces.open("gopher://a.example/traces")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("zip:///traces/a.zip", r"give a zip file by its own path or URL, like /traces/a\.zip"),
+        ("zip://::https://a.example/a.zip", "like https://a.example/a.zip"),
+        ("dir://x", "give a URL that fsspec knows"),
+    ],
+)
+def test_what_is_no_url_of_a_release(url: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ddnn_traces.open(url)
 
 
 def test_no_password_in_a_message() -> None:

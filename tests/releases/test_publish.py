@@ -16,12 +16,14 @@ from typing import Any, NoReturn
 import duckdb
 import jsonschema
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import ABOUT
 
 import ddnn_traces
-from ddnn_traces import schema
+from ddnn_traces import checks, schema
+from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.parquet import partition
 from ddnn_traces.releases import content, database, facts, layout, publish, versions
@@ -182,6 +184,43 @@ def test_a_wrong_call_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["short"]
 
 
+def test_neither_release_nor_key_inside_of_the_dataset(small: Path, release: Path, tmp_path: Path) -> None:
+    before = all_files(small) | all_files(release)
+    (tmp_path / "link").symlink_to(small)
+    for out in (small, small / "out", small / "a" / "b", tmp_path / "link" / "out"):
+        with pytest.raises(UsageError, match="the release would be inside the dataset"):
+            ddnn_traces.publish(small, out, **ABOUT)
+    with pytest.raises(UsageError, match=r"the key would be inside the dataset .*; name another file"):
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, key=small / "secret.key")
+    with pytest.raises(UsageError, match="is inside the release"):
+        ddnn_traces.publish(small, release / "flows" / "out", **ABOUT)
+    assert all_files(small) | all_files(release) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_what_memory_does_not_hold_goes_beside_the_release(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorting 80 MB in a quarter of that has to spill."""
+    places: list[str] = []
+
+    def spill(dataset: Dataset) -> dict[str, pa.Table]:
+        dataset.connection.execute("SET memory_limit = '20MB'; SET threads = 1")
+        dataset.sql("CREATE TEMP TABLE big AS SELECT range, hash(range) AS h FROM range(5000000)")
+        places.extend(row[0] for row in dataset.sql("SELECT path FROM duckdb_temporary_files()").rows())
+        return {name: pa.table({"run_id": []}) for name in checks.names()}
+
+    monkeypatch.setattr(checks, "run_checks", spill)
+    monkeypatch.chdir(small)
+    before = all_files(small)
+    ddnn_traces.publish(small, tmp_path / "new" / "out", **ABOUT, key=tmp_path / "key")
+    assert places
+    assert {Path(place).parent.parent for place in places} == {tmp_path}
+    assert all_files(small) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "new"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
 def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(small, copy)
@@ -207,6 +246,7 @@ def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
         ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description)
     assert "not published" in str(caught.value)
     assert layout.CARD in str(caught.value)
+    assert "an IP address (host 1 of run " in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

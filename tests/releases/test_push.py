@@ -131,20 +131,54 @@ def test_folder_of_versions(release: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in to.iterdir()) == ["1.0.0", "1.1.0-rc.1"]
 
 
-@pytest.mark.parametrize("change", ["byte", "more", "fewer"])
+@pytest.mark.parametrize("change", ["other", "sealed", "more"])
 def test_version_is_never_overwritten(release: Path, tmp_path: Path, change: str) -> None:
     to = tmp_path / "to"
-    ddnn_traces.push(release, str(to))
-    if change == "byte":
+    if change == "other":
+        ddnn_traces.push(make(tmp_path / "other", SMALL | {"LICENSE": b"CC-BY-4.1\n"}), str(to))
+    else:
+        ddnn_traces.push(release, str(to))
+    if change == "sealed":
         (to / "1.0.0" / "LICENSE").write_bytes(b"CC-BY-4.1\n")
+        seal(to / "1.0.0")
     elif change == "more":
         (to / "1.0.0" / "stranger").touch()
-    else:
-        (to / "1.0.0" / "LICENSE").unlink()
     before = content(to)
-    with pytest.raises(PushError, match=r"is there with another content \(1 files differ.*another --version"):
+    with pytest.raises(PushError, match=r"is there with another content \([12] files differ.*another --version"):
         ddnn_traces.push(release, str(to))
     assert content(to) == before
+
+
+@pytest.mark.parametrize("change", ["byte", "fewer", "list"])
+def test_damaged_copy_is_no_other_version(release: Path, tmp_path: Path, change: str) -> None:
+    to = tmp_path / "to"
+    ddnn_traces.push(release, str(to))
+    path = to / "1.0.0" / ("SHA256SUMS" if change == "list" else "LICENSE")
+    if change == "fewer":
+        path.unlink()
+    else:
+        path.write_bytes(b"X" + path.read_bytes()[1:])
+    before = content(to)
+    with pytest.raises(PushError, match=rf"1\.0\.0 there is damaged: {path.name} not as.*remove that copy"):
+        ddnn_traces.push(release, str(to))
+    assert content(to) == before
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "s3://AKIAX:SECRETPW99@buck/x", "s3://AKIAX:SECRET/PW99@buck", "hf://u:SECRETPW99@datasets/a/b",
+        "ftp://SECRETPW99@h",
+    ],
+)  # fmt: skip
+def test_secrets_in_a_target_are_not_told(release: Path, tmp_path: Path, target: str) -> None:
+    with pytest.raises(UsageError, match=r"\*\*\*@.* is no target.*credentials do not belong in it") as refused:
+        ddnn_traces.push(release, target)
+    assert "PW99" not in str(refused.value)
+    asked = run_push(release, "--to", target, cwd=tmp_path)
+    assert "PW99" not in "".join(asked.communicate(timeout=60))
+    assert asked.returncode == 2
+    assert "PW99" not in scrub("cannot reach https://u:PW99@host/x nor s3://PW99@host")
 
 
 def test_cut_off_push_goes_on(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +340,7 @@ def test_command(release: Path, tmp_path: Path) -> None:
     first = run_push(release, "--to", "to", cwd=tmp_path)
     assert f"sent {len(SMALL) + 2} files" in first.communicate(timeout=60)[1]
     (tmp_path / "to" / "1.0.0" / "LICENSE").write_bytes(b"")
+    seal(tmp_path / "to" / "1.0.0")
     other = run_push(release, "--to", "to", cwd=tmp_path)
     out, err = other.communicate(timeout=60)
     assert (other.returncode, out) == (1, "")

@@ -171,6 +171,23 @@ def test_full(release: Path, hub: HubServer) -> None:
     assert "the Hub has no room for it" in refused(release, hub)
 
 
+@pytest.mark.parametrize(
+    ("kind", "state", "body"),
+    [
+        ("application/xml", 404, b"<?xml version='1.0'?>\n<Error><Code>NoSuchBucket</Code></Error>"),
+        ("text/html", 200, b"<html><body>Welcome</body></html>"),
+        ("text/html; charset=utf-8", 404, b"<!DOCTYPE html><p>Not found</p>"),
+    ],
+)
+def test_server_that_is_no_hub(release: Path, hub: HubServer, kind: str, state: int, body: bytes) -> None:
+    hub.spoil = lambda request: Answer(state, body, {"Content-Type": kind})
+    message = refused(release, hub)
+    assert "what answers there is no Hub" in message
+    assert "check --endpoint-url or HF_ENDPOINT" in message
+    assert "<" not in message
+    assert "\n" not in message
+
+
 def test_nobody_there(release: Path, hub: HubServer) -> None:
     hub.url = "http://127.0.0.1:9"
     assert "the Hub cannot be reached" in refused(release, hub)

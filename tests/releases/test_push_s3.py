@@ -15,11 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from conftest import ABOUT
 from small_release import SMALL, content, make
 from test_push import run_push
 from web import Answer, Front, Request, server
 
+import ddnn_traces
 from ddnn_traces.errors import PushError
 from ddnn_traces.releases import push
 from ddnn_traces.releases.push import s3
@@ -163,15 +166,31 @@ def test_left_over_of_another_content_is_replaced(release: Path, front: Front, s
     assert (outcome.sent, stored(store)["1.0.0/LICENSE"]) == (FILES, SMALL["LICENSE"])
 
 
-@pytest.mark.parametrize("change", ["LICENSE", "SHA256SUMS", "stranger"])
-def test_version_is_never_overwritten(release: Path, front: Front, store: tuple[str, int], change: str) -> None:
+@pytest.mark.parametrize("change", ["other", "stranger"])
+def test_version_is_never_overwritten(
+    release: Path, front: Front, store: tuple[str, int], change: str, tmp_path: Path
+) -> None:
+    if change == "other":
+        send(make(tmp_path / "other", SMALL | {"LICENSE": b"CC-BY-4.1\n"}), front)
+    else:
+        send(release, front)
+        place(store, change, b"CC-BY-4.1\n")
+    before = stored(store)
+    front.requests.clear()
+    message = refused(release, front)
+    assert ("LICENSE, SHA256SUMS differ" if change == "other" else change) in message
+    assert "another --version" in message
+    assert front.puts() == []
+    assert stored(store) == before
+
+
+@pytest.mark.parametrize("change", ["LICENSE", "SHA256SUMS"])
+def test_damaged_copy_is_no_other_version(release: Path, front: Front, store: tuple[str, int], change: str) -> None:
     send(release, front)
     place(store, change, b"CC-BY-4.1\n")
     before = stored(store)
     front.requests.clear()
-    message = refused(release, front)
-    assert change in message
-    assert "another --version" in message
+    assert f"1.0.0 there is damaged: {change} not as its own SHA256SUMS says" in refused(release, front)
     assert front.puts() == []
     assert stored(store) == before
 
@@ -290,3 +309,17 @@ def test_etag_is_that_of_the_parts(tmp_path: Path) -> None:
 def make_item(folder: Path, data: bytes) -> push.contents.Item:
     (folder / "file").write_bytes(data)
     return push.contents.Item("file", len(data), "", folder / "file")
+
+
+def test_what_was_pushed_can_be_opened(small: Path, front: Front, tmp_path: Path, monkeypatch: Any) -> None:
+    """A release of one run: one file of each table, of which each is asked for alone."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", front.url)  # type: ignore[attr-defined]
+    out = tmp_path / "one"
+    ddnn_traces.publish(small, out, runs=["torch-mlp1-sgd-32-gloo-0ms-ring"], **ABOUT)
+    send(out, front)
+    fsspec.filesystem("s3").clear_instance_cache()
+    with ddnn_traces.open("s3://bucket/sets/sample/1.0.0") as dataset, ddnn_traces.open(out) as plain:
+        assert dataset.run_ids == plain.run_ids
+        for query in ("traffic_matrix", "step_volume"):
+            assert dataset.query(query).equals(plain.query(query))
+    fsspec.filesystem("s3").clear_instance_cache()  # else other tests would ask this server

@@ -95,7 +95,7 @@ def test_what_is_missing_is_asked_for_by_name(missing: str, option: str) -> None
 
 
 def test_a_licence_has_a_text(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"CC-BY-4: no licence whose text is known here; did you mean CC-BY-4.0"):
+    with pytest.raises(UsageError, match=r"CC-BY-4: no licence whose text is known here .*; did you mean CC-BY-4.0"):
         request.complete(request.read(None, OPTIONS | {"licence": "CC-BY-4"}))
     own = tmp_path / "own.txt"
     own.write_text("Do what you like.\n", encoding="utf-8")
@@ -106,6 +106,56 @@ def test_a_licence_has_a_text(tmp_path: Path) -> None:
     own.write_text("\n", encoding="utf-8")
     with pytest.raises(UsageError, match="the licence is empty"):
         request.read(None, {"licence_file": own})
+
+
+@pytest.mark.parametrize(
+    ("said", "known"), [("cc-by-4.0", "CC-BY-4.0"), ("mit", "MIT"), ("odbl-1.0", "ODbL-1.0"), (" MIT\n", "MIT")]
+)
+def test_a_licence_is_known_in_any_case(said: str, known: str) -> None:
+    assert request.complete(request.read(None, OPTIONS | {"licence": said}))["licence"] == known
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no title: .*--title.*; no licence: .*; no creators: .*--creator"):
+        request.complete(request.read(None, {}))
+    with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
+        request.complete(request.read(None, {"title": "T"}), lambda question: "\t ")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u2003\x00", "\u200b"])
+def test_blanks_say_nothing(tmp_path: Path, blank: str) -> None:
+    file = written(tmp_path, 'title = "of the file"\ndescription = "  "\ndoi = ""\nkeywords = [" ", "a"]\n')
+    told = request.read(file, {"title": blank, "creators": [blank], "licence": blank})
+    assert told == {"title": "of the file", "keywords": ["a"]}
+    with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
+        request.complete(told)
+    nameless = written(tmp_path, '[[creators]]\nname = " "\n')
+    with pytest.raises(UsageError, match="creator 1 has no name"):
+        request.read(nameless, {})
+
+
+def test_texts_are_one_line_but_for_the_words_of_the_datasheet(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        'title = """A\n  title\\u0007"""\nkeywords = ["a\\r\\nb", "c"]\npublisher = "P\\u2028Q"\nfunding = ["x\\ty"]\n'
+        'licence_text = "a\\n\\fb\\n"\ndescription = """\nOne\n\nTwo"""\n'
+        'uses = """\n- one\n\t- two\\u0000\r\n\nend\n"""\n'
+        '[[creators]]\nname = "Ada\\nExample"\n[[papers]]\ntitle = " A\\n# paper "\n',
+    )
+    assert request.read(file, {}) == {
+        "title": "A title",
+        "keywords": ["a b", "c"],
+        "publisher": "P Q",
+        "funding": ["x y"],
+        "description": "One Two",
+        "licence_text": "a\n\x0cb\n",
+        "uses": "- one\n\t- two\n\nend",
+        "creators": [{"name": "Ada Example"}],
+        "papers": [{"title": "A # paper"}],
+    }
+    assert request.read(None, {"creators": ["Ada\nExample <0000-0002-1825-0097>"]})["creators"] == [
+        {"name": "Ada Example", "orcid": "0000-0002-1825-0097"}
+    ]
 
 
 def test_addresses_of_identifiers_are_left_out(tmp_path: Path) -> None:
@@ -123,3 +173,30 @@ def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH=yesterday: not seconds"):
         request.today()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/a",
+        "javascript:alert(1)",
+        "https://example.org/a b",
+        "https://",
+        "example.org",
+        "https://a/<b>",
+    ],
+)
+@pytest.mark.parametrize("place", ['url = "{}"\n', '[[papers]]\ntitle = "P"\nurl = "{}"\n'])
+def test_addresses_are_of_the_web(tmp_path: Path, url: str, place: str) -> None:
+    with pytest.raises(UsageError, match=r"url: .* is not: .*begins with http:// or https://"):
+        request.read(written(tmp_path, place.format(url)), OPTIONS)
+    fine = request.read(written(tmp_path, place.format("https://example.org/a%20b?c=d#e")), OPTIONS)
+    assert "https://example.org/a%20b?c=d#e" in str(fine)
+
+
+def test_nothing_turns_the_direction_of_writing() -> None:
+    turned = "a\u202eb\u2066c\u200f"
+    said = {**OPTIONS, "title": turned, "creators": [turned], "keywords": [turned], "description": f"{turned}\n\u202ad"}
+    about = request.about(request.complete(request.read(None, said)), "1.0.0", "2026-01-31")
+    assert (about.title, about.creators[0].name, about.keywords) == ("abc", "abc", ("abc",))
+    assert about.description == "abc\nd"

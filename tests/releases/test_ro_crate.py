@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
 from described import ABOUT, BARE, HOSTILE, copy, described, put
+from described import release as facts_of
 from rocrate.rocrate import ROCrate
 from rocrate_validator import services
 from rocrate_validator.models import Severity
@@ -116,6 +119,57 @@ def test_an_action_a_step(original: Path) -> None:
     assert {value["name"]: value["value"] for value in actions[1]["additionalProperty"]} == {
         "engine": "numba", "packets": "false",
     }  # fmt: skip
+
+
+def test_each_step_takes_what_the_one_before_made(original: Path) -> None:
+    crate = ROCrate(original)
+    capture, ingest, anonymise, publish = (crate.get(f"#step-{number}") for number in range(1, 5))
+    assert capture.get("object") is None
+    assert capture["result"] == ingest["object"]
+    assert [file.get("sha256") for file in ingest["object"]] == ["ab" * 32, None]
+    assert all("not part of this release" in file["description"] for file in ingest["object"])
+    assert ingest["result"] == anonymise["object"]
+    assert anonymise["result"] == publish["object"]
+    assert publish["result"].id == "./"
+    assert [step.get("agent") is None for step in (capture, ingest, anonymise, publish)] == [True, True, True, False]
+
+
+def test_made_up_and_captured_runs_meet_at_anonymisation(original: Path) -> None:
+    made = facts_of(original)
+    _, ingest, *rest = made.provenance
+    one, two = made.run_ids
+    steps = (
+        facts.Step("capture", "Captured.", "tcpdump", runs=(one,)),
+        facts.Step("generate", "Made up.", "x 1", runs=(two,)),
+        dataclasses.replace(ingest, runs=(one,)),
+        *rest,
+    )
+    entities = ro_crate.document(dataclasses.replace(made, provenance=steps))["@graph"]
+    actions = {entity["@id"]: entity for entity in entities if entity["@type"] == "CreateAction"}
+    assert "object" not in actions["#step-2"]
+    assert actions["#step-4"]["object"] == [actions["#step-2"]["result"], actions["#step-3"]["result"]]
+    there = {entity["@id"] for entity in entities}
+    for action in actions.values():
+        for end in ("object", "result"):
+            found = action.get(end, [])
+            assert {one["@id"] for one in (found if isinstance(found, list) else [found])} <= there
+
+
+def test_every_file_of_a_release_is_a_part(release: Path) -> None:
+    crate = ROCrate(release)
+    files = {path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file()}
+    assert {unquote(entity.id) for entity in crate.data_entities if entity.type == "File"} == files - {layout.RO_CRATE}
+
+
+def test_whom_to_ask_and_who_paid(original: Path) -> None:
+    crate = ROCrate(original)
+    assert crate.root_dataset["publisher"]["contactPoint"]["email"] == "traces@example.org"
+    assert crate.root_dataset["funder"]["name"] == "Example Foundation 42"
+    assert crate.root_dataset["keywords"] == "pcap, all-reduce"
+    without = dataclasses.replace(ABOUT, publisher=None, contact="the desk")
+    people = {e["@id"]: e for e in ro_crate.document(facts_of(original, without))["@graph"]}
+    assert people["#contact"]["name"] == "the desk"
+    assert people["https://orcid.org/0000-0002-1825-0097"]["contactPoint"] == {"@id": "#contact"}
 
 
 def test_the_context_is_the_official_one(original: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -25,10 +26,10 @@ import pytest
 from conftest import ABOUT
 
 import ddnn_traces
-from ddnn_traces import marker, parquet, schema
+from ddnn_traces import marker, parquet, schema, views
 from ddnn_traces.errors import ReleaseError, UsageError
 from ddnn_traces.releases import checksums, facts, layout, versions
-from ddnn_traces.releases.verify import running, trial
+from ddnn_traces.releases.verify import database, definitions, running, trial
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, FLAGGED, NOT_CHECKED, PASSED, Result
 
@@ -57,7 +58,14 @@ def bag(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(folder: Path, scratch: Path, *wanted: str) -> list[Result]:
     """What some checks find, and those that they rely on."""
     scratch.mkdir(exist_ok=True)
-    return list(running.results(Examined(folder, scratch, jobs=2), only={*FIRST, *wanted}))
+    rows = list(running.results(Examined(folder, scratch, jobs=2), only={*FIRST, *wanted}))
+    assert expected(rows)
+    return rows
+
+
+def expected(rows: list[Result]) -> bool:
+    """No check stumbled over what it does not reckon with."""
+    return not [row for row in rows if "(unexpected " in row.detail]
 
 
 def failures(folder: Path, scratch: Path, *wanted: str) -> list[Result]:
@@ -172,6 +180,19 @@ def hostile_view(folder: Path) -> None:
         connection.execute("CREATE OR REPLACE VIEW flows AS SELECT content AS run_id FROM read_text('/etc/hostname')")
 
 
+def other_software(*statements: str) -> Change:
+    """What is defined in traces.duckdb is changed, and release.json says that another version made it."""
+
+    def apply(folder: Path) -> None:
+        with duckdb.connect(str(folder / "traces.duckdb")) as connection:
+            connection.execute(f"SET file_search_path = '{folder}'")
+            for statement in statements:
+                connection.execute(statement)
+        told(lambda d: d.update(software="ddnn_traces 0.0.9"))(folder)
+
+    return apply
+
+
 def file_more(folder: Path) -> None:
     target = parquet.partition(folder, "flows", "another") / "part-0.parquet"
     target.parent.mkdir()
@@ -190,6 +211,10 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a name with a backslash": (lambda f: (f / "a\\b").touch(), "links and names", "not every system"),
     "a path in the checksums": (
         lambda f: (f / layout.CHECKSUMS).write_text(f"{'0' * 64}  ../key\n"), "checksums", "line 1 of SHA256SUMS",
+    ),
+    "checksums of themselves": (
+        lambda f: (f / layout.CHECKSUMS).write_text(f"{'0' * 64}  {layout.CHECKSUMS}\n"), "checksums",
+        "lists the file itself",
     ),
     "no checksums": (lambda f: (f / layout.CHECKSUMS).unlink(), "checksums", "SHA256SUMS is missing"),
     "not JSON": (lambda f: (f / layout.RELEASE).write_text("{"), "release.json", "no sound JSON"),
@@ -214,6 +239,8 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "other tables in the marker": (lambda f: marker.write_marker(f, ["runs"]), "release.json", "other tables"),
     "an unlisted Parquet file": (file_more, "listed files", "not in release.json"),
+    "a program": (lambda f: (f / "evil.sh").write_text("rm -rf /"), "listed files", "was added"),
+    "an empty folder": (lambda f: (f / "flows" / "run_id=empty").mkdir(), "listed files", "an empty folder"),
     "a Parquet file less": (no_file("steps"), "listed files", "missing here"),
     "a wrong length": (
         told(lambda d: d["tables"][0]["files"][0].update(bytes=1)), "listed files", "release.json says 1",
@@ -241,6 +268,9 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         rewritten("flows", lambda rows: rows.take(list(range(rows.num_rows))[::-1])),
         "rows and order", "order of flow_id",
     ),
+    "windows of another length": (
+        rewritten("flow_windows", with_values("window_ns", lambda n: 2 * n)), "rows and order", "its windows are of",
+    ),
     "rows of another run": (
         rewritten("flows", with_values("run_id", lambda _: "another")),
         "rows and order", "its column run_id also another",
@@ -248,6 +278,9 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "another compression": (rewritten("flows", lambda rows: rows, compression="snappy"), "encoding", "zstd (SNAPPY)"),
     "no page index": (rewritten("flows", lambda rows: rows, write_page_index=False), "encoding", "a page index"),
     "no statistics": (rewritten("flows", lambda rows: rows, write_statistics=False), "encoding", "statistics"),
+    "no page checksums": (
+        rewritten("flows", lambda rows: rows, write_page_checksum=False), "encoding", "page checksums",
+    ),
     "another model of a run": (
         rewritten("runs", with_values("model", lambda _: "gpt")), "runs", "is not what release.json says",
     ),
@@ -272,6 +305,30 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "a view that reads another file": (hostile_view, "database", "flows: not defined as this program"),
     "no database file": (lambda f: (f / "traces.duckdb").unlink(), "database", "is missing"),
+    "a query that reads another file, of another version": (
+        other_software("CREATE OR REPLACE VIEW ring_order AS SELECT * FROM read_text('/etc/hostname')"),
+        "database", "ring_order: not defined as this program defines it: it calls read_text",
+    ),
+    "a query that reads a file by its name, of another version": (
+        other_software("CREATE MACRO more() AS TABLE SELECT * FROM 'datacite.json'"),
+        "database", "it reads 'datacite.json'",
+    ),
+    "a query that reads a file through a macro of a harmless name, of another version": (
+        other_software("CREATE MACRO read_text(f) AS f || ''",
+                       "CREATE OR REPLACE VIEW ring_order AS SELECT * FROM read_text('/etc/hostname')"),
+        "database", "ring_order: not defined as this program defines it: it calls read_text",
+    ),
+    "a second form of a macro, of another version": (
+        other_software("CREATE MACRO more(a) AS TABLE (SELECT a), (a, b) AS TABLE (SELECT * FROM glob('/*'))"),
+        "database", "it calls glob",
+    ),
+    "a table of data in the database, of another version": (
+        other_software("CREATE TABLE secret AS SELECT '10.0.0.1' AS ip"), "database", "secret: not defined",
+    ),
+    "another query, of this version": (
+        lambda f: duckdb.connect(str(f / "traces.duckdb")).execute("CREATE OR REPLACE VIEW ring_order AS SELECT 1 AS x")
+        .close(), "database", "ring_order: not defined as this program",
+    ),
     "no DuckDB": (lambda f: (f / "traces.duckdb").write_bytes(b"no" * 9999), "database", "cannot be opened"),
     "another media type": (
         lambda f: (f / layout.CROISSANT).write_text(
@@ -328,6 +385,15 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         replaced(layout.CARD, "path: flows/run_id=*", "path: steps/run_id=*"), "card", "do not have the files of flows",
     ),
     "no front matter": (replaced(layout.CARD, "---\n", ""), "card", "front matter"),
+    "YAML that is nested without end": (
+        lambda f: (f / layout.CARD).write_text(f"---\n{'[' * 10**6}\n---\n"), "card", "YAML",
+    ),
+    "YAML that is nested deep": (
+        lambda f: (f / layout.CITATION).write_text("a: " + "[" * 10**5), "citation", "nested more than 64 deep",
+    ),
+    "more objects than there are": (
+        lambda f: (f / layout.DATACITE).write_text('{"a": [' + "[]," * 2_000_001 + "[]]}"), "DataCite", "too many",
+    ),
     "another licence's text": (lambda f: (f / layout.LICENCE).write_text("All mine.\n"), "licence", "CC-BY-4.0"),
     "an empty datasheet": (lambda f: (f / layout.DATASHEET).write_text("\n"), "datasheet", "is empty"),
     "another title, for DataCite": (
@@ -377,6 +443,17 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a size, in the crate": (
         edited(layout.RO_CRATE, lambda d: [e.update(contentSize="1") for e in d["@graph"] if "contentSize" in e]),
         "agreement", "size or SHA-256",
+    ),
+    "another meaning, in Croissant": (
+        edited(layout.CROISSANT, lambda d: field_of(d, "flows", "packets").update(description="Lies.")), "agreement",
+        "is not what release.json makes of it: at /recordSet/",
+    ),
+    "another sentence in the datasheet": (
+        replaced(layout.DATASHEET, "- Addresses: roles", "- Addresses: kept"), "agreement", "Addresses: kept",
+    ),
+    "a sentence more in the card": (
+        lambda f: (f / layout.CARD).write_text((f / layout.CARD).read_text() + "More.\n"), "agreement",
+        "is 'More.'",
     ),
     "no record sets": (edited(layout.CROISSANT, lambda d: d.pop("recordSet")), "agreement", "does not have the shape"),
 }  # fmt: skip
@@ -516,6 +593,114 @@ def test_all_failures_are_told_not_only_the_first(folder: Path) -> None:
         "DataCite",
         "agreement",
     } <= failed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        lambda path: path.write_bytes(b"PAR1" + bytes(range(256)) * 8 + b"PAR1"),
+        lambda path: path.write_bytes(b"PAR1" + bytes(range(256)) * 8 + b"\xff\xff\xff\x7fPAR1"),
+    ],
+)
+def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folder: Path, damage: Change) -> None:
+    """Of a table of which no other file is left, too: DuckDB and pyarrow both give up on that."""
+    paths = sorted(folder.glob("flows/*/*.parquet"))
+    for path in paths[1:]:
+        shutil.rmtree(path.parent)
+    damage(paths[0])
+    sealed(folder)
+    rows = running.verify(folder)
+    assert expected(rows)
+    failed = {row.subject for row in rows if row.status == FAILED}
+    assert {str(path.relative_to(folder)) for path in paths} <= failed
+    assert {row.check for row in rows} == {name for name, _ in running.CHECKS} - {"bag"}
+    passed = {row.check for row in rows if row.status == PASSED}
+    assert {"DataCite", "citation", "card", "licence", "datasheet", "agreement"} <= passed
+
+
+def test_what_a_library_stumbles_over_is_a_failure_of_its_check(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(_examined: Examined) -> NoReturn:
+        raise KeyError("no\nsuch\x1b[31m column")
+
+    first = [(name, check) for name, check in running.CHECKS if name in FIRST]
+    monkeypatch.setattr(running, "CHECKS", [*first, ("data", stumble), ("licence", dict(running.CHECKS)["licence"])])
+    tmp_path.joinpath("scratch").mkdir()
+    rows = list(running.results(Examined(release, tmp_path / "scratch", jobs=1)))
+    assert not expected(rows)
+    assert [(row.check, row.status) for row in rows[-2:]] == [("data", FAILED), ("licence", PASSED)]
+    assert rows[-2].detail.isprintable()
+
+
+def test_the_folder_of_a_release_does_not_matter(release: Path, tmp_path: Path) -> None:
+    """Spaces, percent signs, question marks: libraries read them in ways of their own."""
+    folder = tmp_path / "a b" / "p%20x q?x [a]*'\u00fc#"
+    shutil.copytree(release, folder)
+    rows = running.verify(folder)
+    assert {row.status for row in rows} == {PASSED}, [row for row in rows if row.status != PASSED]
+    (folder / layout.CITATION).unlink()
+    shutil.rmtree(folder / "steps")
+    assert not [row for row in running.verify(folder) if "ddnn-traces-" in row.detail], "no path of a temporary folder"
+
+
+def test_queries_of_another_version_are_not_said_to_be_right(folder: Path, tmp_path: Path) -> None:
+    """Nor wrong, where they read nothing but the tables; and descriptions are not compared word for word then."""
+    other_software("CREATE OR REPLACE VIEW ring_order AS SELECT run_id FROM flows, range(3)")(folder)
+    replaced(layout.DATASHEET, "# Datasheet", "# A datasheet")(folder)
+    sealed(folder)
+    rows = {(row.check, row.subject): row for row in found(folder, tmp_path / "scratch", "database", "agreement")}
+    queries = rows["database", "queries"]
+    assert queries.status == NOT_CHECKED
+    assert "ring_order" in queries.detail
+    assert "do not rely on them" in queries.detail
+    words = rows["agreement", "all descriptions"]
+    assert words.status == NOT_CHECKED
+    assert "not compared word for word: made by ddnn_traces 0.0.9" in words.detail
+
+
+def test_this_programs_own_queries_are_harmless() -> None:
+    """Else a release of another version could never be seen to be so."""
+    with duckdb.connect() as connection:
+        views.write_relative(connection, [])
+        defined = database._definitions(connection)
+        assert len(defined) > 50
+        for name, several in defined.items():
+            assert [definitions.harm(connection, one.sql, defined) for one in several] == [""], name
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('x')",
+        "SELECT * FROM 'x.parquet'",
+        "SELECT (SELECT content FROM read_text('x'))",
+        "WITH found AS (SELECT * FROM glob('*')) SELECT * FROM found",
+        "SELECT * FROM sniff_csv('x')",
+        "SELECT * FROM parquet_metadata('x')",
+        "SELECT * FROM query('SELECT 1')",
+        "SELECT * FROM another.flows",
+        "SELECT getenv('HOME')",
+        "current_setting('home_directory')",
+        "SELECT 1; ATTACH 'x'",
+        "COPY flows TO 'x'",
+        "PIVOT flows ON run_id",
+    ],
+)
+def test_what_reads_more_than_the_tables_is_harmful(sql: str) -> None:
+    with duckdb.connect() as connection:
+        assert definitions.harm(connection, sql, {"flows"})
+        assert definitions.harm(connection, f"CREATE VIEW x AS {sql}", {"flows"})
+        assert not definitions.harm(connection, "CREATE VIEW x AS SELECT upper(run_id) FROM flows", {"flows"})
+
+
+def test_the_sum_of_the_sums_is_told(release: Path, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256((release / layout.CHECKSUMS).read_bytes()).hexdigest()
+    rows = found(release, tmp_path / "scratch")
+    assert [row.status for row in rows if sha256 in row.detail] == [PASSED]
 
 
 def test_after_a_link_nothing_is_read(folder: Path) -> None:

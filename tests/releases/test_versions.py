@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -28,7 +29,7 @@ ORDER = (
     "1.0.0-rc.1", "1.0.0", "1.0.1", "1.2.0", "1.10.0", "2.0.0",
 )  # fmt: skip
 
-NONE = versions.Changes(False, (), (), (), (), (), False, (), (), False)
+NONE = versions.Changes(False, (), (), (), (), (), False, (), (), False, False)
 
 
 def test_versions_are_ordered() -> None:
@@ -59,6 +60,7 @@ def test_versions_are_ordered() -> None:
         ({"runs_removed": ("a",), "runs_added": ("b",)}, "2.0.0"),
         ({"tables_removed": ("events",)}, "2.0.0"),
         ({"schema_changed": True}, "2.0.0"),
+        ({"mapping_differs": True}, "2.0.0"),
     ],
 )
 def test_the_version_follows_from_what_changed(changes: dict[str, object], expected: str) -> None:
@@ -127,8 +129,25 @@ def test_another_key_is_said(small: Path, release: Path, tmp_path: Path) -> None
     assert made.key_made
     assert any("the key is another one than that of" in line for line in talk.said)
     text = (tmp_path / "new" / layout.CHANGELOG).read_text()
-    assert "- Anonymised with another key" in text
+    first, *others = [line for line in text.partition("## 2.0.0")[2].partition("\n## ")[0].splitlines()[1:] if line]
+    assert first.startswith("- Anonymised with another key: labels")
+    (rows,) = [line for line in others if "Rows changed" in line]
+    counted = re.search(r"tables of 2 runs: ([\d,]+) rows before, ([\d,]+) now", rows)
+    assert counted
+    before, now = counted.groups()
+    assert int(now.replace(",", "")) < int(before.replace(",", ""))  # windows are longer
+    assert made.release.about.version == "2.0.0"
     assert "- Option changed: `window_ms: not given -> 10`." in text
+
+
+def test_other_options_of_the_mapping_are_a_first_number(small: Path, release: Path, tmp_path: Path) -> None:
+    key = release.with_name("traces.key")
+    made = ddnn_traces.publish(small, tmp_path / "new", **ABOUT, previous=release, ports="classed", key=key)
+    assert made.release.about.version == "2.0.0"
+    text = (tmp_path / "new" / layout.CHANGELOG).read_text()
+    assert "- Anonymised in another way" in text
+    assert text.count("Rows changed") == 1
+    assert "- Option changed: `ports: kept -> classed`." in text
 
 
 def test_another_schema_is_a_first_number(small: Path, release: Path, tmp_path: Path) -> None:
@@ -164,7 +183,9 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
     told["tables"][0]["files"][0]["sha256"] = "0" * 64
     file.write_text(json.dumps(told))
     with pytest.raises(UsageError, match=r"runs/.*part-0.parquet is missing"):
-        ddnn_traces.publish(small, tmp_path / "new", **ABOUT, previous=before, description="Other")
+        ddnn_traces.publish(
+            small, tmp_path / "new", **ABOUT, previous=before, description="Other", key=release.with_name("traces.key")
+        )
 
 
 def test_names_cannot_break_the_changelog() -> None:

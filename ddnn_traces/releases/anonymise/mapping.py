@@ -186,8 +186,10 @@ class Mapping:
         mapped = self._addresses(rows, labels)
         never_send = {row["ip"] for row in rows["addresses"] if not row["sends"]}
         wire = addresses.made_up(mapped, never_send) if self.options.addresses == "roles" else mapped
+        first = names.first_number(labels)
         by_ip = {
-            host["host_ip"]: labels.get(host["label"]) or names.by_role(host, self._key) or "" for host in rows["hosts"]
+            host["host_ip"]: labels.get(host["label"]) or names.by_role(host, self._key, first) or ""
+            for host in rows["hosts"]
         }
         files = names.captures(rows["captures"], {ip: label for ip, label in by_ip.items() if label})
         tunnels = self._tunnels(rows["encapsulations"], mapped)

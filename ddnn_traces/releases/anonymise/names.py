@@ -14,6 +14,8 @@ from ddnn_traces.releases.anonymise.key import Key
 #: worker-1, w2, ps-0, chief: no host is named so but for its part in the training. A node17 or server3 may well be.
 _ROLE_WORD = re.compile(r"(worker|w|ps|parameter[-_]server|chief|master)([-_]?\d{1,5})?", re.IGNORECASE)
 
+_WORKER_0 = re.compile(r"(worker|w)[-_]?0", re.IGNORECASE)
+
 _Row = Mapping[str, Any]
 
 
@@ -46,25 +48,36 @@ def _letters(number: int) -> str:
     return letters
 
 
-def by_role(host: _Row, key: Key) -> str | None:
-    """Name of a host by role and rank; None without a role that says something."""
+def first_number(labels: Iterable[str | None]) -> int:
+    """The number of the first worker: 0 where a host or a log is called worker-0 (published Zerwas data), else 1."""
+    return 0 if any(label and _WORKER_0.fullmatch(label) for label in labels) else 1
+
+
+def by_role(host: _Row, key: Key, first: int = 1) -> str | None:
+    """Name of a host by role and rank; None without a role that says something. first: number of rank 0."""
     role, rank = host["role"], host["rank"]
     if role in (None, "other"):
         return None
     if rank is not None:
-        return f"{role}-{rank + 1}"
+        return f"{role}-{rank + first}"
     return "chief" if role == "chief" else f"{role}-{tag(key, 'host', host['host_ip'])}"
 
 
-def labels(key: Key, hosts: Iterable[_Row], workers: Iterable[str]) -> dict[str, str]:
-    """The new label of each label of a run. hosts: rows of the table; workers: those named by steps and events."""
-    told = {host["label"]: by_role(host, key) for host in hosts if host["label"] is not None}
-    every = told.keys() | set(workers)
-    mapped = {label: label for label in every if is_role_word(label)}
-    others = every - mapped.keys()
-    taken = set(mapped)
+def labels(key: Key, hosts: Collection[_Row], workers: Collection[str]) -> dict[str, str]:
+    """The new label of each label of a run. hosts: rows of the table; workers: those named by steps and events.
+
+    A worker that logs name and no host is called may be a host by its role and rank: that gets the worker's label,
+    unless logs have its own label, too.
+    """
+    given = {host["label"] for host in hosts if host["label"] is not None}
+    first = first_number([*given, *workers])
+    told = {host["label"]: by_role(host, key, first) for host in hosts if host["label"] is not None}
+    mapped = {label: label for label in given | set(workers) if is_role_word(label)}
+    others = (given | set(workers)) - mapped.keys()
+    taken = {label for label in mapped if label in given}
     for label in sorted(others, key=lambda label: key.derive(f"order {label}", 16)):  # not that of the names
-        mapped[label] = unique(told.get(label) or f"host-{tag(key, 'label', label)}", taken)
+        others_workers = set(mapped) if label in workers else set()
+        mapped[label] = unique(told.get(label) or f"host-{tag(key, 'label', label)}", taken | others_workers)
         taken.add(mapped[label])
     return mapped
 

@@ -14,7 +14,7 @@ _ESCAPES = {
 def entry(about: facts.About) -> str:
     """An entry of type misc, which every style knows."""
     fields = {
-        "author": " and ".join("{" + _escaped(person.name) + "}" for person in about.creators),
+        "author": " and ".join(map(_author, about.creators)),
         "title": "{" + _escaped(about.title) + "}",
         "year": about.published[:4],
         "version": _escaped(about.version),
@@ -22,8 +22,17 @@ def entry(about: facts.About) -> str:
         "doi": about.doi,
         "url": shared.address(about),
     }
+    key = f"{shared.identifier(about.title, '_')}_{about.version}"
     lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
-    return "@misc{ddnn_traces_release,\n" + ",\n".join(lines) + "\n}"
+    return f"@misc{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+def _author(person: facts.Person) -> str:
+    """Family, Given; a name of one word, or with what BibTeX parts names by, as it is."""
+    given, family = shared.names(person)
+    if not given or " and " in f" {person.name} " or "," in given:
+        return "{" + _escaped(person.name) + "}"
+    return f"{_escaped(family)}, {_escaped(given)}"
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import bibtex, shared
-from ddnn_traces.releases.descriptions.markup import block, code, plain, table, yaml
+from ddnn_traces.releases.descriptions.markup import block, code, markdown, plain, table, yaml
 
 #: The Hub's identifiers where they are not SPDX's in small letters; a licence that it does not know is "other".
 _HUB_LICENCES = {"ODbL-1.0": "odbl", "ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl"}
@@ -38,7 +38,8 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         {
             "config_name": table.name,
             "features": [
-                {"name": column.name, "dtype": _HUB_TYPES[column.type]} for column in shared.definition(table).columns
+                {"name": column.name, "dtype": _HUB_TYPES[column.type]}
+                for column in shared.definition(release, table).columns
             ],
         }
         for table in release.tables
@@ -47,7 +48,7 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         **_licence(about.licence),
         "pretty_name": about.title,
         "language": ["en"],
-        "tags": list(dict.fromkeys([*about.keywords, "tabular", "network-traffic", "distributed-training"])),
+        "tags": list(dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])),
         "size_categories": [_size(rows)],
         "configs": configs,
         "dataset_info": features,
@@ -80,7 +81,7 @@ def _body(release: facts.Release) -> str:
     size = shared.readable_size(shared.total_bytes(release))
     parts = [
         f"# {plain(about.title)}\n",
-        f"{shared.summary(release)}\n",
+        f"{markdown(shared.summary(release))}\n",
         f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
         f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and what they do not tell: "
         f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
@@ -124,9 +125,9 @@ def _tables(release: facts.Release) -> str:
     rows = [
         [
             f"`{item.name}`",
-            plain(shared.definition(item).row),
+            plain(shared.definition(release, item).row),
             f"{item.rows:,}",
-            str(len(shared.definition(item).columns)),
+            str(len(shared.definition(release, item).columns)),
             shared.readable_size(sum(file.bytes for file in item.files)),
         ]
         for item in release.tables

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from ddnn_traces.releases import facts
 from ddnn_traces.releases.descriptions import shared
 from ddnn_traces.releases.descriptions.markup import yaml
+
+#: A. B. Example; and a family name before a comma.
+_BY_INITIAL = re.compile(r"(?:\w\.[ -]?)+ ?[^\s.].*")
+_FAMILY = re.compile(r"(?:[a-z]+ )*\S+")
 
 
 def json_schema() -> dict[str, Any]:
@@ -32,7 +37,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "license": about.licence if shared.licence_url(about.licence) else None,
         "doi": about.doi,
         "url": about.url,
-        "keywords": list(dict.fromkeys(about.keywords)),
+        "keywords": shared.keywords(release),
         "references": [_reference(paper) for paper in about.papers],
     }
     return {key: value for key, value in said.items() if value}
@@ -51,12 +56,30 @@ def _author(person: facts.Person) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
+def _authors(said: str) -> list[dict[str, Any]]:
+    """Authors of a paper, parted by "and" and ";", and by "," where that cannot be within a name.
+
+    What may be anything, as a single name of an institution, stays one name.
+    """
+    found: list[dict[str, Any]] = []
+    parts = [stripped for part in re.split(r";|\band\b", said) if (stripped := part.strip(" ,"))]
+    for part in parts:
+        names = [name.strip() for name in part.split(",")]
+        if all(map(_BY_INITIAL.fullmatch, names)) or (len(names) > 2 and all(" " in name for name in names)):
+            found += [_author(facts.Person(name)) for name in names]
+        elif (len(names) == 1 and len(parts) > 1) or (len(names) == 2 and _FAMILY.fullmatch(names[0])):
+            found.append(_author(facts.Person(part)))
+        else:
+            found.append({"name": part})
+    return found or [{"name": said}]
+
+
 def _reference(paper: facts.Publication) -> dict[str, Any]:
     """A paper. The format wants authors, as a name of whatever they are."""
     said = {
         "type": "article",
         "title": paper.title,
-        "authors": [{"name": paper.authors or "authors not given"}],
+        "authors": _authors(paper.authors or "authors not given"),
         "year": paper.year,
         "doi": paper.doi,
         "url": paper.url,

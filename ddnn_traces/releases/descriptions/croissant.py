@@ -91,11 +91,12 @@ def document(release: facts.Release) -> dict[str, Any]:
         "license": _licence(about.licence),
         "creator": [_person(person) for person in about.creators],
         "publisher": {"@type": "sc:Organization", "name": about.publisher} if about.publisher else None,
+        "contactPoint": _contact(about),
         "datePublished": about.published,
         "version": about.version,
         "url": shared.address(about),
         "sameAs": shared.doi_url(about.doi) if about.doi and about.url else None,
-        "keywords": list(about.keywords),
+        "keywords": shared.keywords(release),
         "inLanguage": "en",
         "isLiveDataset": False,
         "citeAs": shared.citation(about),
@@ -104,7 +105,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         **_responsible_ai(release),
         **_provenance(release),
         "distribution": [*_file_sets(release), *_file_objects(release)],
-        "recordSet": [_record_set(table) for table in release.tables],
+        "recordSet": [_record_set(release, table) for table in release.tables],
     }
     return {key: value for key, value in said.items() if value not in (None, [])}
 
@@ -126,6 +127,10 @@ def _person(person: facts.Person) -> dict[str, Any]:
     if person.affiliation:
         said["affiliation"] = {"@type": "sc:Organization", "name": person.affiliation}
     return said
+
+
+def _contact(about: facts.About) -> dict[str, Any] | None:
+    return {"@type": "sc:ContactPoint", **shared.contact(about.contact)} if about.contact else None
 
 
 def _paper(paper: facts.Publication) -> dict[str, Any]:
@@ -168,8 +173,8 @@ def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
     ]
 
 
-def _record_set(table: facts.Table) -> dict[str, Any]:
-    defined = shared.definition(table)
+def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
+    defined = shared.definition(release, table)
     return {
         "@type": "cr:RecordSet",
         "@id": table.name,
@@ -228,7 +233,7 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
     return {
         "rai:dataCollection": about.collection or " ".join(collected) or None,
         "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in shared.sources(release)}),
-        "rai:dataCollectionRawData": _RAW,
+        "rai:dataCollectionRawData": _raw(release),
         "rai:dataCollectionMissingData": _MISSING if any(t.name == "capture_ledger" for t in release.tables) else None,
         "rai:dataPreprocessingProtocol": prepared,
         "rai:dataManipulationProtocol": " ".join(hidden.removed) or None,
@@ -248,7 +253,17 @@ _COLLECTION = {
 }  # fmt: skip
 
 _RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
+_NO_RAW = "There are no original captures: the runs were made up."
+_PARTLY_RAW = "Synthetic runs have no original captures. "
 _MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
+
+
+def _raw(release: facts.Release) -> str:
+    """What became of the original captures, where there ever were any."""
+    made_up = set(shared.sources(release)) & {"synthetic"}
+    if made_up and len(shared.sources(release)) == 1:
+        return _NO_RAW
+    return (_PARTLY_RAW if made_up else "") + _RAW
 
 
 def _words(said: str | None) -> list[str]:
@@ -270,7 +285,7 @@ def _inaccuracies(release: facts.Release) -> list[str]:
     return [
         f"{table.name}.{column.name}: {column.inaccuracy}"
         for table in release.tables
-        for column in shared.definition(table).columns
+        for column in shared.definition(release, table).columns
         if column.inaccuracy
     ]
 

@@ -28,16 +28,16 @@ def document(release: facts.Release) -> dict[str, Any]:
     about = release.about
     said = {
         "$schema": PROFILE,
-        "name": "ddnn-traces-release",
+        "name": shared.identifier(about.title),
         "title": about.title,
         "description": shared.summary(release),
         "version": about.version,
         "created": f"{about.published}T00:00:00Z",
         "id": shared.doi_url(about.doi) if about.doi else None,
         "homepage": about.url,
-        "keywords": list(about.keywords),
+        "keywords": shared.keywords(release),
         "licenses": [_licence(about.licence)],
-        "contributors": [_contributor(person) for person in about.creators],
+        "contributors": [*map(_contributor, about.creators), *_others(about)],
         "sources": [_source(paper) for paper in about.papers],
         "resources": _resources(release),
     }
@@ -64,6 +64,15 @@ def _contributor(person: facts.Person) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
+def _others(about: facts.About) -> list[dict[str, Any]]:
+    """Publisher, contact and funders, told from creators by their role."""
+    contact = shared.contact(about.contact) if about.contact else {}
+    told = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
+    found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
+    found += [{key: value for key, value in told.items() if value}] if about.contact else []
+    return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
+
+
 def _source(paper: facts.Publication) -> dict[str, Any]:
     said = {"title": paper.title, "path": shared.paper_url(paper)}
     return {key: value for key, value in said.items() if value}
@@ -77,7 +86,7 @@ def _resources(release: facts.Release) -> list[dict[str, Any]]:
             "$schema": RESOURCE_PROFILE,
             "name": names[table.name, file.run_id],
             "title": f"{table.name} of run {file.run_id}",
-            "description": f"A row is {shared.definition(table).row}.",
+            "description": f"A row is {shared.definition(release, table).row}.",
             "type": "table",
             "path": file.path,
             "format": "parquet",
@@ -103,7 +112,7 @@ def _name(table: facts.Table, file: facts.TableFile) -> str:
 
 def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
     """Table Schema of a resource."""
-    defined = shared.definition(table)
+    defined = shared.definition(release, table)
     said: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
     nullable = {column.name for column in defined.columns if column.nullable}
     if nullable & set(defined.key):

@@ -25,7 +25,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "titles": [{"title": about.title}],
         "publisher": {"name": about.publisher or "(:unav)"},
         "publicationYear": about.published[:4],
-        "subjects": [{"subject": keyword} for keyword in about.keywords],
+        "subjects": [{"subject": keyword} for keyword in shared.keywords(release)],
         "contributors": _contributors(about),
         "dates": [{"date": about.published, "dateType": "Issued"}],
         "language": "en",

@@ -9,7 +9,7 @@ import json
 
 from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import shared
-from ddnn_traces.releases.descriptions.markup import code, plain, table
+from ddnn_traces.releases.descriptions.markup import code, markdown, plain, table
 
 
 def text(release: facts.Release) -> str:
@@ -33,7 +33,7 @@ def text(release: facts.Release) -> str:
 
 def _said(words: str | None, what: str) -> str:
     """The publisher's own words, or that there are none."""
-    return f"{words.strip()}\n" if words and words.strip() else f"The publisher said nothing on {what}.\n"
+    return f"{markdown(words)}\n" if words and words.strip() else f"The publisher said nothing on {what}.\n"
 
 
 def _bullets(lines: list[str]) -> str:
@@ -47,7 +47,7 @@ def _funding(about: facts.About) -> str:
 def _composition(release: facts.Release) -> str:
     """Tables, runs by origin, synthetic and flagged ones by name, hosts, windows, captures."""
     rows = [
-        [f"`{item.name}`", plain(shared.definition(item).row), f"{item.rows:,}", f"{len(item.files)}"]
+        [f"`{item.name}`", plain(shared.definition(release, item).row), f"{item.rows:,}", f"{len(item.files)}"]
         for item in release.tables
     ]
     parts = [shared.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
@@ -129,7 +129,7 @@ def _inaccuracies(release: facts.Release) -> str:
     for item in release.tables:
         rows = [
             [f"`{column.name}`", plain(column.inaccuracy)]
-            for column in shared.definition(item).columns
+            for column in shared.definition(release, item).columns
             if column.inaccuracy
         ]
         if rows:
@@ -138,12 +138,13 @@ def _inaccuracies(release: facts.Release) -> str:
 
 
 def _distribution(about: facts.About) -> str:
-    where = shared.address(about)
+    where, missing = shared.address(about), shared.recommended(about)
     lines = [
         f"Licence: {plain(about.licence)} (`{layout.LICENCE}`).",
         f"Published: {plain(about.published)}" + (f" by {plain(about.publisher)}." if about.publisher else "."),
         f"Where: {plain(where)}." if where else "The publisher said nothing on where it will be found.",
         f"Cite as: {plain(shared.citation(about))}",
+        *([f"Recommended, and not told by the publisher: {'; '.join(missing)}."] if missing else []),
     ]
     return _bullets(lines)
 

@@ -23,8 +23,8 @@ def full_text(licence: str) -> str:
     """Text of a known licence. Raises UsageError for another."""
     if licence not in known():
         raise UsageError(
-            f"no text for the licence {licence}; {nearest(licence, known())} For another one give its text as a file, "
-            "and a name that begins with LicenseRef-"
+            f"no text for the licence {licence} (for another one give its text as a file, and a name that begins with "
+            f"LicenseRef-); {nearest(licence, known())}"
         )
     return (_FOLDER / f"{licence}.txt").read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ from typing import Any
 from ddnn_traces import extras
 
 _MEANT = re.compile(r"[\\`*_\[\]<>|~$&]")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 
 
@@ -27,6 +28,21 @@ def code(text: object) -> str:
     fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
     edge = " " if shown.startswith("`") or shown.endswith("`") else ""
     return fence + edge + shown.replace("|", "\\|") + edge + fence
+
+
+def markdown(text: str) -> str:
+    """Markdown of others, with code blocks and comments that it leaves open closed: what follows is not theirs."""
+    fence = ""
+    lines = text.strip().splitlines()
+    for line in lines:
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not line[found.end() :].strip():
+                fence = ""
+        elif found and not (found[1][0] == "`" and "`" in line[found.end() :]):
+            fence = found[1]
+    closed = "\n".join([*lines, *([fence] if fence else [])])
+    return closed + ("\n-->" if closed.rfind("<!--") > closed.rfind("-->") else "")
 
 
 def block(language: str, text: str) -> str:

@@ -7,13 +7,17 @@ be fetched to read it; `sha256`, which 1.1 does not know yet, is added from sche
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ddnn_traces.marker import MARKER
 from ddnn_traces.releases import facts, layout
 from ddnn_traces.releases.descriptions import shared
+from ddnn_traces.views import FILE as DATABASE
 
 VERSION = "https://w3id.org/ro/crate/1.1"
 
@@ -29,6 +33,14 @@ _DESCRIBED = {
     layout.DATA_PACKAGE: "Data Package description",
     layout.DATACITE: "DataCite metadata",
 }
+#: Written beside the descriptions. Their sums are in SHA256SUMS alone: some of these are not there yet when this is.
+_BESIDE = {
+    layout.RELEASE: "All facts that the descriptions are made from",
+    MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
+    layout.CHANGELOG: "What changed since the version before",
+    DATABASE: "DuckDB database of views on the tables, relative to this folder",
+    layout.CHECKSUMS: "SHA-256 of every other file",
+}
 
 
 @cache
@@ -40,14 +52,17 @@ def context() -> dict[str, Any]:
 
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
-    people = [_person(person, number) for number, person in enumerate(release.about.creators, 1)]
-    folders = [_folder(table) for table in release.tables]
+    about = release.about
+    people = [_person(person, number, _asked(about, number)) for number, person in enumerate(about.creators, 1)]
+    folders = [_folder(release, table) for table in release.tables]
     tables = [
         _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
     ]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
     described = [_described(name) for name in layout.DESCRIPTIONS if name in _DESCRIBED]
-    actions = _actions(release, people)
+    described += [_described(name) for name in _BESIDE]
+    states = _states(release)
+    actions = _actions(release, states, people)
     graph = [
         _descriptor(),
         _root(release, people, [*folders, *captures, *described], actions),
@@ -57,10 +72,13 @@ def document(release: facts.Release) -> dict[str, Any]:
         *described,
         *people,
         *_organisations(release),
+        *_funders(release.about),
+        *_contact(release.about),
         *_licence(release.about.licence),
         *(_paper(paper, number) for number, paper in enumerate(release.about.papers, 1)),
         *_originals(release),
         *_software(release),
+        *_in_between(release, states),
         *actions,
         *_parameters(release),
     ]
@@ -110,7 +128,8 @@ def _root(release: facts.Release, people: list[Entity], parts: list[Entity], act
             "author": _refer(people),
             "creator": _refer(people),
             "publisher": {"@id": _organisation(about.publisher)} if about.publisher else None,
-            "keywords": ", ".join(about.keywords),
+            "funder": _refer(_funders(about)),
+            "keywords": ", ".join(shared.keywords(release)),
             "identifier": shared.doi_url(about.doi) if about.doi else None,
             "url": shared.address(about),
             "citation": [{"@id": _paper_id(paper, number)} for number, paper in enumerate(about.papers, 1)],
@@ -121,13 +140,13 @@ def _root(release: facts.Release, people: list[Entity], parts: list[Entity], act
     )
 
 
-def _folder(table: facts.Table) -> Entity:
+def _folder(release: facts.Release, table: facts.Table) -> Entity:
     return _told(
         {
             "@id": f"{table.name}/",
             "@type": "Dataset",
             "name": table.name,
-            "description": f"Table {table.name}: a row is {shared.definition(table).row}. {table.rows} rows.",
+            "description": f"Table {table.name}: a row is {shared.definition(release, table).row}. {table.rows} rows.",
             "hasPart": [{"@id": _path(file.path)} for file in table.files],
         }
     )
@@ -146,19 +165,27 @@ def _file(file: facts.File, description: str) -> Entity:
 
 
 def _described(name: str) -> Entity:
-    kind = "text/plain" if name == layout.LICENCE else shared.media_type(name)
-    return {"@id": name, "@type": "File", "name": name, "description": _DESCRIBED[name], "encodingFormat": kind}
+    kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else shared.media_type(name)
+    said = {**_DESCRIBED, **_BESIDE}[name]
+    return {"@id": name, "@type": "File", "name": name, "description": said, "encodingFormat": kind}
 
 
-def _person(person: facts.Person, number: int) -> Entity:
+def _person(person: facts.Person, number: int, contact: Entity | None = None) -> Entity:
     return _told(
         {
             "@id": shared.orcid_url(person.orcid) if person.orcid else f"#person-{number}",
             "@type": "Person",
             "name": person.name,
             "affiliation": {"@id": _organisation(person.affiliation)} if person.affiliation else None,
+            "contactPoint": contact,
         }
     )
+
+
+def _asked(about: facts.About, number: int) -> Entity | None:
+    """Whom to ask, at the first creator where there is no publisher."""
+    contact = _refer(_contact(about))
+    return contact[0] if contact and not about.publisher and number == 1 else None
 
 
 def _organisation(name: str) -> str:
@@ -168,7 +195,30 @@ def _organisation(name: str) -> str:
 def _organisations(release: facts.Release) -> list[Entity]:
     about = release.about
     names = [person.affiliation for person in about.creators] + [about.publisher]
-    return [{"@id": _organisation(name), "@type": "Organization", "name": name} for name in names if name]
+    contact = _refer(_contact(about))
+    return [
+        {"@id": _organisation(name), "@type": "Organization", "name": name}
+        | ({"contactPoint": contact[0]} if contact and name == about.publisher else {})
+        for name in names
+        if name
+    ]
+
+
+def _funders(about: facts.About) -> list[Entity]:
+    """Who paid, in the publisher's words: a funder, with the grant if told."""
+    return [
+        {"@id": "#funder-" + quote(funder, safe=""), "@type": "Organization", "name": funder}
+        for funder in about.funding
+    ]
+
+
+def _contact(about: facts.About) -> list[Entity]:
+    """Whom to ask; RO-Crate has it at the publisher, else at a creator."""
+    if not about.contact:
+        return []
+    told = shared.contact(about.contact)
+    place = {"@id": f"mailto:{quote(told['email'], safe='@')}"} if "email" in told else {"@id": "#contact"}
+    return [{**place, "@type": "ContactPoint", "contactType": "questions on the data", **told}]
 
 
 def _licence(licence: str) -> list[Entity]:
@@ -195,7 +245,15 @@ def _original(name: str) -> str:
 def _originals(release: facts.Release) -> list[Entity]:
     """The captures that the release was made from, which are not in it."""
     return [
-        _told({"@id": _original(name), "@type": "CreativeWork", "name": name, "sha256": digest})
+        _told(
+            {
+                "@id": _original(name),
+                "@type": "CreativeWork",
+                "name": name,
+                "description": "An original capture or log; not part of this release.",
+                "sha256": digest,
+            }
+        )
         for name, digest in shared.originals(release).items()
     ]
 
@@ -215,8 +273,76 @@ def _software(release: facts.Release) -> list[Entity]:
     return found
 
 
-def _actions(release: facts.Release, people: list[Entity]) -> list[Entity]:
-    """An action for each step, in their order; all of them together made the crate."""
+@dataclass(frozen=True)
+class _State:
+    """What a step took and what it made, as @ids."""
+
+    took: tuple[str, ...]
+    made: tuple[str, ...]
+
+
+def _states(release: facts.Release) -> list[_State]:
+    """What each step took and made: the captures, the tables of some runs, all tables, at last the crate."""
+    steps = release.provenance
+    found: list[_State] = []
+    tables: tuple[str, ...] = ()
+    for number, step in enumerate(steps, 1):
+        own = (f"{_action(number)}-result",)
+        match step.kind:
+            case "capture":
+                state = _State((), _captured(release, step) or own)
+            case "ingest" | "generate":
+                captures = tuple(place for place, made in _makers(steps, found) if _together(made, step))
+                inputs = tuple(_original(name) for name in sorted(step.inputs))
+                took = inputs or tuple(name for place in captures for name in found[place].made)
+                state = _State(took if step.kind == "ingest" else (), own)
+                tables = (*tables, *own)
+            case _:
+                state = _State(tables, own)
+                tables = own
+        if number == len(steps):
+            state = _State(state.took, ("./",))
+        found.append(state)
+    return found
+
+
+def _makers(steps: Sequence[facts.Step], found: Sequence[_State]) -> list[tuple[int, facts.Step]]:
+    """The captures among the steps so far, with their places."""
+    return [(place, step) for place, step in enumerate(steps[: len(found)]) if step.kind == "capture"]
+
+
+def _together(one: facts.Step, other: facts.Step) -> bool:
+    """Whether two steps are of a run in common; no runs: all."""
+    return not one.runs or not other.runs or bool(set(one.runs) & set(other.runs))
+
+
+def _captured(release: facts.Release, step: facts.Step) -> tuple[str, ...]:
+    """The original captures of the runs of a step."""
+    read = [other for other in release.provenance if other.kind == "ingest" and _together(step, other)]
+    alone = len(step.runs) == len(release.runs) or not step.runs
+    names = {name for other in read for name in other.inputs}
+    return tuple(
+        _original(name) for name in sorted(names) if alone or "/" not in name or name.rpartition("/")[0] in step.runs
+    )
+
+
+def _in_between(release: facts.Release, states: list[_State]) -> list[Entity]:
+    """What steps made that is not in the crate, but for the original captures."""
+    return [
+        {
+            "@id": name,
+            "@type": "CreativeWork",
+            "name": f"Result of step {number}: {step.kind}",
+            "description": "What the next step took; not part of this release.",
+        }
+        for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
+        for name in state.made
+        if name == f"{_action(number)}-result"
+    ]
+
+
+def _actions(release: facts.Release, states: list[_State], people: list[Entity]) -> list[Entity]:
+    """An action for each step, in their order. Who published is known; who captured, nobody was asked."""
     return [
         _told(
             {
@@ -224,14 +350,14 @@ def _actions(release: facts.Release, people: list[Entity]) -> list[Entity]:
                 "@type": "CreateAction",
                 "name": f"Step {number}: {step.kind}",
                 "description": step.text,
-                "agent": _refer(people),
+                "agent": _refer(people) if step.kind == "publish" else None,
                 "instrument": {"@id": _program(step.software)},
-                "object": [{"@id": _original(name)} for name in sorted(step.inputs)],
-                "result": {"@id": "./"},
+                "object": [{"@id": name} for name in state.took],
+                "result": [{"@id": name} for name in state.made],
                 "additionalProperty": [{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
             }
         )
-        for number, step in enumerate(release.provenance, 1)
+        for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
     ]
 
 

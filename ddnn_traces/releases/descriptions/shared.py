@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ddnn_traces import schema
-from ddnn_traces.releases import facts
+from ddnn_traces.releases import columns, facts
 
 #: The media type that mlcroissant can load; it passes application/vnd.apache.parquet in its check and fails to read it.
 PARQUET = "application/x-parquet"
@@ -32,9 +35,9 @@ class Reference:
     columns: tuple[str, ...]
 
 
-def definition(table: facts.Table) -> schema.Table:
-    """Columns, key and meaning of a table of the release, from schemas/."""
-    return schema.table(table.name)
+def definition(release: facts.Release, table: facts.Table) -> schema.Table:
+    """Columns, key and meaning of a table of the release, from schemas/ and what became of them."""
+    return columns.released(table.name, release.anonymisation)
 
 
 def pattern(table: str) -> str:
@@ -47,14 +50,14 @@ def references(release: facts.Release, table: schema.Table) -> Iterator[Referenc
 
     Only where all of that table's key is here and never null, so that every row names one.
     """
-    columns = {column.name: column for column in table.columns}
+    own = {column.name: column for column in table.columns}
     present = {other.name for other in release.tables}
     for name in schema.TABLES:
         key = schema.table(name).key
         named = {column.name for column in table.columns if column.source == name}
         if name == table.name or name not in present or not named & set(key):
             continue
-        if all(part in columns and not columns[part].nullable for part in key):
+        if all(part in own and not own[part].nullable for part in key):
             yield Reference(name, key)
 
 
@@ -137,8 +140,8 @@ def names(person: facts.Person) -> tuple[str, str]:
 
 
 def summary(release: facts.Release) -> str:
-    """The publisher's description, else what the facts say, in one or more sentences."""
-    return release.about.description.strip() or contents(release)
+    """The publisher's description, else what the facts say, in one or more sentences; what was not measured first."""
+    return "\n\n".join([*unmeasured(release), release.about.description.strip() or contents(release)])
 
 
 def contents(release: facts.Release) -> str:
@@ -153,6 +156,56 @@ def sources(release: facts.Release) -> dict[str, list[str]]:
     for run in release.runs:
         found.setdefault(str(run.get("source")), []).append(str(run["run_id"]))
     return dict(sorted(found.items()))
+
+
+#: Sources of runs that nobody measured: keyword, what they are.
+_UNMEASURED = {
+    "ns3": ("simulated", "simulated (ns-3) and not measured"),
+    "simulation": ("simulated", "simulated and not measured"),
+    "synthetic": ("synthetic", "synthetic: made up by the laws of collectives and not measured"),
+}
+
+
+def unmeasured(release: facts.Release) -> list[str]:
+    """A sentence for each kind of runs that were not measured: all, or how many."""
+    found = []
+    for source, runs in sources(release).items():
+        if source in _UNMEASURED:
+            every = len(runs) == len(release.runs)
+            those = "The data are" if every else f"{len(runs):,} of {counted(len(release.runs), 'run')} are"
+            found.append(f"{those} {_UNMEASURED[source][1]}.")
+    return found
+
+
+def keywords(release: facts.Release) -> list[str]:
+    """The publisher's, and synthetic or simulated where there are such runs."""
+    made_up = [_UNMEASURED[source][0] for source in sources(release) if source in _UNMEASURED]
+    return list(dict.fromkeys([*release.about.keywords, *made_up]))
+
+
+def contact(said: str) -> dict[str, str]:
+    """Whom to ask, as schema.org has it: an e-mail address, an address in the web, or in words."""
+    if re.fullmatch(r"[^@\s<>]+@[^@\s<>]+", said.strip()):
+        return {"email": said.strip()}
+    return {"url" if re.fullmatch(r"https?://\S+", said.strip()) else "name": said.strip()}
+
+
+def identifier(text: str, joint: str = "-") -> str:
+    """A name of small letters, digits and joints: the same for the same text, also where it has no such letters."""
+    ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    name = joint.join(re.findall(r"[a-z0-9]+", ascii_only))[:60].strip(joint)
+    return name or f"release{joint}{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def recommended(about: facts.About) -> list[str]:
+    """What the standards of the descriptions ask for, and the publisher did not say."""
+    asked = {
+        "url or doi (Croissant requires an address)": address(about),
+        "publisher": about.publisher,
+        "contact": about.contact,
+        "an affiliation of each creator": all(person.affiliation for person in about.creators),
+    }
+    return [name for name, said in asked.items() if not said]
 
 
 def originals(release: facts.Release) -> dict[str, str | None]:

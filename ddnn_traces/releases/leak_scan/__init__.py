@@ -7,6 +7,7 @@ docs/anonymisation.md says what is searched for where, and what is not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,30 @@ from pathlib import Path
 from ddnn_traces.releases.leak_scan.places import Searchers, hits
 from ddnn_traces.releases.leak_scan.words import Words, words
 
-__all__ = ["Leak", "Words", "scan", "words"]
+__all__ = ["Leak", "Words", "causes", "scan", "words"]
 
 _THREADS = 2
+_MOST_SHOWN = 2  # files of one thing
 
 
 @dataclass(frozen=True, order=True)
 class Leak:
-    """Something that must not be in a release: the file, what it is (not the thing itself), where in the file."""
+    """Something that must not be in a release: the file, what it is and whose (not the thing itself), where in it.
+
+    file: with an ellipsis for each part that would tell the thing.
+    """
 
     file: str
-    kind: str
+    cause: str
     place: str
 
+    @property
+    def kind(self) -> str:
+        """What it is: an IP address, the name of a host."""
+        return self.cause.partition(" (")[0]
+
     def __str__(self) -> str:
-        return f"{self.file}: {self.kind} in {self.place}"
+        return f"{self.file}: {self.cause} in {self.place}"
 
 
 def scan(folder: Path, words: Words) -> list[Leak]:
@@ -38,7 +48,7 @@ def scan(folder: Path, words: Words) -> list[Leak]:
 
     def look(path: Path) -> list[Leak]:
         name = path.relative_to(folder).as_posix()
-        return [Leak(name, kind, place) for kind, place in hits(path, name, searchers)]
+        return [Leak(_shown(name, searchers), cause, place) for cause, place in hits(path, name, searchers)]
 
     with ThreadPoolExecutor(_THREADS) as threads:
         try:
@@ -46,3 +56,23 @@ def scan(folder: Path, words: Words) -> list[Leak]:
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
+
+
+def causes(leaks: Sequence[Leak]) -> list[str]:
+    """One line for each thing that leaks: what it is, and the first of the files that it is in."""
+    found: dict[str, list[Leak]] = {}
+    for leak in leaks:
+        found.setdefault(leak.cause, []).append(leak)
+    lines = []
+    for cause, members in found.items():
+        places = {leak.file: leak.place for leak in reversed(members)}
+        shown = ", ".join(f"{file} ({place})" for file, place in sorted(places.items())[:_MOST_SHOWN])
+        more = len(places) - _MOST_SHOWN
+        lines.append(f"{cause}: in {shown}" + (f" and {more} more file{'s' * (more > 1)}" if more > 0 else ""))
+    return lines
+
+
+def _shown(name: str, searchers: Searchers) -> str:
+    """The name of a file, without the parts of it that tell something."""
+    told = [next(searchers.every.kinds(part.encode(errors="replace")), None) for part in name.split("/")]
+    return "/".join("..." if hit else part for part, hit in zip(name.split("/"), told, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import ipaddress
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 _LEAST_DECIMAL = 10**8  # smaller numbers are counts of something
 
@@ -49,12 +48,9 @@ def interface_id(address: bytes) -> bytes:
 
 
 def time_texts(ns: int) -> Iterator[str]:
-    """Spellings of a time: ns, us, ms and s since the epoch, and ISO 8601 to the minute."""
+    """Spellings of a time as a number: ns, us, ms and s since the epoch."""
     seconds, fraction = divmod(ns, 10**9)
     yield from (str(ns), str(ns // 1000), str(ns // 10**6), str(seconds), f"{seconds}.{fraction:09d}")
-    if 0 <= seconds < 253402300800:
-        when = datetime.fromtimestamp(seconds, UTC)
-        yield from (f"{when:%Y-%m-%dT%H:%M}", f"{when:%Y-%m-%d %H:%M}", f"{when:%Y%m%dT%H%M}")
 
 
 def secret_texts(secret: bytes) -> Iterator[str]:

@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from urllib.parse import unquote
 from ddnn_traces import schema
 from ddnn_traces.errors import UsageError
 from ddnn_traces.releases.leak_scan.search import LONG, Searcher, distinct
+from ddnn_traces.releases.leak_scan.shapes import Homes, Moments
 from ddnn_traces.releases.leak_scan.words import Words
 
 _BLOCK_BYTES = 16 << 20
@@ -29,6 +31,9 @@ _PCAP_HEADER = 24
 _PCAP = b"\x4d\x3c\xb2\xa1"
 #: Columns without a unit whose numbers ingest counts up: an address among them is a chance.
 _COUNTERS = ("flow_id", "reverse_flow_id", "record", "step", "epoch", "connection", "encapsulation_id", "parent_id")
+
+#: A path of two names and more, or one with a drive; not a web address.
+_PATH = re.compile(rb"(?<![\w.~/:\x80-\xff])/[\w.+@~-]+/[\w.+@~-]|(?<!\w)[A-Za-z]:\\[\w.\\]|file:/", re.MULTILINE)
 
 Hit = tuple[str, str]  # what it is, and where in the file
 
@@ -45,7 +50,9 @@ class Searchers:
     def of(cls, words: Words) -> Searchers:
         """For these words."""
         lasting = {data: kind for data, kind in words.binary.items() if len(data) >= 16}
-        return cls(words, Searcher(words.texts, words.binary), Searcher(words.texts, lasting, LONG))
+        moments = Moments(words.times)
+        every = Searcher(words.texts, words.binary, shapes=(moments, Homes()))
+        return cls(words, every, Searcher(words.texts, lasting, LONG, (moments,)))
 
 
 def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
@@ -148,6 +155,8 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
             data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
             for _, found in distinct(searchers.every.kinds(data), _MOST_HITS):
                 yield found, where
+            if _PATH.search(data):
+                yield "an absolute path", where
         elif pa.types.is_integer(kind):
             yield from _in_numbers(path, metadata, number, field, searchers.words, where)
 

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ddnn_traces.releases.leak_scan.shapes import SHAPE_BYTES as _SHAPE_BYTES
+from ddnn_traces.releases.leak_scan.shapes import Shape
+
 #: Letters of a word that are enough to be no chance in gigabytes of compressed bytes.
 LONG = 7
 _SHORT = 4
@@ -13,23 +16,34 @@ _SHORT = 4
 _SURE = 16
 _MOST_HITS = 1 << 12
 
-_LETTERS = rb"0-9a-z_\x80-\xff"
-#: What may not stand before and behind a word of each kind, in small letters: then it is another word.
+#: An IPv4 address with something between its numbers: another number beside it is another word, a letter is not.
+_DOTTED = re.compile(rb"\d+(?:[._-]\d+){3}")
+#: What may not stand before and behind a word of each kind, in small letters: then it is another word. An underscore is
+#: no letter here, and a number behind an address and a dot is a port (tcpdump), two are another word.
 _AROUND = {
-    "an IP address": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^(?:[0-9a-z_]|\.[0-9])")),
-    "the time of a run": (re.compile(rb"[0-9a-z_.]$"), re.compile(rb"^[0-9a-z_]")),
-    "a path": (re.compile(rb"[0-9a-z_.~-]$"), re.compile(rb"^[0-9a-z_-]")),
+    "an IP address": (r"(?:[0-9a-z]|[0-9]\.)$", r"^(?:[0-9a-z]|\.[0-9]+\.[0-9])"),
+    "the time of a run": (r"(?:[0-9a-f]|[0-9]\.)$", r"^[0-9a-f]"),
+    "a path": (r"$.", r"^[0-9a-z]"),
 }
-_ANY = (re.compile(rb"[" + _LETTERS + rb"]$"), re.compile(rb"^[" + _LETTERS + rb"]"))
-_ISO = re.compile(rb"t?\d{2}:\d{2}$")  # times to the minute go on with seconds
+_AROUND_DOTTED = (r"(?:[0-9]|[0-9][._-])$", r"^(?:[0-9]|\.[0-9]+\.[0-9])")
+_AROUND_OTHERS = (r"[^\W_]$", r"^[^\W_]")
+#: Bytes around a word that are looked at.
+_AROUND_BYTES = 8
 
 
 class Searcher:
     """Finds words in bytes. texts: words in small letters, found in any case where they stand by themselves, each with
     its kind; binary: bytes, found as they are. least: letters of the shortest word to look for; shorter ones are left.
+    shapes: what is found by how it is written. A kind may be followed by more in brackets.
     """
 
-    def __init__(self, texts: Mapping[str, str], binary: Mapping[bytes, str], least: int = _SHORT) -> None:
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        binary: Mapping[bytes, str],
+        least: int = _SHORT,
+        shapes: Iterable[Shape] = (),
+    ) -> None:
         import numpy as np
 
         from ddnn_traces.ingestors.compiled import needles
@@ -41,8 +55,12 @@ class Searcher:
         for data, kind, is_text in every:
             if len(data) >= self._width:
                 self._words.setdefault(self._prefix(data), []).append((data, kind, is_text))
-        self.longest = max((len(data) for data, _, _ in every), default=1)
-        self._prefixes = np.array(sorted(self._words), np.uint64)
+        self._shapes: dict[int, list[Shape]] = {}
+        for shape in shapes:
+            for begin in shape.begins(self._width):
+                self._shapes.setdefault(self._prefix(begin), []).append(shape)
+        self.longest = max((_SHAPE_BYTES * bool(self._shapes), *(len(data) for data, _, _ in every), 1))
+        self._prefixes = np.array(sorted(self._words.keys() | self._shapes.keys()), np.uint64)
         self._table = np.zeros(1 << 16, np.uint8)
         if len(self._prefixes):
             needles.fill(self._prefixes, self._width, self._table)
@@ -75,29 +93,51 @@ class Searcher:
                 yield from self._verified(data, place, size)
 
     def _verified(self, data: Any, place: int, size: int) -> Iterator[tuple[int, str]]:
-        there = bytes(data[place : min(size, place + self.longest + 8)])
+        there = bytes(data[place : min(size, place + self.longest + _AROUND_BYTES)])
         small = there.lower()
-        before = bytes(data[max(0, place - 1) : place]).lower()
-        for word, kind, is_text in self._words.get(self._prefix(there), ()):
+        before = bytes(data[max(0, place - _AROUND_BYTES) : place]).lower()
+        prefix = self._prefix(there)
+        for word, kind, is_text in self._words.get(prefix, ()):
             if not is_text:
                 if there.startswith(word):
                     yield place, kind
-            elif small.startswith(word):
-                left, right = _AROUND.get(kind, _ANY)
-                if len(word) < _SURE and _begins_or_ends(word[0]) and left.search(before):
-                    continue
-                behind = small[len(word) : len(word) + 2]
-                if _begins_or_ends(word[-1]) and right.search(behind) and not _is_iso(word):
-                    continue
+            elif small.startswith(word) and _by_itself(word, kind, before, small):
                 yield place, kind
+        for shape in self._shapes.get(prefix, ()):
+            if found := shape.look(before, small):
+                yield place, found
+
+
+def _by_itself(word: bytes, kind: str, before: bytes, there: bytes) -> bool:
+    """Whether a word is one where it stands, and no part of another. there: begins with it."""
+    left, right = _AROUND.get(kind.partition(" (")[0], _AROUND_OTHERS)
+    if _DOTTED.fullmatch(word):
+        left, right = _AROUND_DOTTED
+    if len(word) < _SURE and _begins_or_ends(word[0]) and re.search(left, _letters_before(before)):
+        return False
+    behind = there[len(word) : len(word) + _AROUND_BYTES]
+    return not (_begins_or_ends(word[-1]) and re.search(right, _letters_behind(behind)))
+
+
+def _letters_before(data: bytes) -> str:
+    """The text that ends with these bytes. What is no UTF-8 at its end is a letter: it may be of another encoding."""
+    for begin in range(max(0, len(data) - 4), len(data)):
+        try:
+            last = data[begin:].decode()
+        except UnicodeDecodeError:
+            continue
+        return data[:begin].decode("ascii", errors="replace") + last
+    return "x" if data else ""
+
+
+def _letters_behind(data: bytes) -> str:
+    """The text that begins with these bytes, likewise."""
+    text = data.decode(errors="replace")
+    return "x" + text[1:] if text.startswith("\ufffd") else text
 
 
 def _begins_or_ends(byte: int) -> bool:
     return chr(byte).isalnum() or byte >= 0x80
-
-
-def _is_iso(word: bytes) -> bool:
-    return _ISO.search(word) is not None
 
 
 def distinct(hits: Iterable[tuple[int, str]], most: int) -> list[tuple[int, str]]:

@@ -23,6 +23,7 @@ _MOST_PCAPNG_BYTES = 64 << 20  # of a file are looked through for names: they st
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)"
 _PATH = r"(?<![\w.~/:])/(?:[\w.+@-]+/)+[\w.+@-]*"
+_WINDOWS_USER = r"(?i:[A-Z]:\\+Users\\+)([\w.-]+)"
 _MAC = r"(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])"
 _USER_AT_HOST = r"(?<![\w.+-])([A-Za-z_][\w.-]*)@([A-Za-z0-9][\w-]*(?:\.[\w-]+)*)"
 _DOMAIN = (
@@ -147,6 +148,7 @@ def log_words(run: RunInput) -> dict[str, set[str]]:
         found["hardware"] |= set(re.findall(_MAC, text))
         found["path"] |= set(re.findall(_PATH, text))
         found["host"] |= set(re.findall(_QUALIFIED, text)) | set(re.findall(_SAID_HOST, text))
+        found["user"] |= set(re.findall(_WINDOWS_USER, text))
         for user, host in re.findall(_USER_AT_HOST, text):
             found["user"].add(user)
             found["host"].add(host)

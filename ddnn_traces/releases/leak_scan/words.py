@@ -10,11 +10,12 @@ import contextlib
 import functools
 import getpass
 import ipaddress
+import itertools
 import os
 import pwd
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from ddnn_traces.releases.leak_scan.forms import (
     secret_texts,
     time_texts,
 )
+from ddnn_traces.releases.leak_scan.search import Searcher
+from ddnn_traces.releases.leak_scan.shapes import Homes, Moments
 from ddnn_traces.releases.leak_scan.sources import hardware_addresses, log_words, pcapng_names
 
 #: Names of fewer letters are in too many words to be searched for.
@@ -44,7 +47,23 @@ _ANYBODY = {
     "root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "home", "localhost", "localdomain",
     "data", "sample", "dataset", "captures", "traces", "runs", "test", "tests", "host", "node", "server", "master",
     "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
+    "shared", "guest", "everyone", "all-users", "ec2-user", "vagrant", "jovyan",
 }  # fmt: skip
+#: What has a domain in its name.
+_QUALIFIED = ("name of a host", "name of this machine")
+#: Second-level labels under which others register: co.uk, ac.at, edu.cn.
+_SECOND_LEVEL = {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "mil", "ne", "net", "or", "org"}
+#: Domains that descriptions, logs of downloads and clouds name, whoever publishes.
+_EVERYBODYS_DOMAINS = {
+    "amazonaws.com", "anaconda.org", "apache.org", "bioschemas.org", "creativecommons.org", "datacite.org",
+    "docker.com", "docker.io", "doi.org", "github.com", "gitlab.com", "googleapis.com", "huggingface.co",
+    "json-schema.org", "mlcommons.org", "nvidia.com",
+    "orcid.org", "purl.org", "pypi.org", "python.org", "pythonhosted.org", "pytorch.org",
+    "schema.org", "spdx.org", "tensorflow.org", "w3.org", "w3id.org", "wikidata.org", "wikipedia.org", "xmlns.com",
+    "zenodo.org", "in-addr.arpa", "ip6.arpa",
+}  # fmt: skip
+#: Folders in which each user has one.
+_HOMES = ("home", "homes", "users")
 _ADDRESSES = """
 SELECT DISTINCT ip FROM (
     SELECT src_ip AS ip FROM flows UNION SELECT dst_ip FROM flows UNION SELECT host_ip FROM hosts
@@ -52,9 +71,19 @@ SELECT DISTINCT ip FROM (
     UNION SELECT vantage_ip FROM captures UNION SELECT clock_reference_ip FROM captures
 ) WHERE ip IS NOT NULL ORDER BY ip
 """
-_NAMES = """
-SELECT DISTINCT label AS name FROM hosts UNION SELECT DISTINCT worker FROM steps
-UNION SELECT DISTINCT worker FROM events UNION SELECT DISTINCT worker FROM step_flows
+#: Hosts and captures of each run are told apart by their place in order, since their names must not be shown.
+_HOSTS = """
+SELECT run_id, host_ip, label, 'host ' || row_number() OVER (PARTITION BY run_id ORDER BY host_ip) AS what
+FROM hosts ORDER BY run_id, host_ip
+"""
+_WORKERS = """
+SELECT run_id, worker, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY worker) AS what
+FROM (SELECT run_id, worker FROM steps UNION SELECT run_id, worker FROM events
+      UNION SELECT run_id, worker FROM step_flows) ORDER BY run_id, worker
+"""
+_CAPTURES = """
+SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
+FROM captures ORDER BY run_id, capture_id
 """
 _TIMES = """
 SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
@@ -67,8 +96,9 @@ SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
 
 @dataclass
 class Words:
-    """What is searched for. texts: in small letters, with what each is. binary: the same for bytes. numbers: IPv4
-    addresses in both byte orders. times: first and last of each run, ns, inclusive. It holds secrets: never shown.
+    """What is searched for. texts: in small letters, with what each is and, in brackets, of which run. binary:
+    what each is, for bytes. numbers: IPv4 addresses in both byte orders. times: first and last of each run, ns,
+    inclusive. It holds secrets: never shown.
     """
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
@@ -94,23 +124,28 @@ def words(
     options = options or Options()
     collected = _Collector(told)
     addresses = {row["ip"] for row in dataset.sql_arrow(_ADDRESSES).to_pylist()}
-    for row in dataset.sql_arrow(_NAMES).to_pylist():
-        collected.name(row["name"], "name of a host")
-    for row in dataset.sql_arrow("SELECT DISTINCT capture_id, vantage_ip FROM captures").to_pylist():
-        collected.capture(row["capture_id"])
+    hosts = dataset.sql_arrow(_HOSTS).to_pylist()
+    for row in hosts:
+        collected.name(row["label"], "name of a host", (row["what"], row["run_id"]))
+    for row in dataset.sql_arrow(_WORKERS).to_pylist():
+        collected.name(row["worker"], "name of a host", (row["what"], row["run_id"]))
+    for row in dataset.sql_arrow(_CAPTURES).to_pylist():
+        collected.capture(row["capture_id"], (row["what"], row["run_id"]))
     _add_sources(collected, source_files, addresses)
     _add_machine(collected, [dataset.path, *map(Path, source_files)])
     if options.addresses != "kept":
+        for row in hosts:
+            collected.address(row["host_ip"], (row["what"], row["run_id"]))
         for address in addresses:
             collected.address(address)
     if options.times != "kept":
         for row in dataset.sql_arrow(_TIMES).to_pylist():
-            collected.times(row["first_ns"], row["last_ns"])
+            collected.times(row["first_ns"], row["last_ns"], row["run_id"])
     if key is not None:
         collected.secret(read_secret(key))
     for word in extra:
         collected.add(word, "a word that was to be searched for")
-    return collected.words
+    return collected.finished(dataset.run_ids)
 
 
 def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
@@ -152,9 +187,6 @@ def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
             collected.path(absolute.resolve())
         with contextlib.suppress(KeyError, OSError):
             users.add(pwd.getpwuid(absolute.stat().st_uid).pw_name)
-        parts = absolute.parts
-        if len(parts) > 2 and parts[1] in ("home", "Users"):
-            users.add(parts[2])
     with contextlib.suppress(RuntimeError):
         collected.path(Path.home())
         users.add(Path.home().name)
@@ -164,34 +196,56 @@ def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
         collected.name(name, "name of this machine")
 
 
+_Whose = tuple[str, str] | None  # what of a run, and the run
+
+
 class _Collector:
     def __init__(self, told: str) -> None:
         self.words = Words()
         self._told = told.lower()
+        self._whose: dict[str, tuple[str, str]] = {}
 
-    def add(self, text: str, kind: str) -> None:
-        """Unless the publisher says it in the description, or it is the project's own."""
+    def finished(self, runs: Sequence[str]) -> Words:
+        """The words, each with whose it is: by the name of the run, or its number where the name tells something."""
+        searcher = Searcher(self.words.texts, self.words.binary, shapes=(Moments(self.words.times), Homes()))
+        shown = {
+            run_id: f"run {run_id}" if next(searcher.kinds(run_id.encode()), None) is None else f"run number {number}"
+            for number, run_id in enumerate(runs, 1)
+        }
+        for word, (what, run_id) in self._whose.items():
+            self.words.texts[word] += f" ({what} of {shown[run_id]})"
+        return self.words
+
+    def add(self, text: str, kind: str, whose: _Whose = None) -> None:
+        """Unless the publisher says it on purpose, or it is the project's own."""
         word = text.lower().strip()
-        if word and word not in self._told:
-            self.words.texts.setdefault(word, kind)
+        if word and word not in self._told and word not in self.words.texts:
+            self.words.texts[word] = kind
+            if whose:
+                self._whose[word] = whose
 
-    def name(self, text: str | None, kind: str) -> None:
+    def name(self, text: str | None, kind: str, whose: _Whose = None) -> None:
         word = (text or "").strip().lower()
+        if word.removeprefix("www.") in _EVERYBODYS_DOMAINS:
+            return
         if len(word) < _LEAST_NAME or word in _ANYBODY or is_role_word(word) or word in _own_words():
             return
         if not re.search("[a-z]", word):  # a number
             return
-        self.add(word, kind)
+        self.add(word, kind, whose)
         short = word.split(".")[0]
         if short != word and "@" not in word:
-            self.name(short, kind)
+            self.name(short, kind, whose)
+        if kind in _QUALIFIED:
+            for domain in _domains(word):
+                self.add(domain, "domain of a host", whose)
 
-    def capture(self, name: str) -> None:
+    def capture(self, name: str, whose: _Whose = None) -> None:
         """The name of an original capture: the host in it, and the whole unless that is a role."""
         label = host_label(Path(name))
         if label is None or not is_role_word(label):
-            self.name(name, "name of a capture")
-            self.name(label, "name of a host")
+            self.name(name, "name of a capture", whose)
+            self.name(label, "name of a host", whose)
 
     def path(self, path: Path) -> None:
         """An absolute path, and the folders above it but for the first two, which are on every machine."""
@@ -203,12 +257,15 @@ class _Collector:
         for folder in path.parents:
             if len(folder.parts) > 3:
                 self.add(str(folder), "a path")
+        for above, name in itertools.pairwise(path.parts):
+            if above.lower() in _HOMES and (name != path.name or "." not in name):  # users/list.txt is no user
+                self.name(name, "name of a user")
 
-    def address(self, text: str) -> None:
+    def address(self, text: str, whose: _Whose = None) -> None:
         if is_everybodys(text):
             return
         for form in address_texts(text):
-            self.add(form, "an IP address")
+            self.add(form, "an IP address", whose)
         self.words.numbers.update(address_numbers(text))
         packed = ipaddress.ip_address(text).packed
         if len(packed) == 16:
@@ -221,9 +278,10 @@ class _Collector:
             self.add(form, "a hardware address")
         self.words.binary[address] = self.words.binary[interface_id(address)] = "a hardware address"
 
-    def times(self, first_ns: int, last_ns: int) -> None:
-        for form in (*time_texts(first_ns), *time_texts(last_ns)):
-            self.add(form, "the time of a run")
+    def times(self, first_ns: int, last_ns: int, run_id: str) -> None:
+        for what, ns in (("begin", first_ns), ("end", last_ns)):
+            for form in time_texts(ns):
+                self.add(form, "the time of a run", (what, run_id))
         self.words.times.append((first_ns, last_ns))
 
     def secret(self, secret: bytes) -> None:
@@ -232,9 +290,28 @@ class _Collector:
         self.words.binary[secret] = "the key"
 
 
+def _domains(name: str) -> Iterator[str]:
+    """Domains that a host's name is in, of two labels and more: cluster.example.org and example.org, not co.uk."""
+    labels = name.split(".")
+    if not labels[-1].isalpha() or not all(re.fullmatch("[a-z0-9_-]+", label) for label in labels):
+        return
+    for first in range(1, len(labels) - 1):
+        domain = labels[first:]
+        is_suffix = len(domain) == 2 and domain[0] in _SECOND_LEVEL and len(domain[1]) == 2
+        if not is_suffix and ".".join(domain) not in _EVERYBODYS_DOMAINS:
+            yield ".".join(domain)
+
+
 @functools.cache
 def _own_words() -> frozenset[str]:
     """Words of schemas/ and queries/, in small letters."""
     texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
     texts += [query.sql for query in queries.catalogue().values()]
-    return frozenset(word for text in texts for word in re.findall(r"[\w-]+", text.lower()))
+    return frozenset(word for text in texts for word in _parts(text.lower()))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Words of a text, whole and what stands between - and _."""
+    for word in set(re.findall(r"[\w-]+", text)):
+        yield word
+        yield from re.split("[_-]", word)

@@ -12,6 +12,7 @@ from pathlib import Path
 from ddnn_traces.releases.push.contents import Contents, prove, read
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import Retry
+from ddnn_traces.releases.push.secrets import without_userinfo
 from ddnn_traces.releases.push.targets import Options, Target, target_of
 from ddnn_traces.talk import Talk
 
@@ -45,5 +46,6 @@ def push(
         return target.push(contents, retry or Retry(), talk)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; nobody can take what is at {to} for the whole release; the same command goes on from there"
+            f"interrupted; nobody can take what is at {without_userinfo(to)} for the whole release; the same command "
+            "goes on from there"
         ) from None

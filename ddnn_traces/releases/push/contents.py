@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -84,6 +85,24 @@ def prove(contents: Contents, talk: Talk) -> None:
             f"{contents.folder}: {', '.join(damaged[:_NAMED])}{more}: not as the checksums of the release say, so "
             "nothing is sent; 'ddnn-traces verify' tells more, 'ddnn-traces publish' makes the release anew"
         )
+
+
+def is_damaged_copy(contents: Contents, other: Collection[str]) -> bool:
+    """Whether a version at a target is this one, damaged there. other: the paths that are not as here.
+
+    The list of checksums there is this one's, and what it lists is not; or all is as it lists and only it is not.
+    """
+    own = {item.path for item in contents.items} & set(other)
+    return bool(own) and (contents.last.path not in own or set(other) == {contents.last.path})
+
+
+def damaged_copy(place: str, contents: Contents, other: Sequence[str]) -> PushError:
+    """What to tell of one. other: in order."""
+    named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
+    return PushError(
+        f"{place}: the copy of version {contents.version} there is damaged: {named} not as its own "
+        f"{contents.last.path} says; it is no other version; remove that copy and run the same command again"
+    )
 
 
 def sha256_of(path: Path) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import PushError, StorageError
-from ddnn_traces.releases.push.contents import Contents, Item, sha256_of
+from ddnn_traces.releases.push.contents import Contents, Item, damaged_copy, is_damaged_copy, sha256_of
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import Retry
 from ddnn_traces.talk import Talk
@@ -57,6 +57,8 @@ def _compare(place: Path, contents: Contents) -> None:
     own = {item.path: item for item in contents.items}
     other = sorted(names ^ own.keys())
     other += [path for path in sorted(names & own.keys()) if not _is_there(place / path, own[path])]
+    if other and not place.is_symlink() and is_damaged_copy(contents, other):
+        raise damaged_copy(str(place), contents, other)
     if other or place.is_symlink():
         raise PushError(
             f"{place}: version {contents.version} is there with another content ({len(other)} files differ, as "

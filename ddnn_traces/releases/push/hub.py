@@ -7,6 +7,7 @@ nothing is in the repository before the commit, and nobody finds a version befor
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from ddnn_traces.errors import PushError
 from ddnn_traces.extras import load
 from ddnn_traces.releases import layout
-from ddnn_traces.releases.push.contents import Contents, Item
+from ddnn_traces.releases.push.contents import Contents, Item, damaged_copy, is_damaged_copy
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import TRANSIENT, Retry, Transient, seconds
 from ddnn_traces.releases.push.secrets import scrub
@@ -54,6 +55,8 @@ class Hub:
             repository.create(self.private)
         elif tag in tags:
             other = _differing(contents, repository.tree(tag))
+            if other and is_damaged_copy(contents, other):
+                raise damaged_copy(place, contents, other)
             if other:
                 raise PushError(
                     f"{place}: version {contents.version} is there with another content ({', '.join(other[:3])} "
@@ -192,7 +195,20 @@ class _Repository:
             return Transient(f"{where}: the Hub cannot be reached ({reason})")
         if state == 413 or "storage" in reason.lower():
             return PushError(f"{where}: the Hub has no room for it ({reason}); free some, or choose another owner")
+        if _is_no_hub(error):
+            return PushError(
+                f"{where}: what answers there is no Hub" + (f" (HTTP {state})" if state else "") + "; check "
+                "--endpoint-url or HF_ENDPOINT"
+            )
         return PushError(f"{where}: {reason}; mend that and run the same command again")
+
+
+def _is_no_hub(error: Exception) -> bool:
+    """Whether an answer is a page or XML, where a Hub answers in JSON."""
+    headers = getattr(getattr(error, "response", None), "headers", {})
+    return isinstance(error, json.JSONDecodeError) or any(
+        kind in headers.get("content-type", "") for kind in ("xml", "html")
+    )
 
 
 def _is_of_the_network(error: Exception) -> bool:

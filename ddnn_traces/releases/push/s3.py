@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.extras import load
-from ddnn_traces.releases.push.contents import Contents, Item
+from ddnn_traces.releases.push.contents import Contents, Item, damaged_copy, is_damaged_copy
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import TRANSIENT, Retry, Transient, seconds
 from ddnn_traces.releases.push.secrets import scrub
@@ -59,6 +59,9 @@ class S3:
         strange = sorted(there.keys() - own.keys())
         same = {path for path in there.keys() & own.keys() if store.holds(f"{place}/{path}", own[path], there[path])}
         other = sorted((there.keys() & own.keys()) - same)
+        absent = sorted(own.keys() - there.keys())
+        if contents.last.path in there and other and is_damaged_copy(contents, [*other, *strange, *absent]):
+            raise damaged_copy(f"s3://{place}", contents, [*other, *strange, *absent])
         if strange or (other and contents.last.path in there):
             raise _refused(f"s3://{place}", contents, strange, other)
         store.abort_unfinished(place, own)

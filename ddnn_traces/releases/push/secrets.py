@@ -12,8 +12,15 @@ _PATTERNS = (
     re.compile(r"(?i)((?:access_token|token|signature|x-amz-[a-z-]+|awsaccesskeyid|credential)=)[^&\s'\"]+"),
     re.compile(r"()\bhf_[A-Za-z0-9]{8,}\b"),
     re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
-    re.compile(r"(https?://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+(?=@)"),
 )
+
+
+def without_userinfo(address: str) -> str:
+    """An address as a user typed it, without what stands before its last @: a secret key may have a slash in it."""
+    scheme, parted, rest = address.partition("://")
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{parted}{_HIDDEN}@{place}" if parted and at else address
 
 
 def scrub(text: object, secrets: Iterable[str | None] = ()) -> str:

@@ -14,6 +14,7 @@ from ddnn_traces.releases.push.hub import Hub
 from ddnn_traces.releases.push.outcome import Outcome, Parcel
 from ddnn_traces.releases.push.retry import Retry
 from ddnn_traces.releases.push.s3 import S3
+from ddnn_traces.releases.push.secrets import without_userinfo
 from ddnn_traces.releases.push.zenodo import SITES, Zenodo
 from ddnn_traces.talk import Talk
 
@@ -52,7 +53,7 @@ def target_of(text: str, options: Options, release: Path) -> Target:
     given = {name for name, value in vars(options).items() if value}
     if wrong := sorted(given - takes):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise UsageError(f"{names} means nothing to the target {text}; leave it out")
+        raise UsageError(f"{names} means nothing to the target {without_userinfo(text)}; leave it out")
     return target
 
 
@@ -63,12 +64,15 @@ def _parsed(text: str, options: Options, release: Path) -> tuple[Target, set[str
     if match := _S3.fullmatch(text):
         prefix = "/".join(part for part in (match["prefix"] or "").split("/") if part)
         if {".", ".."} & set(prefix.split("/")):
-            raise UsageError(f"{text}: '.' and '..' are no names in a bucket; write the prefix without them")
+            raise UsageError(
+                f"{without_userinfo(text)}: '.' and '..' are no names in a bucket; write the prefix without them"
+            )
         return S3(match["bucket"], prefix, options.endpoint_url), {"endpoint_url"}
     if match := _HUB.fullmatch(text):
         return Hub(match["name"], options.endpoint_url, options.private), {"endpoint_url", "private"}
     if "://" in text or not text.strip():
-        raise UsageError(f"{text!r} is no target; there are: {_KINDS}")
+        secret = "; credentials do not belong in it (docs/push.md)" if "@" in text else ""
+        raise UsageError(f"{without_userinfo(text)!r} is no target; there are: {_KINDS}{secret}")
     folder, own = Path(text).absolute(), release.resolve()
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: a file; name a folder, in which the version gets one of its own")

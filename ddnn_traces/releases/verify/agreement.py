@@ -6,18 +6,22 @@ files (bytes and SHA-256). A description that does not have one of these does no
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces import schema
-from ddnn_traces.releases import facts, layout
-from ddnn_traces.releases.descriptions import croissant, data_package, shared
-from ddnn_traces.releases.verify import texts
+from ddnn_traces.releases import facts, layout, provenance
+from ddnn_traces.releases.descriptions import croissant, data_package, shared, writing
+from ddnn_traces.releases.verify import texts, untrusted
 from ddnn_traces.releases.verify.examined import Examined
-from ddnn_traces.releases.verify.result import FAILED, PASSED, Result, WrongError
+from ddnn_traces.releases.verify.result import FAILED, NOT_CHECKED, PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
+from ddnn_traces.text import counted
 
 AGREEMENT = "agreement"
 
@@ -41,6 +45,7 @@ class _Said:
 def check_agreement(examined: Examined) -> Iterator[Result]:
     """Each description says of the release what release.json says."""
     release = examined.told()
+    yield from _word_for_word(examined, release)
     for name, read in _READERS.items():
         try:
             said = read(examined)
@@ -56,10 +61,60 @@ def check_agreement(examined: Examined) -> Iterator[Result]:
             yield Result(AGREEMENT, name, FAILED, f"{what}; {_ASK}")
         if not wrong_ones:
             parts = [", ".join(said.words)]
-            parts += [f"{len(said.columns)} columns" + _with_units(said)] if said.columns is not None else []
+            parts += [counted(len(said.columns), "column") + _with_units(said)] if said.columns is not None else []
             parts += ["numbers of rows"] if said.rows is not None else []
-            parts += [f"{len(said.files)} files"] if said.files is not None else []
+            parts += [counted(len(said.files), "file")] if said.files is not None else []
             yield Result(AGREEMENT, name, PASSED, f"says the same of {', '.join(parts)}")
+
+
+def _word_for_word(examined: Examined, release: facts.Release) -> Iterator[Result]:
+    """Each description is what this program makes of release.json, where release.json says that this version did."""
+    if release.software != provenance.SOFTWARE:
+        detail = f"not compared word for word: made by {shown(release.software)}, this is {provenance.SOFTWARE}"
+        yield Result(AGREEMENT, "all descriptions", NOT_CHECKED, detail)
+        return
+    wrong = False
+    for name, right in writing.texts(release).items():
+        try:
+            text = untrusted.text(examined.content / name)
+        except WrongError as error:
+            wrong = True
+            yield Result(AGREEMENT, name, FAILED, str(error))
+            continue
+        if text != right:
+            wrong = True
+            detail = (
+                f"is not what {layout.RELEASE} makes of it: {_first_difference(examined, name, text, right)}; {_ASK}"
+            )
+            yield Result(AGREEMENT, name, FAILED, detail)
+    if not wrong:
+        detail = f"word for word what this program makes of {layout.RELEASE}"
+        yield Result(AGREEMENT, "all descriptions", PASSED, detail)
+
+
+def _first_difference(examined: Examined, name: str, text: str, right: str) -> str:
+    """Where a description begins to differ: by JSON pointer, or by line."""
+    if name.endswith(".json"):
+        with contextlib.suppress(WrongError):
+            pointer = _pointer(examined.document(name), json.loads(right))
+            return f"at {shown(pointer or '/')}" if pointer is not None else "written otherwise, with the same values"
+    lines = itertools.zip_longest(text.split("\n"), right.split("\n"))
+    number, line = next((number, pair[0]) for number, pair in enumerate(lines, 1) if pair[0] != pair[1])
+    return f"line {number} is {shown(repr(line))}" if line is not None else f"it ends before line {number}"
+
+
+def _pointer(there: Any, right: Any) -> str | None:
+    """JSON pointer (RFC 6901) of the first value that differs; None where none does."""
+    if isinstance(there, dict) and isinstance(right, dict):
+        pairs = [(name, there.get(name, ...), right.get(name, ...)) for name in {**right, **there}]
+    elif isinstance(there, list) and isinstance(right, list):
+        pairs = [(str(i), *pair) for i, pair in enumerate(itertools.zip_longest(there, right, fillvalue=...))]
+    else:
+        return None if there == right and type(there) is type(right) else ""
+    for name, *values in pairs:
+        if (inner := _pointer(*values)) is not None:
+            return f"/{name.replace('~', '~0').replace('/', '~1')}{inner}"
+    return None
 
 
 def _with_units(said: _Said) -> str:
@@ -165,7 +220,7 @@ def _data_package(examined: Examined) -> _Said:
         "version": document["version"],
         "date": document["created"].removesuffix("T00:00:00Z"),
         "licence": document["licenses"][0]["name"],
-        "creators": [person["title"] for person in document["contributors"]],
+        "creators": [person["title"] for person in document["contributors"] if "creator" in person["roles"]],
     }
     return _Said(words, columns, rows, files)
 

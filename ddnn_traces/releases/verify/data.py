@@ -15,7 +15,7 @@ from ddnn_traces.releases import layout
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, FLAGGED, NOT_CHECKED, PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
-from ddnn_traces.text import sql_literal
+from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,9 @@ def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, in
     """A line for each run that fails or is said to, and for rows about tables that are not in the release."""
     about_absent = [any(_names(value, absent) for value in row.values()) for row in rows.to_pylist()]
     if any(about_absent):
-        detail = f"{sum(about_absent):,} rows are about {', '.join(sorted(absent))}, which the release does not have"
+        detail = (
+            f"{counted(sum(about_absent), 'row')} about {', '.join(sorted(absent))}, which the release does not have"
+        )
         yield Result(DATA, name, NOT_CHECKED, detail)
     runs = Counter(
         run for run, excused in zip(rows["run_id"].to_pylist() if rows.num_rows else (), about_absent, strict=True)
@@ -96,9 +98,11 @@ def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Resul
     """partly: rows may have been about a table that is not in the release."""
     subject = f"{name}: {shown(run)}"
     if rows == allowed or (partly and rows < allowed):
-        return Result(DATA, subject, FLAGGED, f"returns {rows:,} rows, {layout.RELEASE} flags the run for {allowed:,}")
+        return Result(
+            DATA, subject, FLAGGED, f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
+        )
     said = f"{layout.RELEASE} says {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
-    detail = f"returns {rows:,} rows, and {said}; 'ddnn-traces check' shows them; ask whoever published it"
+    detail = f"returns {counted(rows, 'row')}, and {said}; 'ddnn-traces check' shows them; ask whoever published it"
     return Result(DATA, subject, FAILED, detail)
 
 

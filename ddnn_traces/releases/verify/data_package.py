@@ -11,6 +11,7 @@ from ddnn_traces.releases.verify import trial
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
+from ddnn_traces.text import counted
 
 DATA_PACKAGE = "data package"
 
@@ -53,7 +54,7 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
         yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(issue.message)}; {_ASK}")
     if not wrong:
         without = "" if small.whole else ", without keys between files"
-        detail = f"{len(resources):,} resources, valid with {small.told}{without}"
+        detail = f"{counted(len(resources), 'resource')}, valid with {small.told}{without}"
         yield Result(DATA_PACKAGE, "resources", PASSED, detail)
 
 

@@ -16,6 +16,7 @@ from ddnn_traces.releases.verify import untrusted
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
+from ddnn_traces.text import counted
 
 PLACES = "links and names"
 SUMS = "checksums"
@@ -35,12 +36,15 @@ def check_places(examined: Examined) -> Iterator[Result]:
     examined.safe = not wrong
     if not wrong:
         number = sum(1 for _ in untrusted.files(examined.folder))
-        yield Result(PLACES, "all files", PASSED, f"{number:,} plain files")
+        yield Result(PLACES, "all files", PASSED, counted(number, "plain file"))
 
 
 def check_sums(examined: Examined) -> Iterator[Result]:
     """SHA256SUMS names every file with its SHA-256, and no other file is there."""
     listed = _listed(untrusted.text(examined.content / layout.CHECKSUMS))
+    own = _hash(examined.content / layout.CHECKSUMS)
+    detail = f"has itself the SHA-256 {own}: compare it with the one that the publisher gives"
+    yield Result(SUMS, layout.CHECKSUMS, PASSED, detail)
     there = {path for path, _ in untrusted.files(examined.content)} - {layout.CHECKSUMS}
     examined.sums = _sums(examined.content, sorted(there), examined.jobs)
     wrong = 0
@@ -57,7 +61,12 @@ def check_sums(examined: Examined) -> Iterator[Result]:
         yield Result(SUMS, shown(path), FAILED, detail)
     if not wrong:
         size = sum((examined.content / path).stat().st_size for path in there)
-        yield Result(SUMS, "all files", PASSED, f"{len(there):,} files, {size:,} bytes, as {layout.CHECKSUMS} has them")
+        yield Result(
+            SUMS,
+            "all files",
+            PASSED,
+            f"{counted(len(there), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} has them",
+        )
 
 
 def check_bag(examined: Examined) -> Iterator[Result]:
@@ -83,7 +92,7 @@ def check_bag(examined: Examined) -> Iterator[Result]:
         yield Result(BAG, "bag", FAILED, f"bagit: {shown(error)}; {_AGAIN}")
         return
     if not wrong:
-        yield Result(BAG, "bag", PASSED, f"{len(listed):,} files in its manifest, complete (bagit)")
+        yield Result(BAG, "bag", PASSED, f"{counted(len(listed), 'file')} in its manifest, complete (bagit)")
 
 
 def _listed(text: str) -> dict[str, str]:
@@ -96,6 +105,8 @@ def _listed(text: str) -> dict[str, str]:
             raise WrongError(
                 f"line {number} of {layout.CHECKSUMS} is not a checksum and the path of a file in the release"
             )
+        if path == layout.CHECKSUMS:
+            raise WrongError(f"line {number} of {layout.CHECKSUMS} lists the file itself, which has no sum in it")
         listed[path] = found[2]
     return listed
 

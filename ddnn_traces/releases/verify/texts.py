@@ -14,6 +14,7 @@ from ddnn_traces.releases.verify import untrusted
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
+from ddnn_traces.text import counted
 
 DATACITE = "DataCite"
 CITATION = "citation"
@@ -59,7 +60,7 @@ def check_card(examined: Examined) -> Iterator[Result]:
     wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
     if wrong:
         raise WrongError(f"its configs do not have the files of {shown(', '.join(wrong))}; {_ASK}")
-    yield Result(CARD, layout.CARD, PASSED, f"{len(found)} configs with the tables' files")
+    yield Result(CARD, layout.CARD, PASSED, f"{counted(len(found), 'config')} with the tables' files")
 
 
 def check_licence(examined: Examined) -> Iterator[Result]:
@@ -84,7 +85,7 @@ def check_datasheet(examined: Examined) -> Iterator[Result]:
     lacking = [run_id for run_id in release.flagged if run_id not in text.replace("\\", "")]
     if lacking:
         raise WrongError(f"does not tell that {shown(', '.join(lacking))} fails data checks; {_ASK}")
-    yield Result(DATASHEET, layout.DATASHEET, PASSED, f"tells of {len(release.flagged)} flagged runs")
+    yield Result(DATASHEET, layout.DATASHEET, PASSED, f"tells of {counted(len(release.flagged), 'flagged run')}")
 
 
 def citation_of(examined: Examined) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddnn_traces import schema
+from ddnn_traces import schema, views
 from ddnn_traces.errors import UsageError
 from ddnn_traces.marker import MARKER, parse
 from ddnn_traces.places.path import is_safe, run_of
@@ -13,9 +13,13 @@ from ddnn_traces.releases.verify import untrusted
 from ddnn_traces.releases.verify.examined import Examined
 from ddnn_traces.releases.verify.result import FAILED, PASSED, Result, WrongError
 from ddnn_traces.releases.verify.untrusted import shown
+from ddnn_traces.text import counted
 
 TOLD = "release.json"
 LISTED = "listed files"
+
+#: What every release has beside the data files that release.json lists.
+_OTHERS = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, MARKER, views.FILE, *layout.DESCRIPTIONS}
 
 
 def check_told(examined: Examined) -> Iterator[Result]:
@@ -52,19 +56,21 @@ def check_told(examined: Examined) -> Iterator[Result]:
             TOLD,
             layout.RELEASE,
             PASSED,
-            f"{len(release.runs)} runs, {len(tables)} tables, version {release.about.version}",
+            f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}, version {release.about.version}",
         )
 
 
 def check_listed(examined: Examined) -> Iterator[Result]:
-    """The data files that release.json lists are those that are there, with their lengths and SHA-256."""
+    """The data files that release.json lists are those that are there, with their lengths and SHA-256.
+
+    Nothing was added: beside them a release has files of known names, and no empty folder.
+    """
     known, wrong = examined.known_files(), 0
     there = {path for path, _ in untrusted.files(examined.content)}
-    data = {path for path in there if path.endswith(".parquet") or path.startswith(f"{layout.CAPTURES}/")}
-    for path in sorted(data | known.keys()):
+    for path in sorted((there - _OTHERS) | known.keys()):
         file = known.get(path)
         if file is None:
-            detail = f"is not in {layout.RELEASE}; remove it, or ask whoever published it"
+            detail = f"was added: it is not in {layout.RELEASE}; remove it, or ask whoever published it"
         elif path not in there:
             detail = f"is in {layout.RELEASE} and missing here; get it again from where the release is from"
         elif (size := (examined.content / path).stat().st_size) != file.bytes:
@@ -75,8 +81,11 @@ def check_listed(examined: Examined) -> Iterator[Result]:
             continue
         wrong += 1
         yield Result(LISTED, shown(path), FAILED, detail)
+    for path in untrusted.empty_folders(examined.folder):
+        wrong += 1
+        yield Result(LISTED, shown(path), FAILED, "was added: an empty folder; remove it")
     if not wrong:
-        yield Result(LISTED, "data files", PASSED, f"{len(known):,} files as {layout.RELEASE} lists them")
+        yield Result(LISTED, "data files", PASSED, f"{counted(len(known), 'file')} as {layout.RELEASE} lists them")
 
 
 def _paths(release: facts.Release) -> list[str]:

@@ -68,7 +68,7 @@ def _copy(content: Path, file: facts.TableFile, trial: Trial) -> None:
     target = trial.folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     if file.rows <= trial.rows:
-        target.symlink_to((content / file.path).resolve())
+        target.symlink_to((content / file.path).absolute())
         return
     parquet = pq.ParquetFile(content / file.path)
     first = next(parquet.iter_batches(trial.rows, use_threads=False))

@@ -15,6 +15,10 @@ from ddnn_traces.releases.verify.result import WrongError
 #: The descriptions of a release of a thousand runs have some 20 MB.
 _LARGEST = 256 << 20
 _DEEPEST = 64
+#: Objects and lists in a JSON document: a thousand runs' data package has some 300,000. A list takes 60 bytes and more.
+_MOST_OBJECTS = 2_000_000
+#: Front matter and CITATION.cff do not grow with runs.
+_LARGEST_YAML = 1 << 20
 
 #: Longest part of a text of others that a message repeats.
 _SHOWN = 160
@@ -45,6 +49,12 @@ def files(folder: Path) -> Iterator[tuple[str, str]]:
                 yield relative, "" if is_safe(relative) else "has a name that not every system can hold"
 
 
+def empty_folders(folder: Path) -> list[str]:
+    """Folders in which nothing is, relative."""
+    found = [where for where, folders, names in os.walk(folder) if not folders and not names]
+    return sorted(Path(where).relative_to(folder).as_posix() for where in found)
+
+
 def text(path: Path) -> str:
     """A text file. Raises WrongError where it is missing, no UTF-8, a link or too large."""
     try:
@@ -64,8 +74,11 @@ def text(path: Path) -> str:
 
 def json_document(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object, not too deep. Raises WrongError."""
+    content = text(path)
+    if content.count("{") + content.count("[") > _MOST_OBJECTS:
+        raise WrongError(f"{path.name} has more than {_MOST_OBJECTS:,} objects and lists, which is too many")
     try:
-        document = json.loads(text(path), parse_constant=_no_constant, object_pairs_hook=_once)
+        document = json.loads(content, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise WrongError(f"{path.name} is no sound JSON ({shown(error)})") from None
     if not isinstance(document, dict):
@@ -102,15 +115,27 @@ def yaml_document(content: str, name: str) -> dict[str, Any]:
     from ddnn_traces import extras
 
     yaml = extras.load("yaml")
+    if len(content) > _LARGEST_YAML:
+        raise WrongError(f"{name} has {len(content):,} characters of YAML, which is too many")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, yaml.SafeLoader)):
-            raise WrongError(f"{name} has YAML aliases, with which a small file can grow without end")
+        _refuse_bombs(yaml, content, name)
         document = yaml.load(content, _loader(yaml))  # a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise WrongError(f"{name} is no sound YAML ({shown(error)})") from None
     if not isinstance(document, dict):
         raise WrongError(f"{name} holds no YAML mapping")
     return document
+
+
+def _refuse_bombs(yaml: Any, content: str, name: str) -> None:
+    """Raise WrongError for aliases and deep nesting, before more of the text is read than comes up to there."""
+    deep = 0
+    for event in yaml.parse(content, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise WrongError(f"{name} has YAML aliases, with which a small file can grow without end")
+        deep += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if deep > _DEEPEST:
+            raise WrongError(f"{name} has YAML nested more than {_DEEPEST} deep")
 
 
 def _loader(yaml: Any) -> Any:
