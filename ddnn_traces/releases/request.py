@@ -118,20 +118,11 @@ def complete(told: Told, ask: Callable[[str], str] | None = None) -> Told:
 
 def about(told: Mapping[str, Any], version: str, published: str) -> facts.About:
     """facts.About of what was told; version and published where it does not say them."""
-    known = _without_bidi(told)
+    known = dict(told)
     known["creators"] = tuple(facts.Person(**person) for person in known["creators"])
     known["papers"] = tuple(facts.Publication(**paper) for paper in known.get("papers", ()))
     known |= {name: tuple(known[name]) for name in ("keywords", "funding") if name in known}
     return facts.About(**{"version": version, "published": published} | known)
-
-
-def _without_bidi(value: Any) -> Any:
-    """The same with every text in it shown as it is."""
-    if isinstance(value, str):
-        return without_bidi(value)
-    if isinstance(value, Mapping):
-        return {name: _without_bidi(one) for name, one in value.items()}
-    return [_without_bidi(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def today() -> str:
@@ -179,13 +170,13 @@ def _person(text: str) -> Told:
 
 def _line(text: str) -> str:
     """Text as one line: what is no letter, line ends too, is a blank, and there are no two of them in a row."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in without_bidi(text)).split())
 
 
 def _lines(text: str) -> str:
     """Text whose lines stay, with blanks for what is neither a letter nor a tab."""
     lines = ("".join(letter if letter.isprintable() or letter == "\t" else " " for letter in line)
-             for line in text.splitlines())  # fmt: skip
+             for line in without_bidi(text).splitlines())  # fmt: skip
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

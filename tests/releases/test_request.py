@@ -199,4 +199,4 @@ def test_nothing_turns_the_direction_of_writing() -> None:
     said = {**OPTIONS, "title": turned, "creators": [turned], "keywords": [turned], "description": f"{turned}\n\u202ad"}
     about = request.about(request.complete(request.read(None, said)), "1.0.0", "2026-01-31")
     assert (about.title, about.creators[0].name, about.keywords) == ("abc", "abc", ("abc",))
-    assert about.description == "abc\nd"
+    assert about.description == "abc d"
