@@ -14,12 +14,12 @@ demo: $(VENV)/.core
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: $(VENV)/.dev
-	$(PYTEST) --ignore tests/releases
+	$(PYTEST) --ignore tests/release
 
 # What the extra publish is needed for, and the benchmarks on small data, so that they do not rot. (The extras testbed,
 # ns3 and cluster have no code yet.)
 test-extras: $(VENV)/.publish
-	$(PYTEST) tests/releases
+	$(PYTEST) tests/release
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 6 --rows 100000 --pandas-bytes 2e6

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddnn_traces.synthetic.tables import SyntheticTables, write_runs
-from ddnn_traces.synthetic.traffic import SyntheticRun, make_traffic
+from ddnn_traces.traffic.synthetic.tables import SyntheticTables, write_runs
+from ddnn_traces.traffic.synthetic.traffic import SyntheticRun, make_traffic
 
 RUNS, ROWS = 75, 100_000_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddnn_traces.dataset import Dataset
+from ddnn_traces.query.dataset import Dataset
 
 PAIR = ["ip.src", "ip.dst"]
 FLOW = [*PAIR, "tcp.srcport", "tcp.dstport"]

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces import schema
-from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.parquet import partition
+from ddnn_traces.store import schema
+from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.writer import DatasetWriter
 
 OUT = Path(__file__).parent / "out"
 BASE_RUNS, BASE_ROWS, BYTES_A_ROW = 75, 100_000_000, 10

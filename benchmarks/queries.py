@@ -30,9 +30,10 @@ import make_dataset
 import pandas_way
 
 import ddnn_traces
-from ddnn_traces import queries, schema
-from ddnn_traces.dataset import Dataset
 from ddnn_traces.errors import QueryError
+from ddnn_traces.query import catalogue
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
 
 OUT = Path(__file__).parent / "out"
 SAMPLE = Path(__file__).parents[1] / "data" / "sample" / "torch-mlp1-sgd-32-gloo-0ms-ring"
@@ -72,13 +73,13 @@ def measure(ask: Callable[[], int], stop: Callable[[], None], limit_s: float, re
 
 def reads_windows(name: str) -> bool:
     """Whether a query, or one that it reads, reads flow_windows."""
-    inputs = queries.find(name).inputs
-    return "flow_windows" in inputs or any(reads_windows(i) for i in inputs if i in queries.catalogue())
+    inputs = catalogue.find(name).inputs
+    return "flow_windows" in inputs or any(reads_windows(i) for i in inputs if i in catalogue.catalogue())
 
 
 def files_read(dataset: Dataset, name: str, run_id: str | None) -> str:
     """The most files of a table that a query opens, of all: 1/75 where the filter prunes; - where it reads none."""
-    query = queries.find(name)
+    query = catalogue.find(name)
     source = f"FROM {name}" + ("()" if query.params else "")
     where, values = ("", None) if run_id is None else (" WHERE run_id = ?", [run_id])
     if run_id is not None and "run_id" not in dataset.sql(f"DESCRIBE {source}")["column_name"]:
@@ -95,7 +96,7 @@ def measure_queries(path: Path, only: str, limit_s: float) -> list[str]:
     print("{:<28} {:>9} {:>8} {:>8} {:>9} {:>6} {:>6} {}".format(*head))
     with ddnn_traces.open(path) as whole, ddnn_traces.open(path, [whole.run_ids[0]]) as one:
         run_id = whole.run_ids[0]
-        for name in (name for name in queries.catalogue() if name.startswith(only)):
+        for name in (name for name in catalogue.catalogue() if name.startswith(only)):
             all_runs = measure(lambda name=name: whole.query(name).height, whole.connection.interrupt, limit_s)
             one_run = measure(lambda name=name: one.query(name).height, one.connection.interrupt, limit_s)
             pruned = files_read(one, name, None)

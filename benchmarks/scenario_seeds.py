@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ddnn_traces
 from ddnn_traces.regression import DEFAULT_FORMULA, Regression
-from ddnn_traces.synthetic import scenarios
+from ddnn_traces.traffic.synthetic import scenarios
 
 SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
 PAIR_AVERAGING = "C(framework_backend)[T.kungfu-pairavg]"

@@ -10,16 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddnn_traces.version import __version__ as __version__
+
 if TYPE_CHECKING:
     import polars as pl
 
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.predict import Prediction
-    from ddnn_traces.releases.publish import Published
-    from ddnn_traces.releases.push import Outcome
+    from ddnn_traces.release.publish import Published
+    from ddnn_traces.release.push import Outcome
 
-__version__ = "0.1.0"
 __all__ = ["ingest", "open", "predict", "publish", "push", "regress", "verify", "write_report"]
 
 
@@ -44,7 +45,7 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
 
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
     """
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
 
     return Dataset(dataset, runs, read_only)
 
@@ -90,7 +91,7 @@ def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
     licence="CC-BY-4.0", creators=["Ada Example"], tables=["flows"], allow_flagged=["run"], captures=["folder"]); see
     releases.publish.PublishOptions. Raises errors.DdnnTracesError.
     """
-    from ddnn_traces.releases import publish as releases
+    from ddnn_traces.release import publish as releases
 
     return releases.publish(dataset, Path(out), releases.PublishOptions(**options))
 
@@ -108,7 +109,7 @@ def push(release: str | Path, to: str, **options: Any) -> Outcome:
     to: as --to of the command `ddnn-traces push`. options: as of that command, with underscores (endpoint_url, record,
     publish_deposit, private). Raises errors.PushError.
     """
-    from ddnn_traces.releases import push as pushing
+    from ddnn_traces.release import push as pushing
 
     return pushing.push(Path(release), to, pushing.Options(**options))
 
@@ -123,7 +124,7 @@ def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], No
 
     import polars as pl
 
-    from ddnn_traces.releases.verify import running
+    from ddnn_traces.release.verify import running
 
     rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say)]
     return pl.DataFrame(rows, schema=dict.fromkeys(("check", "subject", "status", "detail"), pl.String))

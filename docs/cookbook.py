@@ -42,7 +42,7 @@ def _answer(language: str, code: str) -> str:
 
 def _sql(code: str) -> str:
     import ddnn_traces
-    from ddnn_traces import terminal
+    from ddnn_traces.cli import terminal
 
     printed = io.StringIO()
     with ddnn_traces.open("dataset", read_only=True) as dataset, contextlib.redirect_stdout(printed):

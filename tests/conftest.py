@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools import FULL
+from tools import COMMAND, FULL, RunCommand
 
 import ddnn_traces
-from ddnn_traces.dataset import Dataset
-
-#: What the `ddnn-traces` command runs, also in another folder and where the package is not installed.
-CODE = f"import sys; sys.path.insert(0, {str(Path(ddnn_traces.__file__).parents[1])!r})\n"
-CODE += "from ddnn_traces.cli import main; main()"
-COMMAND = (sys.executable, "-c", CODE)
-
-RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
+from ddnn_traces.query.dataset import Dataset
 
 
 @pytest.fixture(scope="session")

@@ -9,16 +9,17 @@ import sys
 import zipfile
 from pathlib import Path
 
-from ddnn_traces import schema
+from ddnn_traces.store import schema
 
 ROOT = Path(__file__).parents[1]
 
 WORKS = """
 from pathlib import Path
 import ddnn_traces
-from ddnn_traces import checks, queries, schema
+from ddnn_traces.query import catalogue, checks
+from ddnn_traces.store import schema
 print(Path(ddnn_traces.__file__).parent, schema.shipped_folder("queries"))
-print(len(queries.catalogue()), len(schema.tables()), len(list(schema.shipped_folder("queries").glob("checks/*.sql"))))
+print(len(catalogue.catalogue()), len(schema.tables()), len([*schema.shipped_folder("queries").glob("checks/*.sql")]))
 from ddnn_traces.ingestors.metadata import nominal_size_mb
 print(nominal_size_mb("ResNet50"))
 """
@@ -50,7 +51,7 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
     assert size == "97.0"
     assert (site / "ddnn_traces" / "report" / "page.html").exists()
     assert (site / "ddnn_traces" / "schemas" / "documents" / "traffic_model.json").exists()
-    assert (site / "ddnn_traces" / "traffic_model" / "__init__.py").exists()
+    assert (site / "ddnn_traces" / "traffic" / "model" / "__init__.py").exists()
 
 
 def test_the_checkout_finds_its_folders() -> None:

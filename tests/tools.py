@@ -5,9 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import ddnn_traces
+
+#: What the `ddnn-traces` command runs, also in another folder and where the package is not installed.
+CODE = f"import sys; sys.path.insert(0, {str(Path(ddnn_traces.__file__).parents[1])!r})\n"
+CODE += "from ddnn_traces.cli import main; main()"
+COMMAND = (sys.executable, "-c", CODE)
+
+RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"

@@ -12,8 +12,8 @@ import packets as p
 import polars as pl
 
 import ddnn_traces
-from ddnn_traces.dataset import Dataset
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.talk import Talk
 
 BEGIN_NS = 1_700_000_000_000_000_000

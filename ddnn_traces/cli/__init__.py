@@ -63,8 +63,8 @@ def cli() -> None:
 @click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:
     """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
-    from ddnn_traces import demo as demonstration
-    from ddnn_traces import terminal
+    from ddnn_traces.cli import demo as demonstration
+    from ddnn_traces.cli import terminal
 
     demonstration.run(sample, out, terminal.talk())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ddnn_traces import completion
+from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import dataset_argument, open_dataset
 from ddnn_traces.errors import UsageError
 
@@ -106,7 +106,7 @@ def export(
     _refuse_meaningless(context, target)
     options = {name: value for name, value in options.items() if name in _EXPORT_OPTIONS[target]}
     if target == "duckdb":
-        from ddnn_traces.exporters import duckdb_file
+        from ddnn_traces.export import duckdb_file
 
         click.echo(f"wrote {duckdb_file.write(dataset, out)}", err=True)
         return
@@ -116,13 +116,14 @@ def export(
         raise UsageError(f"--to {target} needs {names.get(target, 'a folder: --out folder')}")
     with open_dataset(dataset, (run,) if run else ()) as opened:
         if target == "perfetto":
-            from ddnn_traces.exporters import perfetto
+            from ddnn_traces.export import perfetto
 
             for line in perfetto.write(opened, out, perfetto.Options(**options)):
                 click.echo(f"left out: {line}", err=True)
             click.echo(f"wrote {out}; open it in https://ui.perfetto.dev", err=True)
             return
-        from ddnn_traces.exporters import simulators, transfers
+        from ddnn_traces.export import simulators
+        from ddnn_traces.traffic import transfers
 
         for line in simulators.write(opened, target, out, transfers.Options(**options)):
             click.echo(line, err=True)

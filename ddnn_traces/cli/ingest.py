@@ -82,7 +82,7 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     is killed later: the next one goes on with the others.
     """
     _prepare_for_ingest()
-    from ddnn_traces import terminal
+    from ddnn_traces.cli import terminal
     from ddnn_traces.ingestors import pipeline
 
     talk = terminal.talk()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ddnn_traces import completion
+from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import (
     dataset_argument,
     emit,
@@ -18,7 +18,7 @@ from ddnn_traces.cli.shared import (
     out_option,
     runs_option,
 )
-from ddnn_traces.synthetic.collectives import SHAPES
+from ddnn_traces.traffic.collectives import SHAPES
 
 _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.items() if len(shapes) > 1)
 
@@ -47,7 +47,7 @@ def generate(out: Path, **options: Any) -> None:
     They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
     and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
     """
-    from ddnn_traces.synthetic import scenarios
+    from ddnn_traces.traffic.synthetic import scenarios
 
     click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
 
@@ -67,12 +67,12 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     It holds the on/off structure of a step: how long workers are silent and how that hangs together, how long transfers
     take, packets, retransmissions, start-up and control messages. docs/traffic_model.md says how each is found.
     """
-    from ddnn_traces import traffic_model
+    from ddnn_traces.traffic import model
 
     with open_dataset(dataset) as opened:
-        document = traffic_model.fit(opened, runs or None)
-    traffic_model.write(document, out)
-    click.echo(f"wrote {out}: {traffic_model.summary(document)}", err=True)
+        document = model.fit(opened, runs or None)
+    model.write(document, out)
+    click.echo(f"wrote {out}: {model.summary(document)}", err=True)
 
 
 @model.command("generate")
@@ -114,10 +114,10 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
 )
 def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
-    from ddnn_traces import traffic_model
+    from ddnn_traces.traffic import model
 
     say = partial(click.echo, err=True)
-    written = traffic_model.generate(traffic_model.read(document), traffic_model.Job(**job), out, target, say)
+    written = model.generate(model.read(document), model.Job(**job), out, target, say)
     click.echo(f"wrote {written}", err=True)
 
 
@@ -152,11 +152,11 @@ def model_score(
     Beside it stand two plain peers with the same volume: constant rate and Poisson arrivals. Behind the table comes on
     how many runs each of the three is nearest.
     """
-    from ddnn_traces import traffic_model
+    from ddnn_traces.traffic import model
 
     with open_dataset(dataset) as opened:
-        given = traffic_model.read(document) if document else None
-        scores = traffic_model.score(opened, holdout or None, given, gap_ms, seed)
+        given = model.read(document) if document else None
+        scores = model.score(opened, holdout or None, given, gap_ms, seed)
     emit(scores.to_arrow(), output_format, out, limit)
     if output_format == "table" and out is None:
-        emit(traffic_model.wins(scores).to_arrow(), output_format, None, 0)
+        emit(model.wins(scores).to_arrow(), output_format, None, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ddnn_traces import completion
+from ddnn_traces.cli import completion
 from ddnn_traces.errors import UsageError
 
 _path = click.Path(path_type=Path)
@@ -80,7 +80,7 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
     path of the dataset. The same dataset, options and key make the same bytes.
     """
     if template:
-        from ddnn_traces.releases import request
+        from ddnn_traces.release import request
 
         click.echo(request.TEMPLATE, nl=False)
         return
@@ -90,8 +90,8 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
 
 
 def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
-    from ddnn_traces import terminal
-    from ddnn_traces.releases import publish as release
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.release import publish as release
 
     ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
     done = release.publish(dataset, out, release.PublishOptions(**options), terminal.talk(unit="rows"), ask)

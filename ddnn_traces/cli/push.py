@@ -31,8 +31,8 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
 
     Credentials come from where each service's own programs look for them (docs/push.md), and are never shown.
     """
-    from ddnn_traces import terminal
-    from ddnn_traces.releases import push as pushing
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.release import push as pushing
 
     chosen = pushing.Options(**options)
     if dry_run:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ddnn_traces import completion
+from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import (
     DatasetPath,
     dataset_argument,
@@ -43,7 +43,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 
     With a DATASET, also its numbers of rows.
     """
-    from ddnn_traces import dictionary
+    from ddnn_traces.query import dictionary
 
     counts = {}
     if dataset is not None:
@@ -82,13 +82,13 @@ def query(
 
     What the runs lack of the tables that the query reads, it says on standard error.
     """
-    from ddnn_traces import queries
+    from ddnn_traces.query import catalogue
 
     if name is None:
         _list_queries()
         return
     if only_describe:
-        click.echo(queries.find(name).description)
+        click.echo(catalogue.find(name).description)
         return
     with open_dataset(dataset, runs) as opened:
         rows = opened.query_arrow(name, key_values(params))
@@ -98,10 +98,10 @@ def query(
 
 
 def _list_queries() -> None:
-    from ddnn_traces import queries
+    from ddnn_traces.query import catalogue
 
-    width = max(map(len, queries.catalogue()))
-    for number, (heading, group) in enumerate(queries.groups().items()):
+    width = max(map(len, catalogue.catalogue()))
+    for number, (heading, group) in enumerate(catalogue.groups().items()):
         click.echo(f"{'' if number == 0 else chr(10)}{heading}")
         for query in group:
             click.echo(f"  {query.name:<{width}}  {query.question}")
@@ -124,7 +124,7 @@ def sql(
     """
     with open_dataset(dataset, read_only=not write) as opened:
         if statement is None and sys.stdin.isatty():
-            from ddnn_traces.shell import run_shell
+            from ddnn_traces.cli.shell import run_shell
 
             run_shell(opened, limit)
             return
@@ -140,7 +140,8 @@ def sql(
 @dataset_argument
 def check(dataset: str | Path) -> None:
     """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows."""
-    from ddnn_traces import checks, terminal
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.query import checks
 
     with open_dataset(dataset) as opened:
         found = checks.run_checks(opened)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces import completion
+from ddnn_traces.cli import completion
 from ddnn_traces.errors import UsageError
-from ddnn_traces.places.url import is_url
+from ddnn_traces.store.places.url import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
 
 FORMATS = ("table", "csv", "json", "parquet", "arrow")
 
@@ -73,7 +73,8 @@ def emit_text(text: str, out: Path | None) -> None:
 
 def emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:
     """Print rows, or write them to stdout or into a file, in a format. Raises UsageError."""
-    from ddnn_traces import formats, terminal
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.query import formats
 
     if output_format == "table" and out is None:
         terminal.print_table(rows, limit=limit)

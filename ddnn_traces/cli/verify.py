@@ -21,7 +21,7 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
     RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md says what is looked at. Needs the extra publish.
     """
     import ddnn_traces
-    from ddnn_traces import terminal
+    from ddnn_traces.cli import terminal
 
     rows = ddnn_traces.verify(release, jobs, terminal.talk().say).to_arrow()
     emit(rows, output_format, out, 0)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ddnn_traces.ingestors.capture_file import STDIN, PcapHeader
+from ddnn_traces.ingestors.packets.capture_file import STDIN, PcapHeader
 from ddnn_traces.text import valid_text
 
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.

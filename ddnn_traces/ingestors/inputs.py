@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ddnn_traces
-from ddnn_traces import schema
-from ddnn_traces.ingestors.capture_file import STDIN
 from ddnn_traces.ingestors.facts import CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.packets.capture_file import STDIN
 from ddnn_traces.ingestors.sources import RunInput
+from ddnn_traces.store import schema
 from ddnn_traces.text import valid_text
+from ddnn_traces.version import __version__
 
 INPUTS = "inputs.json"
 
@@ -53,7 +53,7 @@ def run_parameters(options: Mapping[str, Any], metadata: RunMetadata) -> dict[st
     known = json.dumps(asdict(metadata), sort_keys=True, default=str)
     return {
         **options,
-        "version": ddnn_traces.__version__,
+        "version": __version__,
         "schema_version": schema.SCHEMA_VERSION,
         "metadata_sha256": hashlib.sha256(known.encode()).hexdigest(),
     }

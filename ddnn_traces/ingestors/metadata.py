@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces import schema
 from ddnn_traces.errors import MetadataError
+from ddnn_traces.store import schema
 
 #: Declared topologies under the words that the frameworks and papers use.
 _TOPOLOGY_WORDS = {

@@ -15,23 +15,27 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from ddnn_traces import schema
 from ddnn_traces.errors import CaptureError, LedgerError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.flow_filter import FlowFilter, parse
 from ddnn_traces.ingestors.inputs import INPUTS, FileState, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
-from ddnn_traces.ingestors.parallel import available_cpus
-from ddnn_traces.ingestors.reading import NO_ROOM, ReadPlan, read_runs
+from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
+from ddnn_traces.ingestors.schedule.parallel import available_cpus
+from ddnn_traces.ingestors.schedule.reading import NO_ROOM, ReadPlan, read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
-from ddnn_traces.ingestors.store import DatasetWriter
-from ddnn_traces.ingestors.tables import RunFacts, RunTables
-from ddnn_traces.parquet import partition
+from ddnn_traces.query import views
+from ddnn_traces.store import schema
+from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.talk import Talk
 
 #: Modules with a read_capture; imported when used, since each brings a heavy library.
-ENGINES = {"numba": "ddnn_traces.ingestors.numba_engine", "pyshark": "ddnn_traces.ingestors.pyshark_engine"}
+ENGINES = {
+    "numba": "ddnn_traces.ingestors.packets.numba_engine",
+    "pyshark": "ddnn_traces.ingestors.tshark.pyshark_engine",
+}
 DEFAULT_ENGINE = "numba"
 TUNNELS = ("inner", "outer")
 CLOCK_OFFSETS = ("auto", "none", "offer")
@@ -223,7 +227,7 @@ class _Ingest:
             self._writer.commit({INPUTS: text})
         elif self._present() != inputs.read_inputs(self._writer.out):
             self._writer.replace_file(INPUTS, text)
-        self._writer.update_views()
+        views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
 
     def _present(self) -> dict[str, RunRecord]:
         """Records of the runs that are, or are about to be, in the dataset."""

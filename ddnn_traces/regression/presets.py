@@ -17,7 +17,7 @@ from ddnn_traces.regression.rows import RUN
 if TYPE_CHECKING:
     import polars as pl
 
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
 
 _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
 _LOSS = "loss_pct"

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from ddnn_traces import queries, regression
-from ddnn_traces.report.model import Figure, Source
+from ddnn_traces import regression
+from ddnn_traces.query import catalogue
+from ddnn_traces.report.section import Figure, Source
 from ddnn_traces.report.words import number
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.regression import Regression
 
 #: runs.source of a run that synthetic.py made.
@@ -50,13 +51,13 @@ class Answers:
     def frame(self, source: Source) -> pl.DataFrame:
         """The rows of a source."""
         if source.command not in self._frames:
-            for name in queries.find(source.query).inputs:
+            for name in catalogue.find(source.query).inputs:
                 self._keep(name)
             self._frames[source.command] = self._dataset.query(source.query, **source.params)
         return self._frames[source.command]
 
     def _keep(self, name: str) -> None:
-        query = queries.catalogue().get(name)
+        query = catalogue.catalogue().get(name)
         if query is None or name in self._kept:
             return
         for inner in query.inputs:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.report import chang, farhat, overview, regression, wire, zerwas, zerwas_cost
 from ddnn_traces.report.answers import SYNTHETIC, Answers
-from ddnn_traces.report.model import Chapter, Figure, Section
+from ddnn_traces.report.chapters import chang, farhat, overview, regression, wire, zerwas, zerwas_cost
+from ddnn_traces.report.section import Chapter, Figure, Section
 from ddnn_traces.report.words import number
 
 if TYPE_CHECKING:
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
 
 #: Every chart that a report may have.
 FIGURES = (

@@ -12,15 +12,15 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-import ddnn_traces
-from ddnn_traces import queries
 from ddnn_traces.errors import UsageError
+from ddnn_traces.query import catalogue
 from ddnn_traces.report import contents
-from ddnn_traces.report.model import Chapter, Figure
-from ddnn_traces.whole_files import whole_file
+from ddnn_traces.report.section import Chapter, Figure
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
-    from ddnn_traces.dataset import Dataset
+    from ddnn_traces.query.dataset import Dataset
 
 PNG_SCALE = 2
 _HERE = Path(__file__).parent
@@ -90,15 +90,17 @@ def _page(title: str, chapters: Sequence[Chapter], folder: str) -> str:
         css=css,
         script=script,
         vega=vega,
-        version=ddnn_traces.__version__,
+        version=__version__,
     )
 
 
-def _queries(chapters: Sequence[Chapter]) -> list[queries.Query]:
+def _queries(chapters: Sequence[Chapter]) -> list[catalogue.Query]:
     """The queries that the page's figures and tables come from, and those that these read, by name."""
     wanted = {source.query for chapter in chapters for source in chapter.sources}
     read: set[str] = set()
     while wanted:
         read |= wanted
-        wanted = {name for query in wanted for name in queries.find(query).inputs if name in queries.catalogue()} - read
-    return [queries.find(name) for name in sorted(read)]
+        wanted = {
+            name for query in wanted for name in catalogue.find(query).inputs if name in catalogue.catalogue()
+        } - read
+    return [catalogue.find(name) for name in sorted(read)]

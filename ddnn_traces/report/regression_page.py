@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import ddnn_traces
 from ddnn_traces.regression import Regression, data, latex, layout, text
+from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -32,7 +32,7 @@ def html(regression: Regression) -> str:
         figures=_figures(regression),
         chapters=layout.chapters(regression),
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704, the project's own
-        version=ddnn_traces.__version__,
+        version=__version__,
     )
 
 
@@ -40,7 +40,7 @@ def _figures(regression: Regression) -> list[tuple[str, Markup]]:
     import vl_convert
     from markupsafe import Markup
 
-    from ddnn_traces.charts import residuals  # Altair takes longer to load than a regression to fit
+    from ddnn_traces.report.charts import residuals  # Altair takes longer to load than a regression to fit
 
     points = regression.points.drop_nulls("fitted")
     is_whole = points.height <= residuals.MOST

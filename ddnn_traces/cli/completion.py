@@ -1,0 +1,51 @@
+"""What a shell completes behind <TAB>: names of queries, parameters, runs and tables. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+from click.shell_completion import CompletionItem
+
+from ddnn_traces.query import catalogue
+from ddnn_traces.store import schema
+
+
+def query_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Queries, each with its question."""
+    known = catalogue.catalogue()
+    return [CompletionItem(name, help=known[name].question) for name in sorted(known) if name.startswith(incomplete)]
+
+
+def parameters(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Parameters of the query on the command line, each with its default and meaning."""
+    query = catalogue.catalogue().get(_argument(context, "name", 1))
+    return [
+        CompletionItem(f"{param.name}=", help=f"{param.type}, default {param.default}: {param.meaning}")
+        for param in (query.params if query else ())
+        if param.name.startswith(incomplete)
+    ]
+
+
+def run_ids(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Runs of the dataset on the command line."""
+    dataset = _argument(context, "dataset", 0)
+    folders = sorted(Path(dataset).glob("runs/run_id=*")) if dataset else []
+    names = [unquote(folder.name.removeprefix("run_id=")) for folder in folders]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def tables(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tables, each with what a row is."""
+    return [
+        CompletionItem(table.name, help=f"a row: {table.row}")
+        for table in schema.tables()
+        if table.name.startswith(incomplete)
+    ]
+
+
+def _argument(context: click.Context, name: str, place: int) -> str:
+    """An argument of the unfinished call; click has not named it yet where an option's value is being typed."""
+    given = context.params.get(name) or "".join(context.args[place : place + 1])
+    return str(given)

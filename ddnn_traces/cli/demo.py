@@ -1,0 +1,47 @@
+"""The main job on the shipped sample, end to end: what `make demo` shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import ddnn_traces
+from ddnn_traces.cli import terminal
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.regression import text as regression_text
+from ddnn_traces.talk import Talk
+
+#: The run whose traffic matrix is shown: small, and a ring.
+SHOWN_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
+
+
+def run(sample: Path | None, out: Path, talk: Talk) -> None:
+    """Ingest `sample` into out/dataset, print what the queries and the regression say, write out/report.html.
+
+    Raises UsageError when no sample is given and none is beside the package.
+    """
+    source = sample or _shipped_sample()
+    dataset = out / "dataset"
+    talk.say(f"ingest {source}")
+    pipeline.ingest([str(source)], dataset, talk=talk)
+    with ddnn_traces.open(dataset) as opened:
+        shown = SHOWN_RUN if SHOWN_RUN in opened.run_ids else opened.run_ids[0]
+        terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
+        matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
+        terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
+        terminal.print_table(
+            opened.query_arrow("ring_comparison", {}), "The ring in the traffic beside the declared one"
+        )
+        click.echo("What drives the volume of a step\n")
+        click.echo(regression_text.text(ddnn_traces.regress(opened)))
+        report = ddnn_traces.write_report(opened, out / "report.html")
+    click.echo(f"\nThe dataset is in {dataset}, the report in {report}.")
+
+
+def _shipped_sample() -> Path:
+    sample = Path(__file__).resolve().parents[2] / "data" / "sample"
+    if not sample.is_dir():
+        raise UsageError("the sample captures are in the repository only; name a folder of captures with --sample")
+    return sample

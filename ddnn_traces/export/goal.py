@@ -1,0 +1,45 @@
+"""A run as a schedule in GOAL, the language of LogGOPSim (github.com/spcl/LogGOPSim) and ATLAHS, in its textual form.
+
+A transfer is a send of one rank and a recv of another under a tag of their own. Before each send a rank calculates;
+the calculations of a rank follow one another, and each requires what was received whole before it begins. Sizes are
+bytes, calculations ns.
+
+Format: src/LogGOPSim/txt2bin.re. Ranks stand in order; no blank begins a line; a label is defined before it is
+required; sizes are 64-bit, tags 32-bit numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.traffic.transfers import Traffic
+
+
+def write(traffic: Traffic, out: Path) -> list[str]:
+    """Write the schedule; return what the reader should know of it."""
+    with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
+        file.write(f"// Run {traffic.name}: {traffic.options.size} bytes, calculations in ns\n")
+        file.write(f"num_ranks {len(traffic.nodes)}\n")
+        for node in traffic.nodes["node"]:
+            file.write(f"\nrank {node} {{\n")
+            file.writelines(_operations(traffic, node))
+            file.write("}\n")
+    return []
+
+
+def _operations(traffic: Traffic, node: int) -> Iterator[str]:
+    before = None
+    for turn, row in traffic.turns(node):
+        number = row["transfer"]
+        if turn == "recv":
+            yield f"r{number}: recv {row['size']}b from {row['src']} tag {number}\n"
+        elif turn == "send":
+            yield f"s{number}: send {row['size']}b to {row['dst']} tag {number}\ns{number} requires c{number}\n"
+        else:
+            yield f"c{number}: calc {row['calc_ns']}\n"
+            if before is not None:
+                yield f"c{number} requires c{before}\n"
+            yield from (f"c{number} requires r{need}\n" for need in row["needs"])
+            before = number

@@ -1,0 +1,177 @@
+"""A run as a timeline in the trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+A host or worker is a process of the trace: its steps are complete events (ph X) of its only thread, with the step's
+events nested in them; what cannot be nested, since it overlaps, is an asynchronous event (ph b and e). A flow's
+throughput is a counter (ph C) of the host that sends it. Times are microseconds since the run's start, with decimals.
+
+Format: "Trace Event Format" of the Chromium project, JSON object form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import heapq
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.version import __version__
+
+if TYPE_CHECKING:
+    from ddnn_traces.query.dataset import Dataset
+
+#: Most events of a file: what Perfetto opens within seconds, some 70 MB.
+MAX_EVENTS = 500_000
+
+#: Columns of timeline_intervals that become an event's arguments where they are not null.
+_ARGUMENTS = ("step", "epoch", "loss", "accuracy", "bytes", "priority")
+
+#: Most windows of a flow, where their length is not said: what can be told apart on a screen, and some zooming.
+_WINDOWS = 5_000
+
+Row = Mapping[str, Any]
+Event = dict[str, Any]
+#: Time since the run's start, ns, and the events that are drawn for it.
+Drawn = tuple[int, list[Event]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of a run is written.
+
+    window_ms: window of the counters, ms; None: so that there are at most 5,000. from_ms, length_ms: excerpt, ms since
+    the run's start; None: to the end. flows: so many flows with a counter of their own, the largest. max_events: the
+    timeline ends where it has so many.
+    """
+
+    window_ms: float | None = None
+    from_ms: float = 0.0
+    length_ms: float | None = None
+    flows: int = 20
+    max_events: int = MAX_EVENTS
+
+    def check(self) -> None:
+        """Raise UsageError for a value that is none."""
+        for name, value in (("--window-ms", self.window_ms), ("--length-ms", self.length_ms)):
+            if value is not None and not 0 < value < 1e12:
+                raise UsageError(f"{name} {value:g} is no length of time; give milliseconds above 0")
+        if not 0 <= self.from_ms < 1e12:
+            raise UsageError(f"--from-ms {self.from_ms:g}: a timeline begins at 0 ms or later")
+
+
+def write(dataset: Dataset, out: Path, options: Options | None = None) -> list[str]:
+    """Write the timeline of a dataset opened for a single run to `out` (compressed where it ends in .gz).
+
+    Returns a line for each thing that was left out. The same run and options give the same bytes. Raises UsageError
+    where the dataset shows several runs, or the run holds nothing to draw.
+    """
+    options = options or Options()
+    options.check()
+    run = dataset.only_run
+    start = dataset.query("timeline_start").to_dicts()
+    if not start:
+        raise UsageError(f"run {run} has no packets, steps or events: there is nothing to draw")
+    excerpt = {"from_ms": options.from_ms, "length_ms": options.length_ms}
+    intervals = dataset.query("timeline_intervals", **excerpt).to_dicts()
+    counters = dataset.query(
+        "timeline_throughput", **excerpt, window_ms=options.window_ms, windows=_WINDOWS, flows=options.flows
+    ).to_dicts()
+    sound = [row for row in intervals if row["duration_ns"] >= 0]
+    left_out = _left_out(len(intervals) - len(sound), counters, options)
+    lanes = {row["lane"]: row["name"] for row in dataset.query("timeline_lanes").to_dicts()}
+    used = {row["lane"] for row in (*sound, *counters)}
+    timed = heapq.merge(_intervals(sound), _counters(counters), key=lambda drawn: drawn[0])
+    events, end_ns = _at_most(timed, options.max_events)
+    if end_ns is not None:
+        left_out.append(
+            f"everything from {end_ns / 1e6:,.3f} ms on: the timeline is full at {options.max_events:,} events; take a "
+            "larger --window-ms, an excerpt (--from-ms, --length-ms) or a larger --max-events"
+        )
+    names = {lane: lanes.get(lane, "other flows") for lane in sorted(used)}
+    about = {"run_id": run, "run_start_ns": start[0]["run_start_ns"], "excerpt": excerpt, "left_out": left_out}
+    _write(out, [*_metadata(names), *events], about)
+    return left_out
+
+
+def _at_most(timed: Iterable[Drawn], most: int) -> tuple[list[Event], int | None]:
+    """The first events, and the time of the first that is left out."""
+    events: list[Event] = []
+    for since_ns, drawn in timed:
+        if len(events) + len(drawn) > most:
+            return events, since_ns
+        events += drawn
+    return events, None
+
+
+def _left_out(backwards: int, counters: list[dict[str, Any]], options: Options) -> list[str]:
+    told = []
+    if backwards:
+        told.append(f"{backwards} steps or events that end before they begin; 'ddnn-traces check' tells more")
+    if any(row["flow_place"] > options.flows for row in counters):
+        told.append(f"the counters of all flows but the {options.flows} largest: they are one, other flows (--flows)")
+    return told
+
+
+def _write(out: Path, events: Iterable[Event], about: dict[str, Any]) -> None:
+    """Write the file, which is there whole or not at all."""
+    try:
+        with whole_file(out) as half_written, contextlib.ExitStack() as stack:
+            file: Any = stack.enter_context(half_written.open("wb"))
+            if out.suffix == ".gz":  # without a time and name: the same bytes
+                file = stack.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))
+            file.write(b'{"displayTimeUnit":"ms","otherData":')
+            file.write(_json({"program": f"ddnn-traces {__version__}", **about}))
+            file.write(b',"traceEvents":[')
+            for number, event in enumerate(events):
+                file.write(b",\n" if number else b"\n")
+                file.write(_json(event))
+            file.write(b"\n]}\n")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(errors="replace")
+
+
+def _metadata(names: Mapping[int, str]) -> Iterator[Event]:
+    for lane, name in names.items():
+        common = {"ph": "M", "pid": lane, "tid": lane, "ts": 0}
+        yield {"name": "process_name", **common, "args": {"name": name}}
+        yield {"name": "process_sort_index", **common, "args": {"sort_index": lane}}
+        yield {"name": "thread_name", **common, "args": {"name": "steps"}}
+
+
+def _intervals(rows: Iterable[Row]) -> Iterator[Drawn]:
+    """Steps and events as complete events, or as pairs of asynchronous ones where they overlap others of their lane."""
+    for number, row in enumerate(rows):
+        begin, end = row["since_start_ns"], row["since_start_ns"] + row["duration_ns"]
+        name = f"step {row['step']}" if row["kind"] == "step" else " ".join(filter(None, (row["kind"], row["name"])))
+        common = {"name": name, "cat": row["kind"], "pid": row["lane"], "tid": row["lane"]}
+        arguments = {key: _finite(row[key]) for key in _ARGUMENTS if row[key] is not None}
+        if row["is_nested"]:
+            drawn = [common | {"ph": "X", "ts": begin / 1000, "dur": row["duration_ns"] / 1000, "args": arguments}]
+        else:
+            drawn = [
+                common | {"ph": "b", "id": f"{number:#x}", "ts": begin / 1000, "args": arguments},
+                common | {"ph": "e", "id": f"{number:#x}", "ts": end / 1000, "args": {}},
+            ]
+        yield begin, drawn
+
+
+def _counters(rows: Iterable[Row]) -> Iterator[Drawn]:
+    for row in rows:
+        since_ns = row["since_start_ns"]
+        event = {"name": row["flow"], "cat": "flow", "ph": "C", "pid": row["lane"], "ts": since_ns / 1000}
+        yield since_ns, [event | {"args": {"Gbit/s": row["gbit_per_s"]}}]
+
+
+def _finite(value: Any) -> Any:
+    """A number, or as text what JSON has no number for: the loss of a run that went wrong."""
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)

@@ -1,0 +1,314 @@
+"""Bytes of a capture file: compression, the pcap file header, and blocks of whatever follows it.
+
+pcap as in draft-ietf-opsawg-pcap (magic numbers a1b2c3d4 for microseconds, a1b23c4d for nanoseconds, in either byte
+order), plain or in any format of `compression`, told by content and never by name. Damage is reported, not raised: what
+could be read counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import select
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.packets.compression import Compression, Decompression, compression_of
+
+#: The name that stands for standard input.
+STDIN = Path("-")
+HEADER_BYTES = 24
+#: Bytes of the file that are read at once: fastest for a plain file here.
+BLOCK_BYTES = 4 << 20
+#: About the size of decompressed blocks, and how many of them may wait for who reads them.
+OUTPUT_BYTES = 1 << 20
+BLOCKS_AHEAD = 3
+_SNIFFED_BYTES = 4096
+#: In this many bytes every format has a complete block (lz4's are the largest), so that something comes out.
+_START_BYTES = 5 << 20
+
+_PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fraction
+    b"\xd4\xc3\xb2\xa1": ("<", 1000),
+    b"\xa1\xb2\xc3\xd4": (">", 1000),
+    b"\x4d\x3c\xb2\xa1": ("<", 1),
+    b"\xa1\xb2\x3c\x4d": (">", 1),
+}
+PCAP_MAGICS = tuple(_PCAP)
+PCAPNG = b"\x0a\x0d\x0d\x0a"
+_KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
+
+
+@dataclass(frozen=True)
+class PcapHeader:
+    """File header of a pcap: byte order '<' or '>', nanoseconds a tick, snaplen in bytes, LINKTYPE_ number."""
+
+    byte_order: str
+    tick_ns: int
+    snaplen: int
+    link_type: int
+
+    @classmethod
+    def parse(cls, header: bytes) -> Self | str:
+        """The header, or what is wrong with it and what to do, as a clause."""
+        if not header:
+            return "the file is empty, cut short before the pcap file header"
+        if header.startswith(_KUZNETZOV):
+            return "pcap in Kuznetzov's modified form is not read: convert it with 'editcap -F pcap'"
+        if header.startswith(PCAPNG):
+            return "pcapng, which has no pcap file header"
+        if not any(magic.startswith(header[:4]) for magic in _PCAP):
+            return "not a capture (no pcap magic number)"
+        if len(header) < HEADER_BYTES:
+            return f"cut short inside the pcap file header, after {len(header)} of {HEADER_BYTES} bytes"
+        byte_order, tick_ns = _PCAP[header[:4]]
+        snaplen, link = struct.unpack(byte_order + "II", header[16:24])
+        return cls(byte_order, tick_ns, snaplen, link & 0xFFFF)  # upper bits: FCS length, reserved
+
+
+def looks_like_capture(path: Path) -> bool:
+    """Whether the first bytes, decompressed where they are compressed, are the magic number of a pcap or pcapng."""
+    with path.open("rb") as file:
+        start = file.read(_SNIFFED_BYTES)
+        if kind := compression_of(start):
+            file.seek(0)
+            blocks = (file.read(_SNIFFED_BYTES) for _ in range(_START_BYTES // _SNIFFED_BYTES))
+            start = _at_least(4, Decompression(kind, blocks, 16).pieces())
+    return start[:4] in (*_PCAP, PCAPNG, *_KUZNETZOV)
+
+
+def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
+    start = b""
+    while len(start) < size and (piece := next(pieces, b"")):
+        start += piece
+    return start
+
+
+def hash_file(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
+    """SHA-256 of a file, in hex. progress: called with the number of bytes read since the last call."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(OUTPUT_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            digest.update(buffer[:size])
+            progress(size)
+    return digest.hexdigest()
+
+
+class CaptureFile:
+    """A capture file being read, as a context manager; STDIN is read from standard input.
+
+    `file_bytes` is the file's size, for standard input 0 until all is read. After the last block: `raw_bytes` is what
+    has been read of the file, `compression` the name of a format or empty, `damage` says what is wrong with the
+    compressed stream (None: nothing), `truncated` whether that is a mere cut, and `sha256` is that of the file as it
+    lies on disk (None without `hashing`). `progress` is called, in the reader's thread, with the number of bytes of the
+    file read since the last call. Raises OSError, and UsageError where standard input cannot be one.
+    """
+
+    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None, hashing: bool = True) -> None:
+        self.path = path
+        self.compression = ""
+        self.damage: str | None = None
+        self.truncated = False
+        self.raw_bytes = 0
+        self.file_bytes = 0 if path == STDIN else path.stat().st_size
+        self._progress = progress
+        self._told = 0  # bytes that progress has been called with
+        self._stdin = _Stdin() if path == STDIN else None
+        self._file: BinaryIO = self._stdin.file if self._stdin else path.open("rb", buffering=0)
+        self._hash = hashlib.sha256() if hashing else None
+        # The hash runs beside the packet loop: both release the interpreter, and the hash is the slower of the two.
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="sha256")
+        self._hashed: list[Future[None]] = []
+        self._ahead: _Ahead | None = None
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop()
+        self._hasher.shutdown()
+        self._file.close()
+        if self._stdin:
+            self._stdin.close()
+
+    def _stop(self) -> None:
+        """End the thread that decompresses, wherever it is."""
+        self._stopped = True
+        if self._stdin:
+            self._stdin.interrupt()
+        if self._ahead:
+            self._ahead.stop()
+
+    @property
+    def sha256(self) -> str | None:
+        """SHA-256 in hex of what has been read so far; not to be asked for amid the blocks of a compressed file."""
+        self._wait_for_hash(0)
+        return self._hash.hexdigest() if self._hash else None
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is asked for."""
+        raw = self._raw_blocks()
+        first = next(raw, memoryview(b""))
+        kind = compression_of(bytes(first[:_SNIFFED_BYTES]))
+        blocks = itertools.chain([first], raw)
+        for block in self._decompressed(kind, blocks) if kind else blocks:
+            self._tell_progress()
+            yield block
+        self._tell_progress()
+        if self._stdin:
+            self.file_bytes = self.raw_bytes
+
+    def _raw_blocks(self) -> Iterator[memoryview]:
+        buffers = [bytearray(BLOCK_BYTES), bytearray(BLOCK_BYTES)]
+        while True:
+            self._wait_for_hash(1)  # the buffer to be filled has been hashed, the other may still be
+            view = memoryview(buffers[0])
+            size = self._fill(view)
+            if not size:
+                return
+            self.raw_bytes += size
+            if self._hash:
+                self._hashed.append(self._hasher.submit(self._hash.update, view[:size]))
+            yield view[:size]
+            buffers.reverse()
+
+    def _fill(self, view: memoryview) -> int:
+        """Read until the buffer is full or the file at its end; a pipe gives little at a time."""
+        filled = 0
+        while filled < len(view) and not self._stopped and (not self._stdin or self._stdin.wait()):
+            size = self._file.readinto(view[filled:])  # type: ignore[attr-defined]  # raw files have it
+            if not size:
+                break
+            filled += size
+        return filled
+
+    def _wait_for_hash(self, pending: int) -> None:
+        while len(self._hashed) > pending:
+            self._hashed.pop(0).result()
+
+    def _tell_progress(self) -> None:
+        read = self.raw_bytes
+        if read > self._told:
+            self._progress(read - self._told)
+            self._told = read
+
+    def _decompressed(self, kind: Compression, raw: Iterator[memoryview]) -> Iterator[memoryview]:
+        """Blocks of what `raw` becomes, decompressed beside whoever takes them."""
+        self.compression = kind.name
+        size = min(BLOCK_BYTES, OUTPUT_BYTES)
+        stream = Decompression(kind, raw, size, None if self._stdin else self._again)
+        self._ahead = _Ahead(itertools.chain(_joined(stream.pieces(), size), _exhausted(raw)))
+        try:
+            for block in self._ahead:
+                yield memoryview(block)
+        finally:
+            self._stop()
+        self.damage, self.truncated = stream.damage, stream.truncated
+
+    def _again(self, begin: int, end: int) -> Iterator[bytes]:
+        """The file's bytes from `begin` to `end` once more."""
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            while block := file.read(min(OUTPUT_BYTES, end - file.tell())):
+                yield block
+
+
+class _Ahead:
+    """What an iterator yields, made in a thread of its own, BLOCKS_AHEAD blocks before it is asked for.
+
+    The iterator's exception is raised where its blocks are taken. `stop` must be called in the end.
+    """
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._room = Semaphore(BLOCKS_AHEAD)
+        self._made: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+        self._stopped = False
+        self._thread = Thread(target=self._make, args=(blocks,), name="decompress", daemon=True)
+        self._thread.start()
+
+    def _make(self, blocks: Iterator[bytes]) -> None:
+        end: BaseException | None = None
+        try:
+            for block in blocks:
+                self._room.acquire()
+                if self._stopped:
+                    break
+                self._made.put(block)
+        except BaseException as error:
+            end = error
+        self._made.put(end)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while isinstance(block := self._made.get(), bytes):
+            yield block
+            self._room.release()
+        if block is not None:
+            raise block
+
+    def stop(self) -> None:
+        """End the thread as soon as it asks for room or for input, and wait for that."""
+        self._stopped = True
+        self._room.release()
+        self._thread.join()
+
+
+def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in pieces of `size` at least: decoders give few at a time, and each block has its price."""
+    held: list[bytes] = []
+    left = size
+    for piece in pieces:
+        held.append(piece)
+        left -= len(piece)
+        if left <= 0:
+            yield b"".join(held)
+            held, left = [], size
+    if held:
+        yield b"".join(held)
+
+
+def _exhausted(raw: Iterator[memoryview]) -> Iterator[bytes]:
+    """Nothing, when `raw` has been taken to its end: for the hash of a file that is damaged before it."""
+    for _ in raw:
+        pass
+    yield from ()
+
+
+class _Stdin:
+    """Standard input. One thread may wait for it while another ends the wait."""
+
+    def __init__(self) -> None:
+        try:
+            number = sys.stdin.fileno()
+        except (AttributeError, ValueError, OSError):
+            raise UsageError("standard input is closed; pipe a capture in, or name a file") from None
+        if os.isatty(number):
+            raise UsageError(
+                "standard input is a terminal; pipe a capture in, as in 'tcpdump -w - | ddnn-traces ingest -'"
+            )
+        self.file: BinaryIO = open(number, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        self._woken, self._wake = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(number, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+
+    def wait(self) -> bool:
+        """Until there is something to read, or the end; False when interrupted."""
+        return self._woken not in dict(self._poll.poll())
+
+    def interrupt(self) -> None:
+        os.write(self._wake, b"\0")
+
+    def close(self) -> None:
+        os.close(self._woken)
+        os.close(self._wake)

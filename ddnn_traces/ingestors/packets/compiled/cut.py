@@ -1,0 +1,494 @@
+"""The loop that cuts captures down: headers with other addresses, ports, numbers and times, and nothing behind them.
+
+It walks the headers as scan.py does, so that ingest tells the same of what it writes. Every byte that is written was
+either understood or is 0: what is not understood is never passed through. Offsets are into `buf`, uint8; a byte at
+offset i is written to out[i + shift].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ddnn_traces.ingestors.packets.compiled.headers import (
+    CUT_SHORT,
+    ETHERNET,
+    FOLLOW,
+    GRE,
+    LATER_FRAGMENT,
+    NOT_IP,
+    NULL_LINKS,
+    SLL,
+    SLL2,
+    TCP,
+    UDP,
+    WHOLE,
+    addresses,
+    ip_header,
+    network_header,
+    ports,
+)
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
+from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, LINK, NEED_BYTES, STOPPED, pcapng_block
+from ddnn_traces.ingestors.packets.compiled.tunnels import MOST_TUNNELS, ROCE, inside
+
+#: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time is none that
+#: a pcap can say.
+OTHER_LINK, NO_TIME = 100, 101
+
+RECORD_HEADER = 16
+_LATEST_NS = (1 << 32) * 10**9
+_NESTING = (0x8100, 0x88A8, 0x9100, 0x8864, 0x8847, 0x8848)  # EtherTypes of headers that hold another
+_NO_TYPE = 0xFFFF  # reserved (RFC 1701)
+_HOP_LIMIT = 64
+_ACK = 16
+
+
+class Substitutes(NamedTuple):
+    """What stands for what. v4: int64 (n, 2), v6: uint64 (n, 4), address and substitute in a row, sorted. ports: int64
+    (65536,). salt: uint64 (4,), secret. offset_ns: is added to times."""
+
+    v4: npt.NDArray[np.int64]
+    v6: npt.NDArray[np.uint64]
+    ports: npt.NDArray[np.int64]
+    salt: npt.NDArray[np.uint64]
+    offset_ns: int
+
+
+@helper
+def _row(version, high, low, substitutes):
+    """Row of an address in its table; -1: not known."""
+    if version == 4:
+        table, wanted = substitutes.v4, np.int64(low)
+        at, behind = 0, len(table)
+        while at < behind:
+            middle = (at + behind) >> 1
+            if table[middle, 0] < wanted:
+                at = middle + 1
+            else:
+                behind = middle
+        return at if at < len(table) and table[at, 0] == wanted else -1
+    words = substitutes.v6
+    at, behind = 0, len(words)
+    while at < behind:
+        middle = (at + behind) >> 1
+        if words[middle, 0] < high or (words[middle, 0] == high and words[middle, 1] < low):
+            at = middle + 1
+        else:
+            behind = middle
+    return at if at < len(words) and words[at, 0] == high and words[at, 1] == low else -1
+
+
+@helper
+def _secret(substitutes, a, b, c, d, e):
+    """64 bits that follow from the words and the salt (the finalizer of SplitMix64 after each)."""
+    salt = substitutes.salt
+    h = salt[0]
+    for word in (a, b, c, d, e, salt[1]):
+        h = (h ^ word) + salt[2]
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        h = h ^ (h >> np.uint64(31)) ^ salt[3]
+    return h
+
+
+@helper
+def _put(out, at, value, size):
+    """`size` bytes of a number, big-endian."""
+    for k in range(size):
+        out[at + k] = (value >> (8 * (size - 1 - k))) & 0xFF
+
+
+@helper
+def _put_little(out, at, value):
+    for k in range(4):
+        out[at + k] = (value >> (8 * k)) & 0xFF
+
+
+@helper
+def _copy(buf, begin, behind, out, shift):
+    for k in range(begin, behind):
+        out[k + shift] = buf[k]
+
+
+@helper
+def _clear(begin, behind, out, shift):
+    for k in range(begin, behind):
+        out[k + shift] = 0
+
+
+# --- link headers
+
+
+@helper
+def _copy_types(buf, kind, j, behind, out, shift):
+    """The headers between an EtherType and the IP header at `behind`, which are cleared: their types alone."""
+    while j < behind:
+        if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:
+            _copy(buf, j + 2, j + 4, out, shift)
+            kind = u16(buf, j + 2)
+            j += 4
+        elif kind == 0x8864:
+            out[j + shift] = 0x11
+            _copy(buf, j + 6, j + 8, out, shift)
+            return
+        elif kind == 0x8847 or kind == 0x8848:
+            bottom = np.int64(0)
+            while not bottom:
+                bottom = np.int64(buf[j + 2]) & 1
+                out[j + 2 + shift] = bottom
+                j += 4
+            if j < behind:
+                _copy(buf, j + 16, j + 18, out, shift)
+                kind = u16(buf, j + 16)
+                j += 18
+        else:
+            return
+
+
+@helper
+def _copy_link(buf, start, i, version, link, out, shift):
+    """The link header of the IP packet at i."""
+    _clear(start, i, out, shift)
+    if link == ETHERNET:
+        _copy(buf, start + 12, start + 14, out, shift)
+        _copy_types(buf, u16(buf, start + 12), start + 14, i, out, shift)
+    elif link == SLL:
+        _copy(buf, start, start + 4, out, shift)
+        _copy(buf, start + 14, start + 16, out, shift)
+        _copy_types(buf, u16(buf, start + 14), start + 16, i, out, shift)
+    elif link == SLL2:
+        _copy(buf, start, start + 2, out, shift)
+        _copy(buf, start + 8, start + 11, out, shift)
+        _copy_types(buf, u16(buf, start), start + 20, i, out, shift)
+    elif link in NULL_LINKS:
+        family = 2 if version == 4 else 30
+        out[start + shift if link == 0 else start + 3 + shift] = family
+
+
+@helper
+def _put_hardware(link, start, out, shift, src, dst):
+    """Locally administered addresses that are made from those of the IP header."""
+    if link == ETHERNET:
+        out[start + shift] = 2
+        out[start + 6 + shift] = 2
+        _put(out, start + 2 + shift, dst, 4)
+        _put(out, start + 8 + shift, src, 4)
+
+
+@helper
+def _stub(buf, start, end, link, out, shift):
+    """What is left of a frame without an IP packet that is known, which ingest takes for not_ip: offset behind it."""
+    if link in (ETHERNET, SLL, SLL2):
+        size = 14 if link == ETHERNET else 16 if link == SLL else 20
+        at = start + (12 if link == ETHERNET else 14 if link == SLL else 0)
+        behind = min(end, start + size)
+        _clear(start, behind, out, shift)
+        kind = u16(buf, at)
+        if kind in _NESTING or kind == 0x0800 or kind == 0x86DD:
+            kind = _NO_TYPE
+        _put(out, at + shift, kind, 2)
+        return behind
+    behind = min(end, start + (5 if link in NULL_LINKS else 1))
+    _clear(start, behind, out, shift)
+    return behind
+
+
+# --- IP
+
+
+@helper
+def _copy_ip4(buf, i, behind, whole, secret, src, dst, out, shift):
+    _copy(buf, i, i + 4, out, shift)
+    if not whole:  # pieces of a datagram find each other by it
+        _put(out, i + 4 + shift, (u16(buf, i + 4) + np.int64(secret & np.uint64(0xFFFF))) & 0xFFFF, 2)
+        _copy(buf, i + 6, i + 8, out, shift)
+    else:
+        out[i + 6 + shift] = buf[i + 6] & 0x40
+    out[i + 8 + shift] = _HOP_LIMIT
+    out[i + 9 + shift] = buf[i + 9]
+    _put(out, i + 12 + shift, src, 4)
+    _put(out, i + 16 + shift, dst, 4)
+    total = np.int64(0)
+    for k in range(i, behind, 2):  # RFC 1071; options are cleared
+        if k + 1 < behind:
+            total += (np.int64(out[k + shift]) << 8) | np.int64(out[k + 1 + shift])
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    _put(out, i + 10 + shift, ~total & 0xFFFF, 2)
+
+
+@helper
+def _copy_ip6(buf, i, behind, secret, a, b, c, d, out, shift):
+    """The header and its extension headers: only lengths, types and fragments' places of these."""
+    _put(out, i + shift, (u16(buf, i) & 0x0FF0) | 0x6000, 2)  # the traffic class; flow labels are like an address
+    _copy(buf, i + 4, i + 7, out, shift)
+    out[i + 7 + shift] = _HOP_LIMIT
+    for k in range(8):
+        move = np.uint64(56 - 8 * k)
+        out[i + 8 + k + shift] = (a >> move) & np.uint64(255)
+        out[i + 16 + k + shift] = (b >> move) & np.uint64(255)
+        out[i + 24 + k + shift] = (c >> move) & np.uint64(255)
+        out[i + 32 + k + shift] = (d >> move) & np.uint64(255)
+    protocol, j = np.int64(buf[i + 6]), i + 40
+    while j + 8 <= behind:
+        out[j + shift] = buf[j]
+        if protocol == 44:
+            _copy(buf, j + 2, j + 4, out, shift)
+            identification = (u32(buf, j + 4) + np.int64(secret & np.uint64(0xFFFFFFFF))) & 0xFFFFFFFF
+            _put(out, j + 4 + shift, identification, 4)
+            j, protocol = j + 8, np.int64(buf[j])
+            continue
+        out[j + 1 + shift] = buf[j + 1]
+        size = (np.int64(buf[j + 1]) + 2) * 4 if protocol == 51 else (np.int64(buf[j + 1]) + 1) * 8
+        j, protocol = j + size, np.int64(buf[j])
+
+
+# --- TCP, UDP, tunnels
+
+
+@helper
+def _copy_options(buf, j, behind, sack_shift, out, shift):
+    """TCP options (RFC 9293, 3.2): MSS, window scale and SACK stay, time stamps are 0, others become no-operations."""
+    while j < behind:
+        kind = np.int64(buf[j])
+        if kind == 1:
+            out[j + shift] = 1
+            j += 1
+            continue
+        if kind == 0 or j + 2 > behind:
+            return
+        size = np.int64(buf[j + 1])
+        if size < 2 or j + size > behind:
+            return
+        if (kind == 2 and size == 4) or (kind == 3 and size == 3) or (kind == 4 and size == 2):
+            _copy(buf, j, j + size, out, shift)
+        elif kind == 5 and size & 3 == 2:
+            _copy(buf, j, j + 2, out, shift)
+            for k in range(j + 2, j + size, 4):
+                _put(out, k + shift, (u32(buf, k) + sack_shift) & 0xFFFFFFFF, 4)
+        elif kind == 8 and size == 10:
+            _copy(buf, j, j + 2, out, shift)
+        else:
+            for k in range(j, j + size):
+                out[k + shift] = 1
+        j += size
+
+
+@helper
+def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
+    """The header at t, as much of it as there is: offset behind it.
+
+    Numbers of each direction are shifted by one of its own, so that what was retransmitted or lost still shows.
+    """
+    size = np.int64(buf[t + 12] >> 4) * 4 if t + 13 <= end else np.int64(20)
+    behind = min(end, t + size)
+    _clear(t, behind, out, shift)
+    src, dst = u16(buf, t), u16(buf, t + 2)
+    _put(out, t + shift, substitutes.ports[src], 2)
+    _put(out, t + 2 + shift, substitutes.ports[dst], 2)
+    low = np.uint64(0xFFFFFFFF)
+    there = np.int64(_secret(substitutes, a, b, c, d, np.uint64(src << 16 | dst)) & low)
+    back = np.int64(_secret(substitutes, c, d, a, b, np.uint64(dst << 16 | src)) & low)
+    if t + 8 <= end:
+        _put(out, t + 4 + shift, (u32(buf, t + 4) + there) & 0xFFFFFFFF, 4)
+    if t + 14 <= end and buf[t + 13] & _ACK:
+        _put(out, t + 8 + shift, (u32(buf, t + 8) + back) & 0xFFFFFFFF, 4)
+    if t + 13 <= end:
+        out[t + 12 + shift] = buf[t + 12]
+    if t + 14 <= end:
+        out[t + 13 + shift] = buf[t + 13]
+    if t + 16 <= end:
+        _copy(buf, t + 14, t + 16, out, shift)
+    _copy_options(buf, t + 20, behind, back, out, shift)
+    return behind
+
+
+@helper
+def _copy_udp(buf, t, end, substitutes, out, shift):
+    """The header at t, with that of RoCEv2 behind it: offset behind it."""
+    src, dst = u16(buf, t), u16(buf, t + 2)
+    is_roce = dst == ROCE and t + 16 <= end
+    behind = min(end, t + (20 if is_roce else 8))
+    _clear(t, behind, out, shift)
+    _put(out, t + shift, substitutes.ports[src], 2)
+    _put(out, t + 2 + shift, substitutes.ports[dst], 2)
+    if t + 6 <= end:
+        _copy(buf, t + 4, t + 6, out, shift)
+    if is_roce:  # opcode and queue pair
+        out[t + 8 + shift] = buf[t + 8]
+        _copy(buf, t + 13, t + 16, out, shift)
+    return behind
+
+
+@helper
+def _copy_tunnel(buf, protocol, t, i, out, shift):
+    """What is between the transport at t and the inner IP header at i: types, lengths and identifiers."""
+    if protocol == UDP:
+        _clear(t + 8, i, out, shift)
+        if u16(buf, t + 2) == 6081:
+            kind, j = u16(buf, t + 10), t + 16 + 4 * (np.int64(buf[t + 8]) & 63)
+            out[t + 8 + shift] = buf[t + 8]
+            _copy(buf, t + 10, t + 12, out, shift)
+        else:
+            kind, j = np.int64(0x6558), t + 16
+            out[t + 8 + shift] = 8
+        _copy(buf, t + 12, t + 15, out, shift)
+        if kind == 0x6558:
+            _copy(buf, j + 12, j + 14, out, shift)
+            kind, j = u16(buf, j + 12), j + 14
+        _copy_types(buf, kind, j, i, out, shift)
+    elif protocol == GRE:
+        _clear(t, i, out, shift)
+        flags, kind = u16(buf, t), u16(buf, t + 2)
+        _copy(buf, t, t + 4, out, shift)
+        key_at = t + 4 + 4 * ((flags >> 15) & 1)
+        j = key_at + 4 * ((flags >> 13) & 1) + 4 * ((flags >> 12) & 1)
+        if flags & 0x2000:
+            _copy(buf, key_at, key_at + 4, out, shift)
+        if kind == 0x88BE:
+            j += 8 * ((flags >> 12) & 1) + 12
+        elif kind == 0x22EB:
+            out[j + 11 + shift] = buf[j + 11] & 1
+            j += 12 + 8 * (np.int64(buf[j + 11]) & 1) + 12
+        elif kind == 0x6558:
+            j += 12
+        else:
+            _copy_types(buf, kind, j, i, out, shift)
+            return
+        _copy(buf, j, j + 2, out, shift)
+        _copy_types(buf, u16(buf, j), j + 2, i, out, shift)
+
+
+@helper
+def packet_at(buf, i, version, start, end, wire):
+    """The IP packet at i: (outcome, protocol, offset of what it carries, part, destination port)."""
+    outcome, protocol, transport, carried, _, part, _ = ip_header(buf, i, version, start, end, wire)
+    both_ports = np.int64(0)
+    if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
+        outcome, both_ports, _ = ports(buf, protocol, transport, end, carried)
+    return outcome, protocol, transport, part, both_ports & 0xFFFF
+
+
+@helper
+def _frame(buf, start, end, wire, link, substitutes, out, shift):
+    """Write what is left of the frame: the offset behind it."""
+    i, version = network_header(buf, start, end, link)
+    if version == 0:
+        return _stub(buf, start, end, link, out, shift) if i == NOT_IP else start
+    outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
+    if outcome != FOLLOW:
+        behind = i + (1 if outcome == CUT_SHORT else 20 if version == 4 else 40)
+        _copy_link(buf, start, i, version, link, out, shift)
+        _clear(i, behind, out, shift)
+        # a version to be told by, and where it is malformed a header that is too short
+        out[i + shift] = version << 4 if outcome == CUT_SHORT else 0x44
+        return behind
+    a, b, c, d = addresses(buf, i, version)
+    src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
+    if src < 0 or dst < 0:  # of a flow that ingest was told to leave out
+        return _stub(buf, start, end, link, out, shift)
+    _copy_link(buf, start, i, version, link, out, shift)
+    outer_part, depth = part, 0
+    while True:
+        behind = min(end, transport)
+        _clear(i, behind, out, shift)
+        secret = _secret(substitutes, a, b, c, d, np.uint64(0))
+        if version == 4:
+            new_src, new_dst = substitutes.v4[src, 1], substitutes.v4[dst, 1]
+            _copy_ip4(buf, i, behind, part == WHOLE, secret, new_src, new_dst, out, shift)
+        else:
+            v6 = substitutes.v6
+            _copy_ip6(buf, i, behind, secret, v6[src, 2], v6[src, 3], v6[dst, 2], v6[dst, 3], out, shift)
+            low = np.uint64(0xFFFFFFFF)
+            new_src, new_dst = np.int64(v6[src, 3] & low), np.int64(v6[dst, 3] & low)
+        if depth == 0:
+            _put_hardware(link, start, out, shift, new_src, new_dst)
+        if part == LATER_FRAGMENT:
+            return behind
+        if protocol == TCP:
+            return _copy_tcp(buf, transport, end, a, b, c, d, substitutes, out, shift)
+        if protocol == UDP:
+            behind = _copy_udp(buf, transport, end, substitutes, out, shift)
+        if depth == MOST_TUNNELS:
+            return behind
+        _, at, version, _ = inside(buf, protocol, port, transport, end)
+        if version == 0:
+            return behind
+        tunnel, tunnel_protocol = transport, protocol
+        i = at
+        outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
+        if outcome != FOLLOW or (outer_part != WHOLE and part != WHOLE):
+            return behind
+        a, b, c, d = addresses(buf, i, version)
+        src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
+        if src < 0 or dst < 0:
+            return behind
+        _copy_tunnel(buf, tunnel_protocol, tunnel, i, out, shift)
+        if part != WHOLE:
+            outer_part = part
+        depth += 1
+
+
+@compiled
+def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, out):
+    """Write the complete records in buf[pos:size] to `out`, uint8, as those of a pcap in little endian with ns.
+
+    framing, interfaces: as scan() has them. link: the link type that all packets have; -1: that of the first. last_ns:
+    time of the record before, in ns. Returns the offset of the first unread record, why it stopped there, how many
+    bytes and records were written, the link type and the time of the last record. `out` is as long as `buf` at least.
+    """
+    written, records, ts = np.int64(0), np.int64(0), np.int64(last_ns)
+    while True:
+        if pos >= stop:
+            why = STOPPED
+            break
+        if framing.is_pcapng:
+            stopped, is_packet, start, captured, wire, time, number, _, following = pcapng_block(
+                buf, pos, size, framing.big_endian, interfaces, ts
+            )
+            if stopped >= 0:
+                pos, why = following, stopped
+                break
+            if not is_packet:
+                pos = following
+                continue
+            this_link, end = interfaces[number, LINK], start + captured
+        else:
+            if pos + 16 > size:
+                why = NEED_BYTES
+                break
+            if framing.big_endian:
+                seconds, fraction = u32(buf, pos), u32(buf, pos + 4)
+                captured, wire = u32(buf, pos + 8), u32(buf, pos + 12)
+            else:
+                seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
+                captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
+            if captured > framing.max_captured:
+                why = CORRUPT
+                break
+            start = pos + 16
+            end = following = start + captured
+            if end > size:
+                why = NEED_BYTES
+                break
+            time, this_link = seconds * 1000000000 + fraction * framing.tick_ns, np.int64(framing.link)
+        if link < 0:
+            link = this_link
+        shifted = time + substitutes.offset_ns
+        if this_link != link or shifted < 0 or shifted >= _LATEST_NS:
+            why = OTHER_LINK if this_link != link else NO_TIME
+            break
+        ts = time
+        shift = written + RECORD_HEADER - start
+        behind = _frame(buf, start, end, wire, link, substitutes, out, shift)
+        _put_little(out, written, shifted // 1000000000)
+        _put_little(out, written + 4, shifted % 1000000000)
+        _put_little(out, written + 8, behind - start)
+        _put_little(out, written + 12, wire)
+        written += RECORD_HEADER + behind - start
+        records += 1
+        pos = following
+    return pos, why, written, records, link, ts

@@ -1,0 +1,256 @@
+"""The flow table: which row a key has, what is counted in it, and the cells that windows and steps are made of.
+
+One pass, one accumulator: every flow has a current *cell* (window, step). When a packet of the file falls into another
+window, the cells of all flows that sent in the one before are appended to `cells`, so that cells come in the order of
+time. Windows and steps are both sums over cells: each packet is touched once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ddnn_traces.ingestors.packets.compiled.jit import borrowed, compiled, inlined
+
+# Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
+CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
+FIRST, LAST, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 15)
+FLOW_COLUMNS = 16
+
+# Columns of `details`, int64, one row a connection: what few packets touch.
+HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
+RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
+ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and end of 4 holes, oldest first
+MOST_HOLES = 4
+DETAIL_COLUMNS = HOLE + 2 * MOST_HOLES
+
+# Words of a key: source and destination (high, low), version, protocol and ports, and what is rare (see special_word).
+KEY_WORDS = 6
+
+# Entries of `total`, int64.
+RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
+TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, WINDOW, OPEN_CELLS = range(8, 17)
+TOTALS = 17
+
+#: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
+ROOM, WAITING_ROOM = 8, 4096 + 8
+
+# Columns of a cell: flow, window, step, packets, wire bytes, payload bytes.
+CELL_COLUMNS = 6
+# Columns of a packet: record, flow, time, wire, IP, payload and captured bytes, TCP flags (-1: none).
+PACKET_COLUMNS = 8
+# Columns of a sample: identity, flow, time.
+SAMPLE_COLUMNS = 3
+
+FAR_FUTURE, FAR_PAST = np.int64(2**63 - 1), np.int64(-(2**63))
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Options(NamedTuple):
+    """What does not change while a file is read. window_ns: length of a base window. bounds: begin of the first step,
+    then the end of every step, ascending, ns; empty: every packet gets `no_step`. salt: of the hash."""
+
+    window_ns: int
+    bounds: Int64Array
+    no_step: int
+    open_tunnels: bool
+    want_packets: bool
+    salt: np.uint64
+
+
+class State(NamedTuple):
+    """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
+    (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the present window
+    (total[WINDOW]), cells, packets and samples by their counts in total,
+    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
+    fragments.py."""
+
+    slots: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint64]
+    flows: Int64Array
+    details: Int64Array
+    open_cells: Int64Array
+    cells: Int64Array
+    packets: Int64Array
+    samples: Int64Array
+    total: Int64Array
+    skipped: Int64Array
+    tunnel_slots: npt.NDArray[np.int32]
+    tunnel_keys: npt.NDArray[np.uint64]
+    datagrams: Int64Array
+    datagram_keys: npt.NDArray[np.uint64]
+    waiting: Int64Array
+    found: Int64Array
+    found_key: npt.NDArray[np.uint64]
+
+
+@inlined
+def borrow(options, state):
+    """Options and state whose arrays are not reference-counted, for the length of one call."""
+    o, s = options, state
+    return (
+        Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
+        State(
+            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.open_cells),
+            borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped),
+            borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys),
+            borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
+        ),
+    )  # fmt: skip
+
+
+@inlined
+def mixed(a, b, c, d, e, f):
+    # The products do not wait for each other; their high bits are mixed into the low ones that pick the slot.
+    h = (
+        (a * np.uint64(0x9E3779B97F4A7C15))
+        ^ (b * np.uint64(0xBF58476D1CE4E5B9))
+        ^ (c * np.uint64(0x94D049BB133111EB))
+        ^ (d * np.uint64(0xD6E8FEB86659FD93))
+        ^ (e * np.uint64(0xA0761D6478BD642F))
+        ^ (f * np.uint64(0x8EBC6AF09C88C6E3))
+    )
+    h = (h ^ (h >> np.uint64(32))) * np.uint64(0xE7037ED1A0B428DB)
+    return h ^ (h >> np.uint64(29))
+
+
+@inlined
+def find_slot(slots, keys, salt, a, b, c, d, e, f):
+    """Slot that holds the key's latest row, or the free slot where it belongs. Open addressing, linear probing.
+
+    The salt is drawn anew for every file, so that nobody can make a capture whose keys all fall into one slot.
+    """
+    mask = np.uint64(len(slots) - 1)
+    at = slot_of(slots, salt, a, b, c, d, e, f)
+    while True:
+        flow = slots[at]
+        if flow < 0:
+            return at
+        if (
+            keys[flow, 4] == e
+            and keys[flow, 1] == b
+            and keys[flow, 3] == d
+            and keys[flow, 0] == a
+            and keys[flow, 2] == c
+            and keys[flow, 5] == f
+        ):
+            return at
+        at = (at + np.uint64(1)) & mask
+
+
+@inlined
+def slot_of(slots, salt, a, b, c, d, e, f):
+    """Slot that is looked at first for a key."""
+    return mixed(a + salt, b + salt, c + salt, d + salt, e + salt, f + salt) & np.uint64(len(slots) - 1)
+
+
+@inlined
+def new_flow(state, slot, a, b, c, d, e, f, ts):
+    """A row for the key, which the slot holds from now on."""
+    total, keys, flows, details = state.total, state.keys, state.flows, state.details
+    flow = total[FLOW_COUNT]
+    total[FLOW_COUNT] += 1
+    state.slots[slot] = flow
+    keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
+    flows[flow, FIRST] = flows[flow, LAST] = ts
+    flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
+    flows[flow, NEXT] = details[flow, ISN] = details[flow, FIRST_SEQ] = details[flow, MSS] = -1
+    return flow
+
+
+@compiled
+def refill(slots, keys, count, salt):
+    """Fill an empty slot table with the first `count` keys: the table has grown. The latest row of a key stays."""
+    for flow in range(count):
+        a, b, c, d, e, f = keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5]
+        slots[find_slot(slots, keys, salt, a, b, c, d, e, f)] = flow
+
+
+@inlined
+def add_cell(flow, flows, cells, total, window, step, packets, wire, payload):
+    """Append a cell, and add it to the flow's own sums."""
+    at = total[CELL_COUNT]
+    cells[at, 0], cells[at, 1], cells[at, 2] = flow, window, step
+    cells[at, 3], cells[at, 4], cells[at, 5] = packets, wire, payload
+    total[CELL_COUNT] += 1
+    flows[flow, PACKETS] += packets
+    flows[flow, WIRE] += wire
+    flows[flow, PAYLOAD] += payload
+
+
+@inlined
+def _close_cell(flow, flows, cells, total):
+    packets, wire, payload = flows[flow, CELL_PACKETS], flows[flow, CELL_WIRE], flows[flow, CELL_PAYLOAD]
+    add_cell(flow, flows, cells, total, total[WINDOW], flows[flow, CELL_STEP], packets, wire, payload)
+    flows[flow, CELL_PACKETS] = 0
+    flows[flow, CELL_WIRE] = 0
+    flows[flow, CELL_PAYLOAD] = 0
+
+
+@compiled
+def close_cells(state):
+    """Append the cells of the present window, of all flows."""
+    for i in range(state.total[OPEN_CELLS]):
+        _close_cell(state.open_cells[i], state.flows, state.cells, state.total)
+    state.total[OPEN_CELLS] = 0
+
+
+@inlined
+def count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured):
+    """Add a packet of the present window to a flow and its cell."""
+    if flows[flow, CELL_PACKETS] == 0:
+        open_cells[total[OPEN_CELLS]] = flow
+        total[OPEN_CELLS] += 1
+        flows[flow, CELL_STEP] = step
+    elif flows[flow, CELL_STEP] != step:
+        _close_cell(flow, flows, cells, total)
+        flows[flow, CELL_STEP] = step
+    flows[flow, CELL_PACKETS] += 1
+    flows[flow, CELL_WIRE] += wire
+    flows[flow, CELL_PAYLOAD] += payload
+    count_sizes(flow, flows, details, ts, ip_bytes, payload, captured)
+
+
+@inlined
+def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
+    """Add a packet to what of a flow is not in its cells."""
+    flows[flow, IP] += ip_bytes
+    flows[flow, CAPTURED] += captured
+    flows[flow, FIRST] = min(flows[flow, FIRST], ts)
+    flows[flow, LAST] = max(flows[flow, LAST], ts)
+    if ip_bytes > 1500:
+        flows[flow, LARGE_PACKETS] += 1
+        flows[flow, LARGE_PAYLOAD] += payload
+        if ip_bytes > 9000:
+            details[flow, HUGE_PACKETS] += 1
+            details[flow, HUGE_PAYLOAD] += payload
+
+
+@inlined
+def keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags):
+    """Append a row to `packets`."""
+    at = total[PACKET_COUNT]
+    packets[at, 0], packets[at, 1], packets[at, 2], packets[at, 3] = record, flow, ts, wire
+    packets[at, 4], packets[at, 5], packets[at, 6], packets[at, 7] = ip_bytes, payload, captured, flags
+    total[PACKET_COUNT] += 1
+
+
+@inlined
+def sample_segment(flow, flows, samples, total, seq, ts):
+    """Keep a segment when its identity, a hash of five-tuple and sequence number, is below the limit."""
+    identity = (np.uint64(flows[flow, IDENTITY]) ^ np.uint64(seq)) * np.uint64(0x9E3779B97F4A7C15)
+    identity ^= identity >> np.uint64(32)
+    identity *= np.uint64(0xD6E8FEB86659FD93)
+    if (identity >> np.uint64(1)) <= np.uint64(total[SAMPLE_LIMIT]):
+        at = total[SAMPLE_COUNT]
+        samples[at, 0], samples[at, 1], samples[at, 2] = np.int64(identity >> np.uint64(1)), flow, ts
+        total[SAMPLE_COUNT] += 1
+
+
+@inlined
+def step_of(ts, bounds, no_step):
+    """Step that a time is in: -1 before the first, their number after the last."""
+    return np.int64(np.searchsorted(bounds, ts, side="right") - 1) if len(bounds) else np.int64(no_step)

@@ -1,0 +1,197 @@
+"""Putting a part of a file, which was read without knowing what came before, behind what was read of the file so far.
+
+Sums add up always. What is followed from packet to packet must not depend on what the part could not know; where it
+might, the part is refused and has to be read again, behind the others. A part is joined when
+
+- it holds no fragment;
+- each connection that it continues begins with the sequence number that is expected (or has not met any yet), and does
+  not come back to holes from before: then retransmissions, order and holes are those of one pass;
+- each SYN is on ports that are new, or begins a connection by what was known before, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddnn_traces.ingestors.packets.compiled.connections import (
+    BEGAN_WITH_SYN,
+    BELOW_FIRST,
+    MADE_HOLE,
+    NOT_THE_FIRST,
+    SYN_LATER,
+    begins_connection,
+)
+from ddnn_traces.ingestors.packets.compiled.flow_table import (
+    ACCEPTED,
+    CAPTURED,
+    CLOSED,
+    DETAIL_COLUMNS,
+    EARLIEST,
+    FIRST,
+    FIRST_SEQ,
+    FLOW_COLUMNS,
+    FLOW_COUNT,
+    FRAGMENTS,
+    HOLE,
+    HOLES,
+    HUGE_PACKETS,
+    HUGE_PAYLOAD,
+    IDENTITY,
+    IP,
+    ISN,
+    LARGE_PACKETS,
+    LARGE_PAYLOAD,
+    LAST,
+    LAST_TIME,
+    LATEST,
+    MARKS,
+    NEXT,
+    OPENED,
+    ORDER_BYTES,
+    ORDER_PACKETS,
+    PACKETS,
+    PAYLOAD,
+    RECORDS,
+    RETX_BYTES,
+    RETX_PACKETS,
+    RST,
+    SYN,
+    TOTAL_WIRE,
+    WIRE,
+    find_slot,
+    new_flow,
+)
+from ddnn_traces.ingestors.packets.compiled.flow_table import FIN as FINS
+from ddnn_traces.ingestors.packets.compiled.headers import TCP
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u32, u32_little
+
+_FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD)
+_DETAIL_SUMS = (
+    HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED, RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES,
+)  # fmt: skip
+
+
+@helper
+def _slot(part, row, tunnels, options, state):
+    """Slot of a part's flow in the whole's table, and the sixth word of its key there."""
+    keys = part.keys
+    word = keys[row, 5]
+    tunnel = np.int64(word >> np.uint64(40))
+    if tunnel:
+        word = (word & np.uint64((1 << 40) - 1)) | np.uint64(tunnels[tunnel - 1] + 1) << np.uint64(40)
+    a, b, c, d, e = keys[row, 0], keys[row, 1], keys[row, 2], keys[row, 3], keys[row, 4]
+    return find_slot(state.slots, state.keys, options.salt, a, b, c, d, e, word), word
+
+
+@helper
+def _continues(part, row, state, flow):
+    """1: the part's row continues the flow; 0: it is another connection; -1: the part cannot know."""
+    flows, details = state.flows, state.details
+    marks = part.details[row, MARKS]
+    if marks & BEGAN_WITH_SYN:
+        return 0 if begins_connection(flow, details, part.details[row, ISN]) else -1
+    if marks & SYN_LATER:
+        return -1
+    if part.flows[row, NEXT] >= 0 and flows[flow, NEXT] >= 0:
+        if part.details[row, FIRST_SEQ] != flows[flow, NEXT] & 0xFFFFFFFF:
+            return -1
+        if details[flow, HOLES] and marks & (BELOW_FIRST | MADE_HOLE):
+            return -1
+    return 1
+
+
+@helper
+def _add(part, row, state, flow):
+    flows, details, new, new_details = state.flows, state.details, part.flows, part.details
+    for column in _FLOW_SUMS:
+        flows[flow, column] += new[row, column]
+    for column in _DETAIL_SUMS:
+        details[flow, column] += new_details[row, column]
+    flows[flow, FIRST] = min(flows[flow, FIRST], new[row, FIRST])
+    flows[flow, LAST] = max(flows[flow, LAST], new[row, LAST])
+    details[flow, CLOSED] |= new_details[row, CLOSED]
+    if new[row, NEXT] < 0:
+        return
+    if flows[flow, NEXT] < 0:
+        details[flow, FIRST_SEQ] = flows[flow, NEXT] = new_details[row, FIRST_SEQ]
+    laps = flows[flow, NEXT] - new_details[row, FIRST_SEQ]
+    flows[flow, NEXT] = new[row, NEXT] + laps
+    if new_details[row, HOLES]:
+        details[flow, HOLES] = new_details[row, HOLES]
+        for column in range(HOLE, HOLE + 2 * new_details[row, HOLES]):
+            details[flow, column] = new_details[row, column] + laps
+
+
+@compiled
+def join(part, tunnels, mapping, options, state):
+    """Put a part's flows and totals behind `state`; False where it is refused, and then nothing has changed.
+
+    tunnels: row in the whole of each of the part's tunnels. mapping: int64, as long as the part's flows; filled with
+    the row of each in the whole. `state` has room for them all.
+    """
+    total = state.total
+    if part.total[FRAGMENTS]:
+        return False
+    count = part.total[FLOW_COUNT]
+    for row in range(count):
+        slot, _ = _slot(part, row, tunnels, options, state)
+        flow = np.int64(state.slots[slot])
+        mapping[row] = -1
+        if flow >= 0 and not part.details[row, MARKS] & NOT_THE_FIRST:
+            is_tcp = (part.keys[row, 4] >> np.uint64(32)) & np.uint64(0xFF) == np.uint64(TCP)
+            continues = _continues(part, row, state, flow) if is_tcp else 1
+            if continues < 0:
+                return False
+            if continues:
+                mapping[row] = flow
+    for row in range(count):
+        if mapping[row] >= 0:
+            _add(part, row, state, mapping[row])
+            continue
+        slot, word = _slot(part, row, tunnels, options, state)
+        a, b, c, d, e = part.keys[row, 0], part.keys[row, 1], part.keys[row, 2], part.keys[row, 3], part.keys[row, 4]
+        mapping[row] = new_flow(state, slot, a, b, c, d, e, word, part.flows[row, FIRST])
+        for column in range(IP, FLOW_COLUMNS):  # not the cell, which was written out
+            if column != IDENTITY:
+                state.flows[mapping[row], column] = part.flows[row, column]
+        for column in range(DETAIL_COLUMNS):
+            state.details[mapping[row], column] = part.details[row, column]
+    for reason in range(len(state.skipped)):
+        state.skipped[reason, 0] += part.skipped[reason, 0]
+        state.skipped[reason, 1] += part.skipped[reason, 1]
+    total[RECORDS] += part.total[RECORDS]
+    total[TOTAL_WIRE] += part.total[TOTAL_WIRE]
+    total[EARLIEST] = min(total[EARLIEST], part.total[EARLIEST])
+    total[LATEST] = max(total[LATEST], part.total[LATEST])
+    total[LAST_TIME] = part.total[LAST_TIME]
+    return True
+
+
+@compiled
+def find_record(buf, size, big_endian, max_captured, ticks_a_second):
+    """Offset from which on records follow each other, as a guess; -1 where none was found.
+
+    A guess is good when a chain of sane record headers begins there. Whether it was right shows when the records before
+    it end there.
+    """
+    from_here = 0
+    while from_here + 16 <= size:
+        pos, links, last = from_here, 0, np.int64(-1)
+        while links < 32 and pos + 16 <= size:
+            seconds, fraction = _field(buf, pos, big_endian), _field(buf, pos + 4, big_endian)
+            captured, wire = _field(buf, pos + 8, big_endian), _field(buf, pos + 12, big_endian)
+            sane = captured <= max_captured and captured <= wire and fraction < ticks_a_second
+            if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
+                break
+            last = seconds
+            pos += 16 + captured
+            links += 1
+        if links == 32 or (links > 1 and pos + 16 > size):
+            return from_here
+        from_here += 1
+    return -1
+
+
+@helper
+def _field(buf, i, big_endian):
+    return u32(buf, i) if big_endian else u32_little(buf, i)

@@ -1,0 +1,205 @@
+"""Searching bytes: for the begins of many words at once, for addresses in the headers of captures, and in these for
+the hardware addresses that there are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddnn_traces.ingestors.packets.compiled.cut import packet_at
+from ddnn_traces.ingestors.packets.compiled.headers import (
+    ETHERNET,
+    FOLLOW,
+    LATER_FRAGMENT,
+    SLL,
+    SLL2,
+    TCP,
+    UDP,
+    network_header,
+)
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little, u64
+from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, FULL, LINK, NEED_BYTES, STOPPED, pcapng_block
+from ddnn_traces.ingestors.packets.compiled.tunnels import MOST_TUNNELS, ROCE, inside
+
+#: Bits that differ between large and small letters: set in every byte that is compared.
+FOLD = 0x2020202020202020
+
+
+@helper
+def slot(word):
+    """Place of 32 folded bits in a table of 65,536."""
+    return (word * 2654435761 >> 16) & 0xFFFF
+
+
+@compiled
+def fill(prefixes, width, table):
+    """Mark the slots of prefixes, uint64, sorted, folded, of `width` bytes (at most 8) in the upper bits."""
+    for prefix in prefixes:
+        table[slot(np.int64(prefix >> np.uint64(32)))] = 1
+
+
+@compiled
+def find(buf, begin, end, prefixes, width, table, found):
+    """Offsets from begin to end at which one of the prefixes stands: (how many were written to `found`, next offset).
+
+    buf has 8 bytes behind `end`. width: bytes of a prefix, 4 to 8. A full `found` ends the search early.
+    """
+    count = 0
+    keep = np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(64 - 8 * width)
+    fold = np.uint64(FOLD)
+    for i in range(begin, end):
+        if table[slot(u32(buf, i) | 0x20202020)]:
+            word = (u64(buf, i) | fold) & keep
+            low, high = 0, len(prefixes)
+            while low < high:
+                middle = (low + high) >> 1
+                if prefixes[middle] < word:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < len(prefixes) and prefixes[low] == word:
+                if count == len(found):
+                    return count, i
+                found[count] = i
+                count += 1
+    return count, end
+
+
+@helper
+def _known(word, numbers):
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(numbers) and numbers[low] == word
+
+
+@helper
+def _blank(mask, begin, end, start):
+    for k in range(max(begin, start), end):
+        mask[k - start] = 0
+
+
+@helper
+def _mask_numbers(buf, start, end, wire, link, mask):
+    """Put 0 into `mask` where a frame holds counters and checksums, which look like anything; 1 elsewhere."""
+    mask[: end - start] = 1
+    i, version = network_header(buf, start, end, link)
+    for _ in range(MOST_TUNNELS + 1):
+        if version == 0:
+            return
+        outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
+        if outcome != FOLLOW:
+            return
+        if version == 4:
+            _blank(mask, i + 2, min(end, i + 6), start)
+            _blank(mask, i + 10, min(end, i + 12), start)
+        elif part != 0:
+            _blank(mask, i + 40, min(end, transport), start)
+        if part == LATER_FRAGMENT:
+            return
+        if protocol == TCP:
+            _blank(mask, transport, end, start)
+            return
+        if protocol == UDP:
+            _blank(mask, transport, min(end, transport + 8), start)
+            if port == ROCE:
+                _blank(mask, transport, end, start)
+        _, i, version, _ = inside(buf, protocol, port, transport, end)
+
+
+@compiled
+def suspicious(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, found):
+    """Records of a little-endian pcap in which a 4-byte number of `numbers` (int64, sorted) stands, or whose time is
+    from first_ns to last_ns.
+
+    Returns (next offset, records, how many were written to `found`); a row of found: number of the record, the number
+    found or -1 for the time.
+    """
+    count, records = 0, 0
+    while pos + 16 <= size and count < len(found):
+        captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
+        start = pos + 16
+        end = start + captured
+        if end > size:
+            break
+        time = u32_little(buf, pos) * 1000000000 + u32_little(buf, pos + 4) * tick_ns
+        if time >= first_ns and time <= last_ns:
+            found[count, 0], found[count, 1] = records, -1
+            count += 1
+        elif len(numbers) and captured <= len(mask):
+            _mask_numbers(buf, start, end, wire, link, mask)
+            for k in range(start, end - 3):
+                j = k - start
+                if mask[j] and mask[j + 1] and mask[j + 2] and mask[j + 3] and _known(u32(buf, k), numbers):
+                    found[count, 0], found[count, 1] = records, u32(buf, k)
+                    count += 1
+                    break
+        records += 1
+        pos = end
+    return pos, records, count
+
+
+@helper
+def _note(buf, at, found, count):
+    """Add the six bytes to the sorted addresses found, unless they are a group's, nobody's or there already."""
+    word = (u32(buf, at) << 16) | u16(buf, at + 4)
+    if word == 0 or buf[at] & 1:
+        return count
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if found[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    if low < count and found[low] == word:
+        return count
+    for k in range(count, low, -1):
+        found[k] = found[k - 1]
+    found[low] = word
+    return count + 1
+
+
+@compiled
+def hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, count):
+    """Hardware addresses in the link headers of the records in buf[pos:size], into found, int64, sorted: (offset of the
+    first unread record, why it stopped there, how many there are, records). FULL: there is no room for more."""
+    records = 0
+    while True:
+        if pos >= stop:
+            return pos, STOPPED, count, records
+        if count + 2 > len(found):
+            return pos, FULL, count, records
+        if framing.is_pcapng:
+            stopped, is_packet, start, captured, _, _, number, _, following = pcapng_block(
+                buf, pos, size, framing.big_endian, interfaces, last_ns
+            )
+            if stopped >= 0:
+                return following, stopped, count, records
+            if not is_packet:
+                pos = following
+                continue
+            link = interfaces[number, LINK]
+        else:
+            if pos + 16 > size:
+                return pos, NEED_BYTES, count, records
+            captured = u32(buf, pos + 8) if framing.big_endian else u32_little(buf, pos + 8)
+            if captured > framing.max_captured:
+                return pos, CORRUPT, count, records
+            start = pos + 16
+            following = start + captured
+            if following > size:
+                return pos, NEED_BYTES, count, records
+            link = np.int64(framing.link)
+        if link == ETHERNET and captured >= 12:
+            count = _note(buf, start, found, count)
+            count = _note(buf, start + 6, found, count)
+        elif link == SLL and captured >= 12 and u16(buf, start + 4) == 6:
+            count = _note(buf, start + 6, found, count)
+        elif link == SLL2 and captured >= 18 and buf[start + 11] == 6:
+            count = _note(buf, start + 12, found, count)
+        records += 1
+        pos = following

@@ -1,0 +1,377 @@
+"""The loop itself: records of a pcap or blocks of a pcapng, one packet after the other, in one pass over the bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ddnn_traces.ingestors.packets.compiled.connections import (
+    BEGAN_WITH_SYN,
+    NOT_THE_FIRST,
+    SYN_FLAG,
+    SYN_LATER,
+    begins_connection,
+    control,
+    segment,
+)
+from ddnn_traces.ingestors.packets.compiled.flow_table import (
+    CELL_COUNT,
+    EARLIEST,
+    FAR_FUTURE,
+    FAR_PAST,
+    FLOW_COLUMNS,
+    FLOW_COUNT,
+    FRAGMENTS,
+    KEY_WORDS,
+    LAST_TIME,
+    LATEST,
+    MARKS,
+    NEXT,
+    OPEN_CELLS,
+    PACKET_COUNT,
+    RECORDS,
+    ROOM,
+    SAMPLE_COUNT,
+    TOTAL_WIRE,
+    TUNNEL_COUNT,
+    UNTIMED,
+    WAITING_ROOM,
+    WINDOW,
+    borrow,
+    close_cells,
+    count_packet,
+    find_slot,
+    keep_packet,
+    new_flow,
+    sample_segment,
+    slot_of,
+)
+from ddnn_traces.ingestors.packets.compiled.fragments import first_fragment, later_fragment
+from ddnn_traces.ingestors.packets.compiled.headers import (
+    FOLLOW,
+    LATER_FRAGMENT,
+    TCP,
+    WHOLE,
+    addresses,
+    ip_header,
+    network_header,
+    ports,
+    protocol_word,
+)
+from ddnn_traces.ingestors.packets.compiled.jit import (
+    borrowed,
+    compiled,
+    helper,
+    inlined,
+    prefetch,
+    u16,
+    u16_little,
+    u32,
+    u32_little,
+)
+from ddnn_traces.ingestors.packets.compiled.tunnels import IP_BYTES, PART, PAYLOAD, PROTOCOL, TRANSPORT, innermost
+
+# Why scan() returned: the next record is not complete, a table is full, nothing sane follows, a section or an interface
+# is described here, or `stop` is reached.
+NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
+
+# Columns of `interfaces`: link type, snaplen, ns a unit of time (0: none), units a ns (0: too many), bits of the
+# fraction where units are powers of two (-1: they are powers of ten), ns to add. A row whose ns a unit are -1 has no
+# valid times.
+LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
+INTERFACE_COLUMNS = 6
+
+# From so many flows on, their table is not in the caches, and records so far ahead are asked for: it doubles the speed.
+MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
+
+SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+MOST_BLOCK_BYTES = 1 << 24
+
+
+class Framing(NamedTuple):
+    """How records lie in the file. The last three are for pcap alone: tick_ns: ns a unit of the fraction; max_captured:
+    a captured length above it is damage."""
+
+    is_pcapng: bool
+    big_endian: bool
+    tick_ns: int
+    link: int
+    max_captured: int
+
+
+@helper
+def _block_time(high, low, interfaces, number):
+    """Time stamp of a pcapng packet in ns, cut; -1 where it is outside 0 to 2^63 - 1."""
+    units = np.uint64(high << 32) | np.uint64(low)
+    multiplier, divisor, shift = interfaces[number, MULTIPLIER], interfaces[number, DIVISOR], interfaces[number, SHIFT]
+    most = np.uint64(FAR_FUTURE)
+    if multiplier < 0:
+        return np.int64(-1)
+    if shift >= 0:
+        seconds = units >> np.uint64(shift) if shift < 64 else np.uint64(0)
+        if seconds > np.uint64(9223372036):
+            return np.int64(-1)
+        fraction = units - (seconds << np.uint64(shift)) if shift < 64 else units
+        billion, half = np.uint64(1000000000), np.uint64(32)
+        if shift < 32:
+            part = (fraction * billion) >> np.uint64(shift)
+        else:
+            part = (fraction >> half) * billion + (((fraction & np.uint64(0xFFFFFFFF)) * billion) >> half)
+            part = part >> np.uint64(shift - 32) if shift < 96 else np.uint64(0)
+        ns = seconds * billion + part
+    elif multiplier > 0:
+        if units > most // np.uint64(multiplier):
+            return np.int64(-1)
+        ns = units * np.uint64(multiplier)
+    else:
+        ns = units // np.uint64(divisor) if divisor > 0 else np.uint64(0)
+    offset = interfaces[number, OFFSET]
+    if ns > most or (offset > 0 and ns > most - np.uint64(offset)):
+        return np.int64(-1)
+    return max(np.int64(ns) + offset, np.int64(-1))
+
+
+@helper
+def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
+    """The block at pos: (why to stop, or -1; packet, 0 or 1; begin of the frame, captured and original length, time,
+    interface; untimed; begin of the next block)."""
+    nothing = np.int64(0)
+    if pos + 8 > size:
+        return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, False, pos
+    kind = u32(buf, pos) if big_endian else u32_little(buf, pos)
+    if kind == SECTION_HEADER:
+        return np.int64(SECTION), False, nothing, nothing, nothing, nothing, nothing, False, pos
+    length = u32(buf, pos + 4) if big_endian else u32_little(buf, pos + 4)
+    corrupt = np.int64(CORRUPT), False, nothing, nothing, nothing, nothing, nothing, False, pos
+    if length < 12 or length > MOST_BLOCK_BYTES or length & 3:
+        return corrupt
+    following = pos + length
+    if following > size:
+        return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, False, pos
+    if (u32(buf, following - 4) if big_endian else u32_little(buf, following - 4)) != length:
+        return corrupt
+    if kind == INTERFACE_DESCRIPTION:
+        return np.int64(INTERFACE), False, nothing, nothing, nothing, nothing, nothing, False, pos
+    if kind == SIMPLE_PACKET:
+        if length < 16 or len(interfaces) == 0:
+            return corrupt
+        wire = u32(buf, pos + 8) if big_endian else u32_little(buf, pos + 8)
+        snaplen = interfaces[0, SNAPLEN]
+        captured = min(wire, snaplen) if snaplen else wire
+        if captured > length - 16:
+            return corrupt
+        return np.int64(-1), True, pos + 12, captured, wire, last_time, nothing, True, following
+    if kind != ENHANCED_PACKET and kind != OLD_PACKET:
+        return np.int64(-1), False, nothing, nothing, nothing, nothing, nothing, False, following
+    if length < 32:
+        return corrupt
+    if kind == ENHANCED_PACKET:
+        number = u32(buf, pos + 8) if big_endian else u32_little(buf, pos + 8)
+    else:
+        number = u16(buf, pos + 8) if big_endian else u16_little(buf, pos + 8)
+    if big_endian:
+        high, low, captured, wire = u32(buf, pos + 12), u32(buf, pos + 16), u32(buf, pos + 20), u32(buf, pos + 24)
+    else:
+        high, low = u32_little(buf, pos + 12), u32_little(buf, pos + 16)
+        captured, wire = u32_little(buf, pos + 20), u32_little(buf, pos + 24)
+    if number >= len(interfaces) or captured > length - 32:
+        return corrupt
+    ts = _block_time(high, low, interfaces, number)
+    if ts < 0:
+        return corrupt
+    return np.int64(-1), True, pos + 28, captured, wire, ts, number, False, following
+
+
+@inlined
+def _expect(buf, ip, size, state, salt, is_near):
+    """Ask for what a packet some way ahead will need of the flow table, should its IPv4 header be at `ip`.
+
+    The place is a guess (that records are as long as the one at hand), and a wrong one costs nothing but time.
+    """
+    if ip + 24 > size:
+        return
+    zero = np.uint64(0)
+    b, d = np.uint64(u32(buf, ip + 12)), np.uint64(u32(buf, ip + 16))
+    e = protocol_word(4, np.int64(buf[ip + 9]), u32(buf, ip + 20))
+    slot = np.int64(slot_of(state.slots, salt, zero, b, zero, d, e, zero))
+    if not is_near:
+        prefetch(state.slots, slot)
+        return
+    flow = np.int64(state.slots[slot])
+    if flow >= 0:
+        prefetch(state.keys, flow * KEY_WORDS)
+        prefetch(state.flows, flow * FLOW_COLUMNS)
+        prefetch(state.flows, flow * FLOW_COLUMNS + 8)
+
+
+@compiled
+def scan(buf, pos, size, stop, framing, interfaces, options, state):
+    """Read complete records from buf[pos:size] that begin before `stop`: (offset of the first unread record, why).
+
+    interfaces: int64 (n, INTERFACE_COLUMNS), of the pcapng section at hand. options, state: as in flow_table.py.
+    On SECTION and INTERFACE the offset is that of the block, which is whole in the case of INTERFACE.
+    """
+    options, state = borrow(options, state)
+    buf, interfaces = borrowed(buf), borrowed(interfaces)
+    slots, keys, flows, details = state.slots, state.keys, state.flows, state.details
+    cells, open_cells = state.cells, state.open_cells
+    samples, packets, total, skipped = state.samples, state.packets, state.total, state.skipped
+    found, found_key = state.found, state.found_key
+    is_pcapng, big_endian, tick_ns = framing.is_pcapng, framing.big_endian, framing.tick_ns
+    link, max_captured = framing.link, framing.max_captured
+    window_ns, bounds, no_step, salt = options.window_ns, options.bounds, options.no_step, options.salt
+    want_packets = options.want_packets
+    most_flows, most_cells = len(keys) - ROOM, len(cells) - WAITING_ROOM
+    most_packets, most_tunnels = len(packets) - WAITING_ROOM, len(state.tunnel_keys) - ROOM
+    most_samples = len(samples) - 1
+
+    zero = np.uint64(0)
+    records, total_wire, first_record = np.int64(0), np.int64(0), total[RECORDS]
+    earliest, latest, ts = FAR_FUTURE, FAR_PAST, total[LAST_TIME]
+    window_from, window_to = FAR_PAST, FAR_PAST  # nothing known yet
+    step, step_from, step_to = np.int64(no_step), FAR_PAST, FAR_FUTURE
+    has_steps = len(bounds) > 0
+    if has_steps:
+        step_to = step_from  # nothing known yet
+    while True:
+        if pos >= stop:
+            why = STOPPED
+            break
+        if (
+            total[FLOW_COUNT] > most_flows
+            or total[CELL_COUNT] + total[OPEN_CELLS] > most_cells
+            or total[SAMPLE_COUNT] > most_samples
+            or total[TUNNEL_COUNT] > most_tunnels
+            or (want_packets and total[PACKET_COUNT] > most_packets)
+        ):
+            why = FULL
+            break
+        if is_pcapng:
+            stopped, is_packet, start, captured, wire, time, number, untimed, following = pcapng_block(
+                buf, pos, size, big_endian, interfaces, ts
+            )
+            if stopped >= 0:
+                pos = following
+                why = stopped
+                break
+            if not is_packet:
+                pos = following
+                continue
+            ts = time
+            end = start + captured
+            link = interfaces[number, LINK]
+            if untimed:
+                total[UNTIMED] += 1
+        else:
+            if pos + 16 > size:
+                why = NEED_BYTES
+                break
+            if big_endian:
+                seconds, fraction = u32(buf, pos), u32(buf, pos + 4)
+                captured, wire = u32(buf, pos + 8), u32(buf, pos + 12)
+            else:
+                seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
+                captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
+            if captured > max_captured:
+                why = CORRUPT
+                break
+            start = pos + 16
+            end = following = start + captured
+            if end > size:
+                why = NEED_BYTES
+                break
+            ts = seconds * 1000000000 + fraction * tick_ns
+
+        # --- header walk: up to the ports, from captured bytes only
+        a = b = c = d = e = f = zero
+        payload = ip_bytes = transport = protocol = np.int64(0)
+        part = np.int64(WHOLE)
+        i, version = network_header(buf, start, end, link)
+        if version == 0:
+            outcome = i
+        else:
+            outcome, protocol, transport, carried, ip_bytes, part, _ = ip_header(buf, i, version, start, end, wire)
+            if outcome == FOLLOW:
+                if protocol == TCP and part == WHOLE:
+                    outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
+                    a, b, c, d = addresses(buf, i, version)
+                    e = protocol_word(version, protocol, both_ports)
+                else:
+                    outcome = innermost(buf, i, version, start, end, wire, options, state)
+                    protocol, transport, payload = found[PROTOCOL], found[TRANSPORT], found[PAYLOAD]
+                    ip_bytes, part = found[IP_BYTES], found[PART]
+                    a, b, c, d = found_key[0], found_key[1], found_key[2], found_key[3]
+                    e, f = found_key[4], found_key[5]
+
+        if outcome != FOLLOW:
+            skipped[outcome, 0] += 1
+            skipped[outcome, 1] += wire
+        elif part == LATER_FRAGMENT:
+            total[FRAGMENTS] += 1
+            later_fragment(first_record + records, ts, wire, captured, options, state)
+        else:
+            # --- flow
+            flags, seq = np.int64(-1), np.int64(0)
+            if protocol == TCP and transport + 14 <= end:
+                flags, seq = np.int64(buf[transport + 13]), u32(buf, transport + 4)
+            slot = find_slot(slots, keys, salt, a, b, c, d, e, f)
+            flow = np.int64(slots[slot])
+            is_syn = flags > 0 and flags & SYN_FLAG != 0
+            if flow < 0 or is_syn:
+                if flow >= 0 and not details[flow, MARKS] & BEGAN_WITH_SYN:
+                    details[flow, MARKS] |= SYN_LATER
+                if flow < 0 or begins_connection(flow, details, seq):
+                    marks = np.int64(NOT_THE_FIRST if flow >= 0 else 0)
+                    flow = new_flow(state, slot, a, b, c, d, e, f, ts)
+                    details[flow, MARKS] = marks | BEGAN_WITH_SYN if is_syn else marks
+
+            # --- window and step; packets come in bursts, so the last one mostly fits
+            if ts < window_from or ts >= window_to:
+                window = ts // window_ns
+                if window != total[WINDOW]:
+                    close_cells(state)
+                    total[WINDOW] = window
+                window_from = window * window_ns
+                window_to = window_from + window_ns
+            if has_steps and (ts < step_from or ts >= step_to):
+                step = np.searchsorted(bounds, ts, side="right") - 1
+                step_from = bounds[step] if step >= 0 else FAR_PAST
+                step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
+            count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
+            if want_packets:
+                record = first_record + records
+                keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags)
+
+            # --- TCP
+            if flags >= 0:
+                if flags & 7:
+                    control(flow, details, buf, transport, end, flags, seq)
+                syn, fin = (flags >> 1) & 1, flags & 1
+                if payload or syn or fin:
+                    if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
+                        flows[flow, NEXT] += payload + syn + fin
+                    else:
+                        segment(flow, flows, details, seq, syn, payload, fin)
+                    if payload:
+                        sample_segment(flow, flows, samples, total, seq, ts)
+            if part != WHOLE:
+                total[FRAGMENTS] += 1
+                first_fragment(flow, ts, options, state)
+
+        if version == 4 and total[FLOW_COUNT] > MANY_FLOWS:
+            length = following - pos
+            _expect(buf, i + FAR_AHEAD * length, size, state, salt, False)
+            _expect(buf, i + NEAR_AHEAD * length, size, state, salt, True)
+        earliest = min(earliest, ts)
+        latest = max(latest, ts)
+        records += 1
+        total_wire += wire
+        pos = following
+
+    total[RECORDS] += records
+    total[TOTAL_WIRE] += total_wire
+    total[EARLIEST] = min(total[EARLIEST], earliest)
+    total[LATEST] = max(total[LATEST], latest)
+    total[LAST_TIME] = ts
+    return pos, why

@@ -1,0 +1,353 @@
+"""State of the packet loop over one file: makes its tables, grows or empties what is full, and gives out the facts."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ddnn_traces.ingestors.facts import (
+    ENCAPSULATIONS,
+    FLOW_FACTS,
+    NO_STEP,
+    SAMPLES,
+    SKIP_REASONS,
+    CaptureFacts,
+    Int64Array,
+    ReadOptions,
+)
+from ddnn_traces.ingestors.packets.compiled import flow_table as table
+from ddnn_traces.ingestors.packets.compiled import fragments, tunnels
+from ddnn_traces.ingestors.packets.compiled import scan as loop
+from ddnn_traces.ingestors.packets.compiled.flow_table import Options, State
+from ddnn_traces.ingestors.packets.compiled.join import join
+from ddnn_traces.ingestors.packets.compiled.scan import Framing
+from ddnn_traces.ingestors.spill import Spill
+
+# Rows of the tables, to begin with.
+FLOWS_AT_FIRST = 4096
+TUNNELS_AT_FIRST = 64
+# Rows that are kept in memory before they go to disk.
+CELLS_AT_ONCE = 1 << 17
+PACKETS_AT_ONCE = 1 << 17
+#: Segments of a file that are kept to compare clocks by.
+SAMPLES_AT_MOST = 1 << 15
+
+_COUNTERS = {
+    "first_seen_ns": table.FIRST,
+    "last_seen_ns": table.LAST,
+    "packets": table.PACKETS,
+    "wire_bytes": table.WIRE,
+    "ip_bytes": table.IP,
+    "payload_bytes": table.PAYLOAD,
+    "captured_bytes": table.CAPTURED,
+    "large_packets": table.LARGE_PACKETS,
+    "large_payload_bytes": table.LARGE_PAYLOAD,
+}
+_DETAILS = {
+    "syn_packets": table.SYN,
+    "fin_packets": table.FIN,
+    "rst_packets": table.RST,
+    "retransmitted_packets": table.RETX_PACKETS,
+    "retransmitted_bytes": table.RETX_BYTES,
+    "out_of_order_packets": table.ORDER_PACKETS,
+    "out_of_order_bytes": table.ORDER_BYTES,
+    "opened": table.OPENED,
+    "accepted": table.ACCEPTED,
+    "huge_packets": table.HUGE_PACKETS,
+    "huge_payload_bytes": table.HUGE_PAYLOAD,
+}
+_MAYBE = {"initial_sequence": table.ISN, "mss": table.MSS}  # details; -1: unknown
+
+
+class Scanner:
+    """Feeds bytes to the packet loop. cells, packets: where full tables go; None: they stay in memory, and grow."""
+
+    def __init__(self, framing: Framing, options: ReadOptions, cells: Spill | None, packets: Spill | None) -> None:
+        self.framing = framing
+        self.interfaces = np.zeros((0, loop.INTERFACE_COLUMNS), np.int64)
+        self._cells, self._packets = cells, packets
+        self._read_options = options
+        salt = np.uint64(secrets.randbits(63))
+        want = options.packets is not None
+        self._options = Options(options.window_ns, options.step_bounds, NO_STEP, options.open_tunnels, want, salt)
+        self._state = _new_state(want)
+
+    def scan(self, block: memoryview | bytes, pos: int = 0, stop: int | None = None) -> tuple[int, int]:
+        """Read complete records of `block` from `pos` on that begin before `stop`: (offset behind them, why it ended).
+
+        The reasons are scan.NEED_BYTES (the rest is no whole record), STOPPED, CORRUPT, SECTION and INTERFACE.
+        """
+        data = np.frombuffer(block, np.uint8)
+        data.flags.writeable = False  # one type for bytes and buffers: one compilation
+        stop = 2**62 if stop is None else stop
+        while True:
+            at, why = loop.scan(data, pos, len(data), stop, self.framing, self.interfaces, self._options, self._state)
+            pos = int(at)
+            if why != loop.FULL:
+                return pos, int(why)
+            self._make_room()
+
+    @property
+    def records(self) -> int:
+        """Records read so far."""
+        return int(self._state.total[table.RECORDS])
+
+    @property
+    def flows(self) -> int:
+        """Flows found so far."""
+        return int(self._state.total[table.FLOW_COUNT])
+
+    def _make_room(self, flows: int = 0) -> None:
+        """Room for at least the rows that one packet may add, and `flows` more."""
+        state, total = self._state, self._state.total
+        while total[table.FLOW_COUNT] + flows + table.ROOM > len(state.keys):
+            self._grow_flows()
+            state = self._state
+        if total[table.TUNNEL_COUNT] + table.ROOM > len(state.tunnel_keys):
+            self._grow_tunnels()
+        while total[table.CELL_COUNT] + total[table.OPEN_CELLS] + table.WAITING_ROOM > len(self._state.cells):
+            self._spill_cells()
+        if self._options.want_packets and total[table.PACKET_COUNT] + table.WAITING_ROOM > len(state.packets):
+            self._spill_packets()
+        while total[table.SAMPLE_COUNT] + 1 > len(state.samples):
+            self._thin_samples()
+
+    def _grow_flows(self) -> None:
+        state, count = self._state, int(self._state.total[table.FLOW_COUNT])
+        slots, keys = _grown(state.slots, state.keys, count, self._options.salt)
+        rows = {name: _doubled(getattr(state, name)) for name in ("flows", "details", "open_cells")}
+        self._state = state._replace(slots=slots, keys=keys, **rows)
+
+    def _grow_tunnels(self) -> None:
+        state, count = self._state, int(self._state.total[table.TUNNEL_COUNT])
+        slots, keys = _grown(state.tunnel_slots, state.tunnel_keys, count, self._options.salt)
+        self._state = state._replace(tunnel_slots=slots, tunnel_keys=keys)
+
+    def _spill_cells(self) -> None:
+        if self._cells is None or not self._state.total[table.CELL_COUNT]:
+            self._state = self._state._replace(cells=_doubled(self._state.cells))
+            return
+        self._cells.write(self._state.cells[: self._state.total[table.CELL_COUNT]])
+        self._state.total[table.CELL_COUNT] = 0
+
+    def _spill_packets(self) -> None:
+        if self._packets is not None:
+            self._packets.write(self._state.packets[: self._state.total[table.PACKET_COUNT]])
+        self._state.total[table.PACKET_COUNT] = 0
+
+    def _thin_samples(self) -> None:
+        """Keep the half with the lower identities, and take no others from now on: which ones are kept depends on what
+        is in the file, not on the order in which it was read."""
+        self._state.total[table.SAMPLE_LIMIT] >>= 1
+        self._keep_samples(self._state.samples[: self._state.total[table.SAMPLE_COUNT]])
+
+    def _keep_samples(self, samples: Int64Array) -> None:
+        """Of these, those below the limit, which is halved until there is room for them and one more."""
+        total = self._state.total
+        while len(kept := samples[samples[:, 0] <= total[table.SAMPLE_LIMIT]]) >= len(self._state.samples):
+            total[table.SAMPLE_LIMIT] >>= 1
+        self._state.samples[: len(kept)] = kept
+        total[table.SAMPLE_COUNT] = len(kept)
+
+    def close_cells(self) -> None:
+        """Append every flow's present cell to the cells."""
+        self._make_room()
+        table.close_cells(self._state)
+
+    def join(self, part: Scanner) -> bool:
+        """Put what `part` read behind what was read so far; False where it has to be read again, in its place."""
+        other = part._state
+        flows = int(other.total[table.FLOW_COUNT])
+        self.close_cells()  # so that cells stay in the order of time
+        self._make_room(flows)
+        rows = self._join_tunnels(other)
+        mapping = np.empty(flows, np.int64)
+        if not join(other, rows, mapping, self._options, self._state):
+            return False
+        cells = other.cells[: other.total[table.CELL_COUNT]]
+        cells[:, 0] = mapping[cells[:, 0]]
+        self._append_cells(cells)
+        samples = other.samples[: other.total[table.SAMPLE_COUNT]]
+        samples[:, 1] = mapping[samples[:, 1]]
+        self._join_samples(samples, int(other.total[table.SAMPLE_LIMIT]))
+        return True
+
+    def _append_cells(self, cells: Int64Array) -> None:
+        """Many small writes would take longer than the packet loop."""
+        total, room = self._state.total, len(self._state.cells) - table.WAITING_ROOM
+        for begin in range(0, len(cells), room):
+            some = cells[begin : begin + room]
+            if total[table.CELL_COUNT] + len(some) > room:
+                self._spill_cells()
+            count = int(total[table.CELL_COUNT])
+            self._state.cells[count : count + len(some)] = some
+            total[table.CELL_COUNT] += len(some)
+
+    def _join_tunnels(self, other: State) -> Int64Array:
+        rows = np.empty(int(other.total[table.TUNNEL_COUNT]), np.int64)
+        for row, words in enumerate(other.tunnel_keys[: len(rows)].tolist()):
+            self._make_room()
+            if parent := words[5] >> 36:
+                words[5] += (int(rows[parent - 1]) + 1 - parent) << 36
+            rows[row] = tunnels.tunnel_row(self._state, self._options, *map(np.uint64, words))
+        return rows
+
+    def _join_samples(self, samples: Int64Array, limit: int) -> None:
+        total = self._state.total
+        total[table.SAMPLE_LIMIT] = min(int(total[table.SAMPLE_LIMIT]), limit)
+        self._keep_samples(np.concatenate([self._state.samples[: total[table.SAMPLE_COUNT]], samples]))
+
+    def twin(self) -> Scanner:
+        """A new scanner for a part of the same file, which keeps its cells in memory."""
+        return Scanner(self.framing, self._read_options, None, None)
+
+    def reset(self, whole: Scanner) -> None:
+        """Forget everything, and be as new, for another part of what `whole` reads."""
+        state = self._state
+        flows = int(state.total[table.FLOW_COUNT])
+        state.slots.fill(-1)
+        state.flows[:flows] = 0
+        state.details[:flows] = 0
+        state.tunnel_slots.fill(-1)
+        state.skipped.fill(0)
+        state.datagrams.fill(0)
+        _clear(state.total)
+        state.total[table.SAMPLE_LIMIT] = whole._state.total[table.SAMPLE_LIMIT]  # no others will be kept in the end
+
+    def finish(self, facts: CaptureFacts) -> None:
+        """Write what is still in memory, and the totals, flows, tunnels and samples into `facts`."""
+        self._make_room()
+        while fragments.give_up_one(self._options, self._state):
+            self._make_room()
+        self.close_cells()
+        if self._state.total[table.CELL_COUNT]:
+            self._spill_cells()
+        self._spill_packets()
+        total = self._state.total
+        facts.records, facts.wire_bytes = int(total[table.RECORDS]), int(total[table.TOTAL_WIRE])
+        facts.untimed_records = int(total[table.UNTIMED])
+        if facts.records:
+            facts.first_ns, facts.last_ns = int(total[table.EARLIEST]), int(total[table.LATEST])
+        facts.skipped = {
+            reason: (int(packets), int(wire))
+            for reason, (packets, wire) in zip(SKIP_REASONS, self._state.skipped, strict=True)
+            if packets
+        }
+        facts.flows = self._flow_facts()
+        facts.encapsulations = self._encapsulations()
+        facts.samples = self._sample_facts()
+
+    def _flow_facts(self) -> pa.Table:
+        count = int(self._state.total[table.FLOW_COUNT])
+        keys, flows, details = self._state.keys[:count], self._state.flows[:count], self._state.details[:count]
+        rare = keys[:, 5].astype(np.int64)
+        columns: dict[str, Any] = _five_tuples(keys)
+        columns |= {"flow": np.arange(count, dtype=np.int32), "kept": np.ones(count, bool)}
+        columns["encapsulation"] = _nullable((rare >> 40) - 1, rare >> 40 > 0)
+        is_roce = (rare >> 32) & 1 == 1
+        columns["roce_dest_qp"] = _nullable(rare & 0xFFFFFF, is_roce)
+        columns["roce_opcode"] = _nullable((rare >> 24) & 0xFF, is_roce)
+        columns |= {name: flows[:, column] for name, column in _COUNTERS.items()}
+        columns |= {name: details[:, column] for name, column in _DETAILS.items()}
+        columns |= {name: _nullable(details[:, column], details[:, column] >= 0) for name, column in _MAYBE.items()}
+        return pa.table({name: columns[name] for name in FLOW_FACTS.names}, schema=FLOW_FACTS)
+
+    def _encapsulations(self) -> pa.Table:
+        keys = self._state.tunnel_keys[: self._state.total[table.TUNNEL_COUNT]]
+        rare = keys[:, 5].astype(np.int64)
+        identifier = rare & ((1 << 33) - 1)
+        columns: dict[str, Any] = _five_tuples(keys)
+        columns["parent"] = _nullable((rare >> 36) - 1, rare >> 36 > 0)
+        columns["kind"] = [tunnels.KINDS[kind] for kind in (rare >> 33) & 7]
+        columns["identifier"] = _nullable(identifier - 1, identifier > 0)
+        return pa.table({name: columns[name] for name in ENCAPSULATIONS.names}, schema=ENCAPSULATIONS)
+
+    def _sample_facts(self) -> pa.Table:
+        samples = self._state.samples[: self._state.total[table.SAMPLE_COUNT]]
+        samples = samples[np.lexsort((samples[:, 2], samples[:, 1], samples[:, 0]))]
+        columns = [samples[:, 0], samples[:, 1].astype(np.int32), samples[:, 2]]
+        return pa.table(dict(zip(SAMPLES.names, columns, strict=True)), schema=SAMPLES)
+
+
+def _new_state(want_packets: bool) -> State:
+    def words(rows: int, columns: int) -> npt.NDArray[np.uint64]:
+        return np.zeros((rows, columns), np.uint64)
+
+    def numbers(rows: int, columns: int) -> Int64Array:
+        return np.zeros((rows, columns), np.int64)
+
+    total = np.zeros(table.TOTALS, np.int64)
+    _clear(total)
+    return State(
+        slots=_slots(FLOWS_AT_FIRST),
+        keys=words(FLOWS_AT_FIRST, table.KEY_WORDS),
+        flows=numbers(FLOWS_AT_FIRST, table.FLOW_COLUMNS),
+        details=numbers(FLOWS_AT_FIRST, table.DETAIL_COLUMNS),
+        open_cells=np.zeros(FLOWS_AT_FIRST, np.int64),
+        cells=numbers(CELLS_AT_ONCE + table.WAITING_ROOM, table.CELL_COLUMNS),
+        packets=numbers(PACKETS_AT_ONCE + table.WAITING_ROOM if want_packets else 0, table.PACKET_COLUMNS),
+        samples=numbers(SAMPLES_AT_MOST, table.SAMPLE_COLUMNS),
+        total=total,
+        skipped=numbers(len(SKIP_REASONS), 2),
+        tunnel_slots=_slots(TUNNELS_AT_FIRST),
+        tunnel_keys=words(TUNNELS_AT_FIRST, table.KEY_WORDS),
+        datagrams=numbers(fragments.MOST_DATAGRAMS, fragments.DATAGRAM_COLUMNS),
+        datagram_keys=words(fragments.MOST_DATAGRAMS, table.KEY_WORDS),
+        waiting=numbers(fragments.MOST_WAITING + 1, fragments.WAITING_COLUMNS),
+        found=np.zeros(tunnels.FOUND, np.int64),
+        found_key=np.zeros(tunnels.FOUND_WORDS, np.uint64),
+    )
+
+
+def _clear(total: Int64Array) -> None:
+    total.fill(0)
+    total[table.EARLIEST], total[table.LATEST] = table.FAR_FUTURE, table.FAR_PAST
+    total[table.SAMPLE_LIMIT] = table.FAR_FUTURE
+
+
+def _slots(rows: int) -> npt.NDArray[np.int32]:
+    """An empty slot table, at most half of which will be taken; a power of two long."""
+    return np.full(1 << (2 * rows - 1).bit_length(), -1, np.int32)
+
+
+def _grown(
+    slots: npt.NDArray[np.int32], keys: npt.NDArray[np.uint64], count: int, salt: np.uint64
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+    keys = _doubled(keys)
+    slots = _slots(len(keys))
+    table.refill(slots, keys, count, salt)
+    return slots, keys
+
+
+def _doubled(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([rows, np.zeros_like(rows)])
+
+
+def _nullable(values: Int64Array, known: npt.NDArray[np.bool_]) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=~known)
+
+
+def _five_tuples(keys: npt.NDArray[np.uint64]) -> dict[str, Any]:
+    word = keys[:, 4].astype(np.int64)
+    version = (word >> 40).tolist()
+    ends = {"src_ip": keys[:, :2].tolist(), "dst_ip": keys[:, 2:4].tolist()}
+    known: dict[tuple[int, int, int], str] = {}
+    columns: dict[str, Any] = {
+        name: [_address(known, v, high, low) for v, (high, low) in zip(version, words, strict=True)]
+        for name, words in ends.items()
+    }
+    ports = {"src_port": (word >> 16) & 0xFFFF, "dst_port": word & 0xFFFF}
+    return columns | {"protocol": (word >> 32) & 0xFF} | ports
+
+
+def _address(known: dict[tuple[int, int, int], str], version: int, high: int, low: int) -> str:
+    """Text form of an address: IPv4 dotted, IPv6 as in RFC 5952."""
+    key = version, high, low
+    if key not in known:
+        known[key] = str(ipaddress.IPv4Address(low) if version == 4 else ipaddress.IPv6Address((high << 64) | low))
+    return known[key]

@@ -1,0 +1,421 @@
+"""One packet as tshark dissects it: the flow it belongs to, by the rules of docs/packets.md.
+
+tshark says what is in which header; sizes and offsets are derived here, from original lengths and the sizes of the
+headers in front.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from ddnn_traces.ingestors.tshark.plain_flows import SYN, Fragment, Packet, Tunnel
+
+TCP, UDP, GRE = 6, 17, 47
+IPIP = {4: "ip", 41: "ipv6"}
+VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
+_MOST_TUNNELS = 4
+NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
+
+#: Bytes in front of what a link-layer protocol carries, by its name in frame.protocols. MPLS: of an entry.
+_LINK_HEADER_BYTES = {
+    "eth": 14, "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "sll": 16, "raw": 0, "null": 4, "mpls": 4, "pppoes": 6,
+    "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0, "pwethcw": 4,
+}  # fmt: skip
+_WIRETAP_SLL2 = 210
+_NO_DISSECTOR = ("", "data", "user_dlt")
+
+#: IPv6 extension headers (RFC 8200): layer, field of the next header, field of the length; length n is
+#: (n + first) * unit bytes (RFC 4302 for AH, RFC 6275 for Mobility).
+_EXTENSIONS = {
+    0: ("hopopts", "nxt", "len", 1, 8),
+    43: ("routing", "nxt", "len", 1, 8),
+    44: ("fraghdr", "nxt", None, 1, 8),
+    51: ("ah", "next_header", "length", 2, 4),
+    60: ("dstopts", "nxt", "len", 1, 8),
+    135: ("mipv6", "proto", "hlen", 1, 8),
+}
+_EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopts", "ah", "mipv6")
+
+#: What the engine has tshark print, since its output is what takes the time: layers, and trees inside them.
+SHOWN = (
+    "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
+    "tcp.options.mss udp mpls gre erspan vxlan geneve"
+)
+
+
+class Skipped(Exception):
+    """The packet is in no flow. reason: one of facts.SKIP_REASONS; fragment: where it is its datagram's first."""
+
+    def __init__(self, reason: str, fragment: Fragment | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fragment = fragment
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A protocol of frame.protocols: what tshark printed of it, and the bytes of its header (None: unknown)."""
+
+    name: str
+    fields: Any
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Datagram:
+    """An IP header, read. offset: where in the frame it begins, None behind a header of unknown size.
+
+    payload: bytes on the wire behind all IP headers. fragment: None for a whole datagram.
+    """
+
+    offset: int | None
+    src_ip: str
+    dst_ip: str
+    protocol: int
+    ip_bytes: int
+    payload: int
+    fragment: Fragment | None
+
+    @property
+    def behind(self) -> int | None:
+        """Where in the frame the payload begins."""
+        return None if self.offset is None else self.offset + self.ip_bytes - self.payload
+
+
+def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
+    """The flow's part of a pyshark packet: the innermost IP packet that can be read, or the outermost.
+
+    Raises Skipped where the outermost one cannot.
+    """
+    link, levels = _levels(packet)
+    if not levels:
+        raise Skipped(_why_not_ip(packet, link))
+    datagram = _read_ip(packet, levels[0][0], _sum_of_sizes(0, link))
+    try:
+        found = _read_transport(packet, datagram, levels[0])
+    except Skipped as skipped:
+        raise Skipped(skipped.reason, datagram.fragment) from None
+    for around, level in pairwise(levels[: _MOST_TUNNELS + 1]):
+        opened = _tunnel(datagram, around[1:], level[0].name) if open_tunnels else None
+        if opened is None:
+            break
+        tunnel, offset = opened
+        try:
+            datagram = _read_ip(packet, level[0], offset)
+            inner = _read_transport(packet, datagram, level)
+        except Skipped:
+            break
+        if found.fragment and inner.fragment:
+            break
+        tunnels = (*found.tunnels, tunnel)
+        fragment = found.fragment or (inner.fragment and replace(inner.fragment, tunnels=tunnels))
+        found = replace(inner, tunnels=tunnels, fragment=fragment)
+    return found
+
+
+# --- layers
+
+
+def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
+    """Layers in front of the first IP header, and from each IP header to the next."""
+    link: list[_Layer] = []
+    levels: list[list[_Layer]] = []
+    for layer in _layers(packet):
+        if layer.name in ("ip", "ipv6"):
+            levels.append([layer])
+        elif levels:
+            levels[-1].append(layer)
+        else:
+            link.append(layer)
+    return link, levels
+
+
+def _layers(packet: Any) -> Iterator[_Layer]:
+    """Protocols in the order of the frame; layers that occur twice are told apart by that order."""
+    printed = {layer.layer_name: [layer, *layer.duplicate_layers] for layer in packet.layers}
+    for name in _text(packet.frame_info, "protocols").split(":"):
+        size = _LINK_HEADER_BYTES.get(name)
+        waiting = printed.get(name)
+        fields = waiting.pop(0) if waiting else None
+        if name == "sll" and _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
+            size = 20
+        elif name == "mpls" and size:
+            last = fields
+            while waiting and _number_if_any(last, "bottom") == 0:  # one protocol, one layer an entry
+                last = waiting.pop(0)
+                size += 4
+        yield _Layer(name, fields, size)
+
+
+def _why_not_ip(packet: Any, link: list[_Layer]) -> str:
+    if [layer.name for layer in link[:1]] in ([name] for name in _NO_DISSECTOR):
+        return UNKNOWN_LINK
+    if all(layer.size is not None for layer in link):  # it might still have become IP
+        if "_ws.short" in packet:
+            return CUT_SHORT
+        if "_ws.malformed" in packet:
+            return MALFORMED
+    return NOT_IP
+
+
+def _sum_of_sizes(offset: int | None, layers: list[_Layer]) -> int | None:
+    """Where in the frame the layers end that begin at the offset; None where that is unknown."""
+    for layer in layers:
+        if offset is None or layer.size is None:
+            return None
+        offset += layer.size
+    return offset
+
+
+# --- IP
+
+
+def _read_ip(packet: Any, layer: _Layer, offset: int | None) -> _Datagram:
+    if layer.fields is None:  # tshark's dissector of IPv4 has passed it on to that of IPv6
+        raise Skipped(_why_unread(packet))
+    try:
+        if layer.name == "ip":
+            return _read_ipv4(packet, layer.fields, offset)
+        return _read_ipv6(packet, layer.fields, offset)
+    except AttributeError:  # pyshark's word for a field that tshark did not come to
+        raise Skipped(_why_unread(packet)) from None
+
+
+def _why_unread(packet: Any) -> str:
+    return CUT_SHORT if "_ws.short" in packet else MALFORMED
+
+
+def _ip_bytes(packet: Any, offset: int | None, said: int, empty: int, largest: int) -> int:
+    """IP length as the header says, unless it says nothing (`empty`) or could not hold the frame."""
+    if offset is None:
+        return said
+    available = int(packet.length) - offset
+    return available if said == empty or said > available or available > largest else said
+
+
+def _read_ipv4(packet: Any, ip: Any, offset: int | None) -> _Datagram:
+    if _number(ip, "version") != 4:
+        raise Skipped(MALFORMED)
+    ip_bytes = _ip_bytes(packet, offset, _number(ip, "len"), 0, 65535)
+    payload = ip_bytes - _number(ip, "hdr_len")
+    if payload < 0:
+        raise Skipped(MALFORMED)
+    src, dst, protocol = _address(_text(ip, "src")), _address(_text(ip, "dst")), _number(ip, "proto")
+    start, more = _number(ip, "frag_offset") * 8, _number(ip, "flags") & 1 == 1
+    fragment = None
+    if start or more:
+        fragment = Fragment((), src, dst, protocol, _number(ip, "id"), start, payload, more)
+    return _Datagram(offset, src, dst, protocol, ip_bytes, payload, fragment)
+
+
+def _read_ipv6(packet: Any, ip: Any, offset: int | None) -> _Datagram:
+    if _number(ip, "version") != 6:
+        raise Skipped(MALFORMED)
+    ip_bytes = _ip_bytes(packet, offset, 40 + _number(ip, "plen"), 40, 65575)
+    src, dst = _address(_text(ip, "src")), _address(_text(ip, "dst"))
+    payload = ip_bytes - 40
+    protocol = _number(ip, "nxt")
+    fragment: Fragment | None = None
+    headers: dict[int, list[Any]] = {}  # extension headers not yet passed; some may occur twice
+    while protocol in _EXTENSIONS and not (fragment and fragment.offset):
+        name, following, length, first, unit = _EXTENSIONS[protocol]
+        if protocol not in headers:
+            layer = ip.get_field(name)
+            headers[protocol] = list(layer) if isinstance(layer, list) else [layer]
+        if not headers[protocol]:
+            raise Skipped(_why_unread(packet))
+        header = headers[protocol].pop(0)
+        payload -= (first + (_number(header, length) if length else 0)) * unit
+        after = _number(header, following)
+        if protocol == 44:
+            start, more = _number(header, "offset") * 8, _flag(header, "more")
+            if start or more:
+                fragment = Fragment((), src, dst, after, _number(header, "ident"), start, payload, more)
+        protocol = after
+    if payload < 0:
+        raise Skipped(MALFORMED)
+    return _Datagram(offset, src, dst, protocol, ip_bytes, payload, fragment)
+
+
+# --- what IP carries
+
+
+def _read_transport(packet: Any, datagram: _Datagram, level: list[_Layer]) -> Packet:
+    """The packet as a flow would count it that is not in a tunnel."""
+    found = Packet(
+        datagram.src_ip, datagram.dst_ip, datagram.protocol, 0, 0, datagram.ip_bytes, datagram.payload,
+        fragment=datagram.fragment,
+    )  # fmt: skip
+    if datagram.protocol not in (TCP, UDP) or (datagram.fragment and datagram.fragment.offset):
+        return found
+    name = "tcp" if datagram.protocol == TCP else "udp"
+    fields = next((layer.fields for layer in level if layer.name == name), None)
+    if fields is None:
+        raise Skipped(_why_unread(packet))
+    try:
+        found = replace(found, src_port=_number(fields, "srcport"), dst_port=_number(fields, "dstport"))
+    except AttributeError:
+        raise Skipped(_why_unread(packet)) from None
+    found = _read_tcp(found, fields) if datagram.protocol == TCP else _read_udp(found, fields)
+    if found.payload_bytes < 0:
+        raise Skipped(MALFORMED)
+    return found
+
+
+def _read_tcp(found: Packet, tcp: Any) -> Packet:
+    header = _number_if_any(tcp, "hdr_len")
+    header = 20 if header is None else header
+    if header < 20:
+        raise Skipped(MALFORMED)
+    found = replace(found, payload_bytes=found.payload_bytes - header)
+    flags, sequence = _number_if_any(tcp, "flags"), _number_if_any(tcp, "seq_raw")
+    if flags is None or sequence is None:
+        return found
+    flags &= 0xFF  # tshark's has the bits in front of the byte, too
+    return replace(found, flags=flags, sequence=sequence, mss=_mss(tcp) if flags & SYN else None)
+
+
+def _mss(tcp: Any) -> int | None:
+    try:
+        option = tcp.get_field("options_tree").get_field("mss_tree")
+        return _number(option[0] if isinstance(option, list) else option, "mss_val")
+    except AttributeError:
+        return None
+
+
+def _read_udp(found: Packet, udp: Any) -> Packet:
+    """RoCEv2's base transport header is in the captured payload; tshark's own dissector wants all 12 bytes of it."""
+    found = replace(found, payload_bytes=found.payload_bytes - 8)
+    if found.dst_port != ROCE_PORT:
+        return found
+    try:
+        header = bytes.fromhex(_text(udp, "payload").replace(":", ""))
+    except AttributeError:
+        return found
+    if len(header) < 8:
+        return found
+    return replace(found, queue_pair=int.from_bytes(header[5:8], "big"), opcode=header[0])
+
+
+# --- tunnels
+
+#: kind, source and destination port, identifier, bytes of the tunnel's headers, number of layers that these are
+_Opened = tuple[str, int, int, int | None, int, int]
+
+
+def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Tunnel, int | None] | None:
+    """The tunnel that the layers between two IP headers are, and where in the frame the second header begins.
+
+    None: they are none, like the packet inside an ICMP error, or none that docs/packets.md opens.
+    """
+    layers = [layer for layer in layers if layer.name not in _EXTENSION_NAMES]
+    kind = ":".join(layer.name for layer in layers[:2])
+    try:
+        if not layers and IPIP.get(datagram.protocol) == inner:
+            opened: _Opened = "ipip", 0, 0, None, 0, 0
+        elif layers and layers[0].name == "gre" and datagram.protocol == GRE:
+            opened = _gre(layers)
+        elif kind == "udp:vxlan":
+            opened = _vxlan(layers)
+        elif kind == "udp:geneve":
+            opened = _geneve(layers)
+        else:
+            return None
+    except (AttributeError, _NotOpened):
+        return None
+    name, src_port, dst_port, identifier, size, passed = opened
+    inside = layers[passed:]
+    if any(layer.size is None for layer in inside):
+        return None
+    offset = None if datagram.behind is None else _sum_of_sizes(datagram.behind + size, inside)
+    ends = datagram.src_ip, datagram.dst_ip, datagram.protocol
+    return Tunnel(name, *ends, src_port, dst_port, identifier), offset
+
+
+class _NotOpened(Exception):
+    """A tunnel of a version or with options that docs/packets.md leaves closed."""
+
+
+def _gre(layers: list[_Layer]) -> _Opened:
+    gre = layers[0].fields
+    flags = _number(gre, "flags_and_version")
+    if flags & 0x4007:  # routing, version
+        raise _NotOpened
+    size = 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
+    key = _number(gre, "key") if flags & 0x2000 else None
+    if len(layers) < 2 or layers[1].name != "erspan":
+        return "gre", 0, 0, key, size, 1
+    if _number(gre, "proto") == 0x22EB:
+        size += 20 if _flag(layers[1].fields, "o") else 12
+    elif flags & 0x1000:
+        size += 8
+    return "gre", 0, 0, key, size, 2
+
+
+def _vxlan(layers: list[_Layer]) -> _Opened:
+    udp, vxlan = layers[0].fields, layers[1].fields
+    ports = _number(udp, "srcport"), _number(udp, "dstport")
+    if ports[1] not in VXLAN_PORTS or not _number(vxlan, "flags") & 0x0800:
+        raise _NotOpened
+    return "vxlan", *ports, _number(vxlan, "vni"), 16, 2
+
+
+def _geneve(layers: list[_Layer]) -> _Opened:
+    udp, geneve = layers[0].fields, layers[1].fields
+    ports = _number(udp, "srcport"), _number(udp, "dstport")
+    if ports[1] != GENEVE_PORT or _number(geneve, "version"):
+        raise _NotOpened
+    return "geneve", *ports, _number(geneve, "vni"), 16 + _number(geneve, "option.length"), 2
+
+
+# --- fields
+
+
+def _text(layer: Any, name: str) -> str:
+    """A field's text, the first one where it is repeated; AttributeError where there is none."""
+    value = layer.get_field(name)
+    return str(value[0] if isinstance(value, list) else value)
+
+
+def _number(layer: Any, name: str) -> int:
+    """A field as a number; tshark prints some in hexadecimal."""
+    return int(_text(layer, name), 0)
+
+
+def _number_if_any(layer: Any, name: str) -> int | None:
+    try:
+        return _number(layer, name)
+    except AttributeError:
+        return None
+
+
+def _flag(layer: Any, name: str) -> bool:
+    return _text(layer, name) in ("1", "True")  # tshark 4.0; newer
+
+
+@lru_cache(maxsize=1 << 16)
+def _address(text: str) -> str:
+    """The address in Python's form (RFC 5952), which is that of the tables."""
+    return str(ipaddress.ip_address(text))
+
+
+def captured_bytes(packet: Any) -> int:
+    return _number(packet.frame_info, "cap_len")
+
+
+def encapsulation_type(packet: Any) -> int:
+    """Wireshark's number of the link type."""
+    return _number(packet.frame_info, "encap_type")
+
+
+def time_ns(text: str) -> int:
+    """Nanoseconds of frame.time_epoch: seconds with 9 decimals, or ISO 8601 with as many (tshark 4.2 and newer)."""
+    seconds, _, fraction = text.rstrip("Z").partition(".")
+    whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp()) if "T" in seconds else int(seconds)
+    return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))

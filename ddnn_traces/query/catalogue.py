@@ -1,0 +1,180 @@
+"""The named queries: one question a file in queries/, read with the head that describes it.
+
+A head is made of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries, or none),
+figure (of the papers), and one `param` line a parameter: `-- param: window_ms DOUBLE = 10; length of a window, ms`. In
+the SQL a parameter is `$window_ms`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.errors import QueryError
+from ddnn_traces.store import schema
+from ddnn_traces.text import nearest
+
+_HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
+_PARAM = re.compile(
+    r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
+)
+_PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a query: DuckDB type (BIGINT, DOUBLE, VARCHAR), default (None: NULL), meaning with unit, and
+    whether it must be above 0."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+    positive: bool = False
+
+    def value(self, given: Any) -> Any:
+        """The value that is given, as such or as a user's text. Raises QueryError."""
+        value = self.parse(given) if isinstance(given, str) else given
+        if isinstance(value, float) and not math.isfinite(value):
+            raise QueryError(f"parameter {self.name} = {value} is no number: {self.meaning}")
+        if self.positive and isinstance(value, int | float) and not value > 0:
+            raise QueryError(f"parameter {self.name} = {value} must be above 0: {self.meaning}")
+        return value
+
+    def parse(self, text: str) -> Any:
+        """The value that a user's text stands for. Raises QueryError."""
+        if text.upper() == "NULL":
+            return None
+        try:
+            value = _PYTHON_TYPES[self.type](text)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(text)
+            if isinstance(value, int) and abs(value) >= 2**63:
+                raise ValueError(text)
+            return value
+        except ValueError:
+            raise QueryError(f"parameter {self.name} = {text!r} is not a {self.type}: {self.meaning}") from None
+
+
+@dataclass(frozen=True)
+class Query:
+    """A named query: question, grain of a row, inputs, the paper's figure, parameters and its SQL."""
+
+    name: str
+    path: Path
+    question: str
+    row: str
+    inputs: tuple[str, ...]
+    figure: str
+    params: tuple[Param, ...]
+    sql: str
+
+    @property
+    def description(self) -> str:
+        """What the head says, for people, and the SQL below it."""
+        told = {"row": self.row, "inputs": ", ".join(self.inputs) or "none", "figure": self.figure}
+        lines = [f"{self.name}: {self.question}", ""]
+        lines += [f"  {key:<7} {value}" for key, value in told.items() if value]
+        for number, param in enumerate(self.params):
+            default = "NULL" if param.default is None else param.default
+            lines.append(f"  {'' if number else 'param':<7} {param.name} {param.type} = {default}; {param.meaning}")
+        return "\n".join([*lines, "", self.sql[self.head_length :].strip()])
+
+    @property
+    def head_length(self) -> int:
+        """Characters of the SQL before what is not `-- key: value`."""
+        length = 0
+        for line in self.sql.splitlines(keepends=True):
+            if not _HEAD_LINE.fullmatch(line.rstrip("\n")):
+                break
+            length += len(line)
+        return length
+
+    def values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
+        known = {param.name: param for param in self.params}
+        for name in given:
+            if name not in known:
+                raise QueryError(f"query {self.name} has no parameter {name}; {nearest(name, list(known))}")
+        return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
+
+
+#: What a query's figure begins with -> heading of its group in lists, in their order; the rest is the last group.
+_GROUPS = {
+    "zerwas": "Zerwas et al.: volume, flows, throughput, accuracy, loss",
+    "farhat": "Farhat et al.: before, during and after training, iterations",
+    "chang": "Chang et al.: phases of parameter-server steps",
+    "gao": "Gao et al.: simulation",
+    "cheng": "Cheng et al.: network conditions",
+}
+_OTHER_GROUP = "What no paper has: topology, conservation, steps, timelines, and what other queries are made of"
+
+
+def groups() -> dict[str, list[Query]]:
+    """The queries by the paper of their figure, sorted by name, under headings."""
+    found: dict[str, list[Query]] = {heading: [] for heading in (*_GROUPS.values(), _OTHER_GROUP)}
+    for name in sorted(catalogue()):
+        query = catalogue()[name]
+        found[_GROUPS.get(query.figure.partition(" ")[0], _OTHER_GROUP)].append(query)
+    return {heading: queries for heading, queries in found.items() if queries}
+
+
+def find(name: str) -> Query:
+    """The query of that name. Raises QueryError with the nearest names."""
+    found = catalogue().get(name)
+    if found is None:
+        raise QueryError(f"no query named {name}; {nearest(name, list(catalogue()))}")
+    return found
+
+
+@cache
+def read_by(name: str) -> frozenset[str]:
+    """Tables and queries that a named query reads, also through the queries that it reads. Raises QueryError."""
+    inputs = find(name).inputs
+    return frozenset(inputs).union(*(read_by(read) for read in inputs if read in catalogue()))
+
+
+@cache
+def catalogue() -> dict[str, Query]:
+    """All named queries, each behind the queries that it reads."""
+    unsorted = {path.stem: _read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}
+    ordered: dict[str, Query] = {}
+
+    def add(query: Query) -> None:
+        for name in query.inputs:
+            if name in unsorted and name not in ordered:
+                add(unsorted[name])
+        ordered.setdefault(query.name, query)
+
+    for query in unsorted.values():
+        add(query)
+    return ordered
+
+
+def _read(path: Path) -> Query:
+    text = path.read_text(encoding="utf-8")
+    head: dict[str, str] = {}
+    params = []
+    for line in text.splitlines():
+        match = _HEAD_LINE.fullmatch(line)
+        if not match:
+            break
+        if match[1] == "param":
+            params.append(_param(path, match[2]))
+        else:
+            head[match[1]] = match[2]
+    inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
+    return Query(path.stem, path, head["question"], head["row"], inputs, head.get("figure", ""), tuple(params), text)
+
+
+def _param(path: Path, text: str) -> Param:
+    match = _PARAM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{path}: cannot read the parameter {text!r}")
+    default = match["default"].strip()
+    value = None if default == "NULL" else _PYTHON_TYPES[match["type"]](default)
+    return Param(match["name"], match["type"], value, match["meaning"], match["positive"] is not None)

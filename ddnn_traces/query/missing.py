@@ -1,0 +1,80 @@
+"""What a query's runs lack: tables without rows, and how to get them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ddnn_traces.query import catalogue
+from ddnn_traces.store import schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ddnn_traces.store.places.place import Place
+
+#: Table -> the table whose lack explains its own: what is said is said once.
+_EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
+
+#: Table -> what a run without rows in it does not have, and what to do.
+_HINTS = {
+    "flows": ("no packet that counts", "query ledger_sums says what became of its records"),
+    "hosts": ("no hosts", "ingest again"),
+    "flow_windows": ("no windows of its flows", "ingest again, or write the table as schemas/flow_windows.toml says"),
+    "step_flows": ("a training log, but no packet by its steps", "ingest again with --clock-offset auto"),
+    "capture_ledger": ("no ledger of its captures", "ingest again"),
+    "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),
+    "events": ("no phases of its steps", "put phases-worker-N.csv into the run's folder and ingest again"),
+    "captures": ("no capture file", "only a run that was captured has any"),
+    "packets": ("no packets one by one", "ingest again with --packets"),
+    "encapsulations": ("no tunnel in its traffic", "only --tunnels inner looks for them"),
+    "flow_opcodes": ("no RoCEv2 in its traffic", "nothing else has opcodes"),
+}  # fmt: skip
+
+_MOST_NAMES = 3
+
+
+def tables(name: str) -> list[str]:
+    """Tables that a named query reads, also through the queries that it reads."""
+    read = catalogue.read_by(name)
+    return [table for table in schema.TABLES if table in read]
+
+
+def lines(connection: duckdb.DuckDBPyConnection, place: Place, name: str, runs: list[str]) -> list[str]:
+    """A line for each kind of data that the query reads and some of the runs lack."""
+    return lines_of(connection, place, tables(name), runs)
+
+
+def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[str], runs: list[str]) -> list[str]:
+    """As lines(), for tables. Reads the ends of Parquet files only."""
+    told = []
+    asked = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
+    lacking: dict[str, list[str]] = {}
+    for table in asked:
+        if table == "runs":
+            continue
+        filled = _runs_with_rows(connection, place.files[table])
+        explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
+        lacking[table] = [run for run in runs if run not in filled]
+        if unexplained := [run for run in lacking[table] if run not in explained]:
+            what, remedy = _HINTS[table]
+            told.append(f"{_named(unexplained, len(runs))}: {what} (table {table} is empty); {remedy}")
+    return told
+
+
+def _named(lacking: list[str], runs: int) -> str:
+    if len(lacking) == 1:
+        return f"run {lacking[0]}"
+    more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
+    return f"{len(lacking)} of {runs} runs ({', '.join(lacking[:_MOST_NAMES])}{more})"
+
+
+def _runs_with_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> set[str]:
+    if not files:
+        return set()
+    rows = connection.execute(
+        "SELECT file_name FROM parquet_file_metadata($1) GROUP BY ALL HAVING sum(num_rows) > 0", [list(files)]
+    ).fetchall()
+    return {unquote(PurePosixPath(file).parent.name.removeprefix("run_id=")) for (file,) in rows}

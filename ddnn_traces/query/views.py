@@ -1,0 +1,208 @@
+"""A dataset's tables and queries as DuckDB views and macros: in memory, or in a database file beside the tables.
+
+The file, DATASET/traces.duckdb, holds definitions only, with the absolute path of the dataset: a view cannot be
+relative to its database. It is for people who have DuckDB and nothing else; nothing here reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query import catalogue
+from ddnn_traces.store import schema
+from ddnn_traces.store.places import folder
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.text import sql_literal
+from ddnn_traces.version import __version__
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ddnn_traces.store.places.place import Place
+
+FILE = "traces.duckdb"
+
+# What SQL that lists views, columns or comments has in it; it is wrong where some are not there yet.
+_LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
+
+_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+class Views:
+    """The views and macros of a dataset in a connection. Those of queries are there as soon as a text names them.
+
+    To bind all of them to their tables takes longer than most queries run. runs: names of the runs to see; None: all.
+    Raises UsageError for a table that is missing or damaged.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, place: Place, runs: Sequence[str] | None = None) -> None:
+        self._connection, self._place, self._runs = connection, place, runs
+        self._there: set[str] = set()
+        self._create_tables()
+
+    def provide(self, text: str) -> None:
+        """Make the queries that SQL of this text may read: those it names, or all where it may list them."""
+        if _LISTS.search(text):
+            self.provide_all()
+        else:
+            named = catalogue.catalogue().keys() & set(re.findall(r"\w+", text.lower()))
+            self._add(named.union(*map(catalogue.read_by, named)) & catalogue.catalogue().keys())
+
+    def provide_all(self) -> bool:
+        """Make all queries, and comments on everything. Returns whether that changed anything."""
+        if self._there == catalogue.catalogue().keys():
+            return False
+        self._add(set(catalogue.catalogue()))
+        self._connection.execute(";".join(_comments()))
+        return True
+
+    def _add(self, names: set[str]) -> None:
+        if new := names - self._there:
+            # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names,
+            # not tables, and so reads whatever has the name later.
+            self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
+            self._connection.execute(";".join(map(_empty_table, schema.tables())))
+            made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
+            self._connection.execute(";".join(made))
+            self._connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+            self._create_tables()
+            self._there |= new
+
+    def _create_tables(self) -> None:
+        import duckdb
+
+        for table in schema.tables():
+            try:
+                self._connection.execute(_table_view(table, self._place.files[table.name], self._runs))
+            except duckdb.Error as error:
+                if failure := self._place.failure():
+                    raise failure from error
+                what = str(error).splitlines()[0]
+                raise UsageError(
+                    f"{self._place.name}/{table.name}: missing or damaged ({what}); ingest the runs again"
+                ) from error
+
+
+def write(file: Path, dataset: Path) -> None:
+    """Make a database file of the dataset's views and macros; `file` is new. Raises UsageError, duckdb.Error."""
+    import duckdb
+
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("BEGIN")
+        Views(connection, folder.place(dataset.resolve())).provide_all()
+        connection.execute("COMMIT")
+        told = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
+        columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in told.items())
+        connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
+
+
+def replace_views(dataset: Path, file: Path, folder: Path) -> None:
+    """Write the database file of a dataset unless it is there and right; a reader sees the old or the new one.
+
+    folder: for what is half written, on the file system of `file`. Raises OSError where there is no room.
+    """
+    if is_current(file, dataset):
+        return
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
+        made = Path(scratch) / FILE  # there because DuckDB takes a question mark in a path for more than a letter
+        write(made, dataset)
+        with whole_file(file, folder) as half_written:
+            shutil.copyfile(made, half_written)
+            # what somebody wrote into the old file, and DuckDB had no time to put there, would break the new one
+            file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
+
+
+def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """Make all views and macros in a database, of files relative to where it is opened or to its file_search_path.
+
+    tables: those that there are; the others are empty. Raises duckdb.Error.
+    """
+    connection.execute("BEGIN")
+    connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
+    connection.execute(";".join(map(_query, catalogue.catalogue().values())))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    for table in schema.tables():
+        connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
+    connection.execute(";".join(_comments()))
+    connection.execute("COMMIT")
+    connection.execute(
+        f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
+    )
+
+
+def is_current(file: Path, dataset: Path) -> bool:
+    """Whether the database file says what write() would write."""
+    import duckdb
+
+    if not file.is_file():
+        return False
+    try:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            found = connection.execute("SELECT definitions FROM ddnn_traces.about").fetchall()
+    except duckdb.Error:  # made by something else, of another DuckDB, or somebody writes into it
+        return False
+    return found == [(_fingerprint(dataset),)]
+
+
+def _fingerprint(dataset: Path) -> str:
+    """SHA-256 of all definitions."""
+    files = folder.files(dataset.resolve())
+    parts = [_table_view(table, files[table.name], None) for table in schema.tables()]
+    parts += [*map(_query, catalogue.catalogue().values()), *_comments(), __version__]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _empty_table(table: schema.Table) -> str:
+    columns = ", ".join(f'"{column.name}" {_TYPES[column.type]}' for column in table.columns)
+    return f"CREATE TABLE {table.name} ({columns})"
+
+
+def _table_view(table: schema.Table, files: Sequence[str], runs: Sequence[str] | None) -> str:
+    if not files:
+        columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
+        return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
+    # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
+    listed = ", ".join(map(sql_literal, files))
+    read = listed if len(files) == 1 else f"[{listed}]"
+    columns = ", ".join(f'"{column.name}"' for column in table.columns)
+    only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
+    return (
+        f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
+        f"read_parquet({read}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){only}"
+    )
+
+
+def _query(query: catalogue.Query) -> str:
+    body = query.sql.strip().removesuffix(";")
+    if not query.params:
+        return f"CREATE VIEW {query.name} AS {body}"
+    for param in query.params:
+        body = re.sub(rf"\${param.name}\b", param.name, body)
+    signature = ", ".join(f"{param.name} := {_value(param.default)}" for param in query.params)
+    return f"CREATE MACRO {query.name}({signature}) AS TABLE {body}"
+
+
+def _comments() -> list[str]:
+    comments = []
+    for table in schema.tables():
+        comments.append(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
+        for column in table.columns:
+            unit = f" [{column.unit}]" if column.unit else ""
+            comments.append(f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}")
+    for query in catalogue.catalogue().values():
+        kind = "MACRO TABLE" if query.params else "VIEW"
+        comments.append(f"COMMENT ON {kind} {query.name} IS {sql_literal(f'{query.question} One row: {query.row}')}")
+    return comments
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return sql_literal(value) if isinstance(value, str) else repr(value)

@@ -1,0 +1,281 @@
+"""Cut-down captures: the headers of the original captures, mapped as the tables are, in run folders that ingest takes.
+
+    RUN/worker-1.pcap                 little endian, ns, one for each capture that could be read
+    RUN/run.toml                      metadata, and which label has which address here
+    RUN/train_history-worker-1.log    made from the table steps
+    RUN/phases-worker-1.csv           made from the table events
+
+What of a packet stays is in ingestors/compiled/cut.py. `ddnn-traces ingest` of them gives the released tables again but
+for what a pcap cannot hold: labels in place of addresses, and what is told of the original file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import struct
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, STDIN, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.sources import RunInput, find_runs
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release.anonymise.mapping import Mapping, RunMapping
+from ddnn_traces.store import schema
+from ddnn_traces.text import is_plain_name, sql_literal, valid_text
+from ddnn_traces.traffic.synthetic import run_files
+
+if TYPE_CHECKING:
+    from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
+    from ddnn_traces.ingestors.packets.compiled.scan import Framing
+    from ddnn_traces.ingestors.packets.scanner import Scanner
+
+_THREADS = 2  # the loop releases the interpreter, and a disk is not faster for more
+_SNAPLEN = 262144
+#: Columns of `runs` that are no metadata: ingest fills them in.
+_NOT_TOLD = ("run_id", "clock_offset_ns", "clock_offset_estimate_ns", "clock_drift_ppm")
+_KINDS = ("compute", "communicate", "update")
+
+_Row = dict[str, Any]
+
+
+def write(sources: list[str], dataset: Dataset, mapping: Mapping, folder: Path) -> list[str]:
+    """Write the captures of the mapping's runs into `folder`, new: their paths in it, in order.
+
+    sources: what the dataset was ingested from, as ingest takes it; each file is compared with what was read then.
+    Runs of which the dataset never had a file (made up, simulated) have none here. Raises UsageError where sources are
+    missing, are other files, or cannot be written as told.
+    """
+    if mapping.options.ports == "classed":
+        raise UsageError(
+            "with ports classed, connections could not be told apart in cut-down captures; publish without captures, "
+            "or with --ports permuted"
+        )
+    captures = _rows(dataset, "captures", mapping.runs)
+    found = _match(find_runs(sources), captures)
+    paths: list[str] = []
+    for run_id in mapping.runs:
+        rows = [row for row in captures if row["run_id"] == run_id and row["engine"] != "synthetic"]
+        if not rows:
+            continue
+        if not is_plain_name(run_id):
+            raise UsageError(f"run {run_id!r} cannot be the name of a folder; publish it without captures")
+        (folder / run_id).mkdir(parents=True)
+        run = mapping.run(run_id)
+        _cut_all([(found[run_id, row["capture_id"]], row) for row in rows if row["format"]], run, folder / run_id)
+        _write_beside(dataset, run, folder / run_id)
+        paths += sorted(path.relative_to(folder).as_posix() for path in (folder / run_id).iterdir())
+    return paths
+
+
+def _rows(dataset: Dataset, table: str, runs: Iterable[str]) -> list[_Row]:
+    """Rows of these runs in the order of the table's key."""
+    order = ", ".join(schema.table(table).key)
+    only = ", ".join(map(sql_literal, runs)) or "NULL"
+    rows: list[_Row] = dataset.sql_arrow(f"FROM {table} WHERE run_id IN ({only}) ORDER BY {order}").to_pylist()
+    return rows
+
+
+# --- which file is which capture
+
+
+def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], Path]:
+    """The file of each capture; runs that are not published are left out. Raises UsageError for one without a file."""
+    found: dict[tuple[str, str], Path] = {}
+    for run in runs:
+        found |= {(run.run_id, valid_text(path.name)): path for path in run.captures}
+    for row in captures:
+        if row["engine"] == "synthetic" or not row["format"]:
+            continue
+        key = (row["run_id"], row["capture_id"])
+        path = found.get(key)
+        if path is None or path == STDIN:
+            raise UsageError(
+                f"{key[1]} of run {key[0]} is not among the sources of the captures; name the folders that the dataset "
+                "was ingested from, or publish without captures"
+            )
+        _compare(path, row, path.stat().st_size, None)
+    return found
+
+
+def _compare(path: Path, row: _Row, size: int, sha256: str | None) -> None:
+    """Raise UsageError where a file is not the one that was ingested. sha256: None where it is not known yet."""
+    if size != row["file_bytes"] or (sha256 and row["sha256"] and sha256 != row["sha256"]):
+        raise UsageError(
+            f"{path}: is not the file that was ingested (another {'size' if sha256 is None else 'SHA-256'}); restore "
+            "it, or ingest again"
+        )
+
+
+# --- captures
+
+
+def _cut_all(files: list[tuple[Path, _Row]], run: RunMapping, folder: Path) -> None:
+    substitutes = _substitutes(run)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        jobs = [
+            threads.submit(_cut, path, row, substitutes, folder / run.files[row["capture_id"]]) for path, row in files
+        ]
+        try:
+            for job in jobs:
+                job.result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _substitutes(run: RunMapping) -> Substitutes:
+    import numpy as np
+
+    from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
+
+    pairs = sorted((ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in _same_version(run.wire, 4))
+    v4 = [[int(old), int(new)] for old, new in pairs]
+    pairs = sorted((ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in _same_version(run.wire, 6))
+    words = [[int(ip) >> 64, int(ip) & (1 << 64) - 1] for pair in pairs for ip in pair]
+    return Substitutes(
+        np.array(v4, np.int64).reshape(-1, 2),
+        np.array(words, np.uint64).reshape(-1, 4),
+        run.ports,
+        np.frombuffer(run.salt, np.uint64),
+        run.offset_ns,
+    )
+
+
+def _same_version(pairs: Any, version: int) -> list[tuple[str, str]]:
+    return [(old, new) for old, new in pairs.items() if (":" in old) == (version == 6)]
+
+
+def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
+    """Write the cut-down copy of one capture. What is damaged ends where ingest ended."""
+    from ddnn_traces.ingestors.packets.numba_engine import pcap_framing
+    from ddnn_traces.ingestors.packets.record_reader import PcapngReader, RecordReader, pcapng_framing
+
+    with CaptureFile(path) as file, target.open("wb") as out:
+        blocks = file.blocks()
+        start = b""
+        while len(start) < HEADER_BYTES and (block := next(blocks, None)) is not None:
+            start += bytes(block)
+        out.write(bytes(HEADER_BYTES))
+        header = PcapHeader.parse(start[:HEADER_BYTES])
+        if start.startswith(PCAPNG):
+            cutter = _Cutter(path, out, pcapng_framing(False), -1, substitutes)
+            reader: RecordReader = PcapngReader(cast("Scanner", cutter))
+            stream = itertools.chain([memoryview(start)], blocks)
+        elif isinstance(header, str):
+            raise UsageError(f"{path}: {header}; ingest it again, or publish without captures")
+        else:
+            cutter = _Cutter(path, out, pcap_framing(header), header.link_type, substitutes)
+            reader = RecordReader(cast("Scanner", cutter), HEADER_BYTES)
+            stream = itertools.chain([memoryview(start)[HEADER_BYTES:]], blocks)
+        reader.read(stream)
+        out.seek(0)
+        snaplen = min(row["snaplen"] or _SNAPLEN, 0xFFFFFFFF)
+        out.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, max(cutter.link, 0)))
+    _compare(path, row, file.raw_bytes, file.sha256)
+
+
+class _Cutter:
+    """Takes a Scanner's place in a RecordReader: writes records instead of counting them."""
+
+    def __init__(self, path: Path, out: IO[bytes], framing: Framing, link: int, substitutes: Substitutes) -> None:
+        import numpy as np
+
+        from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS
+
+        self.framing = framing
+        self.interfaces = np.zeros((0, INTERFACE_COLUMNS), np.int64)
+        self.records = 0
+        self.link = link
+        self._path, self._out, self._substitutes = path, out, substitutes
+        self._last_ns = 0
+        self._room = np.zeros(0, np.uint8)
+
+    def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
+        """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there."""
+        import numpy as np
+
+        from ddnn_traces.ingestors.packets.compiled import cut
+
+        buf = np.frombuffer(block, np.uint8)
+        buf.flags.writeable = False  # one type for bytes and buffers: one compilation
+        if len(self._room) < len(buf):
+            self._room = np.zeros(len(buf), np.uint8)
+        pos, why, written, records, self.link, self._last_ns = cut.cut(
+            buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.link,
+            self._last_ns, self._substitutes, self._room,
+        )  # fmt: skip
+        self._out.write(self._room[:written].data)
+        self.records += records
+        if why == cut.OTHER_LINK:
+            raise UsageError(
+                f"{self._path}: has packets of several link types, and a pcap has one; publish without captures, or "
+                "leave the run out"
+            )
+        if why == cut.NO_TIME:
+            raise UsageError(
+                f"{self._path}: has times that a pcap cannot say, shifted as they are; publish without captures, or "
+                "leave the run out"
+            )
+        return pos, why
+
+
+# --- what stands beside them
+
+
+def _write_beside(dataset: Dataset, run: RunMapping, folder: Path) -> None:
+    (fields,) = _rows(dataset, "runs", [run.run_id])
+    told = {name: value for name, value in fields.items() if name not in _NOT_TOLD}
+    text = run_files.run_toml(told, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
+    (folder / "run.toml").write_text(text + _legend(run), encoding="utf-8")
+    first_begins = {}
+    for worker, group in itertools.groupby(_rows(dataset, "steps", [run.run_id]), key=lambda row: row["worker"]):
+        steps = list(group)
+        rows = ((s["epoch"], s["end_ns"] + run.offset_ns, _number(s["loss"]), _number(s["accuracy"])) for s in steps)
+        (folder / f"train_history-{run.labels[worker]}.log").write_text(run_files.training_log(rows), encoding="utf-8")
+        if steps[0]["start_source"] == "phases":
+            first_begins[worker] = steps[0]["start_ns"] + run.offset_ns
+    events = itertools.groupby(_rows(dataset, "events", [run.run_id]), key=lambda row: row["worker"])
+    phases = {worker: _phases(list(group), run.offset_ns) for worker, group in events}
+    for worker, begin in first_begins.items():
+        rows_of_worker = phases.get(worker) or [(0, (begin,) * 4)]
+        path = folder / f"phases-{run.labels[worker]}.csv"
+        path.write_text(run_files.phases(rows_of_worker), encoding="utf-8")
+
+
+def _hosts(rows: list[_Row], run: RunMapping) -> list[_Row]:
+    hosts = [
+        {
+            "ip": run.wire[row["host_ip"]],
+            "label": run.labels.get(row["label"]),
+            **{name: row[name] for name in ("role", "rank", "ring_position")},
+        }
+        for row in rows
+    ]
+    return sorted(hosts, key=lambda host: ipaddress.ip_address(host["ip"]).packed)
+
+
+def _legend(run: RunMapping) -> str:
+    """Comments that say which of the tables' labels an address stands for."""
+    pairs = sorted((new, run.addresses[old]) for old, new in run.wire.items() if new != run.addresses[old])
+    lines = [f"# {new} stands for {label}" for new, label in pairs]
+    return "\n".join(["", *lines, ""]) if lines else ""
+
+
+def _phases(events: list[_Row], offset_ns: int) -> list[tuple[int, tuple[int, int, int, int]]]:
+    """Steps of which all phases are known, with their times as phases.py reads them."""
+    rows = []
+    for step, group in itertools.groupby(events, key=lambda row: row["step"]):
+        kinds = {row["kind"]: row for row in group}
+        if set(kinds) == set(_KINDS):
+            compute, communicate, update = (kinds[kind] for kind in _KINDS)
+            times = (compute["start_ns"], communicate["start_ns"], communicate["end_ns"], update["end_ns"])
+            rows.append((step, tuple(time + offset_ns for time in times)))
+    return cast("list[tuple[int, tuple[int, int, int, int]]]", rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else repr(value)

@@ -1,0 +1,295 @@
+"""croissant.json: Croissant 1.1, with the context inlined, for whatever finds or loads datasets by it.
+
+A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the
+same text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
+Statistics" of the specification has it. A file set a table covers its partitions; a file object a file has size and
+SHA-256. mlcroissant checks those when it is made to download file objects, not when it loads a record set.
+
+Foreign keys are no `references` here: mlcroissant takes them for joins, which no reader wants to wait for, and reads
+whole tables into memory for them. They are in datapackage.json.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from urllib.parse import quote
+
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
+from ddnn_traces.store import schema
+
+VERSION = "http://mlcommons.org/croissant/1.1"
+RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
+
+#: "number of elements" (Wikidata), by which the specification marks the number of records of a record set.
+ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
+
+TYPES = {"string": "sc:Text", "int64": "cr:Int64", "double": "cr:Float64", "bool": "sc:Boolean"}
+
+#: Appendix 1 of the specification, as mlcroissant 1.1 expects it, with PROV-O.
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "annotation": "cr:annotation",
+    "arrayShape": "cr:arrayShape",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "excludes": "cr:excludes",
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "name": {"@container": "@language"},
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "prov": "http://www.w3.org/ns/prov#",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "readLines": "cr:readLines",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "sdVersion": "cr:sdVersion",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+    "unArchive": "cr:unArchive",
+}
+
+
+def document(release: facts.Release) -> dict[str, Any]:
+    """The document, as JSON values."""
+    about = release.about
+    said = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": [VERSION, RESPONSIBLE_AI],
+        "name": about.title,
+        "description": shared.summary(release),
+        "license": _licence(about.licence),
+        "creator": [_person(person) for person in about.creators],
+        "publisher": {"@type": "sc:Organization", "name": about.publisher} if about.publisher else None,
+        "contactPoint": _contact(about),
+        "datePublished": about.published,
+        "version": about.version,
+        "url": shared.address(about),
+        "sameAs": shared.doi_url(about.doi) if about.doi and about.url else None,
+        "keywords": shared.keywords(release),
+        "inLanguage": "en",
+        "isLiveDataset": False,
+        "citeAs": shared.citation(about),
+        "citation": [_paper(paper) for paper in about.papers],
+        "funding": [{"@type": "sc:Grant", "name": grant} for grant in about.funding],
+        **_responsible_ai(release),
+        **_provenance(release),
+        "distribution": [*_file_sets(release), *_file_objects(release)],
+        "recordSet": [_record_set(release, table) for table in release.tables],
+    }
+    return {key: value for key, value in said.items() if value not in (None, [])}
+
+
+def text(release: facts.Release) -> str:
+    """croissant.json."""
+    return shared.json_text(document(release))
+
+
+def _licence(licence: str) -> Any:
+    """Address of a known licence, else the file in the release."""
+    return shared.licence_url(licence) or {"@type": "sc:CreativeWork", "name": licence, "url": "LICENSE"}
+
+
+def _person(person: facts.Person) -> dict[str, Any]:
+    said: dict[str, Any] = {"@type": "sc:Person", "name": person.name}
+    if person.orcid:
+        said["sameAs"] = shared.orcid_url(person.orcid)
+    if person.affiliation:
+        said["affiliation"] = {"@type": "sc:Organization", "name": person.affiliation}
+    return said
+
+
+def _contact(about: facts.About) -> dict[str, Any] | None:
+    return {"@type": "sc:ContactPoint", **shared.contact(about.contact)} if about.contact else None
+
+
+def _paper(paper: facts.Publication) -> dict[str, Any]:
+    said = {"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)}
+    return {key: value for key, value in said.items() if value}
+
+
+def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
+    """A file set for each table that has a file."""
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": _file_set(table.name),
+            "name": f"{table.name}-files",
+            "description": f"All files of the table {table.name}, one a run.",
+            "encodingFormat": shared.PARQUET,
+            "includes": shared.pattern(table.name),
+        }
+        for table in release.tables
+    ]
+
+
+def _file_set(table: str) -> str:
+    return f"{table}-files"
+
+
+def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
+    """A file object for each data file, with size and SHA-256."""
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": quote(file.path),
+            "name": file.path,
+            "contentUrl": file.path,
+            "contentSize": f"{file.bytes} B",
+            "encodingFormat": shared.media_type(file.path),
+            "sha256": file.sha256,
+        }
+        for file in shared.files(release)
+    ]
+
+
+def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
+    defined = shared.definition(release, table)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": table.name,
+        "name": table.name,
+        "description": f"A row is {defined.row}.",
+        "key": [{"@id": f"{table.name}/{part}"} for part in defined.key],
+        "annotation": {
+            "@type": "cr:Field",
+            "@id": f"{table.name}/#rows",
+            "name": "rows",
+            "description": "Number of rows.",
+            "dataType": ["cr:Int64", ROW_COUNT],
+            "value": table.rows,
+        },
+        "field": [_field(table.name, column) for column in defined.columns],
+    }
+
+
+def _field(table: str, column: schema.Column) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "@type": "cr:Field",
+        "@id": f"{table}/{column.name}",
+        "name": column.name,
+        "description": shared.explained(column),
+        "dataType": TYPES[column.type],
+        "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
+    }
+    if column.unit:
+        said["unitText"] = column.unit
+    return said
+
+
+def _provenance(release: facts.Release) -> dict[str, Any]:
+    """PROV-O, as the specification recommends: an activity a step, an entity an original capture."""
+    activities = [
+        {
+            "@type": "prov:Activity",
+            "@id": f"#step-{number}-{step.kind}",
+            "prov:label": step.text,
+            "prov:wasAssociatedWith": {"@type": "prov:SoftwareAgent", "prov:label": step.software},
+        }
+        for number, step in enumerate(release.provenance, 1)
+    ]
+    entities = [
+        {"@type": "prov:Entity", "prov:label": name} | ({"sha256": digest} if digest else {})
+        for name, digest in shared.originals(release).items()
+    ]
+    return {"prov:wasGeneratedBy": activities, "prov:wasDerivedFrom": entities}
+
+
+def _responsible_ai(release: facts.Release) -> dict[str, Any]:
+    """The RAI vocabulary, in the publisher's words where there are any, else as the facts and schemas/ have it."""
+    about, hidden = release.about, release.anonymisation
+    collected = [step.text for step in release.provenance if step.kind in ("capture", "generate", "ingest")]
+    prepared = [step.text for step in release.provenance if step.kind not in ("capture", "generate")]
+    return {
+        "rai:dataCollection": about.collection or " ".join(collected) or None,
+        "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in shared.sources(release)}),
+        "rai:dataCollectionRawData": _raw(release),
+        "rai:dataCollectionMissingData": _MISSING if any(t.name == "capture_ledger" for t in release.tables) else None,
+        "rai:dataPreprocessingProtocol": prepared,
+        "rai:dataManipulationProtocol": " ".join(hidden.removed) or None,
+        "rai:dataImputationProtocol": "No value was imputed: what is not known is null.",
+        "rai:dataBiases": _biases(release),
+        "rai:dataLimitations": [*_words(about.limitations), *_inaccuracies(release)],
+        "rai:personalSensitiveInformation": [*_words(about.sensitive), *hidden.remaining],
+        "rai:dataUseCases": _words(about.uses),
+        "rai:dataReleaseMaintenancePlan": _maintenance(about),
+    }
+
+
+#: Values that the RAI vocabulary has for where a run is from (runs.source).
+_COLLECTION = {
+    "capture": "Passive Data Collection", "testbed": "Experiments", "simulation": "Software Collection",
+    "ns3": "Software Collection", "synthetic": "Software Collection",
+}  # fmt: skip
+
+_RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
+_NO_RAW = "There are no original captures: the runs were made up."
+_PARTLY_RAW = "Synthetic runs have no original captures. "
+_MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
+
+
+def _raw(release: facts.Release) -> str:
+    """What became of the original captures, where there ever were any."""
+    made_up = set(shared.sources(release)) & {"synthetic"}
+    if made_up and len(shared.sources(release)) == 1:
+        return _NO_RAW
+    return (_PARTLY_RAW if made_up else "") + _RAW
+
+
+def _words(said: str | None) -> list[str]:
+    return [said] if said else []
+
+
+def _biases(release: facts.Release) -> list[str]:
+    """How many runs there are of each framework, topology and source, since all else is a question of those."""
+    found = []
+    for name in ("framework", "topology", "source"):
+        counts = Counter(str(run.get(name) or "unknown") for run in release.runs)
+        told = ", ".join(f"{value} {count}" for value, count in sorted(counts.items()))
+        found.append(f"Runs by {name}: {told}.")
+    return found if release.runs else []
+
+
+def _inaccuracies(release: facts.Release) -> list[str]:
+    """A sentence for each known inaccuracy of a column."""
+    return [
+        f"{table.name}.{column.name}: {column.inaccuracy}"
+        for table in release.tables
+        for column in shared.definition(release, table).columns
+        if column.inaccuracy
+    ]
+
+
+def _maintenance(about: facts.About) -> str:
+    contact = f" Errors are to be told to {about.contact}." if about.contact else ""
+    return f"A version is never changed; a mended or larger dataset is a new version.{contact}"

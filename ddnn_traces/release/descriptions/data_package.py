@@ -1,0 +1,144 @@
+"""datapackage.json: Data Package 2.0, which frictionless reads and checks.
+
+A resource is a Parquet file, that is the rows of a run in a table, since a resource has one hash and frictionless reads
+only the first of several Parquet files. `rows` is checked by frictionless; it does not count the bytes of a Parquet
+file and fails every resource that tells `bytes`, so the size is `sizeInBytes`. Beside the specification's properties a
+field has `unit`, the same text as in schemas/, and a resource `table` and `run_id`.
+
+Foreign keys name the resource of the same run. A key with a part that may be null is no primary key but a unique key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
+from ddnn_traces.store import schema
+
+PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
+RESOURCE_PROFILE = "https://datapackage.org/profiles/2.0/dataresource.json"
+SCHEMA_PROFILE = "https://datapackage.org/profiles/2.0/tableschema.json"
+
+TYPES = {"string": "string", "int64": "integer", "double": "number", "bool": "boolean"}
+
+
+def document(release: facts.Release) -> dict[str, Any]:
+    """The document, as JSON values."""
+    about = release.about
+    said = {
+        "$schema": PROFILE,
+        "name": shared.identifier(about.title),
+        "title": about.title,
+        "description": shared.summary(release),
+        "version": about.version,
+        "created": f"{about.published}T00:00:00Z",
+        "id": shared.doi_url(about.doi) if about.doi else None,
+        "homepage": about.url,
+        "keywords": shared.keywords(release),
+        "licenses": [_licence(about.licence)],
+        "contributors": [*map(_contributor, about.creators), *_others(about)],
+        "sources": [_source(paper) for paper in about.papers],
+        "resources": _resources(release),
+    }
+    return {key: value for key, value in said.items() if value not in (None, [])}
+
+
+def text(release: facts.Release) -> str:
+    """datapackage.json."""
+    return shared.json_text(document(release))
+
+
+def _licence(licence: str) -> dict[str, str]:
+    url = shared.licence_url(licence)
+    return {"name": licence, "path": url} if url else {"name": licence, "path": "LICENSE"}
+
+
+def _contributor(person: facts.Person) -> dict[str, Any]:
+    said = {
+        "title": person.name,
+        "path": shared.orcid_url(person.orcid) if person.orcid else None,
+        "organization": person.affiliation,
+        "roles": ["creator"],
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _others(about: facts.About) -> list[dict[str, Any]]:
+    """Publisher, contact and funders, told from creators by their role."""
+    contact = shared.contact(about.contact) if about.contact else {}
+    told = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
+    found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
+    found += [{key: value for key, value in told.items() if value}] if about.contact else []
+    return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
+
+
+def _source(paper: facts.Publication) -> dict[str, Any]:
+    said = {"title": paper.title, "path": shared.paper_url(paper)}
+    return {key: value for key, value in said.items() if value}
+
+
+def _resources(release: facts.Release) -> list[dict[str, Any]]:
+    """A resource for each file of a table."""
+    names = {(table.name, file.run_id): _name(table, file) for table in release.tables for file in table.files}
+    return [
+        {
+            "$schema": RESOURCE_PROFILE,
+            "name": names[table.name, file.run_id],
+            "title": f"{table.name} of run {file.run_id}",
+            "description": f"A row is {shared.definition(release, table).row}.",
+            "type": "table",
+            "path": file.path,
+            "format": "parquet",
+            "mediatype": "application/vnd.apache.parquet",
+            "hash": f"sha256:{file.sha256}",
+            "sizeInBytes": file.bytes,
+            "rows": file.rows,
+            "table": table.name,
+            "run_id": file.run_id,
+            "schema": _schema(release, table, file.run_id, names),
+        }
+        for table in release.tables
+        for file in table.files
+    ]
+
+
+def _name(table: facts.Table, file: facts.TableFile) -> str:
+    """Name of a resource: of letters that the specification recommends, and unique also where runs are named alike."""
+    place = table.files.index(file) + 1
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in file.run_id.lower())
+    return f"{table.name}.{place}.{plain}"
+
+
+def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """Table Schema of a resource."""
+    defined = shared.definition(release, table)
+    said: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
+    nullable = {column.name for column in defined.columns if column.nullable}
+    if nullable & set(defined.key):
+        said["uniqueKeys"] = [list(defined.key)]
+    else:
+        said["primaryKey"] = list(defined.key)
+    keys = [
+        {
+            "fields": list(reference.columns),
+            "reference": {"resource": names[reference.table, run], "fields": list(reference.columns)},
+        }
+        for reference in shared.references(release, defined)
+        if (reference.table, run) in names
+    ]
+    return said | ({"foreignKeys": keys} if keys else {})
+
+
+def _field(column: schema.Column) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": column.name,
+        "type": TYPES[column.type],
+        "title": shared.title(column),
+        "description": shared.explained(column),
+    }
+    if column.unit:
+        said["unit"] = column.unit
+    if not column.nullable:
+        said["constraints"] = {"required": True}
+    return said

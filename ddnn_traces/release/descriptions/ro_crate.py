@@ -1,0 +1,384 @@
+"""ro-crate-metadata.json: RO-Crate 1.1, an action a step of the provenance, the context inlined.
+
+ro_crate_context.json is the official context of 1.1 (CC0-1.0). All its terms stand in the crate, so that nothing has to
+be fetched to read it; `sha256`, which 1.1 does not know yet, is added from schema.org.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ddnn_traces.query.views import FILE as DATABASE
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
+from ddnn_traces.store import layout
+from ddnn_traces.store.marker import MARKER
+
+VERSION = "https://w3id.org/ro/crate/1.1"
+
+Entity = dict[str, Any]
+
+#: What each of the other descriptions is, for their entities.
+_DESCRIBED = {
+    layout.CARD: "Dataset card",
+    layout.DATASHEET: "Datasheet",
+    layout.LICENCE: "Licence",
+    layout.CITATION: "How to cite (Citation File Format)",
+    layout.CROISSANT: "Croissant description",
+    layout.DATA_PACKAGE: "Data Package description",
+    layout.DATACITE: "DataCite metadata",
+}
+#: Written beside the descriptions. Their sums are in SHA256SUMS alone: some of these are not there yet when this is.
+_BESIDE = {
+    layout.RELEASE: "All facts that the descriptions are made from",
+    MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
+    layout.CHANGELOG: "What changed since the version before",
+    DATABASE: "DuckDB database of views on the tables, relative to this folder",
+    layout.CHECKSUMS: "SHA-256 of every other file",
+}
+
+
+@cache
+def context() -> dict[str, Any]:
+    """Terms of RO-Crate 1.1 and the one that is added."""
+    official = json.loads((Path(__file__).parent / "ro_crate_context.json").read_text(encoding="utf-8"))["@context"]
+    return dict(official) | {"sha256": "http://schema.org/sha256"}
+
+
+def document(release: facts.Release) -> dict[str, Any]:
+    """The document, as JSON values."""
+    about = release.about
+    people = [_person(person, number, _asked(about, number)) for number, person in enumerate(about.creators, 1)]
+    folders = [_folder(release, table) for table in release.tables]
+    tables = [
+        _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
+    ]
+    captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
+    described = [_described(name) for name in layout.DESCRIPTIONS if name in _DESCRIBED]
+    described += [_described(name) for name in _BESIDE]
+    states = _states(release)
+    actions = _actions(release, states, people)
+    graph = [
+        _descriptor(),
+        _root(release, people, [*folders, *captures, *described], actions),
+        *folders,
+        *tables,
+        *captures,
+        *described,
+        *people,
+        *_organisations(release),
+        *_funders(release.about),
+        *_contact(release.about),
+        *_licence(release.about.licence),
+        *(_paper(paper, number) for number, paper in enumerate(release.about.papers, 1)),
+        *_originals(release),
+        *_software(release),
+        *_in_between(release, states),
+        *actions,
+        *_parameters(release),
+    ]
+    return {"@context": context(), "@graph": list({entity["@id"]: entity for entity in graph}.values())}
+
+
+def text(release: facts.Release) -> str:
+    """ro-crate-metadata.json."""
+    return shared.json_text(document(release))
+
+
+def _refer(entities: list[Entity]) -> list[Entity]:
+    return [{"@id": entity["@id"]} for entity in entities]
+
+
+def _told(entity: Entity) -> Entity:
+    """Without what is not known; a list of one value is that value, as RO-Crate recommends."""
+    known = {name: value for name, value in entity.items() if value not in (None, [], "")}
+    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known.items()}
+
+
+def _path(path: str) -> str:
+    """A path in the crate as a URI reference."""
+    return quote(path, safe="/=+,@~")
+
+
+def _descriptor() -> Entity:
+    return {
+        "@id": layout.RO_CRATE,
+        "@type": "CreativeWork",
+        "about": {"@id": "./"},
+        "conformsTo": {"@id": VERSION},
+    }
+
+
+def _root(release: facts.Release, people: list[Entity], parts: list[Entity], actions: list[Entity]) -> Entity:
+    about = release.about
+    return _told(
+        {
+            "@id": "./",
+            "@type": "Dataset",
+            "name": about.title,
+            "description": shared.summary(release),
+            "datePublished": about.published,
+            "version": about.version,
+            "license": _refer(_licence(about.licence))[0],
+            "author": _refer(people),
+            "creator": _refer(people),
+            "publisher": {"@id": _organisation(about.publisher)} if about.publisher else None,
+            "funder": _refer(_funders(about)),
+            "keywords": ", ".join(shared.keywords(release)),
+            "identifier": shared.doi_url(about.doi) if about.doi else None,
+            "url": shared.address(about),
+            "citation": [{"@id": _paper_id(paper, number)} for number, paper in enumerate(about.papers, 1)],
+            "isBasedOn": _refer(_originals(release)),
+            "hasPart": _refer(parts),
+            "mentions": _refer(actions),
+        }
+    )
+
+
+def _folder(release: facts.Release, table: facts.Table) -> Entity:
+    return _told(
+        {
+            "@id": f"{table.name}/",
+            "@type": "Dataset",
+            "name": table.name,
+            "description": f"Table {table.name}: a row is {shared.definition(release, table).row}. {table.rows} rows.",
+            "hasPart": [{"@id": _path(file.path)} for file in table.files],
+        }
+    )
+
+
+def _file(file: facts.File, description: str) -> Entity:
+    return {
+        "@id": _path(file.path),
+        "@type": "File",
+        "name": file.path,
+        "description": description,
+        "encodingFormat": shared.media_type(file.path),
+        "contentSize": str(file.bytes),
+        "sha256": file.sha256,
+    }
+
+
+def _described(name: str) -> Entity:
+    kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else shared.media_type(name)
+    said = {**_DESCRIBED, **_BESIDE}[name]
+    return {"@id": name, "@type": "File", "name": name, "description": said, "encodingFormat": kind}
+
+
+def _person(person: facts.Person, number: int, contact: Entity | None = None) -> Entity:
+    return _told(
+        {
+            "@id": shared.orcid_url(person.orcid) if person.orcid else f"#person-{number}",
+            "@type": "Person",
+            "name": person.name,
+            "affiliation": {"@id": _organisation(person.affiliation)} if person.affiliation else None,
+            "contactPoint": contact,
+        }
+    )
+
+
+def _asked(about: facts.About, number: int) -> Entity | None:
+    """Whom to ask, at the first creator where there is no publisher."""
+    contact = _refer(_contact(about))
+    return contact[0] if contact and not about.publisher and number == 1 else None
+
+
+def _organisation(name: str) -> str:
+    return "#organisation-" + quote(name, safe="")
+
+
+def _organisations(release: facts.Release) -> list[Entity]:
+    about = release.about
+    names = [person.affiliation for person in about.creators] + [about.publisher]
+    contact = _refer(_contact(about))
+    return [
+        {"@id": _organisation(name), "@type": "Organization", "name": name}
+        | ({"contactPoint": contact[0]} if contact and name == about.publisher else {})
+        for name in names
+        if name
+    ]
+
+
+def _funders(about: facts.About) -> list[Entity]:
+    """Who paid, in the publisher's words: a funder, with the grant if told."""
+    return [
+        {"@id": "#funder-" + quote(funder, safe=""), "@type": "Organization", "name": funder}
+        for funder in about.funding
+    ]
+
+
+def _contact(about: facts.About) -> list[Entity]:
+    """Whom to ask; RO-Crate has it at the publisher, else at a creator."""
+    if not about.contact:
+        return []
+    told = shared.contact(about.contact)
+    place = {"@id": f"mailto:{quote(told['email'], safe='@')}"} if "email" in told else {"@id": "#contact"}
+    return [{**place, "@type": "ContactPoint", "contactType": "questions on the data", **told}]
+
+
+def _licence(licence: str) -> list[Entity]:
+    """The licence as an entity: by its address, or the file in the crate."""
+    url = shared.licence_url(licence)
+    if url is None:
+        return [_described(layout.LICENCE) | {"@type": ["File", "CreativeWork"], "name": licence}]
+    return [{"@id": url, "@type": "CreativeWork", "name": licence, "description": f"Licence {licence}, see LICENSE."}]
+
+
+def _paper_id(paper: facts.Publication, number: int) -> str:
+    return shared.paper_url(paper) or f"#paper-{number}"
+
+
+def _paper(paper: facts.Publication, number: int) -> Entity:
+    told = {"@id": _paper_id(paper, number), "@type": "ScholarlyArticle", "name": paper.title}
+    return _told(told | {"author": paper.authors, "datePublished": str(paper.year) if paper.year else None})
+
+
+def _original(name: str) -> str:
+    return "#original-" + quote(name, safe="")
+
+
+def _originals(release: facts.Release) -> list[Entity]:
+    """The captures that the release was made from, which are not in it."""
+    return [
+        _told(
+            {
+                "@id": _original(name),
+                "@type": "CreativeWork",
+                "name": name,
+                "description": "An original capture or log; not part of this release.",
+                "sha256": digest,
+            }
+        )
+        for name, digest in shared.originals(release).items()
+    ]
+
+
+def _program(software: str) -> str:
+    return "#software-" + quote(software, safe="")
+
+
+def _software(release: facts.Release) -> list[Entity]:
+    """Each program of a step, with its version where the last word is one."""
+    found = []
+    for software in sorted({step.software for step in release.provenance}):
+        name, _, version = software.rpartition(" ")
+        known = bool(name) and version[:1].isdigit()
+        told = {"@id": _program(software), "@type": "SoftwareApplication", "name": name if known else software}
+        found.append(_told(told | {"softwareVersion": version if known else None}))
+    return found
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a step took and what it made, as @ids."""
+
+    took: tuple[str, ...]
+    made: tuple[str, ...]
+
+
+def _states(release: facts.Release) -> list[_State]:
+    """What each step took and made: the captures, the tables of some runs, all tables, at last the crate."""
+    steps = release.provenance
+    found: list[_State] = []
+    tables: tuple[str, ...] = ()
+    for number, step in enumerate(steps, 1):
+        own = (f"{_action(number)}-result",)
+        match step.kind:
+            case "capture":
+                state = _State((), _captured(release, step) or own)
+            case "ingest" | "generate":
+                captures = tuple(place for place, made in _makers(steps, found) if _together(made, step))
+                inputs = tuple(_original(name) for name in sorted(step.inputs))
+                took = inputs or tuple(name for place in captures for name in found[place].made)
+                state = _State(took if step.kind == "ingest" else (), own)
+                tables = (*tables, *own)
+            case _:
+                state = _State(tables, own)
+                tables = own
+        if number == len(steps):
+            state = _State(state.took, ("./",))
+        found.append(state)
+    return found
+
+
+def _makers(steps: Sequence[facts.Step], found: Sequence[_State]) -> list[tuple[int, facts.Step]]:
+    """The captures among the steps so far, with their places."""
+    return [(place, step) for place, step in enumerate(steps[: len(found)]) if step.kind == "capture"]
+
+
+def _together(one: facts.Step, other: facts.Step) -> bool:
+    """Whether two steps are of a run in common; no runs: all."""
+    return not one.runs or not other.runs or bool(set(one.runs) & set(other.runs))
+
+
+def _captured(release: facts.Release, step: facts.Step) -> tuple[str, ...]:
+    """The original captures of the runs of a step."""
+    read = [other for other in release.provenance if other.kind == "ingest" and _together(step, other)]
+    alone = len(step.runs) == len(release.runs) or not step.runs
+    names = {name for other in read for name in other.inputs}
+    return tuple(
+        _original(name) for name in sorted(names) if alone or "/" not in name or name.rpartition("/")[0] in step.runs
+    )
+
+
+def _in_between(release: facts.Release, states: list[_State]) -> list[Entity]:
+    """What steps made that is not in the crate, but for the original captures."""
+    return [
+        {
+            "@id": name,
+            "@type": "CreativeWork",
+            "name": f"Result of step {number}: {step.kind}",
+            "description": "What the next step took; not part of this release.",
+        }
+        for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
+        for name in state.made
+        if name == f"{_action(number)}-result"
+    ]
+
+
+def _actions(release: facts.Release, states: list[_State], people: list[Entity]) -> list[Entity]:
+    """An action for each step, in their order. Who published is known; who captured, nobody was asked."""
+    return [
+        _told(
+            {
+                "@id": _action(number),
+                "@type": "CreateAction",
+                "name": f"Step {number}: {step.kind}",
+                "description": step.text,
+                "agent": _refer(people) if step.kind == "publish" else None,
+                "instrument": {"@id": _program(step.software)},
+                "object": [{"@id": name} for name in state.took],
+                "result": [{"@id": name} for name in state.made],
+                "additionalProperty": [{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
+            }
+        )
+        for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
+    ]
+
+
+def _action(number: int) -> str:
+    return f"#step-{number}"
+
+
+def _parameter(number: int, name: str) -> str:
+    return f"{_action(number)}-{quote(name, safe='')}"
+
+
+def _parameters(release: facts.Release) -> list[Entity]:
+    """A parameter of a step, its value as JSON where it is not a text."""
+    return [
+        {
+            "@id": _parameter(number, name),
+            "@type": "PropertyValue",
+            "name": name,
+            "value": value if isinstance(value, str) else json.dumps(value, sort_keys=True),
+        }
+        for number, step in enumerate(release.provenance, 1)
+        for name, value in sorted(step.parameters.items())
+    ]

@@ -1,0 +1,232 @@
+"""What several descriptions say alike: paths, types, sizes, foreign keys, addresses of licences and people."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddnn_traces.release import columns, facts
+from ddnn_traces.store import schema
+
+#: The media type that mlcroissant can load; it passes application/vnd.apache.parquet in its check and fails to read it.
+PARQUET = "application/x-parquet"
+
+#: Home page of the tables' definition and of the program; no release needs it to be read.
+PROGRAM = "ddnn_traces"
+
+#: Files of a release that are no tables, with their media types.
+MEDIA_TYPES = {
+    ".json": "application/json", ".md": "text/markdown", ".cff": "application/yaml", ".csv": "text/csv",
+    ".pcap": "application/vnd.tcpdump.pcap", ".gz": "application/gzip", ".toml": "application/toml",
+    ".log": "text/plain", ".parquet": PARQUET,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A foreign key: `columns` of a table are the key of another, whose rows they name."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
+def definition(release: facts.Release, table: facts.Table) -> schema.Table:
+    """Columns, key and meaning of a table of the release, from schemas/ and what became of them."""
+    return columns.released(table.name, release.anonymisation)
+
+
+def pattern(table: str) -> str:
+    """Glob that matches the whole path of each of a table's files, relative to the release."""
+    return f"{table}/run_id=*/*.parquet"
+
+
+def references(release: facts.Release, table: schema.Table) -> Iterator[Reference]:
+    """The other tables of the release whose rows this one's rows name, as schemas/ say: a column's source is a table.
+
+    Only where all of that table's key is here and never null, so that every row names one.
+    """
+    own = {column.name: column for column in table.columns}
+    present = {other.name for other in release.tables}
+    for name in schema.TABLES:
+        key = schema.table(name).key
+        named = {column.name for column in table.columns if column.source == name}
+        if name == table.name or name not in present or not named & set(key):
+            continue
+        if all(part in own and not own[part].nullable for part in key):
+            yield Reference(name, key)
+
+
+def explained(column: schema.Column) -> str:
+    """Meaning, source and known inaccuracy of a column as one text."""
+    parts = [column.meaning[:1].upper() + column.meaning[1:], f"Source: {column.source}"]
+    if column.inaccuracy:
+        parts.append(f"Known inaccuracy: {column.inaccuracy}")
+    return ". ".join(parts) + "."
+
+
+def title(column: schema.Column) -> str:
+    """A column's name in words."""
+    return column.name.replace("_", " ")
+
+
+def files(release: facts.Release) -> list[facts.File]:
+    """All data files: those of the tables, then the cut-down captures."""
+    return [file for table in release.tables for file in table.files] + list(release.captures)
+
+
+def total_bytes(release: facts.Release) -> int:
+    """Size of all data files."""
+    return sum(file.bytes for file in files(release))
+
+
+def media_type(path: str) -> str:
+    """Media type by a file's ending."""
+    return next((kind for ending, kind in MEDIA_TYPES.items() if path.endswith(ending)), "application/octet-stream")
+
+
+def readable_size(size: int) -> str:
+    """A number of bytes in the largest decimal unit that leaves a number above one."""
+    value, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, in words: 1 run, 2 runs."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def licence_url(licence: str) -> str | None:
+    """Address of a licence's text by its SPDX identifier; None for one of the publisher's own (LicenseRef-...)."""
+    return None if licence.startswith("LicenseRef-") else f"https://spdx.org/licenses/{licence}"
+
+
+def doi_url(doi: str) -> str:
+    """Address of a DOI."""
+    return f"https://doi.org/{doi}"
+
+
+def orcid_url(orcid: str) -> str:
+    """Address of an ORCID."""
+    return f"https://orcid.org/{orcid}"
+
+
+def address(about: facts.About) -> str | None:
+    """Where the release is found: its address, else its DOI's."""
+    return about.url or (doi_url(about.doi) if about.doi else None)
+
+
+def paper_url(paper: facts.Publication) -> str | None:
+    """Where a paper is found: its DOI's address, else its own."""
+    return doi_url(paper.doi) if paper.doi else paper.url
+
+
+def names(person: facts.Person) -> tuple[str, str]:
+    """Given names and family name of "Family, Given", else of "Given Family", the last word being the family's as in
+    BibTeX; of a single word ("", word)."""
+    family, comma, given = person.name.partition(",")
+    if comma:
+        return given.strip(), family.strip()
+    given, _, family = person.name.strip().rpartition(" ")
+    return given.strip(), family
+
+
+def summary(release: facts.Release) -> str:
+    """The publisher's description, else what the facts say, in one or more sentences; what was not measured first."""
+    return "\n\n".join([*unmeasured(release), release.about.description.strip() or contents(release)])
+
+
+def contents(release: facts.Release) -> str:
+    """What is in the release in one sentence."""
+    runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
+    return f"Traffic of distributed deep-learning training: {runs} in {tables} of Parquet files."
+
+
+def sources(release: facts.Release) -> dict[str, list[str]]:
+    """Names of the runs by where they are from (runs.source: capture, testbed, simulation, ...)."""
+    found: dict[str, list[str]] = {}
+    for run in release.runs:
+        found.setdefault(str(run.get("source")), []).append(str(run["run_id"]))
+    return dict(sorted(found.items()))
+
+
+#: Sources of runs that nobody measured: keyword, what they are.
+_UNMEASURED = {
+    "ns3": ("simulated", "simulated (ns-3) and not measured"),
+    "simulation": ("simulated", "simulated and not measured"),
+    "synthetic": ("synthetic", "synthetic: made up by the laws of collectives and not measured"),
+}
+
+
+def unmeasured(release: facts.Release) -> list[str]:
+    """A sentence for each kind of runs that were not measured: all, or how many."""
+    found = []
+    for source, runs in sources(release).items():
+        if source in _UNMEASURED:
+            every = len(runs) == len(release.runs)
+            those = "The data are" if every else f"{len(runs):,} of {counted(len(release.runs), 'run')} are"
+            found.append(f"{those} {_UNMEASURED[source][1]}.")
+    return found
+
+
+def keywords(release: facts.Release) -> list[str]:
+    """The publisher's, and synthetic or simulated where there are such runs."""
+    made_up = [_UNMEASURED[source][0] for source in sources(release) if source in _UNMEASURED]
+    return list(dict.fromkeys([*release.about.keywords, *made_up]))
+
+
+def contact(said: str) -> dict[str, str]:
+    """Whom to ask, as schema.org has it: an e-mail address, an address in the web, or in words."""
+    if re.fullmatch(r"[^@\s<>]+@[^@\s<>]+", said.strip()):
+        return {"email": said.strip()}
+    return {"url" if re.fullmatch(r"https?://\S+", said.strip()) else "name": said.strip()}
+
+
+def identifier(text: str, joint: str = "-") -> str:
+    """A name of small letters, digits and joints: the same for the same text, also where it has no such letters."""
+    ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    name = joint.join(re.findall(r"[a-z0-9]+", ascii_only))[:60].strip(joint)
+    return name or f"release{joint}{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def recommended(about: facts.About) -> list[str]:
+    """What the standards of the descriptions ask for, and the publisher did not say."""
+    asked = {
+        "url or doi (Croissant requires an address)": address(about),
+        "publisher": about.publisher,
+        "contact": about.contact,
+        "an affiliation of each creator": all(person.affiliation for person in about.creators),
+    }
+    return [name for name, said in asked.items() if not said]
+
+
+def originals(release: facts.Release) -> dict[str, str | None]:
+    """The captures that the release was made from, by name, with their SHA-256 where it is known."""
+    found: dict[str, str | None] = {}
+    for step in release.provenance:
+        found.update(step.inputs)
+    return dict(sorted(found.items()))
+
+
+def citation(about: facts.About) -> str:
+    """The release as one line of a list of references."""
+    names = "; ".join(person.name for person in about.creators)
+    parts = [f"{names} ({about.published[:4]}): {about.title}. Version {about.version}."]
+    if about.publisher:
+        parts.append(f"{about.publisher}.")
+    if where := (doi_url(about.doi) if about.doi else about.url):
+        parts.append(where)
+    return " ".join(parts)
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A JSON document as it stands in a release: the same text for the same content."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

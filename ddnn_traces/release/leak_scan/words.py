@@ -1,0 +1,318 @@
+"""What must not be in a release: everything that the dataset, its sources and this machine tell of who, where and when.
+
+Left out is what is nobody's: words of schemas/ and queries/, names that are a role, addresses that everybody has
+(127.0.0.1), and what the publisher says in the release's own description.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import ipaddress
+import itertools
+import os
+import pwd
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddnn_traces.ingestors.packets.capture_file import STDIN
+from ddnn_traces.ingestors.sources import find_runs, host_label
+from ddnn_traces.query import catalogue
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release.anonymise.addresses import is_everybodys
+from ddnn_traces.release.anonymise.key import read_secret
+from ddnn_traces.release.anonymise.mapping import Options
+from ddnn_traces.release.anonymise.names import is_role_word
+from ddnn_traces.release.leak_scan.forms import (
+    address_numbers,
+    address_texts,
+    hardware_texts,
+    interface_id,
+    secret_texts,
+    time_texts,
+)
+from ddnn_traces.release.leak_scan.search import Searcher
+from ddnn_traces.release.leak_scan.shapes import Homes, Moments
+from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, pcapng_names
+from ddnn_traces.store import schema
+
+#: Names of fewer letters are in too many words to be searched for.
+_LEAST_NAME = 4
+_LEAST_PATH = 6
+#: Names that say nothing of anybody.
+_ANYBODY = {
+    "root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "home", "localhost", "localdomain",
+    "data", "sample", "dataset", "captures", "traces", "runs", "test", "tests", "host", "node", "server", "master",
+    "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
+    "shared", "guest", "everyone", "all-users", "ec2-user", "vagrant", "jovyan",
+}  # fmt: skip
+#: What has a domain in its name.
+_QUALIFIED = ("name of a host", "name of this machine")
+#: Second-level labels under which others register: co.uk, ac.at, edu.cn.
+_SECOND_LEVEL = {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "mil", "ne", "net", "or", "org"}
+#: Domains that descriptions, logs of downloads and clouds name, whoever publishes.
+_EVERYBODYS_DOMAINS = {
+    "amazonaws.com", "anaconda.org", "apache.org", "bioschemas.org", "creativecommons.org", "datacite.org",
+    "docker.com", "docker.io", "doi.org", "github.com", "gitlab.com", "googleapis.com", "huggingface.co",
+    "json-schema.org", "mlcommons.org", "nvidia.com",
+    "orcid.org", "purl.org", "pypi.org", "python.org", "pythonhosted.org", "pytorch.org",
+    "schema.org", "spdx.org", "tensorflow.org", "w3.org", "w3id.org", "wikidata.org", "wikipedia.org", "xmlns.com",
+    "zenodo.org", "in-addr.arpa", "ip6.arpa",
+}  # fmt: skip
+#: Folders in which each user has one.
+_HOMES = ("home", "homes", "users")
+_ADDRESSES = """
+SELECT DISTINCT ip FROM (
+    SELECT src_ip AS ip FROM flows UNION SELECT dst_ip FROM flows UNION SELECT host_ip FROM hosts
+    UNION SELECT src_ip FROM encapsulations UNION SELECT dst_ip FROM encapsulations
+    UNION SELECT vantage_ip FROM captures UNION SELECT clock_reference_ip FROM captures
+) WHERE ip IS NOT NULL ORDER BY ip
+"""
+#: Hosts and captures of each run are told apart by their place in order, since their names must not be shown.
+_HOSTS = """
+SELECT run_id, host_ip, label, 'host ' || row_number() OVER (PARTITION BY run_id ORDER BY host_ip) AS what
+FROM hosts ORDER BY run_id, host_ip
+"""
+_WORKERS = """
+SELECT run_id, worker, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY worker) AS what
+FROM (SELECT run_id, worker FROM steps UNION SELECT run_id, worker FROM events
+      UNION SELECT run_id, worker FROM step_flows) ORDER BY run_id, worker
+"""
+_CAPTURES = """
+SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
+FROM captures ORDER BY run_id, capture_id
+"""
+_TIMES = """
+SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
+    SELECT run_id, unnest([first_ns, last_ns]) AS ns FROM captures
+    UNION ALL SELECT run_id, unnest([first_seen_ns, last_seen_ns]) FROM flows
+    UNION ALL SELECT run_id, unnest([start_ns, end_ns]) FROM steps
+) WHERE ns IS NOT NULL GROUP BY run_id ORDER BY run_id
+"""
+
+
+@dataclass
+class Words:
+    """What is searched for. texts: in small letters, with what each is and, in brackets, of which run. binary:
+    what each is, for bytes. numbers: IPv4 addresses in both byte orders. times: first and last of each run, ns,
+    inclusive. It holds secrets: never shown.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict, repr=False)
+    binary: dict[bytes, str] = field(default_factory=dict, repr=False)
+    numbers: set[int] = field(default_factory=set, repr=False)
+    times: list[tuple[int, int]] = field(default_factory=list, repr=False)
+
+
+def words(
+    dataset: Dataset,
+    source_files: list[str],
+    extra: Iterable[str] = (),
+    options: Options | None = None,
+    key: Path | None = None,
+    told: str = "",
+) -> Words:
+    """What a release of the dataset must not hold.
+
+    source_files: the original captures, where they are at hand, as ingest takes them. extra: more words of the
+    publisher's. options: of the anonymisation; what it keeps is not searched for. key: its file. told: what the
+    publisher says in the description on purpose.
+    """
+    options = options or Options()
+    collected = _Collector(told)
+    addresses = {row["ip"] for row in dataset.sql_arrow(_ADDRESSES).to_pylist()}
+    hosts = dataset.sql_arrow(_HOSTS).to_pylist()
+    for row in hosts:
+        collected.name(row["label"], "name of a host", (row["what"], row["run_id"]))
+    for row in dataset.sql_arrow(_WORKERS).to_pylist():
+        collected.name(row["worker"], "name of a host", (row["what"], row["run_id"]))
+    for row in dataset.sql_arrow(_CAPTURES).to_pylist():
+        collected.capture(row["capture_id"], (row["what"], row["run_id"]))
+    _add_sources(collected, source_files, addresses)
+    _add_machine(collected, [dataset.path, *map(Path, source_files)])
+    if options.addresses != "kept":
+        for row in hosts:
+            collected.address(row["host_ip"], (row["what"], row["run_id"]))
+        for address in addresses:
+            collected.address(address)
+    if options.times != "kept":
+        for row in dataset.sql_arrow(_TIMES).to_pylist():
+            collected.times(row["first_ns"], row["last_ns"], row["run_id"])
+    if key is not None:
+        collected.secret(read_secret(key))
+    for word in extra:
+        collected.add(word, "a word that was to be searched for")
+    return collected.finished(dataset.run_ids)
+
+
+def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
+    for run in find_runs(source_files) if source_files else []:
+        if run.folder:
+            collected.path(run.folder)
+        for path in run.captures:
+            if path == STDIN:
+                continue
+            collected.path(path.parent)
+            collected.capture(path.name)
+            for address in hardware_addresses(path):
+                collected.hardware(address)
+            for text in pcapng_names(path):
+                collected.name(text, "a text in the original capture")
+        found = log_words(run)
+        for text in found["address"]:
+            with contextlib.suppress(ValueError):
+                addresses.add(str(ipaddress.ip_address(text)))
+        for text in found["hardware"]:
+            collected.hardware(bytes.fromhex(text.replace(":", "").replace("-", "")))
+        for text in found["path"]:
+            collected.path(Path(text))
+        for text in found["host"]:
+            collected.name(text, "name of a host")
+        for text in found["user"]:
+            collected.name(text, "name of a user")
+
+
+def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
+    """Who publishes, and where: paths, users, the name of the machine."""
+    users = {os.environ.get(name) for name in ("USER", "LOGNAME", "SUDO_USER")}
+    with contextlib.suppress(KeyError, OSError):
+        users.add(getpass.getuser())
+    for path in paths:
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 (as ingest names it)
+        collected.path(absolute)
+        with contextlib.suppress(OSError):
+            collected.path(absolute.resolve())
+        with contextlib.suppress(KeyError, OSError):
+            users.add(pwd.getpwuid(absolute.stat().st_uid).pw_name)
+    with contextlib.suppress(RuntimeError):
+        collected.path(Path.home())
+        users.add(Path.home().name)
+    for user in filter(None, users):
+        collected.name(user, "name of a user")
+    for name in {socket.gethostname(), socket.getfqdn()}:
+        collected.name(name, "name of this machine")
+
+
+_Whose = tuple[str, str] | None  # what of a run, and the run
+
+
+class _Collector:
+    def __init__(self, told: str) -> None:
+        self.words = Words()
+        self._told = told.lower()
+        self._whose: dict[str, tuple[str, str]] = {}
+
+    def finished(self, runs: Sequence[str]) -> Words:
+        """The words, each with whose it is: by the name of the run, or its number where the name tells something."""
+        searcher = Searcher(self.words.texts, self.words.binary, shapes=(Moments(self.words.times), Homes()))
+        shown = {
+            run_id: f"run {run_id}" if next(searcher.kinds(run_id.encode()), None) is None else f"run number {number}"
+            for number, run_id in enumerate(runs, 1)
+        }
+        for word, (what, run_id) in self._whose.items():
+            self.words.texts[word] += f" ({what} of {shown[run_id]})"
+        return self.words
+
+    def add(self, text: str, kind: str, whose: _Whose = None) -> None:
+        """Unless the publisher says it on purpose, or it is the project's own."""
+        word = text.lower().strip()
+        if word and word not in self._told and word not in self.words.texts:
+            self.words.texts[word] = kind
+            if whose:
+                self._whose[word] = whose
+
+    def name(self, text: str | None, kind: str, whose: _Whose = None) -> None:
+        word = (text or "").strip().lower()
+        if word.removeprefix("www.") in _EVERYBODYS_DOMAINS:
+            return
+        if len(word) < _LEAST_NAME or word in _ANYBODY or is_role_word(word) or word in _own_words():
+            return
+        if not re.search("[a-z]", word):  # a number
+            return
+        self.add(word, kind, whose)
+        short = word.split(".")[0]
+        if short != word and "@" not in word:
+            self.name(short, kind, whose)
+        if kind in _QUALIFIED:
+            for domain in _domains(word):
+                self.add(domain, "domain of a host", whose)
+
+    def capture(self, name: str, whose: _Whose = None) -> None:
+        """The name of an original capture: the host in it, and the whole unless that is a role."""
+        label = host_label(Path(name))
+        if label is None or not is_role_word(label):
+            self.name(name, "name of a capture", whose)
+            self.name(label, "name of a host", whose)
+
+    def path(self, path: Path) -> None:
+        """An absolute path, and the folders above it but for the first two, which are on every machine."""
+        text = str(path).rstrip("/")
+        if len(text) >= _LEAST_PATH and text.count("/") >= 2:
+            self.add(text, "a path")
+        elif text.count("/") == 1 and len(text) > 1:
+            self.add(text + "/", "a path")
+        for folder in path.parents:
+            if len(folder.parts) > 3:
+                self.add(str(folder), "a path")
+        for above, name in itertools.pairwise(path.parts):
+            if above.lower() in _HOMES and (name != path.name or "." not in name):  # users/list.txt is no user
+                self.name(name, "name of a user")
+
+    def address(self, text: str, whose: _Whose = None) -> None:
+        if is_everybodys(text):
+            return
+        for form in address_texts(text):
+            self.add(form, "an IP address", whose)
+        self.words.numbers.update(address_numbers(text))
+        packed = ipaddress.ip_address(text).packed
+        if len(packed) == 16:
+            self.words.binary[packed] = self.words.binary[packed[::-1]] = "an IP address"
+
+    def hardware(self, address: bytes) -> None:
+        if not any(address) or address[0] & 1 or not any(address[:5]):
+            return
+        for form in hardware_texts(address):
+            self.add(form, "a hardware address")
+        self.words.binary[address] = self.words.binary[interface_id(address)] = "a hardware address"
+
+    def times(self, first_ns: int, last_ns: int, run_id: str) -> None:
+        for what, ns in (("begin", first_ns), ("end", last_ns)):
+            for form in time_texts(ns):
+                self.add(form, "the time of a run", (what, run_id))
+        self.words.times.append((first_ns, last_ns))
+
+    def secret(self, secret: bytes) -> None:
+        for form in secret_texts(secret):
+            self.add(form, "the key")
+        self.words.binary[secret] = "the key"
+
+
+def _domains(name: str) -> Iterator[str]:
+    """Domains that a host's name is in, of two labels and more: cluster.example.org and example.org, not co.uk."""
+    labels = name.split(".")
+    if not labels[-1].isalpha() or not all(re.fullmatch("[a-z0-9_-]+", label) for label in labels):
+        return
+    for first in range(1, len(labels) - 1):
+        domain = labels[first:]
+        is_suffix = len(domain) == 2 and domain[0] in _SECOND_LEVEL and len(domain[1]) == 2
+        if not is_suffix and ".".join(domain) not in _EVERYBODYS_DOMAINS:
+            yield ".".join(domain)
+
+
+@functools.cache
+def _own_words() -> frozenset[str]:
+    """Words of schemas/ and queries/, in small letters."""
+    texts = [path.read_text(encoding="utf-8") for path in schema.shipped_folder("schemas").glob("*.toml")]
+    texts += [query.sql for query in catalogue.catalogue().values()]
+    return frozenset(word for text in texts for word in _parts(text.lower()))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Words of a text, whole and what stands between - and _."""
+    for word in set(re.findall(r"[\w-]+", text)):
+        yield word
+        yield from re.split("[_-]", word)

@@ -1,0 +1,543 @@
+"""A dataset into a release: checks, tables, captures, descriptions, checksums, and a search for what must not be in it.
+
+The release is made in a hidden folder beside its place and put there by one rename, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
+from ddnn_traces.ingestors.schedule.parallel import available_cpus
+from ddnn_traces.ingestors.schedule.reading import NO_ROOM
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import bag, checksums, columns, content, database, facts, provenance, request, versions
+from ddnn_traces.release.anonymise import key as keys
+from ddnn_traces.release.anonymise.mapping import Mapping as Anonymiser
+from ddnn_traces.release.anonymise.mapping import Options as AnonymiserOptions
+from ddnn_traces.store import layout, schema
+from ddnn_traces.store.marker import write_marker
+from ddnn_traces.store.whole_files import remove_left_behind, whole_folder
+from ddnn_traces.talk import Talk
+from ddnn_traces.text import nearest, sql_literal
+
+#: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
+_MEMORY = "1GB"
+#: Runs that failed checks, of which a message tells.
+_MOST_FAILED = 20
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """Options of `ddnn-traces publish`; None and () as without the option. See docs/releases.md."""
+
+    about: Path | None = None
+    title: str | None = None
+    description: str | None = None
+    licence: str | None = None
+    licence_file: Path | None = None
+    creators: Sequence[str] = ()
+    version: str | None = None
+    date: str | None = None
+    tables: Sequence[str] = ()
+    runs: Sequence[str] = ()
+    window_ms: float | None = None
+    addresses: str = "roles"
+    ports: str = "kept"
+    times: str = "shifted"
+    captures: Sequence[str] = ()
+    allow_flagged: Sequence[str] = ()
+    key: Path | None = None
+    bagit: bool = False
+    previous: Path | None = None
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of it. path: the release, or the one before where nothing changed. written: whether it is new."""
+
+    path: Path
+    release: facts.Release
+    key: Path
+    key_made: bool
+    written: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done, decided before anything is written."""
+
+    out: Path
+    told: request.Told
+    sources: list[content.Source]
+    window_ns: int | None
+    flagged: Mapping[str, Mapping[str, int]]
+    shaped_by: Mapping[str, Any]
+    key: keys.Key
+    key_file: Path
+    standing: facts.Release | None
+    previous: facts.Release | None
+
+
+class _UnchangedError(Exception):
+    """What was made is what there is already."""
+
+    def __init__(self, message: str, path: Path, release: facts.Release) -> None:
+        super().__init__(message)
+        self.path, self.release = path, release
+
+
+def publish(
+    dataset: str | Path,
+    out: Path,
+    options: PublishOptions | None = None,
+    talk: Talk | None = None,
+    ask: Callable[[str], str] | None = None,
+) -> Published:
+    """Publish a dataset as the release `out`, which is there whole afterwards or not at all.
+
+    ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where
+    data checks fail or another release is there, LeakError, StorageError, MissingExtra.
+    """
+    options, talk = options or PublishOptions(), talk or Talk()
+    layout.refuse_inside(out.parent)
+    told = request.complete(request.read(options.about, _given(options)), ask)
+    previous = versions.read(options.previous) if options.previous else None
+    key_file = _key_file(options, out, previous)
+    _refuse_in_dataset(dataset, out, key_file)
+    made = not key_file.exists()
+    with _room(out), _undone(key_file if made else None), _open(dataset, options, out) as opened:
+        plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
+        remove_left_behind(out)
+        try:
+            with whole_folder(out) as folder:
+                release = _build(opened, plan, options, folder, talk)
+        except _UnchangedError as unchanged:
+            return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
+    _say_missing(release.about, talk)
+    return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
+
+
+def _say_missing(about: facts.About, talk: Talk) -> None:
+    from ddnn_traces.release.descriptions import shared
+
+    if missing := shared.recommended(about):
+        talk.say(f"recommended and not told (release.toml): {'; '.join(missing)}")
+
+
+def _given(options: PublishOptions) -> dict[str, Any]:
+    names = ("title", "description", "licence", "licence_file", "version")
+    return {name: getattr(options, name) for name in names} | {
+        "creators": list(options.creators),
+        "published": options.date,
+    }
+
+
+@contextlib.contextmanager
+def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[Dataset]:
+    """The dataset, or the chosen runs of it, asked with little memory; what that does not hold goes beside `out`."""
+    spill = _spill_folder(out)
+    try:
+        with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
+            opened.connection.execute(
+                f"SET memory_limit = '{_MEMORY}'; SET threads = {_jobs(options)}; "
+                f"SET temp_directory = {sql_literal(str(spill))}"
+            )
+            yield opened
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+def _spill_folder(out: Path) -> Path:
+    """A new folder on the disk of `out`, which DuckDB makes when it needs it, and remove_left_behind() removes."""
+    there = next(folder for folder in out.resolve().parents if folder.exists())
+    return there / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
+
+
+def _jobs(options: PublishOptions) -> int:
+    return options.jobs or available_cpus()
+
+
+@contextlib.contextmanager
+def _room(out: Path) -> Iterator[None]:
+    """A full disk as StorageError."""
+    import duckdb
+
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise _no_room(out, error.strerror or str(error)) from error
+    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        raise _no_room(out, str(error).splitlines()[0]) from error
+
+
+def _no_room(out: Path, reason: str) -> StorageError:
+    folder = out.resolve().parent
+    return StorageError(
+        f"{folder}: no room to write ({reason}); nothing is left there; free some space and publish again"
+    )
+
+
+@contextlib.contextmanager
+def _undone(key_file: Path | None) -> Iterator[None]:
+    """Removes a key that was made for a release that then was not."""
+    try:
+        yield
+    except BaseException:
+        if key_file is not None:
+            key_file.unlink(missing_ok=True)
+        raise
+
+
+def _key_file(options: PublishOptions, out: Path, previous: facts.Release | None) -> Path:
+    """Where the key is: as said, else that of the release before where it lies beside it, else beside the release."""
+    beside = out.with_name(f"{out.name}.key")
+    if options.key is None and options.previous and previous and not beside.exists():
+        beside = _key_of(previous, options.previous.resolve().parent) or beside
+    key_file = options.key or beside
+    if key_file.resolve().is_relative_to(out.resolve()):
+        raise UsageError(f"{key_file}: the key would be inside the release, for all to read; name a file elsewhere")
+    return key_file
+
+
+def _refuse_in_dataset(dataset: str | Path, out: Path, key_file: Path) -> None:
+    """Raise UsageError where the release or the key would be in the dataset, and go wherever that goes."""
+    source = Path(dataset).resolve()
+    if source.is_dir() and out.resolve().is_relative_to(source):
+        raise UsageError(f"{out}: the release would be inside the dataset {dataset}; choose an --out elsewhere")
+    if source.is_dir() and key_file.resolve().is_relative_to(source):
+        raise UsageError(
+            f"{key_file}: the key would be inside the dataset {dataset}, and go with it; name another file with --key"
+        )
+
+
+def _key_of(release: facts.Release, folder: Path) -> Path | None:
+    """The key that a release was made with, where it is in the folder."""
+    for path in sorted(folder.glob("*.key")):
+        with contextlib.suppress(UsageError):
+            if keys.read_or_make(path).id == release.anonymisation.key_id:
+                return path
+    return None
+
+
+def _standing(out: Path) -> facts.Release | None:
+    """The release that is at `out` already, if any. Raises PublishError for anything else but an empty folder."""
+    if not out.exists() and not out.is_symlink():
+        return None
+    if out.is_dir() and not any(out.iterdir()):
+        return None
+    try:
+        return versions.read(out)
+    except UsageError as error:
+        raise PublishError(f"{out}: exists and is no release of this program; choose another --out") from error
+
+
+def _plan(
+    dataset: Dataset,
+    out: Path,
+    options: PublishOptions,
+    told: request.Told,
+    key_file: Path,
+    standing: facts.Release | None,
+    previous: facts.Release | None,
+    talk: Talk,
+) -> _Plan:
+    runs = dataset.run_ids
+    _known("--allow-flagged", options.allow_flagged, runs)
+    if "version" in told:
+        versions.check(told["version"], previous.about.version if previous else None)
+    anonymiser = AnonymiserOptions(options.addresses, options.ports, options.times)
+    sources = content.sources(dataset.path, runs, _tables(options))
+    _refuse_empty(dataset.path, options, sources)
+    window_ns = _window_ns(options, content.window_lengths(sources))
+    shaped_by = {
+        "tables": list(dict.fromkeys(source.table for source in sources)),
+        "runs": sorted(set(options.runs)) or "all",
+        "window_ms": options.window_ms,
+        "captures": bool(options.captures),
+        "allow_flagged": sorted(set(options.allow_flagged)),
+        "addresses": anonymiser.addresses,
+        "ports": anonymiser.ports,
+        "times": anonymiser.times,
+        "bagit": options.bagit,
+    }
+    talk.say("checking the data")
+    flagged = _flagged(dataset, sources, options, out)
+    key_file.parent.mkdir(parents=True, exist_ok=True)
+    key = keys.read_or_make(key_file)
+    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
+
+
+def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {name}: {nearest(name, known)}")
+
+
+def _tables(options: PublishOptions) -> list[str]:
+    """The tables to publish, in their order; runs is always one, since a release without it says nothing of any run."""
+    _known("--table", options.tables, schema.TABLES)
+    return [name for name in schema.TABLES if not options.tables or name in (*options.tables, "runs")]
+
+
+def _refuse_empty(dataset: Path, options: PublishOptions, sources: Sequence[content.Source]) -> None:
+    there = {source.table for source in sources}
+    if "runs" not in there:
+        raise UsageError(f"{dataset}: has no run to publish; ingest one first")
+    for table in options.tables:
+        if table not in there:
+            raise UsageError(f"--table {table}: has no rows in these runs; leave it out")
+
+
+def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | None:
+    """The windows to sum to, ns. Raises UsageError where they are no multiple of a run's."""
+    if options.window_ms is None:
+        return None
+    window_ns = round(options.window_ms * 1e6)
+    if not lengths:
+        raise UsageError(
+            "--window-ms: flow_windows is not among the tables; leave this option or the choice of tables out"
+        )
+    for run_id, base in sorted(lengths.items()):
+        if window_ns <= 0 or window_ns % base:
+            raise UsageError(
+                f"--window-ms {options.window_ms:g}: not a multiple of the {base / 1e6:g} ms windows of {run_id}; "
+                "give a multiple, or ingest the captures again with other windows"
+            )
+    return window_ns
+
+
+def _failed(
+    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+) -> dict[str, dict[str, int]]:
+    """Rows that checks return, by run and check."""
+    rows = dict.fromkeys(dataset.run_ids, 0)
+    for source in sources:
+        rows[source.run_id] += source.rows
+    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs), out), rows))
+
+
+def _flagged(
+    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+) -> dict[str, dict[str, int]]:
+    """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
+    failed = _failed(dataset, sources, options, out)
+    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in options.allow_flagged}
+    if refused:
+        lines = [
+            f"{run_id}: "
+            + ", ".join(f"{name} ({count} row{'s' * (count != 1)})" for name, count in sorted(told.items()))
+            for run_id, told in [*refused.items()][:_MOST_FAILED]
+        ]
+        more = f"\n  and {len(refused) - _MOST_FAILED} more runs" if len(refused) > _MOST_FAILED else ""
+        raise PublishError(
+            f"{dataset.path}: data checks fail:\n  " + "\n  ".join(lines) + more + "\n"
+            f"'ddnn-traces check {dataset.path}' shows the rows; ingest those runs again, choose others with --run, or "
+            "publish them with the flag: --allow-flagged RUN"
+        )
+    return {run_id: failed[run_id] for run_id in sorted(failed)}
+
+
+def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path, talk: Talk) -> facts.Release:
+    """Make the release in a folder. Raises _UnchangedError, LeakError, PublishError."""
+    data = folder / "data" if options.bagit else folder
+    scratch = folder / ".scratch"
+    data.mkdir(exist_ok=True)
+    scratch.mkdir()
+    anonymiser = Anonymiser(
+        plan.key, AnonymiserOptions(options.addresses, options.ports, options.times), dataset, dataset.run_ids
+    )
+    tables = _write_tables(plan, options, anonymiser, data, scratch, talk)
+    captures = _write_captures(dataset, options, anonymiser, data, talk)
+    release = _facts(dataset, plan, options, anonymiser, tables, captures, data)
+    release, changes = _with_version(plan, options, release, data, scratch, talk)
+    shutil.rmtree(scratch)  # part of no release
+    _describe(release, changes, options, data, plan)
+    if options.bagit:
+        bag.write(folder, release)
+    _compare_with_standing(plan, folder)
+    _scan(dataset, options, plan, release, folder, talk)
+    return release
+
+
+def _write_tables(
+    plan: _Plan, options: PublishOptions, anonymiser: Anonymiser, data: Path, scratch: Path, talk: Talk
+) -> tuple[facts.Table, ...]:
+    talk.start_files(sum(source.bytes for source in plan.sources))
+    try:
+        progress = content.Progress(talk.advance)
+        jobs = _jobs(options)
+        return content.write(
+            plan.sources,
+            data,
+            anonymiser.run,
+            scratch,
+            plan.window_ns,
+            jobs,
+            progress,
+            lambda table: columns.released(table, anonymiser.facts()),
+        )
+    finally:
+        talk.end_files()
+
+
+def _write_captures(
+    dataset: Dataset, options: PublishOptions, anonymiser: Anonymiser, data: Path, talk: Talk
+) -> tuple[facts.File, ...]:
+    if not options.captures:
+        return ()
+    from ddnn_traces.release import captures
+
+    talk.say("cutting captures down")
+    folder = data / layout.CAPTURES
+    folder.mkdir()
+    paths = sorted(captures.write(list(options.captures), dataset, anonymiser, folder))
+    return tuple(_file(data, f"{layout.CAPTURES}/{path}") for path in paths)
+
+
+def _file(data: Path, path: str) -> facts.File:
+    return facts.File(path, (data / path).stat().st_size, content.file_hash(data / path))
+
+
+def _facts(
+    dataset: Dataset,
+    plan: _Plan,
+    options: PublishOptions,
+    anonymiser: Anonymiser,
+    tables: tuple[facts.Table, ...],
+    captures: tuple[facts.File, ...],
+    data: Path,
+) -> facts.Release:
+    import pyarrow.parquet as pq
+
+    runs, ingested = [], {}
+    for file in next(table.files for table in tables if table.name == "runs"):
+        parquet = pq.ParquetFile(data / file.path)
+        runs += parquet.read().to_pylist()
+        ingested[file.run_id] = content.provenance(data / file.path)
+    told = anonymiser.facts(captures=bool(captures))
+    lengths = content.window_lengths(plan.sources)
+    windows_ns = {run_id: plan.window_ns or length for run_id, length in sorted(lengths.items())}
+    standing = plan.standing.about if plan.standing else None
+    about = request.about(plan.told, versions.FIRST, standing.published if standing else request.today())
+    return facts.Release(
+        about=about,
+        schema_version=schema.SCHEMA_VERSION,
+        software=provenance.SOFTWARE,
+        tables=tables,
+        runs=tuple(runs),
+        windows_ns=windows_ns,
+        provenance=provenance.steps(dataset, runs, ingested, told, plan.shaped_by),
+        anonymisation=told,
+        captures=captures,
+        flagged=plan.flagged,
+        options=plan.shaped_by,
+        previous=plan.previous.about.version if plan.previous else None,
+    )
+
+
+def _with_version(
+    plan: _Plan, options: PublishOptions, release: facts.Release, data: Path, scratch: Path, talk: Talk
+) -> tuple[facts.Release, versions.Changes | None]:
+    """The release with its version and digest, and what changed against the one before."""
+    release = replace(release, digest=versions.digest(release))
+    if plan.previous is None or options.previous is None:
+        if "version" not in plan.told and plan.standing and plan.standing.digest == release.digest:
+            release = replace(release, about=replace(release.about, version=plan.standing.about.version))
+        return release, None
+    if plan.previous.digest == release.digest:
+        message = (
+            f"{options.previous}: nothing changed since version {plan.previous.about.version}; nothing is published"
+        )
+        raise _UnchangedError(message, options.previous, plan.previous)
+    changes = versions.compare(plan.previous, layout.content(options.previous), release, data, scratch)
+    if changes.keys_differ:
+        talk.say(
+            f"the key is another one than that of {options.previous}: labels, addresses and times of the two releases "
+            "do not agree; give its key with --key"
+        )
+    if "version" not in plan.told:
+        version = versions.following(plan.previous.about.version, changes)
+        release = replace(release, about=replace(release.about, version=version))
+    return release, changes
+
+
+def _describe(
+    release: facts.Release, changes: versions.Changes | None, options: PublishOptions, data: Path, plan: _Plan
+) -> None:
+    """Write everything but tables and captures."""
+    from ddnn_traces.release.descriptions import writing
+
+    tables = [table.name for table in release.tables]
+    write_marker(data, tables)
+    (data / layout.RELEASE).write_text(facts.to_json(release), encoding="utf-8")
+    before = None
+    if options.previous is not None:
+        with contextlib.suppress(OSError, UnicodeError):
+            before = (layout.content(options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
+    (data / layout.CHANGELOG).write_text(versions.changelog(release, changes, before), encoding="utf-8")
+    database.write(data, tables)
+    writing.write(release, data)
+    known = {file.path: file.sha256 for table in release.tables for file in table.files}
+    known |= {file.path: file.sha256 for file in release.captures}
+    checksums.write(data, known, _jobs(options))
+
+
+def _compare_with_standing(plan: _Plan, folder: Path) -> None:
+    """Raise _UnchangedError where what was made is what is there already, PublishError where it is not."""
+    if plan.standing is None:
+        return
+    made, there = checksums.files(folder), checksums.files(plan.out)
+    if made == there and all(filecmp.cmp(folder / path, plan.out / path, shallow=False) for path in made):
+        message = f"{plan.out}: unchanged, version {plan.standing.about.version}"
+        raise _UnchangedError(message, plan.out, plan.standing)
+    raise PublishError(
+        f"{plan.out}: exists, and is not what would be published now; publish into a new folder: --out NEW --previous "
+        f"{plan.out}"
+    )
+
+
+def _scan(
+    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
+) -> None:
+    """Raise LeakError where the release tells what it must not. What the publisher says of people is on purpose."""
+    from ddnn_traces.release import leak_scan
+
+    talk.say("searching the release for what must not be in it")
+    if not options.captures:
+        talk.say(
+            "not searched for: names, paths and hardware addresses that only the original captures and logs tell "
+            "(--captures)"
+        )
+    said = AnonymiserOptions(options.addresses, options.ports, options.times)
+    told = _on_purpose(release.about)
+    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=told)
+    causes = leak_scan.causes(leak_scan.scan(folder, collected))
+    if causes:
+        shown = "\n  ".join(causes[:_MOST_FAILED])
+        more = f"\n  and {len(causes) - _MOST_FAILED} more" if len(causes) > _MOST_FAILED else ""
+        raise LeakError(
+            f"{plan.out}: not published, and what was made is removed: it tells what it must not:\n  {shown}{more}\n"
+            "rename what tells it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md says what is "
+            "searched for"
+        )
+
+
+def _on_purpose(about: facts.About) -> str:
+    """Names and addresses of people and institutes, which are there to be told."""
+    people = [text for person in about.creators for text in (person.name, person.affiliation)]
+    papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
+    return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))

@@ -1,0 +1,109 @@
+"""Into a folder: TARGET/VERSION, put there by one rename when all files are in TARGET/.VERSION.partial."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddnn_traces.errors import PushError, StorageError
+from ddnn_traces.release.push.contents import Contents, Item, damaged_copy, is_damaged_copy, sha256_of
+from ddnn_traces.release.push.outcome import Outcome, Parcel
+from ddnn_traces.release.push.retry import Retry
+from ddnn_traces.talk import Talk
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of versions."""
+
+    folder: Path
+
+    def parcels(self, contents: Contents) -> list[Parcel]:
+        """What goes where."""
+        place = self.folder / contents.version
+        return [Parcel(item.path, item.bytes, str(place / item.path)) for item in contents.items]
+
+    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+        """Copy what is not there. Raises PushError, StorageError."""
+        place = self.folder / contents.version
+        if place.is_symlink() or place.exists():
+            _compare(place, contents)
+            return Outcome(str(place), 0, 0, len(contents.items))
+        partial = self.folder / f".{contents.version}.partial"
+        if partial.is_symlink():
+            raise PushError(f"{partial}: a link, which is not followed; remove it")
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            _remove_others(partial, contents)
+            missing = [item for item in contents.items if not _is_there(partial / item.path, item)]
+            _check_room(partial, sum(item.bytes for item in missing))
+            for item in missing:
+                _copy(item, partial / item.path)
+            partial.replace(place)
+        except OSError as error:
+            raise _explained(error, partial) from error
+        there = len(contents.items) - len(missing)
+        return Outcome(str(place), len(missing), sum(item.bytes for item in missing), there)
+
+
+def _compare(place: Path, contents: Contents) -> None:
+    """Raise PushError unless the version that is there is this one, file by file."""
+    names = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_symlink() or path.is_file()}
+    own = {item.path: item for item in contents.items}
+    other = sorted(names ^ own.keys())
+    other += [path for path in sorted(names & own.keys()) if not _is_there(place / path, own[path])]
+    if other and not place.is_symlink() and is_damaged_copy(contents, other):
+        raise damaged_copy(str(place), contents, other)
+    if other or place.is_symlink():
+        raise PushError(
+            f"{place}: version {contents.version} is there with another content ({len(other)} files differ, as "
+            f"{', '.join(other[:3]) or place.name}), and a version is never overwritten; publish yours under another "
+            "--version, or choose another target"
+        )
+
+
+def _is_there(path: Path, item: Item) -> bool:
+    plain = path.is_file() and not path.is_symlink()
+    return plain and path.stat().st_size == item.bytes and sha256_of(path) == item.sha256
+
+
+def _remove_others(partial: Path, contents: Contents) -> None:
+    """What an earlier, unfinished push of another content left in the folder, which is this program's own."""
+    own = {item.path for item in contents.items}
+    for path in sorted(partial.rglob("*"), reverse=True):
+        if path.is_symlink() or (path.is_file() and path.relative_to(partial).as_posix() not in own):
+            path.unlink()
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise StorageError(
+            f"{folder}: no room; {needed:,} bytes are to be copied and {free:,} are free; make room and run the same "
+            "command again"
+        )
+
+
+def _copy(item: Item, to: Path) -> None:
+    """Copy a file and check what was read. Raises PushError when it changed since it was proven, OSError."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with item.local.open("rb") as source, to.open("wb") as target:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            target.write(chunk)
+    if digest.hexdigest() != item.sha256:
+        to.unlink()
+        raise PushError(f"{item.local}: changed while it was sent; run the same command again")
+
+
+def _explained(error: OSError, partial: Path) -> Exception:
+    where = error.filename or partial
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(f"{where}: no room ({error.strerror}); make some and run the same command again")
+    return PushError(f"{where}: {error.strerror or error}; mend that and run the same command again")

@@ -1,0 +1,178 @@
+"""traces.duckdb: its views are those that this program makes, and give the release's rows.
+
+A view is SQL that others wrote, which could read any file when it is asked: it is compared, and never asked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddnn_traces.query import views
+from ddnn_traces.release import facts, provenance
+from ddnn_traces.release.verify import definitions
+from ddnn_traces.release.verify.examined import Examined
+from ddnn_traces.release.verify.result import FAILED, NOT_CHECKED, PASSED, Result, WrongError
+from ddnn_traces.release.verify.untrusted import shown
+from ddnn_traces.store import layout, schema
+from ddnn_traces.text import counted, sql_literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+DATABASE = "database"
+
+#: What tells the version of the program that made the file; the only definition that may differ.
+_ABOUT = "ddnn_traces.about"
+_ABOUT_SQL = re.compile(r"CREATE VIEW ddnn_traces\.about AS SELECT '[\w.+-]*' AS \"?version\"?;?")
+_EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
+
+
+class _Definition(NamedTuple):
+    """A view, a form of a macro, or what no release has: a table, type or sequence (sql: none)."""
+
+    kind: str
+    parameters: str
+    sql: str
+
+
+_Defined = dict[str, list[_Definition]]
+
+#: It holds definitions only: some 2 MB.
+_LARGEST = 64 << 20
+
+_AGAIN = "publish the dataset again, or remove the file: everything else works without it"
+
+
+def check_database(examined: Examined) -> Iterator[Result]:
+    """The file opens, its definitions are right, and each table's view has as many rows as release.json says."""
+    import duckdb
+
+    release = examined.told()
+    tables = [table.name for table in release.tables]
+    file = examined.content / views.FILE
+    if not file.is_file():
+        raise WrongError(f"{views.FILE} is missing; {_AGAIN}")
+    if file.stat().st_size > _LARGEST:
+        raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
+    copy = examined.scratch / views.FILE  # DuckDB follows links, and takes a question mark in a path for more
+    shutil.copyfile(file, copy)
+    closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
+    try:
+        with duckdb.connect(str(copy), read_only=True, config=closed) as connection:
+            found = _definitions(connection)
+    except duckdb.Error as error:
+        raise WrongError(f"{views.FILE} cannot be opened ({shown(error)}); {_AGAIN}") from None
+    with duckdb.connect() as connection:
+        _search(connection, _empty(examined, tables))  # what is defined does not depend on what the tables hold
+        views.write_relative(connection, tables)
+        right = _definitions(connection)
+        differing = _differing(found, right)
+        yield from _judged(connection, found, right, differing, release)
+        _search(connection, examined.content.absolute())
+        if not [name for name in differing if name in schema.TABLES]:  # so that ours may be asked in the file's stead
+            yield from _counted(connection, {table.name: table.rows for table in release.tables})
+
+
+def _search(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
+
+
+def _empty(examined: Examined, tables: list[str]) -> Path:
+    """A folder with an empty file of each table."""
+    import pyarrow.parquet as pq
+
+    folder = examined.scratch / "empty"
+    for name in tables:
+        (folder / name / "run_id=none").mkdir(parents=True, exist_ok=True)
+        pq.write_table(schema.table(name).arrow().empty_table(), folder / name / "run_id=none" / "part-0.parquet")
+    return folder
+
+
+def _differing(found: _Defined, right: _Defined) -> list[str]:
+    names = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
+    about = found.get(_ABOUT, [])
+    same = len(about) == 1 and _ABOUT_SQL.fullmatch(about[0].sql)
+    return [name for name in names if name != _ABOUT or not same]
+
+
+def _judged(
+    connection: duckdb.DuckDBPyConnection,
+    found: _Defined,
+    right: _Defined,
+    differing: list[str],
+    release: facts.Release,
+) -> Iterator[Result]:
+    """A line for each definition that is wrong, and one for those that may be another version's.
+
+    release.json is the publisher's word: that it names another version excuses no definition that reads other files.
+    """
+    internal = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions() WHERE internal").fetchall()
+    known = (right.keys() | found.keys()) - {name for (name,) in internal}  # a macro named read_text hides nothing
+    unknown = []
+    for name in differing:
+        harm = next(filter(None, (definitions.harm(connection, one.sql, known) for one in found.get(name, []))), "")
+        if harm:
+            detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it: it {shown(harm)}; {_AGAIN}"
+        elif release.software == provenance.SOFTWARE or name in {*schema.TABLES, _ABOUT}:
+            detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it; {_AGAIN}"
+        else:
+            unknown.append(name)
+            continue
+        yield Result(DATABASE, shown(name), FAILED, detail)
+    if unknown:
+        detail = (
+            f"{shown(', '.join(unknown))}: not defined as in this {provenance.SOFTWARE}; {layout.RELEASE} says that "
+            f"{shown(release.software)} made it; they read nothing but the release's tables; "
+            "whether their answers are right was not looked at: do not rely on them"
+        )
+        yield Result(DATABASE, "queries", NOT_CHECKED, detail)
+    if not differing:
+        yield Result(
+            DATABASE, views.FILE, PASSED, f"{counted(len(right), 'definition')}, all as this program defines them"
+        )
+
+
+def _counted(connection: duckdb.DuckDBPyConnection, told: dict[str, int]) -> Iterator[Result]:
+    """Whether each table's view has as many rows as release.json says."""
+    import duckdb
+
+    wrong = False
+    for name in schema.TABLES:
+        try:
+            rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
+        except duckdb.Error as error:
+            wrong = True
+            yield Result(DATABASE, name, FAILED, f"its view cannot be asked ({shown(error)}); get the release again")
+            continue
+        if rows != told.get(name, 0):
+            wrong = True
+            detail = f"has {counted(rows, 'row')}, {layout.RELEASE} says {told.get(name, 0):,}; {_AGAIN}"
+            yield Result(DATABASE, name, FAILED, detail)
+    if not wrong:
+        yield Result(DATABASE, "rows", PASSED, f"as many in each view as {layout.RELEASE} says")
+
+
+def _definitions(connection: duckdb.DuckDBPyConnection) -> _Defined:
+    """Everything that somebody defined in a database, by name: a macro may have several forms, and a view's name."""
+    rows = connection.execute(
+        "SELECT schema_name || '.' || view_name, 'view', '', sql FROM duckdb_views() WHERE NOT internal "
+        "UNION ALL SELECT schema_name || '.' || function_name, function_type, array_to_string(parameters, ', '), "
+        "macro_definition FROM duckdb_functions() WHERE NOT internal "
+        "UNION ALL SELECT schema_name || '.' || table_name, 'table', '', '' FROM duckdb_tables() WHERE NOT internal "
+        "UNION ALL SELECT schema_name || '.' || type_name, 'type', '', '' FROM duckdb_types() WHERE NOT internal "
+        "UNION ALL SELECT schema_name || '.' || sequence_name, 'sequence', '', '' FROM duckdb_sequences()"
+    ).fetchall()
+    found: _Defined = {}
+    for name, kind, parameters, sql in rows:
+        definition = _Definition(kind, parameters, _EXCLUDED.sub(_in_order, sql or ""))
+        found.setdefault(name.removeprefix("main."), []).append(definition)
+    return {name: sorted(several) for name, several in found.items()}
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """A list of columns to leave out, sorted: DuckDB writes it in any order."""
+    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"

@@ -1,0 +1,300 @@
+"""Versions of a release: its digest, what changed against the one before, what its version becomes, CHANGELOG.md.
+
+A version is semantic (semver.org): it goes up in its first part where somebody's code may break (another schema, tables
+or runs that are gone, labels and times that do not join with those before), in its second where there is more or other
+data, in its third where only descriptions changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.release import facts
+from ddnn_traces.store import layout, schema
+from ddnn_traces.text import sql_literal
+
+FIRST = "1.0.0"
+_SEMANTIC = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
+)
+_HEAD = "# Changelog\n\nVersions of this release, the newest first; they follow semantic versioning (semver.org).\n"
+#: Options that say what a mapped value becomes.
+_MAPPING = ("addresses", "ports", "times")
+#: Names that a line of the changelog lists at most.
+_MOST_NAMES = 20
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """Rows of a run in a table that one release has and the other has not."""
+
+    table: str
+    run_id: str
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed between two releases.
+
+    keys_differ: whether they were made with different keys. mapping_differs: whether with different keys or options of
+    the mapping; `rows` then has, by table, all rows of files that are not the same, since rows cannot be compared.
+    """
+
+    schema_changed: bool
+    tables_added: tuple[str, ...]
+    tables_removed: tuple[str, ...]
+    runs_added: tuple[str, ...]
+    runs_removed: tuple[str, ...]
+    rows: tuple[RowChange, ...]
+    captures_changed: bool
+    options: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    keys_differ: bool
+    mapping_differs: bool
+
+    @property
+    def part(self) -> int:
+        """The part of the version that goes up: 0, 1 or 2."""
+        if self.schema_changed or self.tables_removed or self.runs_removed or self.mapping_differs:
+            return 0
+        return 1 if self.tables_added or self.runs_added or self.rows or self.captures_changed else 2
+
+
+def digest(release: facts.Release) -> str:
+    """SHA-256 of all that a release says but its version, date, predecessor and this: equal for equal content.
+
+    The hashes of all tables and captures are in it; the other files are made from what it covers.
+    """
+    about = dataclasses.replace(release.about, version="", published="")
+    told = dataclasses.replace(release, about=about, previous=None, digest="")
+    return hashlib.sha256(facts.to_json(told).encode()).hexdigest()
+
+
+def read(release: Path) -> facts.Release:
+    """The facts of a release folder (or bag). Raises UsageError where it is none that this program reads."""
+    import jsonschema
+
+    file = layout.content(release) / layout.RELEASE
+    again = "name the folder of a release, or publish again into a new one"
+    try:
+        text = file.read_text(encoding="utf-8")
+        told = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{release}: no release (no readable {layout.RELEASE}); {again}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: not JSON; {again}") from error
+    rules = json.loads((schema.shipped_folder("schemas") / "documents" / "release.json").read_text(encoding="utf-8"))
+    version = told.get("format_version") if isinstance(told, dict) else None
+    if isinstance(version, int) and version > facts.FORMAT_VERSION:
+        raise UsageError(f"{file}: of format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(told))
+    if wrong is not None:
+        where = "/".join(map(str, wrong.absolute_path)) or "it"
+        raise UsageError(f"{file}: {where} is not as a release's is ({wrong.message[:100]}); {again}")
+    return facts.from_json(text)
+
+
+def check(version: str, previous: str | None) -> None:
+    """Raise UsageError unless the version is semantic and greater than the one before."""
+    if not _SEMANTIC.fullmatch(version):
+        raise UsageError(f"--version {version}: not a semantic version; write three numbers like 1.2.0")
+    if previous is not None and not _order(version) > _order(previous):
+        raise UsageError(
+            f"--version {version}: not greater than {previous}, the one before; leave the option out, or give a greater"
+        )
+
+
+def following(previous: str, changes: Changes) -> str:
+    """The version behind one, by what changed."""
+    found = _SEMANTIC.fullmatch(previous)
+    assert found, previous
+    numbers = [int(found[place]) for place in (1, 2, 3)]
+    if found[4] is None or _order(previous) >= _order(".".join(map(str, numbers))):
+        numbers = [*numbers[: changes.part], numbers[changes.part] + 1, *[0] * (2 - changes.part)]
+    return ".".join(map(str, numbers))
+
+
+def _order(version: str) -> tuple[Any, ...]:
+    """A key by which versions sort (semver.org, 11)."""
+    found = _SEMANTIC.fullmatch(version)
+    assert found, version
+    numbers = tuple(int(found[place]) for place in (1, 2, 3))
+    if found[4] is None:
+        return (*numbers, 1, ())
+    words = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in found[4].split("."))
+    return (*numbers, 0, words)
+
+
+def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder: Path, scratch: Path) -> Changes:
+    """What changed from a release to another. Folders: of their files (layout.content). Raises UsageError, OSError."""
+    before, after = ({table.name: table for table in release.tables} for release in (old, new))
+    kept_runs = set(old.run_ids) & set(new.run_ids)
+    keys_differ = old.anonymisation.key_id != new.anonymisation.key_id
+    mapping_differs = keys_differ or any(old.options.get(name) != new.options.get(name) for name in _MAPPING)
+    rows = []
+    for table in (
+        sorted(before.keys() & after.keys(), key=schema.TABLES.index)
+        if old.schema_version == new.schema_version
+        else ()
+    ):
+        one, other = (_by_run(release[table].files) for release in (before, after))
+        for run_id in sorted(kept_runs & (one.keys() | other.keys())):
+            had, has = one.get(run_id, []), other.get(run_id, [])
+            if [file.sha256 for file in had] != [file.sha256 for file in has]:
+                if mapping_differs:
+                    rows.append(RowChange(table, run_id, sum(f.rows for f in has), sum(f.rows for f in had)))
+                    continue
+                change = _rows(table, run_id, [_inside(old_folder, file) for file in had],
+                               [_inside(new_folder, file) for file in has], scratch)  # fmt: skip
+                rows += [change] if change.added or change.removed else []
+    return Changes(
+        schema_changed=old.schema_version != new.schema_version,
+        tables_added=tuple(name for name in after if name not in before),
+        tables_removed=tuple(name for name in before if name not in after),
+        runs_added=tuple(run for run in new.run_ids if run not in old.run_ids),
+        runs_removed=tuple(run for run in old.run_ids if run not in new.run_ids),
+        rows=tuple(rows),
+        captures_changed=[file.sha256 for file in old.captures] != [file.sha256 for file in new.captures],
+        options=_options(old.options, new.options),
+        descriptions=_descriptions(old, new),
+        keys_differ=keys_differ,
+        mapping_differs=mapping_differs,
+    )
+
+
+def _by_run(files: Sequence[facts.TableFile]) -> dict[str, list[facts.TableFile]]:
+    by_run: dict[str, list[facts.TableFile]] = {}
+    for file in files:
+        by_run.setdefault(file.run_id, []).append(file)
+    return by_run
+
+
+def _inside(folder: Path, file: facts.File) -> Path:
+    """A file of a release that somebody else may have made. Raises UsageError where it is not inside, or not there."""
+    path = (folder / file.path).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        raise UsageError(
+            f"{folder}: {file.path} is missing; 'ddnn-traces verify' tells what else; get the release again"
+        )
+    return path
+
+
+def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -> RowChange:
+    """How many rows each has that the other has not, duplicates counted."""
+    import duckdb
+
+    columns = ", ".join(f'"{column.name}"' for column in schema.table(table).columns)
+
+    def rows_of(files: Sequence[Path]) -> str:
+        listed = ", ".join(sql_literal(str(path)) for path in files)
+        only = f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false)"
+        return only if files else f"SELECT {columns} FROM ({rows_of(old or new)}) WHERE false"
+
+    config: dict[str, Any] = {"memory_limit": "800MB", "temp_directory": str(scratch / "compare.tmp")}
+    try:
+        with duckdb.connect(config=config) as sql:
+            counts = [
+                sql.execute(f"SELECT count(*) FROM ({rows_of(one)} EXCEPT ALL {rows_of(other)})").fetchall()[0][0]
+                for one, other in ((new, old), (old, new))
+            ]
+    except duckdb.Error as error:
+        what = str(error).splitlines()[0]
+        raise UsageError(f"{table} of {run_id}: cannot be compared with the release before ({what})") from error
+    return RowChange(table, run_id, counts[0], counts[1])
+
+
+def _options(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options that changed, as text. Which tables and runs were chosen shows in what there is."""
+    names = sorted((old.keys() | new.keys()) - {"tables", "runs"})
+    return tuple(
+        f"{name}: {_word(old.get(name))} -> {_word(new.get(name))}" for name in names if old.get(name) != new.get(name)
+    )
+
+
+def _word(value: Any) -> str:
+    return "not given" if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _descriptions(old: facts.Release, new: facts.Release) -> tuple[str, ...]:
+    names = [field.name for field in dataclasses.fields(facts.About) if field.name not in ("version", "published")]
+    changed = [name for name in names if getattr(old.about, name) != getattr(new.about, name)]
+    changed += ["software"] if old.software != new.software else []
+    changed += ["flagged runs"] if old.flagged != new.flagged else []
+    changed += ["provenance"] if old.provenance != new.provenance else []
+    return tuple(changed)
+
+
+def changelog(release: facts.Release, changes: Changes | None, before: str | None) -> str:
+    """CHANGELOG.md. changes: None for a first release. before: the release before's, whose entries stay."""
+    title = f"## {release.about.version} - {release.about.published}"
+    if changes is None:
+        rows = sum(table.rows for table in release.tables)
+        lines = [
+            f"First release: {_count(len(release.runs), 'run')}, {_count(len(release.tables), 'table')}, {rows:,} rows."
+        ]
+    else:
+        lines = list(_lines(changes))
+    entry = "\n".join([title, "", *(f"- {line}" for line in lines), ""])
+    older = "" if before is None else before[before.find("\n## ") :] if "\n## " in before else ""
+    return f"{_HEAD}\n{entry}{older}"
+
+
+def _lines(changes: Changes) -> list[str]:
+    told = []
+    if changes.keys_differ:
+        told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
+    elif changes.mapping_differs:
+        told.append("Anonymised in another way: addresses, ports or times do not agree with those before.")
+    if changes.schema_changed:
+        told.append("Schema changed: columns have another name, type or meaning (see the data dictionary).")
+    for what, names in (
+        ("Runs added", changes.runs_added), ("Runs removed", changes.runs_removed),
+        ("Tables added", changes.tables_added), ("Tables removed", changes.tables_removed),
+    ):  # fmt: skip
+        if names:
+            told.append(f"{what} ({len(names)}): {_names(names)}.")
+    if changes.mapping_differs and changes.rows:
+        told.append(_summed(changes.rows))
+    for change in () if changes.mapping_differs else changes.rows:
+        counts = f"{_count(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
+        told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
+    if changes.captures_changed:
+        told.append("Cut-down captures changed.")
+    told += [f"Option changed: {_quoted(option)}." for option in changes.options]
+    if descriptions := [name for name in changes.descriptions if name != "provenance" or not told]:
+        told.append(f"Descriptions changed: {', '.join(descriptions)}.")
+    return told or ["The same data, made anew."]
+
+
+def _summed(rows: Sequence[RowChange]) -> str:
+    """All rows in one line, where none can be held against one before."""
+    tables, runs = len({change.table for change in rows}), len({change.run_id for change in rows})
+    removed, added = sum(change.removed for change in rows), sum(change.added for change in rows)
+    return (
+        f"Rows changed in {_count(tables, 'table')} of {_count(runs, 'run')}: {_count(removed, 'row')} before, "
+        f"{added:,} now, not compared one by one since they are mapped in another way."
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(_quoted, names[:_MOST_NAMES])) + more
+
+
+def _quoted(name: str) -> str:
+    """A name as Markdown code, whatever is in it."""
+    return f"`{' '.join(name.replace('`', chr(39)).split())}`"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

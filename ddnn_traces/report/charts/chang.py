@@ -1,0 +1,68 @@
+"""Figures of chang: the phases of parameter-server training.
+
+Drawing only: what they show is decided in queries/. Each function takes the frame of one query and returns a chart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from ddnn_traces.report.charts.style import DARK, INK, data_chart, finished, row_step
+
+_PHASES = {"aggregation": "#E69F00", "distribution": DARK}
+
+
+def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Time and volume of both phases of an iteration, of query parameter_server_transfers: chang section 3 and fig. 2.
+
+    Runs whose phases cannot be told are not drawn. Raises ValueError where no run is left.
+    """
+    phases = frame.filter(pl.col("phase").is_in(list(_PHASES)))
+    if phases.is_empty():
+        raise ValueError("no run has parameter-server phases")
+    shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
+    duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
+    times = _bars(shown, duration, "mean_remaining_ms", alt.Axis(labelLimit=330, ticks=False))
+    payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)")
+    volumes = _bars(shown, payload, "expected_mb", None)
+    return finished(
+        alt.hconcat(times, volumes, spacing=14),
+        "Duration and payload of aggregation and distribution in an iteration, by run",
+    )
+
+
+def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> Any:
+    """A bar a phase and run, with a mark at the other column's value."""
+    base = (
+        data_chart(frame)
+        .encode(
+            y=alt.Y("run_id:N", title="run (name)", sort=None, axis=axis),
+            yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
+            tooltip=[
+                alt.Tooltip("run_id:N", title="run"),
+                alt.Tooltip("phase:N", title="phase"),
+                alt.Tooltip("mean_ms:Q", title="duration, mean (ms)", format=".4~g"),
+                alt.Tooltip("mean_remaining_ms:Q", title="still to send, mean (ms)", format=".4~g"),
+                alt.Tooltip("measured_by:N", title="which is measured by"),
+                alt.Tooltip("mean_overlap_ms:Q", title="overlap of the phases, mean (ms)", format=".4~g"),
+                alt.Tooltip("payload_mb:Q", title="payload, mean (MB)", format=".4~g"),
+                alt.Tooltip("expected_mb:Q", title="model × workers (MB)", format=".4~g"),
+                alt.Tooltip("transfers:Q", title="transfers, mean", format=".4~g"),
+                alt.Tooltip("expected_transfers:Q", title="servers × workers"),
+                alt.Tooltip("steps:Q", title="steps"),
+            ],
+        )
+        .properties(width=290, height=row_step(frame["run_id"].n_unique(), 40))
+    )
+    color = alt.Color(
+        "phase:N",
+        title="phase",
+        scale=alt.Scale(domain=list(_PHASES), range=list(_PHASES.values())),
+        legend=alt.Legend(orient="top"),
+    )
+    bars = base.mark_bar().encode(x=x, color=color)
+    marks = base.mark_tick(color=INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
+    return alt.layer(bars, marks)

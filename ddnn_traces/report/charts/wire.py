@@ -1,0 +1,173 @@
+"""What the wire tells about the training, for which no paper has a figure: steps without a log, overlap, stragglers.
+
+Drawing only: what they show is decided in queries/. Each function takes the frame of one query and returns a chart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from ddnn_traces.report.charts.style import DARK, INK, OKABE_ITO, PALE, panel_title, row_step, run_chart, run_panels
+
+_PARTS = {
+    "only_compute_ms": "computation",
+    "overlap_ms": "computation and payload on the wire",
+    "only_wire_ms": "payload on the wire",
+    "waiting_ms": "neither",
+}
+_PART_COLORS = [PALE, OKABE_ITO[1], DARK, "#dddddd"]
+
+
+def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Ends of steps as inferred and as logged, of query step_boundaries."""
+
+    def panel(run_id: str, run: pl.DataFrame) -> Any:
+        sources = run["source"].unique(maintain_order=True).to_list()
+        base = run_chart(run_id, run.select("source", "step", "since_start_ms"))
+        color = alt.when(alt.datum.source == "traffic").then(alt.value(OKABE_ITO[1])).otherwise(alt.value(DARK))
+        return (
+            base.mark_tick(thickness=2, size=14, orient="vertical")
+            .encode(
+                x=alt.X(
+                    "since_start_ms:Q",
+                    title="time since the first boundary (ms)",
+                    axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
+                ),
+                y=alt.Y(
+                    "source:N",
+                    title="source (traffic, log)",
+                    scale=alt.Scale(domain=sources),
+                    axis=alt.Axis(ticks=False, grid=True, labelLimit=120),
+                ),
+                color=color,
+                tooltip=[
+                    alt.Tooltip("source:N", title="source"),
+                    alt.Tooltip("step:Q", title="step"),
+                    alt.Tooltip("since_start_ms:Q", title="end (ms)", format=",.1f"),
+                    alt.Tooltip("run:N", title="run"),
+                ],
+            )
+            .properties(
+                width=350,
+                height=row_step(len(sources), 18),
+                title=panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
+            )
+        )
+
+    return run_panels(
+        frame, panel, 480, "Ends of training steps as the traffic shows and as the logs have them, by run"
+    )
+
+
+def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
+
+    def panel(run_id: str, run: pl.DataFrame) -> Any:
+        shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
+        cost = run["run_cost_share"][0]
+        base = run_chart(run_id, shown).encode(
+            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=5)),
+            y=alt.Y(
+                "worker:N",
+                title="worker (host)",
+                sort=None,
+                axis=alt.Axis(ticks=False, labelLimit=120),
+            ),
+            tooltip=[
+                alt.Tooltip("worker:N", title="worker"),
+                alt.Tooltip("mean_slack_ms:Q", title="mean slack (ms)", format=".3~g"),
+                alt.Tooltip("share_last:Q", title="last in (share of steps)", format=".0%"),
+                alt.Tooltip("mean_cost_ms:Q", title="mean cost when last (ms)", format=".3~g"),
+                alt.Tooltip("cost_share:Q", title="cost (share of the run)", format=".2~%"),
+                alt.Tooltip("steps:Q", title="steps"),
+                alt.Tooltip("run:N", title="run"),
+            ],
+        )
+        label = alt.Text("share_last:Q", format=".0%")
+        subtitle = "at the bars: part of the steps in which it is last"
+        if cost is not None:
+            subtitle += f"; all stragglers: {cost:.1%} of the run"
+        return alt.layer(
+            base.mark_bar(color=DARK, size=13),
+            base.mark_text(align="left", dx=4, fontSize=10, color=INK).encode(text=label),
+            title=panel_title(run_id, 430, subtitle),
+        ).properties(width=340, height=row_step(run.height, 18))
+
+    return run_panels(
+        frame.drop_nulls("worker"), panel, 480, "Slack of each worker at the start of communication, by run"
+    )
+
+
+def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """How each worker spends a mean step, of query overlap_summary."""
+
+    def panel(run_id: str, run: pl.DataFrame) -> Any:
+        kept = ["worker", "overlap_share", "measured_by"]
+        parts = run.unpivot(list(_PARTS), index=kept, variable_name="part", value_name="ms").with_columns(
+            pl.col("part").replace(_PARTS),
+            place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
+        )
+        return (
+            run_chart(run_id, parts.drop_nulls("ms"))
+            .mark_bar(size=13)
+            .encode(
+                x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=5)),
+                y=alt.Y(
+                    "worker:N",
+                    title="worker (host)",
+                    sort=None,
+                    axis=alt.Axis(ticks=False, labelLimit=120),
+                ),
+                order=alt.Order("place:Q"),
+                color=alt.Color(
+                    "part:N",
+                    scale=alt.Scale(domain=list(_PARTS.values()), range=_PART_COLORS),
+                    legend=alt.Legend(title=None, orient="top", labelLimit=0),
+                ),
+                tooltip=[
+                    alt.Tooltip("worker:N", title="worker"),
+                    alt.Tooltip("part:N", title="part of the step"),
+                    alt.Tooltip("ms:Q", title="mean (ms)", format=".3~g"),
+                    alt.Tooltip("overlap_share:Q", title="wire time behind computation", format=".2~%"),
+                    alt.Tooltip("measured_by:N", title="measured by"),
+                    alt.Tooltip("run:N", title="run"),
+                ],
+            )
+            .properties(width=340, height=row_step(run.height, 18), title=panel_title(run_id, 430))
+        )
+
+    return run_panels(frame, panel, 480, "Computation, communication and their overlap in a step, by run and worker")
+
+
+def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
+    names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
+    kept = ["algorithm", "exchange_ms", "algorithm_gbit_per_s"]
+
+    def panel(run_id: str, run: pl.DataFrame) -> Any:
+        rates = run.unpivot(list(names), index=["step", *kept], variable_name="rate", value_name="gbit_per_s")
+        base = run_chart(run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")).encode(
+            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
+            y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
+            color=alt.Color(
+                "rate:N",
+                scale=alt.Scale(domain=list(names.values()), range=[DARK, OKABE_ITO[1]]),
+                legend=alt.Legend(title=None, orient="top", labelLimit=0),
+            ),
+            tooltip=[
+                alt.Tooltip("rate:N", title="rate of"),
+                alt.Tooltip("gbit_per_s:Q", title="rate (Gbit/s)", format=".4~g"),
+                alt.Tooltip("algorithm_gbit_per_s:Q", title="algorithm bandwidth (Gbit/s)", format=".4~g"),
+                alt.Tooltip("exchange_ms:Q", title="exchange (ms)", format=".4~g"),
+                alt.Tooltip("algorithm:N", title="algorithm"),
+                alt.Tooltip("step:Q", title="step"),
+                alt.Tooltip("run:N", title="run"),
+            ],
+        )
+        layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
+        return alt.layer(*layers, title=panel_title(run_id, 240)).properties(width=215, height=110)
+
+    return run_panels(frame, panel, 300, "Bus bandwidth and throughput of the busiest link of each step, by run")

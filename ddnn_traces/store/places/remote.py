@@ -1,0 +1,312 @@
+"""A release at a URL, through fsspec: release.json says which files there are, since a web server lists none.
+
+DuckDB reads through a file system of its own scheme, `release://`, which knows the release's files and nothing else.
+A small file is fetched whole, once, with the others of its table, and has to have its checksum; of a large one only
+the ranges that a query needs are fetched (docs/verify.md has the measured times). A server without ranges: whole files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from fsspec.core import url_to_fs
+from fsspec.spec import AbstractFileSystem
+
+from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
+from ddnn_traces.store import layout, marker, schema
+from ddnn_traces.store.places import path as names
+from ddnn_traces.store.places import zipped
+from ddnn_traces.store.places.place import Place
+
+#: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
+_WHOLE = 1 << 20
+#: So many bytes of small files are asked for at once.
+_TOGETHER = 32 << 20
+#: What is read at once of a large file.
+_BLOCK = 1 << 20
+#: A release.json of a thousand runs has 4 MB.
+_LARGEST_RELEASE_JSON = 256 << 20
+
+_SCHEME = "release"
+
+
+@dataclass(frozen=True)
+class _File:
+    """A Parquet file of the release: path in it, length in bytes and SHA-256 (hex)."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+def place(url: str, runs: Sequence[str] | None = None) -> Place:
+    """The place of a release at a URL: a folder or a zip file. Raises UsageError, ReleaseError."""
+    scheme, _, path = url.partition("://")
+    if scheme.lower() == "zip":
+        where = path.removeprefix("::") or "FILE"
+        raise UsageError(f"{_shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
+    try:
+        filesystem, root = url_to_fs(url)
+    except Exception as error:  # each kind of store has errors of its own for what it cannot make out
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{_shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
+    if root.split("?")[0].lower().endswith(".zip"):
+        return _zip_place(url, filesystem, root, runs)
+    content = _Content(_shown(url), filesystem, root.rstrip("/"))
+    text, content.root = content.release_json()
+    tables = marker.parse(content.fetch(marker.MARKER), content.name)
+    files = {file.path: file for file in _files(text, content.name)}
+    remote = _ReleaseFiles(content, files)
+    paths = names.of_tables(files, runs) | {"runs": names.of_tables(files)["runs"]}
+    listed = {name: [f"{_SCHEME}://{path}" for path in paths[name]] for name in schema.TABLES if name in tables}
+    return Place(
+        content.name,
+        {name: listed.get(name, []) for name in schema.TABLES},
+        filesystem=remote,
+        failure=lambda: content.failure,
+        close=remote.scratch.cleanup,
+    )
+
+
+def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None) -> Place:
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
+        fetched = Path(folder) / "release.zip"
+        try:
+            filesystem.get_file(root, str(fetched))
+        except Exception as error:
+            raise _cannot_fetch(_shown(url), "", error) from error
+        try:
+            found = zipped.place(fetched, runs)
+        except DdnnTracesError as error:
+            raise type(error)(str(error).replace(str(fetched), _shown(url))) from error
+    return Place(_shown(url), found.files, found.folder, close=found.close)
+
+
+def _shown(url: str) -> str:
+    """The URL without a password or signature, which no message may have."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition(':')[0]}://..."
+    host = parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
+    return parts._replace(netloc=host, query="", fragment="").geturl() if parts.query or parts.password else url
+
+
+def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | UsageError:
+    what = f"{name}/{path}" if path else name
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{what}: no such file; check the URL: it is that of the release's folder or zip file")
+    if isinstance(error, PermissionError):
+        return ReleaseError(f"{what}: not allowed; give your credentials as the store's tools take them")
+    kind = type(error).__name__
+    return ReleaseError(f"{what}: cannot be fetched ({kind}: {reason[:200]}); try again, or download the release")
+
+
+def _files(text: bytes, name: str) -> Iterable[_File]:
+    """The Parquet files that release.json lists. Raises ReleaseError."""
+    try:
+        told = [file for table in json.loads(text)["tables"] for file in table["files"]]
+        found = [_File(str(file["path"]), int(file["bytes"]), str(file["sha256"])) for file in told]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseError(
+            f"{name}/{layout.RELEASE}: cannot be read ({error!r:.200}); ask whoever published it"
+        ) from error
+    for file in found:
+        if names.run_of(file.path) is None:
+            raise ReleaseError(f"{name}/{layout.RELEASE}: {file.path[:200]!r} is no file of a table; not opened")
+    return found
+
+
+@dataclass
+class _Content:
+    """The files below a URL. failure: why one of them could not be had."""
+
+    name: str
+    filesystem: Any
+    root: str
+    failure: ReleaseError | UsageError | None = None
+    _ranges: bool | None = None
+
+    def release_json(self) -> tuple[bytes, str]:
+        """release.json, and where it is: at the URL, or in data/ of a bag."""
+        for root in (self.root, f"{self.root}/data"):
+            try:
+                text = self.filesystem.cat_file(self._at(layout.RELEASE, root), start=0, end=_LARGEST_RELEASE_JSON)
+                if len(text) >= _LARGEST_RELEASE_JSON:
+                    raise ReleaseError(f"{self.name}/{layout.RELEASE}: {len(text):,} bytes are too many; not opened")
+                return bytes(text), root
+            except FileNotFoundError:
+                continue
+            except ReleaseError:
+                raise
+            except Exception as error:
+                raise _cannot_fetch(self.name, layout.RELEASE, error) from error
+        raise UsageError(
+            f"{self.name}: no release (no {layout.RELEASE} there); give the URL of a folder or zip file that "
+            "'ddnn-traces publish' made"
+        )
+
+    def fetch(self, path: str) -> bytes:
+        """A file whole. Raises ReleaseError, UsageError."""
+        try:
+            return bytes(self.filesystem.cat_file(self._at(path, self.root)))
+        except Exception as error:
+            raise self.fail(path, error) from error
+
+    def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Several files whole, at the same time where the store can."""
+        try:
+            # Not cat(): it takes names for patterns, and its answer depends on the store and on how many they are.
+            if len(paths) == 1:
+                return {paths[0]: bytes(self.filesystem.cat_file(self._at(paths[0], self.root)))}
+            whole = [None] * len(paths)
+            there = [self._at(path, self.root) for path in paths]
+            found = self.filesystem.cat_ranges(there, whole, whole, on_error="raise")
+            return {path: bytes(content) for path, content in zip(paths, found, strict=True)}
+        except Exception as error:
+            raise self.fail(paths[0], error) from error
+
+    def open(self, file: _File, scratch: Path) -> Any:
+        """A large file, for reading ranges of it; whole in the folder `scratch` where the server has no ranges."""
+        where = self._at(file.path, self.root)
+        try:
+            if self._ranges is None:
+                self._ranges = len(self.filesystem.cat_file(where, start=0, end=4)) == 4
+            if self._ranges:
+                return self.filesystem.open(where, "rb", block_size=_BLOCK, cache_type="readahead", size=file.bytes)
+            self.filesystem.get_file(where, str(scratch))
+            return scratch.open("rb")
+        except Exception as error:
+            raise self.fail(file.path, error) from error
+
+    def fail(self, path: str, error: Exception) -> ReleaseError | UsageError:
+        """Remember why a file could not be had: DuckDB's own message would not say it."""
+        self.failure = error if isinstance(error, ReleaseError | UsageError) else _cannot_fetch(self.name, path, error)
+        return self.failure
+
+    def _at(self, path: str, root: str) -> str:
+        # In a URL of the web a percent sign of a name, run_id=a%2Fb, has to be written %25.
+        web = "http" in self.filesystem.protocol
+        return f"{root}/{quote(path, safe='/=+,@~') if web else path}"
+
+
+class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
+    """The release's Parquet files as DuckDB asks for them."""
+
+    protocol = _SCHEME
+    cachable = False
+
+    def __init__(self, content: _Content, files: dict[str, _File]) -> None:
+        super().__init__()
+        self.content, self.files = content, files
+        self.scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
+        self._fetched: set[str] = set()
+        self._lock = threading.Lock()
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """The path itself: a name is never a pattern."""
+        name = self._strip_protocol(path)
+        return [name] if name in self.files else []
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Length, as release.json has it."""
+        name = self._strip_protocol(path)
+        return {"name": name, "size": self.files[name].bytes, "type": "file"}
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether release.json lists the file."""
+        return self._strip_protocol(path) in self.files
+
+    def modified(self, path: str) -> Any:
+        """Always the same: a version of a release never changes."""
+        import datetime
+
+        return datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        file = self.files[self._strip_protocol(path)]
+        if mode != "rb":
+            raise PermissionError(f"{self.content.name}: a release at a URL is only read")
+        if file.bytes > _WHOLE:
+            return _Reader(self.content.open(file, self._copy(file)), file, self.content)
+        with self._lock:
+            if file.path not in self._fetched:
+                self._fetch(self._small_ones_from(file))
+        return _Reader(self._copy(file).open("rb"), file, self.content)
+
+    def _copy(self, file: _File) -> Path:
+        return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
+
+    def _small_ones_from(self, first: _File) -> list[_File]:
+        """The file; if not the table's first, also the small ones behind it: a query over many runs reads them next.
+
+        The first one alone tells DuckDB the columns when the dataset is opened.
+        """
+        table = first.path.partition("/")[0] + "/"
+        if not any(path.startswith(table) for path in self._fetched):
+            return [first]
+        others = (file for path, file in sorted(self.files.items()) if path.startswith(table) and path > first.path)
+        chosen, size = [first], first.bytes
+        for file in others:
+            if file.bytes <= _WHOLE and file.path not in self._fetched and size + file.bytes <= _TOGETHER:
+                chosen.append(file)
+                size += file.bytes
+        return chosen
+
+    def _fetch(self, files: Sequence[_File]) -> None:
+        found = self.content.fetch_all([file.path for file in files])
+        for file in files:
+            data = found[file.path]
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                wrong = ReleaseError(
+                    f"{self.content.name}/{file.path}: is not what {layout.RELEASE} says ({len(data):,} bytes, "
+                    f"{file.bytes:,} are right); the copy there is damaged, get the release from elsewhere"
+                )
+                raise self.content.fail(file.path, wrong)
+            self._copy(file).write_bytes(data)
+            self._fetched.add(file.path)
+
+
+class _Reader:
+    """An open file as several threads of DuckDB read it: each seeks and reads, between which another must not move it.
+
+    It remembers why a read failed.
+    """
+
+    def __init__(self, file: Any, told: _File, content: _Content) -> None:
+        self._file, self._told, self._content = file, told, content
+        self._lock, self._place = threading.Lock(), threading.local()
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place, in this thread. whence: as of io.IOBase."""
+        begin = (0, self.tell(), self._told.bytes)[whence]
+        self._place.at = begin + place
+        return int(self._place.at)
+
+    def tell(self) -> int:
+        """The place of this thread."""
+        return int(getattr(self._place, "at", 0))
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from this thread's place on."""
+        try:
+            with self._lock:
+                self._file.seek(self.tell())
+                data = bytes(self._file.read(size))
+        except Exception as error:
+            raise self._content.fail(self._told.path, error) from error
+        self._place.at = self.tell() + len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,238 @@
+"""Writing a dataset: beside the old one, then in its place by one rename.
+
+DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows; DATASET/traces.duckdb
+(views.py) is made of what is in place. A new version is built
+in a hidden folder beside it (unchanged runs as hard links) and exchanged with the old one in one system call where
+Linux has it, so that a reader sees the old dataset or the new one, never a half. A long ingest does so several times:
+each run is wholly the old or wholly the new one.
+
+    .NAME.partial-PID/next/       the next version
+    .NAME.partial-PID/scratch/    temporary files
+    .NAME.partial-PID/old/        the old version, where folders cannot be exchanged, between two renames
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import glob
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store import layout, schema
+from ddnn_traces.store.locking import DatasetLock
+from ddnn_traces.store.marker import MARKER, is_dataset, read_marker, write_marker
+from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
+
+ROW_GROUP_ROWS = 1 << 17
+
+_OLD = "old"
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+
+
+class DatasetWriter:
+    """New versions of the dataset at `out`: commit() puts one in place, leaving the context discards the rest.
+
+    Entering waits until no other ingest writes the dataset, and says so with `say`; with `wait` false it raises
+    BusyError instead. Raises UsageError when `out` exists and is no dataset, or cannot be written.
+    """
+
+    def __init__(self, out: Path, wait: bool = True, say: Callable[[str], None] = lambda _: None) -> None:
+        self.name = str(out)
+        self.out = out.resolve()
+        #: Whether another ingest had to be waited for.
+        self.waited = False
+        #: Runs that were written, and how many of them are in the dataset.
+        self.written: list[str] = []
+        self.committed = 0
+        self._wait, self._say = wait, say
+        self._lock = DatasetLock(self.out)
+        check_target(self.out)
+        self.partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
+
+    def __enter__(self) -> Self:
+        try:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self.waited = self._lock.acquire(self._wait, self._say)
+            try:
+                _remove_stale(self.out, all_are_stale=self._lock.is_held)
+                check_target(self.out)  # again: now nobody else changes it
+                self.partial.mkdir()
+                self.scratch.mkdir()
+            except BaseException:
+                self._lock.release()
+                raise
+        except OSError as error:
+            raise UsageError(f"{self.out}: cannot be written ({error.strerror}); choose another --out") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _discard(self.partial, self.out)
+        finally:
+            self._lock.release()
+
+    @property
+    def scratch(self) -> Path:
+        """Folder for temporary files."""
+        return self.partial / "scratch"
+
+    @property
+    def next(self) -> Path:
+        """The version that is being built."""
+        return self.partial / "next"
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether there is a run that is not in the dataset yet."""
+        return self.committed < len(self.written)
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether the next version will hold the run."""
+        return run_id in self.written or partition(self.out, "runs", run_id).is_dir()
+
+    @contextlib.contextmanager
+    def new_run(self, run_id: str) -> Iterator[None]:
+        """Around the writing of a run's tables; the run counts when it is left without an error."""
+        yield
+        self.written.append(run_id)
+
+    def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
+        """Write a run's rows of one table. batches: in the table's schema and order."""
+        path = partition(self.next, table, run_id) / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        arrow = annotated(table, provenance)
+        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True, **encodings(table)) as writer:
+            for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
+                writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+
+    def commit(self, files: Mapping[str, str]) -> None:
+        """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
+        for table in schema.TABLES:
+            (self.next / table).mkdir(parents=True, exist_ok=True)
+            for old in sorted((self.out / table).glob("run_id=*")):
+                if not (self.next / table / old.name).exists():
+                    _link_tree(old, self.next / table / old.name)
+        _keep_other_files(self.out, self.next, files)
+        for name, text in files.items():
+            (self.next / name).write_text(text, encoding="utf-8")
+        write_marker(self.next)
+        _put_in_place(self.next, self.out)
+        self.committed = len(self.written)
+        shutil.rmtree(self.next, ignore_errors=True)
+
+    def replace_file(self, name: str, text: str) -> None:
+        """Replace one of the dataset's text files, and nothing else of it."""
+        new = self.partial / name
+        new.write_text(text, encoding="utf-8")
+        new.replace(self.out / name)
+
+
+def check_target(out: Path) -> None:
+    """Raise UsageError unless `out` is new, an empty folder or a dataset of this schema version, and no release."""
+    layout.refuse_inside(out)
+    if not out.exists():
+        return
+    if not out.is_dir() or (any(out.iterdir()) and not is_dataset(out)):
+        raise UsageError(f"{out}: exists and is no ddnn_traces dataset; choose another --out or remove it")
+    if is_dataset(out):
+        read_marker(out)
+    if _is_mount_point(out):
+        raise UsageError(
+            f"{out}: is a mount point, which no other folder can take the place of; choose a folder in it, like "
+            f"{out / 'dataset'}"
+        )
+
+
+def _is_mount_point(folder: Path) -> bool:
+    """Whether something is mounted there, also from the same file system (bind mounts)."""
+    if os.path.ismount(folder):
+        return True
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return False
+    escaped = re.sub(rb"[ \t\n\\]", lambda match: b"\\%03o" % match[0][0], os.fsencode(folder))
+    return any(line.split()[4] == escaped for line in lines)
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, symlinks=True, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
+
+
+def _keep_other_files(old: Path, new: Path, replaced: Iterable[str]) -> None:
+    """What somebody else put into the dataset's folder (a report, notes) stays there."""
+    for path in sorted(old.iterdir()) if old.exists() else []:
+        if path.name in (*schema.TABLES, MARKER, *replaced):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            _link_tree(path, new / path.name)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
+
+
+def _put_in_place(new: Path, out: Path) -> None:
+    """Rename `new` to `out`; what was at `out` ends up at `new` or beside it, for the caller to remove."""
+    if not out.exists():
+        new.rename(out)
+    elif not _exchange(new, out):
+        old = new.with_name(_OLD)
+        out.rename(old)
+        new.rename(out)  # killed before this, the next ingest finds the old one: see _discard
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders atomically (renameat2); False where the system or file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    if (code := ctypes.get_errno()) in (errno.EINVAL, errno.ENOSYS):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _discard(partial: Path, out: Path) -> None:
+    """Remove a hidden folder. An old version in it whose place is empty goes back there."""
+    old = partial / _OLD
+    if not out.exists() and is_dataset(old):
+        old.rename(out)
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_stale(out: Path, all_are_stale: bool) -> None:
+    """Remove what killed ingests left beside `out`: all of it, or what no living process may be writing."""
+    for path in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
+        pid = path.name.rsplit("-", 1)[1]
+        # In a container pids come again: one that is ours is not that ingest.
+        if pid.isdigit() and (all_are_stale or int(pid) == os.getpid() or not _alive(int(pid))):
+            _discard(path, out)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,110 @@
+"""The document of a traffic model: JSON, checked against schemas/documents/traffic_model.json.
+
+Distributions are lists of quantiles at even steps from 0 to 1, so that a value is drawn by interpolating between them.
+The schema says what each field means. A document of another version is refused: its numbers may mean something else.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.errors import ModelError
+from ddnn_traces.store.schema import shipped_folder
+
+FORMAT = "ddnn-traces traffic model"
+VERSION = 1
+
+#: A document is under 100 KB; what is larger than this is none.
+MOST_BYTES = 1_000_000
+
+Document = dict[str, Any]
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the document."""
+    path = shipped_folder("schemas") / "documents" / "traffic_model.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the document; the same document gives the same bytes."""
+    check(document, str(path))
+    path.write_text(text(document), encoding="utf-8")
+
+
+def text(document: Document) -> str:
+    """The document as JSON, lists of numbers on one line."""
+    lines = json.dumps(document, indent=1, allow_nan=False).split("\n")
+    joined: list[str] = []
+    for line in lines:
+        bare = line.strip()
+        number = bare.rstrip(",").replace(".", "").replace("-", "").replace("e", "").replace("+", "").isdigit()
+        if joined and (number or (bare in ("]", "],") and joined[-1][-1:].isdigit())):
+            joined[-1] += (" " if joined[-1].endswith(",") else "") + bare
+        else:
+            joined.append(line)
+    return "\n".join([*joined, ""])
+
+
+def read(path: Path) -> Document:
+    """The document in a file. Raises ModelError where it is none, damaged, or of another version."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: there is no such file; make one with 'ddnn-traces model fit'") from None
+    if len(data) > MOST_BYTES:
+        raise ModelError(f"{path}: larger than {MOST_BYTES:,} bytes, so no traffic model; make one with model fit")
+    try:
+        found = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not JSON ({error}); make the model anew with 'ddnn-traces model fit'") from error
+    check(found, str(path))
+    return dict(found)
+
+
+def check(document: Any, name: str) -> None:
+    """Raise ModelError where it is no document of this version, or contradicts its schema."""
+    import jsonschema
+
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelError(f"{name}: no traffic model (its format is not {FORMAT!r}); make one with model fit")
+    version = document.get("version")
+    if type(version) is not int or version != VERSION:
+        raise ModelError(
+            f"{name}: a traffic model of version {repr(version)[:20]}, and this program reads version "
+            f"{VERSION}; fit the model again with this program, or use the one that wrote it"
+        )
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema()).iter_errors(document))
+    if error is not None:
+        where = "/".join(map(str, error.absolute_path)) or "the document"
+        raise ModelError(f"{name}: {where}: {error.message[:200]}; make the model anew with 'ddnn-traces model fit'")
+    _check_quantiles(document, name, "")
+    matrix = document["transfer_matrix"]
+    if matrix is not None and any(len(row) != len(matrix) for row in matrix):
+        raise ModelError(f"{name}: transfer_matrix is not square; make the model anew with 'ddnn-traces model fit'")
+
+
+def _check_quantiles(value: Any, name: str, where: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_quantiles(inner, name, key)
+    elif isinstance(value, list) and where != "transfer_matrix":
+        if value and all(isinstance(item, int | float) for item in value):
+            if any(a > b for a, b in pairwise(value)):
+                raise ModelError(
+                    f"{name}: {where}: quantiles go down; make the model anew with 'ddnn-traces model fit'"
+                )
+            return
+        for inner in value:
+            _check_quantiles(inner, name, where)
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")

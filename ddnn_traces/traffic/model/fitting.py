@@ -1,0 +1,422 @@
+"""From measured runs to the distributions of a traffic model (document.py says what they are)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic.model.document import FORMAT, VERSION, Document
+from ddnn_traces.traffic.model.measure import MeasuredRun, Transfer, measure
+from ddnn_traces.traffic.model.placement import pair_matrix
+from ddnn_traces.traffic.synthetic.traffic import HEADER_BYTES
+from ddnn_traces.version import __version__
+
+Floats = npt.NDArray[np.float64]
+
+_POINTS = np.linspace(0, 1, 101)
+
+
+def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
+    """The traffic model of the runs of a dataset, all that have steps or those named.
+
+    Raises UsageError where none has steps, and where the topology of one, but not of all, is unknown.
+    """
+    measured = measure(dataset, runs)
+    if not measured:
+        raise UsageError(
+            f"{dataset.name}: no run has steps with an exchange, neither of a log nor in its traffic; put "
+            "train_history.log beside the captures and ingest again, or choose other runs with --run"
+        )
+    return fit_measured(list(measured.values()))
+
+
+def summary(document: Document) -> str:
+    """What a document was fitted to, in a sentence or two."""
+    runs = document["provenance"]["runs"]
+    said = f"fitted to {len(runs)} run{'s' if len(runs) > 1 else ''}"
+    matrix = document["transfer_matrix"]
+    if matrix is None:
+        return said
+    return (
+        f"{said}. The topology of {runs[0]['run_id']} is unknown, so the model has its pairs and no law: it generates "
+        f"traffic of --topology unknown for --workers {len(matrix)} alone"
+    )
+
+
+def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
+    """The same of runs that were measured before, one or more."""
+    strange = [run.run_id for run in runs if run.collective is None]
+    if strange and len(runs) > 1:
+        raise UsageError(
+            f"{strange[0]}: its topology is unknown, so that its pairs are known only as they were measured; fit it "
+            f"alone (--run {strange[0]}), and the others without it"
+        )
+    timed = [_timing(run) for run in runs]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "provenance": {
+            "program": __version__,
+            "sources": sorted({str(run.attributes["source"]) for run in runs}),
+            "runs": [_origin(run) for run in runs],
+        },
+        "computation": _computation(timed),
+        "exchange": {
+            "first_completion_ms": _levels([t.first_completion for t in timed]),
+            "completion_ms": _levels([t.completion for t in timed]),
+            "ns_per_byte": _median(t.ns_per_byte for t in timed),
+            "least_ns_per_byte": _median(t.least_ns_per_byte for t in timed),
+            "stall_ms": _levels([t.stall for t in timed]),
+            "slow_pieces": _slow_pieces(runs),
+            "size_ratio": _number(float(np.mean([_size_ratio(run) for run in runs]))),
+        },
+        "bursts": _bursts(runs),
+        "packets": _packets(runs),
+        "start_up": _start_up(runs),
+        "tear_down": {"duration_ms": _median((run.last_ns - run.end_ns) / 1e6 for run in runs)},
+        "control": _control(runs),
+        "transfer_matrix": _transfer_matrix(runs[0]) if strange else None,
+    }
+
+
+def _origin(run: MeasuredRun) -> dict[str, Any]:
+    collective = run.collective
+    return {
+        "run_id": run.run_id, "source": str(run.attributes["source"]),
+        "topology": collective.topology if collective else "unknown", "shape": collective.shape if collective else "",
+        "hosts": len(run.hosts), "workers": run.workers, "steps": run.steps, "steps_source": run.steps_source,
+        "model_bytes": run.model_bytes, "model_bytes_source": run.model_bytes_source,
+        "misplaced_share": _number(run.misplaced),
+    }  # fmt: skip
+
+
+# --- times
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. The others are
+    lists of rounds, each of its transfers' values, ns: completion, from where both ends have finished the rounds before
+    to the last byte, and stall, from the first byte to the last, both less what ns_per_byte makes of the wire bytes on
+    the busier link."""
+
+    gap: Floats
+    first_completion: list[Floats]
+    completion: list[Floats]
+    stall: list[Floats]
+    ns_per_byte: float
+    least_ns_per_byte: float
+
+
+def _timing(run: MeasuredRun) -> _Timing:
+    asynchronous = run.collective is not None and run.collective.topology == "pair_averaging"
+    return _asynchronous(run) if asynchronous else _synchronous(run)
+
+
+def _asynchronous(run: MeasuredRun) -> _Timing:
+    """A worker's gap is between two transfers that it gets."""
+    last: dict[int, float] = {}
+    gap = np.full((run.steps, run.workers), np.nan)
+    rounds = []
+    for t in sorted(run.transfers, key=lambda t: t.start_ns):
+        if t.dst in last and t.step < run.steps and t.dst < run.workers:
+            gap[t.step, t.dst] = max(t.start_ns - last[t.dst], 0)
+        last[t.dst] = t.end_ns
+        rounds.append([t])
+    wire = [_wire(run, round_) for round_ in rounds]
+    usual, least = _pace(rounds, wire)
+    return _Timing(gap, [], [], _stalls(rounds, wire, usual), usual, least)
+
+
+def _synchronous(run: MeasuredRun) -> _Timing:
+    """By the same rule by which made-up runs go on: a transfer waits for both its ends (synthetic.py)."""
+    hosts = len(run.hosts)
+    gap = np.full((run.steps, run.workers), np.nan)
+    first_completion: list[Floats] = []
+    completion: list[Floats] = []
+    finished = np.full(hosts, np.nan)
+    steps = _by_step_and_round(run)
+    every = [round_ for rounds in steps for round_ in rounds]
+    wire = [_wire(run, round_) for round_ in every]
+    usual, least = _pace(every, wire)
+    sizes = iter(wire)
+    for step, rounds in enumerate(steps):
+        begun = _begun(run, step, [t for round_ in rounds for t in round_])
+        gap[step] = np.maximum(begun - finished, 0)[: run.workers]
+        ready = np.where(np.arange(hosts) < run.workers, begun, -np.inf)
+        for number, round_ in enumerate(rounds):
+            took = np.array([t.end_ns - max(ready[t.src], ready[t.dst]) for t in round_]) - usual * next(sizes)
+            (completion if number else first_completion).append(took[np.isfinite(took)])
+            for t in round_:
+                for host in (t.src, t.dst):
+                    ready[host] = np.nanmax([ready[host], t.end_ns])
+        finished = np.where(np.isfinite(ready), ready, np.nan)
+    return _Timing(gap, first_completion, completion, _stalls(every, wire, usual), usual, least)
+
+
+def _begun(run: MeasuredRun, step: int, transfers: Iterable[Transfer]) -> Floats:
+    """When each host began to communicate: as the worker's events say, else its first transfer."""
+    first = np.full(len(run.hosts), np.inf)
+    for t in transfers:
+        for host in (t.src, t.dst):
+            first[host] = min(first[host], t.start_ns)
+    begun = np.where(np.isfinite(first), first, np.nan)
+    told = run.communicate_ns[step]
+    begun[: run.workers] = np.where(np.isnan(told), begun[: run.workers], told)
+    return begun
+
+
+def _by_step_and_round(run: MeasuredRun) -> list[list[list[Transfer]]]:
+    rounds = 1 + max(t.round for t in run.transfers)
+    found: list[list[list[Transfer]]] = [[[] for _ in range(rounds)] for _ in range(run.steps)]
+    for t in run.transfers:
+        found[t.step][t.round].append(t)
+    return [[round_ for round_ in rounds_ if round_] for rounds_ in found]
+
+
+def _wire(run: MeasuredRun, round_: Sequence[Transfer]) -> Floats:
+    """Of the transfers of a round, which share their hosts' links: wire bytes on the busier of the two."""
+    sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
+    for t in round_:
+        bytes_ = t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes)
+        sent[t.src] += bytes_
+        received[t.dst] += bytes_
+    return np.array([max(sent[t.src], received[t.dst]) for t in round_])
+
+
+def _pace(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats]) -> tuple[float, float]:
+    """Median and (but for a hundredth) least ns a wire byte."""
+    pace = np.array([t.end_ns - t.start_ns for round_ in rounds for t in round_]) / np.concatenate(wire)
+    return float(np.median(pace)), float(np.quantile(pace, 0.01))
+
+
+def _stalls(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats], usual: float) -> list[Floats]:
+    return [
+        np.array([t.end_ns - t.start_ns for t in round_]) - usual * bytes_
+        for round_, bytes_ in zip(rounds, wire, strict=True)
+    ]
+
+
+def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
+    """In how many bursts transfers come that take twice as long as their bytes, and two windows longer."""
+    found = []
+    for run in runs:
+        wire = np.array([t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes) for t in run.transfers])
+        lasting = np.array([t.end_ns - t.start_ns for t in run.transfers])
+        alone = wire * float(np.quantile(lasting / wire, 0.25))
+        slow = (lasting >= 2 * alone) & (lasting >= alone + 2 * run.window_ns)
+        found += [t.pieces for t, is_slow in zip(run.transfers, slow, strict=True) if is_slow]
+    return _quantiles(np.array(found or [1]))
+
+
+def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
+    """What the transfers of a round have in common (their median), and what each has of its own, ms."""
+    rounds = [round_ / 1e6 for run in runs for round_ in run if len(round_)]
+    shared = [float(np.median(round_)) for round_ in rounds]
+    own = [round_ - middle for round_, middle in zip(rounds, shared, strict=True)]
+    return {"shared": _quantiles(np.array(shared)), "own": _quantiles(np.concatenate([*own, np.empty(0)]))}
+
+
+def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
+    """Gaps relative to their run's median and their worker's factor, and how they depend on each other."""
+    medians, factors, relative, between, before = [], [], [], [], []
+    for t in timed:
+        gap = t.gap[~np.isnan(t.gap).all(1)]
+        if not np.isfinite(gap).any() or not np.nanmedian(gap) > 0:
+            continue
+        median = float(np.nanmedian(gap))
+        own = np.maximum(np.nanmedian(gap[:, ~np.isnan(gap).all(0)], 0), 1) / median
+        rest = gap[:, ~np.isnan(gap).all(0)] / median / own
+        medians.append(median / 1e6)
+        factors += own.tolist()
+        relative += rest[np.isfinite(rest)].tolist()
+        between += _correlations(rest, rest, across=True)
+        before += _correlations(rest[1:], rest[:-1], across=False)
+    return {
+        "median_ms": _median(medians),
+        "relative": _quantiles(np.array(relative or [1.0])),
+        "worker_factors": _quantiles(np.array(factors or [1.0])),
+        "worker_correlation": _number(float(np.clip(np.mean(between or [0]), 0, 1))),
+        "autocorrelation": _number(float(np.clip(np.mean(before or [0]), -0.95, 0.95))),
+    }
+
+
+def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
+    """Rank correlations of the workers with each other, or of each with itself (what outliers there are, are many)."""
+    from scipy.stats import spearmanr
+
+    workers = left.shape[1]
+    pairs = [(i, j) for i in range(workers) for j in range(workers) if (i < j if across else i == j)]
+    found = []
+    for i, j in pairs:
+        both = np.isfinite(left[:, i]) & np.isfinite(right[:, j])
+        if both.sum() >= 5 and np.ptp(left[both, i]) > 0 and np.ptp(right[both, j]) > 0:
+            found.append(float(spearmanr(left[both, i], right[both, j]).statistic))
+    return found
+
+
+# --- sizes
+
+
+def _size_ratio(run: MeasuredRun) -> float:
+    """Payload of transfers that is not sent again, over what the law says."""
+    if run.collective is None:
+        return 1.0
+    law = pair_matrix(run.collective, run.model_bytes)
+    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
+    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum())
+
+
+def _repeated(run: MeasuredRun) -> float:
+    large = run.flows.filter(pl.col("is_large"))
+    return float(large["retransmitted_bytes"].sum()) / max(float(large["payload_bytes"].sum()), 1)
+
+
+def _bursts(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
+    """What one sees: stretches without an empty window, of the flows that carry the exchange, in the training."""
+    number, relative, lasting, silent = [], [], [], []
+    for run in runs:
+        mine = run.bursts.filter(pl.col("is_large") & pl.col("start_ns").is_between(run.begin_ns, run.end_ns))
+        number.append(mine.height / max(mine["flow_id"].n_unique(), 1) / run.steps)
+        relative.append(mine["payload_bytes"].to_numpy() / run.model_bytes)
+        lasting.append(mine["burst_ms"].to_numpy())
+        silent.append(mine["gap_before_ms"].drop_nulls().to_numpy())
+    return {
+        "per_flow_and_step": _number(float(np.mean(number))),
+        "model_share": _quantiles(np.concatenate(relative)),
+        "duration_ms": _quantiles(np.concatenate(lasting)),
+        "gap_ms": _quantiles(np.concatenate(silent)),
+    }
+
+
+def _packets(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
+    segments = [run.segment_bytes for run in runs]
+    acks, wire = [], []
+    for run, segment in zip(runs, segments, strict=True):
+        large = run.flows.filter(pl.col("is_large"))
+        back = large["reverse_flow_id"].drop_nulls().to_list()
+        both = run.flows.filter(pl.col("is_large") | pl.col("flow_id").is_in(back))
+        data = float(np.ceil(both["payload_bytes"].to_numpy() / segment).sum())
+        acks.append(max(float(both["packets"].sum()) - data, 0) / data)
+        wire.append(float((large["wire_bytes"] - large["payload_bytes"]).sum()) / float(large["packets"].sum()))
+    return {
+        "segment_bytes": sorted(segments)[len(segments) // 2],
+        "header_bytes": HEADER_BYTES,
+        "measured_header_bytes": _number(float(np.mean(wire))),
+        "acks_per_segment": _number(float(np.mean(acks))),
+        "retransmitted_share": _number(float(np.mean([_repeated(run) for run in runs]))),
+    }
+
+
+# --- beside the exchange
+
+
+def _start_up(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
+    """What goes before the first step; a pair with a twentieth of the model or more takes part in a broadcast."""
+    ratios, pairs, leads = [], [], []
+    for run in runs:
+        early = run.bursts.filter((pl.col("end_ns") <= run.begin_ns) & pl.col("src").is_not_null())
+        volume = early.group_by("src", "dst").agg(pl.col("payload_bytes").sum(), pl.col("end_ns").max())
+        large = volume.filter((pl.col("payload_bytes") >= 0.05 * run.model_bytes) & pl.col("dst").is_not_null())
+        pairs.append(large.height / max(len(run.hosts) - 1, 1))
+        if large.height:
+            ratios.append(float(large["payload_bytes"].median()) / run.model_bytes)  # type: ignore[arg-type]
+            leads.append(float(run.begin_ns - large["end_ns"].max()) / 1e6)  # type: ignore[operator]
+    present = 2 * len(ratios) >= len(runs)
+    return {
+        "duration_ms": _median((run.begin_ns - run.first_ns) / 1e6 for run in runs),
+        "broadcast_ratio": _median(ratios) if present else 0.0,
+        "broadcast_pairs_per_worker": _median(pairs),
+        "broadcast_lead_ms": _median(leads) if present else 0.0,
+    }
+
+
+_PHASES = ("start_up", "step", "tear_down")
+
+
+def _control(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
+    """Messages of the flows that do not carry the exchange, and small ones of those that do; one a window."""
+    small = pl.concat([_messages(run) for run in runs])
+    found = []
+    for phase in _PHASES:
+        for kind in ("answer", "exchange", "other"):
+            for port in ("system", "registered", "dynamic"):
+                mine = small.filter(
+                    (pl.col("phase") == phase) & (pl.col("kind") == kind) & (pl.col("port_class") == port)
+                )
+                if mine.is_empty():
+                    continue
+                times = sum(run.steps if phase == "step" else 1 for run in runs)
+                ordered = sum(len(run.hosts) * (len(run.hosts) - 1) for run in runs)
+                pairs = mine.select("run_id", "src_ip", "dst_ip").unique().height
+                ends = mine.select("run_id", pl.concat_list("src_ip", "dst_ip").alias("ends")).explode("ends")
+                hub = ends.group_by("run_id", "ends").len().group_by("run_id").agg(pl.col("len").max())["len"].sum()
+                found.append(
+                    {
+                        "phase": phase, "kind": kind, "port_class": port,
+                        "pattern": "hub" if hub == mine.height else "any",
+                        "pairs_share": _number(min(pairs / max(ordered, 1), 1.0)),
+                        "messages_per_pair": _number(mine.height / pairs / (times / len(runs))),
+                        "bytes": _quantiles(mine["payload_bytes"].to_numpy()),
+                    }
+                )  # fmt: skip
+    return found
+
+
+def _messages(run: MeasuredRun) -> pl.DataFrame:
+    server = pl.min_horizontal("src_port", "dst_port")
+    phase = (
+        pl.when(pl.col("end_ns") <= run.begin_ns)
+        .then(pl.lit("start_up"))
+        .when(pl.col("start_ns") > run.end_ns)
+        .then(pl.lit("tear_down"))
+        .otherwise(pl.lit("step"))
+    )
+    # the pairs of a broadcast are no messages
+    early = (pl.col("end_ns") <= run.begin_ns) & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)
+    return run.bursts.filter((~pl.col("is_large") & ~early) | _is_beside(run)).select(
+        "run_id", "src_ip", "dst_ip", "payload_bytes",
+        phase.alias("phase"),
+        pl.when("is_answer").then(pl.lit("answer")).when("is_large").then(pl.lit("exchange")).otherwise(pl.lit("other"))
+        .alias("kind"),
+        pl.when(server < 1024).then(pl.lit("system")).when(server < 32768).then(pl.lit("registered"))
+        .otherwise(pl.lit("dynamic")).alias("port_class"),
+    )  # fmt: skip
+
+
+def _is_beside(run: MeasuredRun) -> pl.Expr:
+    """Bursts of the flows that carry the exchange, too small to be of a transfer."""
+    usual = float(np.median([t.bytes for t in run.transfers]))
+    training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
+    return pl.col("is_large") & training & (pl.col("payload_bytes") < 0.01 * usual)
+
+
+def _transfer_matrix(run: MeasuredRun) -> list[list[float]]:
+    return [[_number(value / run.model_bytes) for value in row] for row in run.matrix]
+
+
+# --- numbers
+
+
+def _quantiles(values: npt.NDArray[Any]) -> list[float]:
+    """Evenly spaced quantiles from the least to the largest value."""
+    if not len(values):
+        return [0.0, 0.0]
+    return [_number(value) for value in np.quantile(values, _POINTS)]
+
+
+def _median(values: Iterable[float]) -> float:
+    found = list(values)
+    return _number(max(float(np.median(found)), 0.0)) if found else 0.0
+
+
+def _number(value: float) -> float:
+    """Six digits, which is more than a model knows."""
+    return float(f"{float(value):.6g}")

@@ -1,0 +1,274 @@
+"""How near generated traffic comes to runs that the model has not seen, with plain peers beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic.model.document import Document
+from ddnn_traces.traffic.model.fitting import fit_measured
+from ddnn_traces.traffic.model.generation import Job, traffic
+from ddnn_traces.traffic.model.measure import MeasuredRun, measure
+from ddnn_traces.traffic.model.peers import PEERS, peer
+from ddnn_traces.traffic.synthetic.tables import write_traffic
+from ddnn_traces.traffic.synthetic.traffic import Traffic
+
+Floats = npt.NDArray[np.float64]
+
+#: What runs have in common that a model is fitted to and the run that it is scored on: the first that any have.
+LADDER = (
+    ("framework", "backend", "model", "topology", "delay_ms", "loss_pct", "bandwidth_mbit"),
+    ("framework", "backend", "model", "topology"),
+    ("framework", "backend", "topology"),
+    ("framework", "backend"),
+    ("topology",),
+    (),
+)
+
+#: Columns that measure a distance, each the less the better.
+DISTANCES = (
+    "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks",
+    "burst_ms_wasserstein", "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
+)  # fmt: skip
+
+
+def score(
+    dataset: Dataset,
+    holdout: Sequence[str] | None = None,
+    document: Document | None = None,
+    gap_ms: float = 5.0,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """A row a held-out run and generator (model, constant_rate, poisson), with DISTANCES.
+
+    holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
+    those of the other runs that are most like the held-out one (LADDER). gap_ms: what parts bursts. The generator is
+    told workers, topology, steps and the model's size, and nothing else of the held-out run.
+    Raises UsageError where there is nothing to score on, or to fit to, and for a gap_ms that is no length of time.
+    """
+    if not 0 < gap_ms < 1e12:
+        raise UsageError(f"--gap-ms {gap_ms:g} is no length of time; give milliseconds above 0")
+    measured = measure(dataset)
+    wanted = list(holdout) if holdout else [name for name, run in measured.items() if run.collective is not None]
+    for name in wanted:
+        if name not in measured or measured[name].collective is None:
+            raise UsageError(
+                f"{name}: cannot be held out: no such run in {dataset.name}, or one without steps, or of unknown "
+                f"topology; 'ddnn-traces query {dataset.name} topology' says which topology each has"
+            )
+    if not wanted:
+        raise UsageError(f"{dataset.name}: no run has steps and a known topology; there is nothing to score on")
+    rows = []
+    for name in wanted:
+        others = {k: v for k, v in measured.items() if k not in ((holdout or ()) if holdout else (name,))}
+        rows += _score_run(dataset, measured[name], others, document, gap_ms, seed)
+    return pl.DataFrame(rows)
+
+
+def wins(scores: pl.DataFrame) -> pl.DataFrame:
+    """A row a distance: on how many held-out runs each generator is nearest (a tie counts for all that share it)."""
+    rows = []
+    for distance in DISTANCES:
+        least = scores.filter(pl.col(distance) == pl.col(distance).min().over("run_id"))
+        counts = dict(least.group_by("generator").len().rows())
+        rows.append({"distance": distance, **{name: counts.get(name, 0) for name in ("model", *PEERS)}})
+    return pl.DataFrame(rows)
+
+
+def _score_run(
+    dataset: Dataset,
+    run: MeasuredRun,
+    others: dict[str, MeasuredRun],
+    document: Document | None,
+    gap_ms: float,
+    seed: int,
+) -> list[dict[str, Any]]:
+    alike, common = _most_alike(run, others)
+    if document is None and not alike:
+        raise UsageError(f"{run.run_id}: no other run to fit a model to; give a model with --model")
+    size, size_source = _size(run, others)
+    fitted = document or fit_measured(alike)
+    made = traffic(fitted, _job(run, size, seed))
+    wished = {"model": made, **{kind: peer(kind, made, kind) for kind in PEERS}}
+    truth = _observe(dataset, run.run_id, run.hosts, gap_ms)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_traffic(Path(folder) / "dataset", [_named(kind, one) for kind, one in wished.items()])
+        with Dataset(Path(folder) / "dataset") as generated:
+            for kind in wished:
+                seen = _observe(generated, kind, made.addresses[: made.hosts], gap_ms)
+                rows.append(
+                    {
+                        "run_id": run.run_id, "generator": kind,
+                        "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
+                        "fitted_by": common if document is None else "given", "model_bytes": size,
+                        "model_bytes_source": size_source, **_distances(truth, seen),
+                    }
+                )  # fmt: skip
+    return rows
+
+
+def _named(kind: str, made: Traffic) -> Traffic:
+    from dataclasses import replace
+
+    return replace(made, run=replace(made.run, run_id=kind))
+
+
+def _job(run: MeasuredRun, size: int, seed: int) -> Job:
+    c = run.collective
+    assert c is not None
+    group = None if c.shape == "overlay" else c.group_size
+    return Job(c.workers, size, c.topology, run.steps, c.shape, c.servers, group, c.order, seed=seed, run_id="model")
+
+
+def _most_alike(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[list[MeasuredRun], str]:
+    """The runs to fit to, and what they have in common with the held-out one."""
+    known = [other for other in others.values() if other.collective is not None]
+    for keys in LADDER:
+        alike = [other for other in known if all(_trait(other, key) == _trait(run, key) for key in keys)]
+        if alike:
+            return alike, " ".join(keys) or "nothing"
+    return [], "nothing"
+
+
+def _trait(run: MeasuredRun, key: str) -> Any:
+    if key == "topology":
+        return run.collective and (run.collective.topology, run.collective.shape)
+    return run.attributes[key]
+
+
+def _size(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[int, str]:
+    """S as one knows it before the run: declared, or of the other runs of the same model; else its own volume."""
+    if run.model_bytes_source == "declared":
+        return run.model_bytes, "declared"
+    name = run.attributes["model"]
+    same = [other.model_bytes for other in others.values() if name and other.attributes["model"] == name]
+    return (round(float(np.median(same))), "other runs") if same else (run.model_bytes, "own volume")
+
+
+# --- what is compared
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Of the flows that carry the exchange, in the training: payload of each pair (numbers of hosts), bursts and
+    silence between them, and payload of each base window."""
+
+    pairs: dict[tuple[int, int], int]
+    burst_bytes: Floats
+    burst_ms: Floats
+    gap_ms: Floats
+    series: Floats
+    steps: int
+    window_ms: float
+
+
+def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float) -> _Seen:
+    places = {host: i for i, host in enumerate(hosts)}
+    payload = dataset.sql("SELECT src_ip, dst_ip, payload_bytes FROM pair_payload WHERE run_id = ?", [run_id])
+    pairs = {(places[src], places[dst]): bytes_ for src, dst, bytes_ in payload.rows() if {src, dst} <= places.keys()}
+    bursts = dataset.sql(_BURSTS, [gap_ms, run_id])
+    base_ns, begin_ns, end_ns = dataset.sql(
+        "SELECT base_ns, begin_ns, end_ns FROM run_spans WHERE run_id = ?", [run_id]
+    ).row(0)
+    windows = dataset.sql(_SERIES, [base_ns / 1e6, run_id])
+    number = (windows["window_start_ns"].to_numpy() - begin_ns) // base_ns
+    series = np.zeros(max(int((end_ns - begin_ns) // base_ns), 1))
+    inside = (number >= 0) & (number < len(series))
+    np.add.at(series, number[inside], windows["payload_bytes"].to_numpy()[inside])
+    steps = dataset.sql("SELECT count(DISTINCT step) FROM steps WHERE run_id = ?", [run_id]).item()
+    if not steps:
+        steps = dataset.sql("SELECT count(*) FROM inferred_steps() WHERE run_id = ? AND structured", [run_id]).item()
+    return _Seen(
+        pairs,
+        bursts["payload_bytes"].to_numpy().astype(float),
+        bursts["burst_ms"].to_numpy(),
+        bursts["gap_before_ms"].drop_nulls().to_numpy(),
+        series,
+        steps,
+        base_ns / 1e6,
+    )
+
+
+_BURSTS = """
+    WITH large AS (
+        SELECT run_id, flow_id FROM gradient_payload
+        QUALIFY training_payload_bytes >= 0.02 * max(training_payload_bytes) OVER (PARTITION BY run_id)
+            AND training_payload_bytes > 0)
+    SELECT b.payload_bytes, burst_ms, CASE WHEN start_ns - gap_before_ms * 1e6 >= begin_ns THEN gap_before_ms END
+               AS gap_before_ms
+    FROM flow_bursts(gap_ms := ?) AS b JOIN large USING (run_id, flow_id) JOIN run_spans AS s USING (run_id)
+    WHERE run_id = ? AND b.end_ns > s.begin_ns AND b.start_ns < s.end_ns
+    ORDER BY b.flow_id, b.burst"""
+_SERIES = """
+    SELECT window_start_ns, sum(payload_bytes)::BIGINT AS payload_bytes FROM pair_throughput(window_ms := ?)
+    WHERE run_id = ? GROUP BY window_start_ns ORDER BY window_start_ns"""
+
+
+def _distances(truth: _Seen, seen: _Seen) -> dict[str, Any]:
+    from scipy.stats import ks_2samp, wasserstein_distance
+
+    found: dict[str, Any] = {"pair_volume_error": _pair_error(truth.pairs, seen.pairs)}
+    for name, unit in (("burst_bytes", None), ("burst_ms", 1.0), ("gap_ms", 1.0)):
+        measured, generated = (_some(getattr(one, name)) for one in (truth, seen))
+        scale = unit or max(float(measured.mean()), 1)
+        found[f"{name}_ks"] = float(ks_2samp(measured, generated).statistic)
+        found[f"{name}_wasserstein"] = float(wasserstein_distance(measured, generated)) / scale
+        if unit is None:
+            found[f"{name}_ks_1pct"] = tolerant_ks(measured, generated, 0.01)
+    period = max(round(len(truth.series) / truth.steps), 2)
+    found["acf_rmse"] = acf_rmse(truth.series, seen.series, period)
+    for side, one in (("measured", truth), ("generated", seen)):
+        found[f"training_ms_{side}"] = len(one.series) * one.window_ms
+    return found
+
+
+def tolerant_ks(left: Floats, right: Floats, tolerance: float) -> float:
+    """The Kolmogorov-Smirnov distance where values that differ by less than `tolerance` of them may be equal.
+
+    Bursts of nearly one size have a distance of 1 as soon as they differ by a byte; this one says by how much of them
+    (Levy's metric, with the distance along the values given and relative).
+    """
+    worst = 0.0
+    for a, b in ((np.sort(left), np.sort(right)), (np.sort(right), np.sort(left))):
+        # the part of a below x, less that of b below the slightly larger x, just after each value of a
+        above = np.searchsorted(a, a, "right") / len(a) - np.searchsorted(b, a * (1 + tolerance), "right") / len(b)
+        worst = max(worst, float(above.max()))
+    return worst
+
+
+def _some(values: Floats) -> Floats:
+    """No gap at all is one of length 0."""
+    return values if len(values) else np.zeros(1)
+
+
+def _pair_error(truth: dict[tuple[int, int], int], seen: dict[tuple[int, int], int]) -> float:
+    """Mean over the pairs that carry the exchange of |generated - measured| / measured."""
+    large = {pair: number for pair, number in truth.items() if number >= 0.02 * max(truth.values())}
+    return float(np.mean([abs(seen.get(pair, 0) - number) / number for pair, number in large.items()]))
+
+
+def acf(series: Floats, lags: int) -> Floats:
+    """Autocorrelation at lags 1 to `lags`; 0 where nothing varies."""
+    off = series - series.mean()
+    size = 1 << (2 * len(off)).bit_length()
+    power = np.abs(np.fft.rfft(off, size)) ** 2
+    covariance = np.fft.irfft(power, size)[: lags + 1]
+    covariance = np.pad(covariance, (0, lags + 1 - len(covariance)))
+    found: Floats = covariance[1:] / covariance[0] if covariance[0] > 0 else np.zeros(lags)
+    return found
+
+
+def acf_rmse(truth: Floats, seen: Floats, lags: int) -> float:
+    """Root of the mean squared difference of two autocorrelations over the lags of one step."""
+    lags = min(lags, len(truth) - 1, len(seen) - 1)
+    return float(np.sqrt(np.mean((acf(truth, lags) - acf(seen, lags)) ** 2))) if lags > 0 else 0.0

@@ -1,0 +1,285 @@
+"""Made-up runs as captures: a pcap a host, with the logs and the run.toml that ingest reads beside them.
+
+What ingest makes of the folder is what tables.py writes of the same run. Packets are cut to SNAPLEN bytes;
+payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture
+that is cut cannot show whether they are right.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import whole_folder
+from ddnn_traces.traffic.synthetic import run_files
+from ddnn_traces.traffic.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
+
+#: Packets that are made at a time, about.
+BLOCK_PACKETS = 1 << 18
+
+#: A record of SNAPLEN bytes: Ethernet, IPv4, TCP with twelve bytes of options, and payload.
+RECORD = np.dtype(
+    [
+        ("seconds", "<u4"), ("fraction", "<u4"), ("captured", "<u4"), ("wire", "<u4"),
+        ("ethernet", "S12"), ("ethertype", ">u2"),
+        ("version", "u1"), ("tos", "u1"), ("ip_bytes", ">u2"), ("ident", ">u4"), ("ttl", "u1"), ("protocol", "u1"),
+        ("checksum", ">u2"), ("src_ip", ">u4"), ("dst_ip", ">u4"),
+        ("src_port", ">u2"), ("dst_port", ">u2"), ("seq", ">u4"), ("ack", ">u4"), ("offset", "u1"), ("flags", "u1"),
+        ("window", ">u2"), ("tcp_checksum", ">u2"), ("urgent", ">u2"), ("options", "S12"), ("payload", "S34"),
+    ]
+)  # fmt: skip
+assert RECORD.itemsize == 16 + SNAPLEN
+
+_SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
+_TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
+_SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
+_DONT_FRAGMENT = 0x4000
+_LOG_LINE_BYTES = 130  # a line of a log and one of phases
+_LATEST_NS = (1 << 32) * 10**9
+
+Records = npt.NDArray[np.void]
+
+
+def file_header(nanoseconds: bool) -> bytes:
+    """Header of a pcap in little endian of Ethernet frames, times in nanoseconds or microseconds."""
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    return struct.pack("<IHHiIII", magic, 2, 4, 0, 0, SNAPLEN, 1)
+
+
+def new_records(count: int) -> Records:
+    """Records whose fields that never change are filled in."""
+    records = np.zeros(count, RECORD)
+    records["ethertype"] = 0x0800
+    records["version"] = 0x45
+    records["ttl"] = 64
+    records["protocol"] = 6
+    records["offset"] = 8 << 4
+    records["flags"] = _ACK
+    return records
+
+
+def write_folder(folder: Path, traffic: Traffic) -> Path:
+    """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml.
+
+    Whole or not at all: a part of it would look like a capture. Raises UsageError where times are beyond what a pcap
+    can say.
+    """
+    last_ns = int(traffic.transfers.last_ns.max(initial=0))
+    if last_ns >= _LATEST_NS:
+        raise UsageError(
+            f"{traffic.run.run_id}: ends {(last_ns - traffic.run.start_ns) / 1e9:,.0f} s after it begins, and a pcap "
+            "counts seconds since 1970 in 32 bits; give fewer steps or shorter ones, or write it as a dataset"
+        )
+    with whole_folder(folder) as half_written:
+        _write_captures(half_written, traffic)
+        if traffic.run.log:
+            _write_logs(half_written, traffic)
+        (half_written / "run.toml").write_text(_run_toml(traffic), encoding="utf-8")
+    return folder
+
+
+def folder_bytes(traffic: Traffic) -> int:
+    """Bytes that write_folder writes: of the captures exactly, of the logs about."""
+    t = traffic.transfers
+    full = np.maximum(t.packets - 1, 0)
+    last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
+    payload = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
+    captures = 24 * traffic.hosts + int((t.packets * (16 + HEADER_BYTES) + payload).sum())
+    return captures + _LOG_LINE_BYTES * traffic.run.steps * (traffic.run.workers + 1)
+
+
+def _write_captures(folder: Path, traffic: Traffic) -> None:
+    with ExitStack() as stack:
+        files: list[IO[bytes]] = [
+            stack.enter_context((folder / f"{label}-tcpdump.pcap").open("wb")) for label in traffic.labels
+        ]
+        for file in files:
+            file.write(file_header(nanoseconds=True))
+        vantage = traffic.vantage
+        for flow, records in _blocks(traffic):
+            at = vantage[flow]
+            for host in np.unique(at):
+                mine = records[at == host]
+                data = mine.view(np.uint8).reshape(len(mine), RECORD.itemsize)
+                kept = np.arange(RECORD.itemsize) < 16 + mine["captured"][:, None]
+                files[host].write(data[kept].tobytes())
+
+
+def _blocks(traffic: Traffic) -> Iterator[tuple[Ints, Records]]:
+    """Flow and record of each packet in the order of time, a block at a time."""
+    t = traffic.transfers
+    numbers = _Numbers(traffic)
+    blocks = np.cumsum(t.packets) // BLOCK_PACKETS
+    cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(t)]
+    waiting, sent = np.empty(0, np.int64), np.zeros(len(t), np.int64)
+    for begin, end in pairwise(cuts):
+        rows = np.concatenate([waiting, np.arange(begin, end)])
+        stop = int(t.start_ns[end]) if end < len(t) else int(t.last_ns[rows].max()) + 1
+        for bound in _bounds(traffic, rows, sent[rows], stop):
+            upto, _ = t.before(rows, np.full(len(rows), bound))
+            number = upto - sent[rows]
+            packet_rows = np.repeat(rows, number)
+            place = np.arange(len(packet_rows)) - np.repeat(np.cumsum(number) - number, number) + sent[packet_rows]
+            sent[rows] = upto
+            if len(packet_rows):
+                yield _packets(traffic, packet_rows, place, numbers)
+        waiting = rows[sent[rows] < t.packets[rows]]
+
+
+def _bounds(traffic: Traffic, rows: Ints, sent: Ints, stop: int) -> Ints:
+    """Ends of blocks until `stop`: of transfers that all begin at once there are more packets than fit in one."""
+    t = traffic.transfers
+    due = int((t.before(rows, np.full(len(rows), stop))[0] - sent).sum())
+    first = t.start_ns[rows] + sent * t.duration_ns[rows] // t.packets[rows]
+    last = np.minimum(t.last_ns[rows], stop - 1)
+    open_ = first <= last
+    if due <= 2 * BLOCK_PACKETS or not open_.any():
+        return np.array([stop])
+    begin, end = int(first[open_].min()), int(last[open_].max())
+    inside = begin + (end - begin) * np.arange(1, -(-due // BLOCK_PACKETS)) // -(-due // BLOCK_PACKETS)
+    return np.unique(np.append(inside, stop))
+
+
+def _packets(traffic: Traffic, rows: Ints, place: Ints, numbers: _Numbers) -> tuple[Ints, Records]:
+    """Packets number `place` of the transfers `rows`."""
+    t = traffic.transfers
+    time_ns = t.start_ns[rows] + place * t.duration_ns[rows] // t.packets[rows]
+    order = np.lexsort((place, rows, time_ns))
+    rows, place, time_ns = rows[order], place[order], time_ns[order]
+    flow, before = t.flow[rows], place * t.segment_bytes
+    payload = np.where(t.payload[rows] > 0, np.minimum(t.segment_bytes, t.payload[rows] - before), 0)
+    fresh = np.clip(t.fresh[rows] - before, 0, payload)
+    first, seq_end, ack = numbers.next(flow, fresh)
+    records = new_records(len(flow))
+    records["seconds"], records["fraction"] = time_ns // 10**9, time_ns % 10**9
+    records["wire"] = HEADER_BYTES + payload
+    records["captured"] = np.minimum(records["wire"], SNAPLEN)
+    records["ip_bytes"] = records["wire"] - 14
+    records["ident"] = _DONT_FRAGMENT
+    src, dst, macs, ports = _ends(traffic)
+    records["ethernet"] = macs[flow]
+    records["src_ip"], records["dst_ip"] = src[flow], dst[flow]
+    records["src_port"], records["dst_port"] = ports[flow, 0], ports[flow, 1]
+    records["checksum"] = _checksum(records)
+    records["seq"] = (seq_end - payload - first) & 0xFFFFFFFF
+    records["ack"] = ack & 0xFFFFFFFF
+    records["window"] = 0xFFFF
+    records["flags"] = np.where(payload > 0, _ACK | _PUSH, _ACK)
+    records["options"] = _TIMESTAMPS
+    opening = first.astype(bool)
+    records["flags"][opening] = np.where(flow[opening] % 2, _SYN | _ACK, _SYN)
+    records["options"][opening] = _SYN_OPTIONS
+    return flow, records
+
+
+class _Numbers:
+    """Sequence and acknowledgement numbers, block after block. A flow's first packet is its SYN."""
+
+    _BEYOND = 1 << 48  # more than any sequence number
+
+    def __init__(self, traffic: Traffic) -> None:
+        flows = len(traffic.ends)
+        self._sent = np.arange(flows) % 1000 * 1_000_000  # begins at the initial sequence number
+        self._seen = np.zeros(flows, bool)
+
+    def next(self, flow: Ints, fresh: Ints) -> tuple[Ints, Ints, Ints]:
+        """Of each packet, in the order of time: 1 for a SYN, the sequence number behind it, what it acknowledges."""
+        by_flow = np.argsort(flow, kind="stable")
+        begins = np.ones(len(flow), bool)
+        begins[1:] = flow[by_flow][1:] != flow[by_flow][:-1]
+        first = np.zeros(len(flow), np.int64)
+        first[by_flow[begins]] = ~self._seen[flow[by_flow[begins]]]
+        running = np.cumsum((fresh + first)[by_flow])
+        restart = np.maximum.accumulate(np.where(begins, running - (fresh + first)[by_flow], 0))
+        end = np.empty(len(flow), np.int64)
+        end[by_flow] = running - restart + self._sent[flow[by_flow]]
+        ack = self._acknowledged(flow, end)
+        np.maximum.at(self._sent, flow, end)
+        self._seen[flow] = True
+        return first, end, ack
+
+    def _acknowledged(self, flow: Ints, end: Ints) -> Ints:
+        """The sequence number that the reverse flow has reached before each packet; 0 before its SYN."""
+        connection, back = flow // 2, flow % 2
+        order = np.argsort(connection, kind="stable")
+        group = np.cumsum(np.diff(connection[order], prepend=connection[order[:1]]) != 0)
+        answer = np.empty(len(flow), np.int64)
+        for side in (0, 1):
+            mine = back[order] == side
+            reached = np.maximum.accumulate(group * self._BEYOND + np.where(mine, end[order], 0)) - group * self._BEYOND
+            other = 2 * connection[order] + side
+            known = np.where(self._seen[other], self._sent[other], 0)
+            answer[order[~mine]] = np.maximum(reached, known)[~mine]
+        return answer
+
+
+def _ends(traffic: Traffic) -> tuple[Ints, Ints, npt.NDArray[np.bytes_], Ints]:
+    """Addresses as numbers, Ethernet addresses (receiver, sender) and ports of each flow."""
+    ends = np.array(traffic.ends, np.int64).reshape(-1, 2)
+    address = np.array([int(ip_address(text)) for text in traffic.addresses])
+    macs = [b"\x02\x00\x00" + (host + 1).to_bytes(3, "big") for host in range(traffic.hosts + 1)]
+    pairs = np.array([macs[dst] + macs[src] for src, dst in ends], "S12")
+    ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
+    both = np.stack([ports, ports[:, ::-1]], 1).reshape(-1, 2)
+    return address[ends[:, 0]], address[ends[:, 1]], pairs, both
+
+
+def _checksum(records: Records) -> Ints:
+    """Of the IPv4 headers (RFC 1071)."""
+    total = np.full(len(records), 0x4500 + (64 << 8 | 6), np.int64)
+    total += records["ip_bytes"]
+    for name in ("ident", "src_ip", "dst_ip"):
+        total += (records[name] >> 16) + (records[name] & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~total & 0xFFFF
+
+
+# --- what stands beside the captures
+
+
+def _write_logs(folder: Path, traffic: Traffic) -> None:
+    run, times = traffic.run, traffic.times
+    losses, accuracies = [""] * run.steps, [""] * run.steps
+    if run.learns:
+        losses, accuracies = ([f"{value:.6f}" for value in values] for values in learning_curve(run.steps))
+    epochs = [step * run.epochs // run.steps for step in range(run.steps)]
+    phases = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
+    for worker in range(run.workers):
+        label = traffic.labels[worker]
+        ends_ns = times.end_ns[:, worker].tolist()
+        text = run_files.training_log(zip(epochs, ends_ns, losses, accuracies, strict=True))
+        (folder / f"train_history-{label}.log").write_text(text)
+        if worker == 0:
+            (folder / "train_history.log").write_text(text)
+        if run.events:
+            rows = enumerate(zip(*(phase[:, worker].tolist() for phase in phases), strict=True))
+            (folder / f"phases-{label}.csv").write_text(run_files.phases(rows))
+
+
+def _run_toml(traffic: Traffic) -> str:
+    run = traffic.run
+    topology = "parameter_server" if run.collective.shape == "server" else run.topology
+    fields = {
+        "framework": run.framework, "backend": run.backend, "model": run.model, "optimizer": run.optimizer,
+        "topology": topology, "batch_size": run.batch_size, "workers": run.workers, "epochs": run.epochs,
+        "model_bytes": run.model_bytes, "model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6,
+        "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
+        "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
+    }  # fmt: skip
+    told = {name: value for name, value in fields.items() if name not in run.untold}
+    hosts = []
+    for host, label in enumerate(traffic.labels):
+        role = "worker" if host < run.workers else "parameter_server"
+        entry = {"ip": traffic.addresses[host], "label": label, "role": role}
+        hosts.append(entry | ({"rank": host} if role == "worker" else {}))
+    return run_files.run_toml(told, hosts)

@@ -1,0 +1,375 @@
+"""Made-up runs as a dataset: the tables that ingest writes, through the writer that ingest uses.
+
+Each host has a capture of what it sends, that of the host outside is in its receivers' captures; every packet counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query import views
+from ddnn_traces.store import schema
+from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.writer import DatasetWriter, check_target
+from ddnn_traces.traffic.synthetic.traffic import (
+    HEADER_BYTES,
+    SNAPLEN,
+    Ints,
+    SyntheticRun,
+    Traffic,
+    learning_curve,
+    make_traffic,
+)
+from ddnn_traces.version import __version__
+
+#: Window rows that are made at a time.
+BLOCK_ROWS = 1 << 21
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
+    """Write runs into the dataset at `out`, new or beside its other runs; return their names.
+
+    They take the place of synthetic runs of their names. Raises UsageError where two have the same name, one has that
+    of a run there which is not synthetic, or `out` is no dataset.
+    """
+    return write_traffic(out, map(make_traffic, runs))
+
+
+def write_traffic(out: Path, made: Iterable[Traffic], replace: bool = True) -> list[str]:
+    """The same of traffic that was made before. replace: whether of a synthetic run of the name there."""
+    with DatasetWriter(out) as writer:
+        for traffic in made:
+            if traffic.run.run_id in writer.written:
+                raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
+            check_free(out, traffic.run.run_id, replace)
+            _write_run(traffic, writer)
+        writer.commit({})
+        views.replace_views(writer.out, writer.out / views.FILE, writer.partial)
+        return writer.written
+
+
+def check_free(out: Path, run_id: str, replace: bool) -> None:
+    """Raise UsageError where `out` is no dataset, or has a run of that name that must not be replaced (as above)."""
+    check_target(out)
+    folder = partition(out, "runs", run_id)
+    if not folder.exists():
+        return
+    if not replace:
+        raise UsageError(f"{out}: has a run named {run_id}; choose another --out or --run-id")
+    sources = pq.ParquetDataset(folder, partitioning=None).read(["source"])["source"].unique().to_pylist()
+    if sources != ["synthetic"]:
+        raise UsageError(f"{out}: has a run named {run_id} that is not synthetic; choose another --out")
+
+
+def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
+    run = traffic.run
+    provenance = {
+        "version": __version__,
+        "schema_version": str(schema.SCHEMA_VERSION),
+        "inputs": "{}",
+        "parameters": json.dumps({"synthetic": asdict(run)}, sort_keys=True),
+    }
+    tables = SyntheticTables(traffic)
+    with writer.new_run(run.run_id):
+        for name in schema.TABLES:
+            writer.write(name, run.run_id, tables.batches(name), provenance)
+
+
+class SyntheticTables:
+    """The tables of one run, each as Arrow record batches in its schema and order."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._run = traffic.run
+        self._addresses, self._labels, self._vantage = traffic.addresses, traffic.labels, traffic.vantage
+        self._seen = np.unique(traffic.ends)
+
+    def batches(self, name: str) -> Iterable[pa.RecordBatch]:
+        """Record batches of the table of that name; none of what a made-up run does not have."""
+        made: Iterable[pa.RecordBatch] = getattr(self, f"_{name}", lambda: _rows(name, []))()
+        return made
+
+    def _runs(self) -> Iterable[pa.RecordBatch]:
+        run = self._run
+        row = {column.name: getattr(run, column.name, None) for column in schema.table("runs").columns}
+        row |= {"model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6, "source": "synthetic"}
+        row |= {"clock_offset_ns": 0 if run.log else None}
+        if run.collective.shape == "server":
+            row["topology"] = "parameter_server"
+        if run.declared_topology:
+            row["topology"] = run.declared_topology
+        row |= dict.fromkeys(run.untold)
+        return _rows("runs", [row])
+
+    def _hosts(self) -> Iterable[pa.RecordBatch]:
+        run = self._run
+        places = {host: place for place, host in enumerate(run.order or range(run.workers))}
+        declared = run.declare_ring and run.topology == "ring"
+        outside = "chief" if run.chief else None
+        labels = [*self._labels, outside]
+        roles = ["worker" if host < run.workers else "parameter_server" for host in range(len(self._labels))]
+        rows = []
+        for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside], strict=True)):
+            if host == len(self._labels) and host not in self._seen:
+                continue
+            rank = host if role == "worker" else None
+            row = {"run_id": run.run_id, "host_ip": address, "label": label, "role": role, "rank": rank}
+            rows.append(row | {"ring_position": places[host] if declared and role == "worker" else None})
+        return _rows("hosts", sorted(rows, key=lambda row: str(row["host_ip"])))
+
+    def _captures(self) -> Iterable[pa.RecordBatch]:
+        traffic = self._traffic
+        vantage = self._vantage[traffic.transfers.flow]
+        packets, _, wire, captured = self._sums(vantage, traffic.hosts)
+        rows = []
+        for host, label in enumerate(self._labels):
+            mine = traffic.transfers.take(np.flatnonzero(vantage == host))
+            first, last = (int(mine.start_ns.min()), int(mine.last_ns.max())) if len(mine) else (None, None)
+            rows.append(
+                {
+                    "run_id": self._run.run_id, "capture_id": f"{label}-tcpdump.pcap",
+                    "file_bytes": int(24 + 16 * packets[host] + captured[host]), "format": "pcap-le",
+                    "link_types": "1", "time_resolution_ns": 1, "snaplen": SNAPLEN, "first_ns": first, "last_ns": last,
+                    "records": int(packets[host]), "wire_bytes": int(wire[host]), "trailing_bytes": 0,
+                    "untimed_records": 0, "vantage_ip": self._addresses[host], "status": "complete",
+                    "engine": "synthetic", "version": __version__,
+                }
+            )  # fmt: skip
+        return _rows("captures", sorted(rows, key=lambda row: str(row["capture_id"])))
+
+    def _capture_ledger(self) -> Iterable[pa.RecordBatch]:
+        files = pa.Table.from_batches(self._captures())
+        columns = {name: files[name] for name in ("run_id", "capture_id")}
+        columns |= {"reason": pa.array(["in_flows"] * len(files), pa.string())}
+        columns |= {"packets": files["records"], "wire_bytes": files["wire_bytes"]}
+        return _table("capture_ledger", columns)
+
+    def _flows(self) -> Iterable[pa.RecordBatch]:
+        traffic, t = self._traffic, self._traffic.transfers
+        flows = len(traffic.ends)
+        packets, payload, wire, captured = self._sums(t.flow, flows)
+        last = np.zeros(flows, np.int64)
+        np.maximum.at(last, t.flow, t.last_ns)
+        again = _sum(t.flow, t.repeated, flows)
+        again_packets = _sum(t.flow, -(-t.repeated // t.segment_bytes), flows)
+        number = np.arange(flows)
+        one, nothing = np.ones(flows, np.int64), np.zeros(flows, np.int64)
+        ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
+        forward = number % 2 == 0
+        columns = {
+            "flow_id": number, "src_ip": [self._addresses[src] for src, _ in traffic.ends],
+            "dst_ip": [self._addresses[dst] for _, dst in traffic.ends], "protocol": 6 * one, "src_port": ports.ravel(),
+            "dst_port": ports[:, ::-1].ravel(), "connection": nothing, "first_seen_ns": traffic.opened_ns,
+            "last_seen_ns": last, "packets": packets, "wire_bytes": wire, "ip_bytes": wire - 14 * packets,
+            "payload_bytes": payload, "captured_bytes": captured, "syn_packets": one, "fin_packets": nothing,
+            "rst_packets": nothing, "retransmitted_packets": again_packets, "retransmitted_bytes": again,
+            "out_of_order_packets": nothing, "out_of_order_bytes": nothing, "mss": 1460 * one,
+            "cable_bytes_estimate": wire, "is_initiator": forward,
+            "initiator_source": np.where(forward, "syn", "reverse_syn").tolist(), "reverse_flow_id": number ^ 1,
+        }  # fmt: skip
+        return self._columns("flows", columns)
+
+    def _flow_windows(self) -> Iterator[pa.RecordBatch]:
+        window_ns = self._run.window_ns
+        for window, flow, packets, payload in _windows(self._traffic, window_ns):
+            columns = {
+                "window_start_ns": window * window_ns, "window_ns": np.broadcast_to(window_ns, len(flow)),
+                "flow_id": flow, "packets": packets, "wire_bytes": payload + HEADER_BYTES * packets,
+                "payload_bytes": payload,
+            }  # fmt: skip
+            yield from self._columns("flow_windows", columns)
+
+    def _steps(self) -> Iterable[pa.RecordBatch]:
+        run, times = self._run, self._traffic.times
+        if not run.log:
+            return _rows("steps", [])
+        steps, workers = times.end_ns.shape
+        order, step = self._by_label(), np.tile(np.arange(steps), workers)
+        sources = ["phases" if run.events else "estimated", *["phases" if run.events else "previous_end"] * (steps - 1)]
+        columns = {
+            "worker": [self._labels[i] for i in order for _ in range(steps)], "step": step,
+            "epoch": step * run.epochs // steps, "start_ns": times.start_ns[:, order].T.ravel(),
+            "start_source": sources * workers, "end_ns": times.end_ns[:, order].T.ravel(),
+        }  # fmt: skip
+        if run.learns:
+            curves = learning_curve(steps)
+            columns |= {name: np.tile(curve, workers) for name, curve in zip(("loss", "accuracy"), curves, strict=True)}
+        return self._columns("steps", columns)
+
+    def _events(self) -> Iterable[pa.RecordBatch]:
+        run, times = self._run, self._traffic.times
+        if not (run.log and run.events):
+            return _rows("events", [])
+        steps, workers = times.end_ns.shape
+        order = self._by_label()
+        phases = [times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns]
+        bounds = np.stack([phase[:, order].T for phase in phases], axis=-1).reshape(-1, 4)
+        columns = {
+            "worker": [self._labels[i] for i in order for _ in range(3 * steps)],
+            "step": np.tile(np.repeat(np.arange(steps), 3), workers),
+            "kind": ["compute", "communicate", "update"] * (steps * workers),
+            "start_ns": bounds[:, :3].ravel(), "end_ns": bounds[:, 1:].ravel(),
+            "bytes": np.ma.masked_array(
+                np.full(3 * steps * workers, run.model_bytes), np.tile([True, False, True], steps * workers)
+            ),
+        }  # fmt: skip
+        return self._columns("events", columns)
+
+    def _step_flows(self) -> Iterable[pa.RecordBatch]:
+        if not self._run.log:
+            return _rows("step_flows", [])
+        flow, place, packets, payload = _in_steps(self._traffic, self._clock)
+        steps = self._run.steps
+        positions = np.array(["before", "during", "after"], object)
+        position = positions[(place > 0) + (place > steps).astype(int)]
+        during = position == "during"
+        columns = {
+            "flow_id": flow, "worker": [self._labels[i] for i in self._clock[flow]], "position": position,
+            "step": np.ma.masked_array(place - 1, ~during), "packets": packets,
+            "wire_bytes": payload + HEADER_BYTES * packets, "payload_bytes": payload,
+        }  # fmt: skip
+        order = np.lexsort((place, position.astype(str), flow))
+        [batch] = self._columns("step_flows", columns)
+        return [batch.take(pa.array(order))]
+
+    # --- helpers
+
+    @property
+    def _clock(self) -> Ints:
+        """The worker whose steps count for each flow: that of its capture, else the first."""
+        return np.where(self._vantage < self._run.workers, self._vantage, 0)
+
+    def _by_label(self) -> list[int]:
+        """Workers in the order of their labels as text, as the tables are sorted."""
+        return sorted(range(self._run.workers), key=lambda i: self._labels[i])
+
+    def _sums(self, key: Ints, keys: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """Packets, payload, wire and captured bytes of the transfers with each key."""
+        t = self._traffic.transfers
+        packets, payload = _sum(key, t.packets, keys), _sum(key, t.payload, keys)
+        full = np.maximum(t.packets - 1, 0)
+        last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
+        kept = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
+        captured = _sum(key, kept + HEADER_BYTES * t.packets, keys)
+        return packets, payload, payload + HEADER_BYTES * packets, captured
+
+    def _columns(self, name: str, columns: dict[str, Any]) -> list[pa.RecordBatch]:
+        rows = len(next(iter(columns.values())))
+        return _table(name, {"run_id": pa.repeat(pa.scalar(self._run.run_id), rows), **columns})
+
+
+def _sum(key: Ints, values: Ints, keys: int) -> Ints:
+    total = np.zeros(keys, np.int64)
+    np.add.at(total, key, values)
+    return total
+
+
+def _windows(traffic: Traffic, window_ns: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    """Window, flow, packets and payload, in order; a block of transfers at a time.
+
+    What lies in or behind the window in which the next block begins waits for it.
+    """
+    t = traffic.transfers
+    first, last = t.start_ns // window_ns, t.last_ns // window_ns
+    blocks = np.cumsum(last - first + 1) // BLOCK_ROWS
+    cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(t)]
+    flows = len(traffic.ends)
+    waiting = [np.empty(0, np.int64)] * 3
+    for begin, end in pairwise(cuts):
+        rows, inside = _parts(first[begin:end], last[begin:end])
+        rows += begin
+        window = first[rows] + inside
+        bounds = np.where(window < last[rows], _uneven(window, t.flow[rows], window_ns), _NEVER)
+        packets, payload = _differences(*t.before(rows, bounds), inside)
+        there = packets > 0
+        key = window[there] * flows + t.flow[rows[there]]
+        merged = [np.concatenate(p) for p in zip(waiting, (key, packets[there], payload[there]), strict=True)]
+        key, packets, payload = _grouped(*merged)
+        ready = np.searchsorted(key, first[end] * flows) if end < len(t) else len(key)
+        waiting = [key[ready:], packets[ready:], payload[ready:]]
+        yield key[:ready] // flows, key[:ready] % flows, packets[:ready], payload[:ready]
+
+
+def _uneven(window: Ints, flow: Ints, window_ns: int) -> Ints:
+    """Ends of windows, by up to a quarter of a window too early or late: no sender's pace is even."""
+    scattered = (window * 0x9E3779B1 + flow * 0x85EBCA77) >> 11 & 0xFFFF
+    return (window + 1) * window_ns + (scattered - 0x8000) * window_ns // 0x20000
+
+
+def _in_steps(traffic: Traffic, clock: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Flow, place (0 before the first step, s + 1 in step s, beyond that after the last), packets and payload."""
+    t, times = traffic.transfers, traffic.times
+    bounds = np.concatenate([times.start_ns[:1], times.end_ns])  # a step begins where the one before ends
+    worker = clock[t.flow]
+    first, last = np.zeros_like(worker), np.zeros_like(worker)
+    for i in range(bounds.shape[1]):
+        mine = worker == i
+        first[mine] = np.searchsorted(bounds[:, i], t.start_ns[mine], "right")
+        last[mine] = np.searchsorted(bounds[:, i], t.last_ns[mine], "right")
+    rows, inside = _parts(first, last)
+    place = first[rows] + inside
+    ends = np.concatenate([bounds, np.full((1, bounds.shape[1]), _NEVER)])
+    packets, payload = _differences(*t.before(rows, ends[place, worker[rows]]), inside)
+    there = packets > 0
+    places = len(ends)
+    key, packets, payload = _grouped(t.flow[rows[there]] * places + place[there], packets[there], payload[there])
+    return key // places, key % places, packets, payload
+
+
+def _parts(first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """A row for each number from first to last of each transfer: the transfer's place and the number less first."""
+    number = last - first + 1
+    rows = np.repeat(np.arange(len(first)), number)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(number) - number, number)
+
+
+def _differences(packets: Ints, payload: Ints, inside: Ints) -> tuple[Ints, Ints]:
+    """From what has been sent at the end of each part of a transfer to what is sent in it; part 0 begins one."""
+    more = (inside > 0)[1:]
+    packets[1:], payload[1:] = packets[1:] - packets[:-1] * more, payload[1:] - payload[:-1] * more
+    return packets, payload
+
+
+def _grouped(key: Ints, packets: Ints, payload: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sums of each key, in the order of keys."""
+    if not len(key):
+        return key, packets, payload
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    return key[begins], np.add.reduceat(packets[order], begins), np.add.reduceat(payload[order], begins)
+
+
+def _rows(name: str, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pylist(rows, schema=schema.table(name).arrow())]
+
+
+def _table(name: str, columns: dict[str, Any]) -> list[pa.RecordBatch]:
+    """A batch of these columns, the others null."""
+    arrow, rows = schema.table(name).arrow(), len(next(iter(columns.values())))
+    arrays = [
+        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(rows, field.type)
+        for field in arrow
+    ]
+    return [pa.RecordBatch.from_arrays(arrays, schema=arrow)]
+
+
+def _array(values: Any, type_: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    return pa.array(np.ma.getdata(values) if mask is not None else values, type_, mask=mask)

@@ -1,0 +1,269 @@
+"""What was not changed is not read again, and what was is: through whole ingests, as a user sees it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import packets as p
+import pytest
+from test_pipeline import digest
+from traffic import A, B, C, ring, sent_by, write_captures, write_log
+
+import ddnn_traces
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.inputs import INPUTS, read_inputs
+from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.ingestors.pipeline import IngestOptions
+from ddnn_traces.talk import Talk
+
+
+class Heard(Talk):
+    """What was said, and the files that were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.read: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def start_file(self, name: str) -> None:
+        self.read.append(name)
+
+
+def ingest(runs: Path, out: Path, **options: Any) -> Heard:
+    heard = Heard()
+    pipeline.ingest([str(runs)], out, IngestOptions(**{"jobs": 1, **options}), heard)
+    return heard
+
+
+def files_of(dataset: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file."""
+    return {
+        str(path.relative_to(dataset)): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in dataset.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Run folders one and two, with a log, and a run.toml in one."""
+    for name, hosts in (("one", (A, B)), ("two", (B, C))):
+        captured = {f"worker-{n}.pcap": filter(sent_by(host), ring(*hosts)) for n, host in enumerate(hosts, 1)}
+        write_captures(tmp_path / "runs" / name, captured)
+        write_log(tmp_path / "runs" / name, "worker-1", [1_700_000_000_000_050_000, 1_700_000_000_000_100_000])
+    (tmp_path / "runs" / "one" / "run.toml").write_text("model = 'mlp1'\n")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def out(tmp_path: Path, runs: Path) -> Path:
+    """The runs' dataset."""
+    ingest(runs, tmp_path / "dataset")
+    return tmp_path / "dataset"
+
+
+ONE, TWO = ["one/worker-1.pcap", "one/worker-2.pcap"], ["two/worker-1.pcap", "two/worker-2.pcap"]
+
+
+def test_nothing_changed(runs: Path, out: Path) -> None:
+    before = files_of(out)
+    heard = ingest(runs, out)
+    assert heard.read == []
+    assert heard.said == [
+        "run one: unchanged, not read again",
+        "run two: unchanged, not read again",
+        f"{out}: 0 runs written, 2 unchanged",
+    ]
+    assert files_of(out) == before
+
+
+def change_size(runs: Path) -> None:
+    with (runs / "two" / "worker-1.pcap").open("ab") as file:
+        file.write(p.record_bytes(ring(B, C)[0].record))
+
+
+def change_content(runs: Path) -> None:
+    """Of the same size."""
+    content = bytearray((runs / "two" / "worker-1.pcap").read_bytes())
+    content[-1] ^= 1
+    (runs / "two" / "worker-1.pcap").write_bytes(content)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "size": change_size,
+    "content": change_content,
+    "new capture": lambda runs: write_captures(runs / "two", {"worker-3.pcap": ring(A, C)}),
+    "capture gone": lambda runs: (runs / "two" / "worker-2.pcap").unlink(),
+    "log": lambda runs: write_log(runs / "two", "worker-1", [1_700_000_000_000_060_000]),
+    "new log": lambda runs: write_log(runs / "two", "worker-2", [1_700_000_000_000_060_000]),
+    "log gone": lambda runs: (runs / "two" / "train_history-worker-1.log").unlink(),
+    "new run.toml": lambda runs: (runs / "two" / "run.toml").write_text("model = 'vgg16'"),
+    "new runs.csv": lambda runs: (runs / "runs.csv").write_text("run_id,model\ntwo,vgg16\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changed_run_is_read_again_whole(
+    runs: Path, out: Path, tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    change(runs)
+    heard = ingest(runs, out)
+    assert set(heard.read) == {f"two/{path.name}" for path in (runs / "two").glob("*.pcap")}
+    assert heard.said[-1] == f"{out}: 1 run written, 1 of them in place of an older one of that name, 1 unchanged"
+    ingest(runs, tmp_path / "anew")
+    assert digest(out) == digest(tmp_path / "anew")
+    assert ingest(runs, out).read == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window_ms": 2.0}, {"sha256": False}, {"engine": "pyshark"}, {"tunnels": "outer"}, {"filter": "tcp"},
+        {"clock_offset": 0.5}, {"force": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_parameters(runs: Path, out: Path, options: dict[str, Any]) -> None:
+    assert ingest(runs, out, **options).read == [*ONE, *TWO]
+
+
+def test_touched_files_are_hashed_and_the_time_is_noted(runs: Path, out: Path) -> None:
+    before = files_of(out)
+    for path in runs.glob("one/*"):
+        os.utime(path, ns=(1, 1))
+    assert ingest(runs, out).read == []
+    after = files_of(out)
+    assert after.pop(INPUTS) != before.pop(INPUTS)
+    assert after == before
+    assert {file.mtime_ns for file in read_inputs(out)["one"].files} == {1}
+
+
+def test_touched_files_without_a_known_hash_are_read_again(runs: Path, tmp_path: Path) -> None:
+    ingest(runs, tmp_path / "dataset", sha256=False)
+    os.utime(runs / "one" / "worker-1.pcap", ns=(1, 1))
+    assert ingest(runs, tmp_path / "dataset", sha256=False).read == ONE
+
+
+def test_copies_elsewhere_are_known(runs: Path, out: Path, tmp_path: Path) -> None:
+    """An archive copied without its times."""
+    shutil.copytree(runs, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert ingest(tmp_path / "copy", out).read == []
+
+
+def test_runs_that_are_no_more_among_the_sources_stay(runs: Path, out: Path) -> None:
+    shutil.rmtree(runs / "one")
+    change_content(runs)
+    ingest(runs, out)
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.run_ids == ["one", "two"]
+    assert read_inputs(out).keys() == {"one", "two"}
+
+
+def test_no_path_of_this_machine_is_published(runs: Path, out: Path, tmp_path: Path) -> None:
+    (runs / "one" / "worker-1.pcap").write_bytes(b"")
+    (runs / "one" / "train_history-worker-2.log").write_bytes(b"no log")
+    assert len(ingest(runs, out).warnings) == 2
+    assert str(tmp_path) not in (out / INPUTS).read_text()
+    assert all("/" not in file.name for record in read_inputs(out).values() for file in record.files)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"runs": []}', '{"runs": {"one": {}}}', '{"runs": {"one": 1}}', "\0"]
+)
+def test_damaged_inputs_are_as_none(runs: Path, out: Path, text: str) -> None:
+    (out / INPUTS).write_text(text)
+    assert ingest(runs, out).read == [*ONE, *TWO]
+    assert read_inputs(out).keys() == {"one", "two"}
+
+
+def test_lost_run_is_read_again(runs: Path, out: Path) -> None:
+    for folder in out.glob("*/run_id=one"):
+        shutil.rmtree(folder)
+    assert ingest(runs, out).read == ONE
+
+
+# --- what was partial
+
+
+def test_unchanged_partial_run_warns_again(runs: Path, out: Path) -> None:
+    content = (runs / "one" / "worker-1.pcap").read_bytes()
+    (runs / "one" / "worker-1.pcap").write_bytes(gzip.compress(content)[:-12])
+    (first,) = ingest(runs, out).warnings
+    again = ingest(runs, out)
+    assert again.read == []
+    assert again.warnings == [f"run one: {first.removeprefix(str(runs / 'one') + '/')}"]
+    assert "truncated" in again.warnings[0]
+
+
+def test_unreadable_file_is_tried_again(runs: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permissions may have been mended, which changes neither size nor time."""
+    change_content(runs)
+    with monkeypatch.context() as patched:
+        patched.setattr(numba_engine, "read_capture", refusing(runs / "two" / "worker-1.pcap"))
+        assert len(ingest(runs, out).warnings) == 1
+    heard = ingest(runs, out)
+    assert (heard.read, heard.warnings) == (TWO, [])
+
+
+def refusing(unreadable: Path) -> Callable[[Path, ReadOptions], CaptureFacts]:
+    read = numba_engine.read_capture
+
+    def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
+        if path == unreadable:
+            raise PermissionError(13, "Permission denied")
+        return read(path, options)
+
+    return read_capture
+
+
+def test_file_that_changes_while_it_is_read(runs: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_content(runs)
+    read = numba_engine.read_capture
+
+    def read_while_tcpdump_goes_on(path: Path, options: ReadOptions) -> CaptureFacts:
+        facts = read(path, options)
+        if path == runs / "two" / "worker-1.pcap":
+            change_size(runs)
+        return facts
+
+    with monkeypatch.context() as patched:
+        patched.setattr(numba_engine, "read_capture", read_while_tcpdump_goes_on)
+        (warning,) = ingest(runs, out).warnings
+    assert warning == "two/worker-1.pcap: changed while it was read; ingest again when nothing writes it any more"
+    record = read_inputs(out)["two"].files[1]
+    assert (record.name, record.mtime_ns, record.sha256) == ("worker-1.pcap", None, None)
+    heard = ingest(runs, out)
+    assert (heard.read, heard.warnings) == (TWO, [])
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql("SELECT sum(records) FROM captures WHERE run_id = 'two'").item() == 21
+
+
+# --- sources that are no files
+
+
+def test_pipe_is_read_every_time(tmp_path: Path) -> None:
+    content = p.pcap(packet.record for packet in ring(A, B))
+    for _ in range(2):
+        read_end, write_end = os.pipe()
+        os.write(write_end, content)
+        os.close(write_end)
+        heard = ingest(Path(f"/dev/fd/{read_end}"), tmp_path / "dataset", run_id="piped")
+        os.close(read_end)
+        assert len(heard.read) == 1
+    (state,) = read_inputs(tmp_path / "dataset")["piped"].files
+    assert state.mtime_ns is None
+
+
+def test_content_is_deterministic_json(out: Path) -> None:
+    text = (out / INPUTS).read_text()
+    assert text == json.dumps(json.loads(text), indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,473 @@
+"""Ingest, end to end: the same bytes for the same inputs, and an old dataset that stays whole whatever happens."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import packets as p
+import pyarrow.parquet as pq
+import pytest
+from traffic import A, B, C, contradictions, counted, ingest_frames, ring, sent, sent_by, write_captures
+
+import ddnn_traces
+from ddnn_traces.errors import CaptureError, MetadataError, UsageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.ingestors.pipeline import IngestOptions
+from ddnn_traces.ingestors.schedule import reading
+from ddnn_traces.query import views
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
+from ddnn_traces.store.writer import partition
+from ddnn_traces.talk import Talk
+
+
+def digest(dataset: Path) -> dict[str, str]:
+    """SHA-256 of every file but the database of views, which holds the dataset's path (test_views.py)."""
+    files = sorted(path for path in dataset.rglob("*") if path.is_file() and path != dataset / views.FILE)
+    return {str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Run folders one and two."""
+    for name, hosts in (("one", (A, B)), ("two", (A, B, C))):
+        packets = ring(*hosts)
+        files = {f"worker-{n}.pcap": list(filter(sent_by(host), packets)) for n, host in enumerate(hosts, 1)}
+        write_captures(tmp_path / "runs" / name, files)
+    return tmp_path / "runs"
+
+
+def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
+    """Warnings of an ingest."""
+    talk = Talk()
+    pipeline.ingest([str(source) for source in sources], out, IngestOptions(**options), talk)
+    return talk.warnings
+
+
+# --- the same inputs give the same bytes
+
+
+def test_sample_twice(sample: Path, sample_dataset: Dataset, tmp_path: Path) -> None:
+    ddnn_traces.ingest(sorted(sample.iterdir(), reverse=True), tmp_path / "again").close()
+    assert digest(tmp_path / "again") == digest(sample_dataset.path)
+
+
+def test_wherever_the_inputs_lie(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "elsewhere" / "copy")
+    ingest(runs, out=tmp_path / "first")
+    ingest(tmp_path / "elsewhere" / "copy", out=tmp_path / "second")
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
+    ingest(runs, out=tmp_path / "at once")
+    ingest(runs / "two", out=tmp_path / "run by run")
+    ingest(runs / "one", out=tmp_path / "run by run")
+    assert digest(tmp_path / "at once") == digest(tmp_path / "run by run")
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 16])
+def test_whatever_the_number_of_jobs(runs: Path, tmp_path: Path, jobs: int) -> None:
+    (runs / "one" / "worker-2.pcap").write_bytes(GOOD[:-1])
+    (runs / "two" / "worker-1.pcap").write_bytes(b"nothing")
+    first = ingest(runs, out=tmp_path / "first", jobs=1)
+    assert ingest(runs, out=tmp_path / "second", jobs=jobs) == first
+    assert len(first) == 2
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file is read last, and told first."""
+    ingest(runs, out=tmp_path / "first")
+    read = numba_engine.read_capture
+    others = threading.Semaphore(0)
+
+    def first_waits(path: Path, options: ReadOptions) -> CaptureFacts:
+        if path == runs / "one" / "worker-1.pcap":
+            for _ in range(3):
+                assert others.acquire(timeout=60)
+        facts = read(path, options)
+        others.release()
+        return facts
+
+    monkeypatch.setattr(numba_engine, "read_capture", first_waits)
+    talk = Lines()
+    pipeline.ingest([str(runs)], tmp_path / "second", IngestOptions(jobs=2), talk)
+    files = ["one/worker-1.pcap", "one/worker-2.pcap", "two/worker-1.pcap", "two/worker-2.pcap", "two/worker-3.pcap"]
+    assert [line.split(":")[0] for line in talk.lines] == files
+    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+
+
+class Lines(Talk):
+    """The lines about files, and all the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.said: list[str] = []
+
+    def summarize(self, line: str) -> None:
+        self.lines.append(line)
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@pytest.mark.parametrize(("jobs", "files", "inside"), [(1, 5, 1), (2, 5, 1), (16, 5, 3), (7, 1, 7)])
+def test_jobs_that_no_file_needs_work_inside_the_files(
+    runs: Path, tmp_path: Path, jobs: int, files: int, inside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = numba_engine.read_capture
+    given = []
+
+    def note_jobs(path: Path, options: ReadOptions) -> CaptureFacts:
+        given.append(options.jobs)
+        return read(path, options)
+
+    monkeypatch.setattr(numba_engine, "read_capture", note_jobs)
+    ingest(*sorted(runs.rglob("*.pcap"))[:files], out=tmp_path / "dataset", jobs=jobs)
+    assert given == [inside] * files
+
+
+# --- what is in the files
+
+
+def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
+    expected = {
+        str(partition(Path(), table, run_id) / "part-0.parquet")
+        for table in schema.TABLES
+        for run_id in sample_dataset.run_ids
+    }
+    assert digest(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
+    assert (sample_dataset.path / views.FILE).is_file()
+
+
+@pytest.fixture(scope="module")
+def every_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with rows in the tables that the sample leaves empty."""
+    top = tmp_path_factory.mktemp("every_table")
+    tunneled = p.vxlan(p.ethernet(p.ipv4(p.tcp(bytes(9)))))
+    datagrams = [p.udp(p.roce(opcode=opcode), 50000, p.ROCE_PORT) for opcode in (17, 4)]
+    datagrams += [p.udp(tunneled, 50000 - i, p.VXLAN_PORT) for i in (0, 1)]
+    frames = [p.ethernet(p.ipv4(datagram, A, B, p.UDP)) for datagram in datagrams]
+    with ingest_frames(top, {"b.pcap": frames, "a.pcap": frames[:3]}, packets=True) as dataset:
+        assert contradictions(dataset) == {}
+        return dataset.path
+
+
+@pytest.mark.parametrize("table", schema.TABLES)
+def test_files_have_the_schema_their_order_and_a_page_index(
+    sample_dataset: Dataset, every_table: Path, table: str
+) -> None:
+    wanted = schema.table(table)
+    paths = [*(sample_dataset.path / table).glob("*/*.parquet"), *(every_table / table).glob("*/*.parquet")]
+    assert max(pq.read_metadata(path).num_rows for path in paths) > 0
+    for path in sorted(paths):
+        file = pq.ParquetFile(path)
+        assert file.schema_arrow.equals(wanted.arrow())
+        for i, column in enumerate(wanted.columns):
+            notes = file.schema_arrow.field(i).metadata
+            assert notes[b"meaning"].decode() == column.meaning
+            assert notes[b"unit"].decode() == column.unit
+        rows = file.read().select(wanted.key).to_pylist()
+        keys = [tuple((row[name] is not None, row[name]) for name in wanted.key) for row in rows]
+        assert keys == sorted(set(keys)), path
+        for group in range(file.num_row_groups if rows else 0):  # nothing has no pages
+            first = file.metadata.row_group(group).column(0)
+            assert (first.has_column_index, first.has_offset_index) == (True, True)
+            assert first.compression == "ZSTD"
+
+
+def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
+    run_id = sample_dataset.run_ids[0]
+    inputs = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (sample / run_id).glob("*.pcap*")}
+    for table in schema.TABLES:
+        path = partition(sample_dataset.path, table, run_id) / "part-0.parquet"
+        told = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
+        assert told["ddnn_traces.version"] == ddnn_traces.__version__
+        assert told["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
+        assert json.loads(told["ddnn_traces.inputs"]) == inputs
+        assert json.loads(told["ddnn_traces.parameters"]) == {
+            "engine": "numba",
+            "window_ns": 1_000_000,
+            "tunnels": "inner",
+            "packets": False,
+            "filter": None,
+            "clock_offset": "offer",
+        }
+
+
+# --- several ingests
+
+
+def test_second_ingest_adds_replaces_and_keeps(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    ingest(runs, out=out)
+    before = digest(out)
+    changed = ring(B, C)
+    write_captures(runs / "three", {"a.pcap": ring(A, C)})
+    shutil.rmtree(runs / "two")
+    write_captures(runs / "two", {"b.pcap": changed})
+    ingest(runs / "two", runs / "three", out=out)
+    after = digest(out)
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.run_ids == ["one", "three", "two"]
+        assert dataset.sql("SELECT capture_id FROM captures WHERE run_id = 'two'").rows() == [("b.pcap",)]
+        assert contradictions(dataset) == {}
+    assert {name: sha for name, sha in after.items() if "run_id=one" in name} == {
+        name: sha for name, sha in before.items() if "run_id=one" in name
+    }
+
+
+# --- wrong calls
+
+
+@pytest.mark.parametrize("window_ms", [0.0, -1.0, 1e-9, float("nan"), float("inf"), 1e300])
+def test_windows_that_are_none(runs: Path, tmp_path: Path, window_ms: float) -> None:
+    with pytest.raises(UsageError, match=r"window of .* ms"):
+        ingest(runs, out=tmp_path / "dataset", window_ms=window_ms)
+
+
+def test_unknown_engine(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no engine named steam; there are numba, pyshark"):
+        ingest(runs, out=tmp_path / "dataset", engine="steam")
+
+
+def test_metadata_that_is_wrong_stops_the_ingest(runs: Path, tmp_path: Path) -> None:
+    (runs / "two" / "run.toml").write_text("workers = 'many'")
+    with pytest.raises(MetadataError, match=r"two/run\.toml: workers"):
+        ingest(runs, out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is marked, and the others are kept."""
+    read = numba_engine.read_capture
+
+    def refuse(path: Path, options: ReadOptions) -> CaptureFacts:
+        if path.name == "worker-1.pcap":
+            raise PermissionError(13, "Permission denied")
+        return read(path, options)
+
+    monkeypatch.setattr(numba_engine, "read_capture", refuse)
+    talk = Talk()
+    pipeline.ingest([str(runs)], tmp_path / "dataset", talk=talk)
+    assert all("worker-1.pcap: corrupt: cannot be read (Permission denied)" in warning for warning in talk.warnings)
+    assert talk.warnings
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        marked = dataset.sql("SELECT DISTINCT capture_id, engine FROM captures WHERE status = 'corrupt'")
+        assert marked.rows() == [("worker-1.pcap", "none")]
+        assert dataset.sql("SELECT count(*) FROM flows").item() > 0
+
+
+# --- partial data: what could be read is kept and marked
+
+GOOD = p.pcap(packet.record for packet in ring(A, B))
+RECORD = 16 + len(ring(A, B)[-1].record.frame)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "records", "said"),
+    [
+        (GOOD[:-1], "truncated", len(ring(A, B)) - 1, "last record cut short"),
+        (GOOD[: -RECORD + 5], "truncated", len(ring(A, B)) - 1, "last record cut short"),
+        (GOOD + b"\xff" * 400, "corrupt", len(ring(A, B)), "no sane record header"),
+        (b"", "truncated", 0, "empty"),
+        (GOOD[:10], "truncated", 0, "cut short inside the pcap file header"),
+        (b"This is no capture at all, but text.", "corrupt", 0, "not a capture"),
+    ],
+)
+def test_damage(tmp_path: Path, content: bytes, status: str, records: int, said: str) -> None:
+    folder = write_captures(tmp_path / "run", {"good.pcap": ring(C, B)})
+    (folder / "bad.pcap").write_bytes(content)
+    (warning,) = ingest(folder, out=tmp_path / "dataset")
+    assert warning.startswith(f"{folder / 'bad.pcap'}: {status}: ")
+    assert said in warning
+    assert warning.endswith("; copy it again, or leave it out")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        found = "SELECT status, records, status_detail IS NULL FROM captures ORDER BY capture_id"
+        assert dataset.sql(found).rows() == [(status, records, False), ("complete", 20, True)]
+        assert counted(dataset) == sent([*ring(C, B), *ring(A, B)[:records]])
+        assert contradictions(dataset) == {}
+
+
+def test_gzip_cut_short_keeps_what_was_there(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {})
+    (folder / "cut.pcap.gz").write_bytes(gzip.compress(GOOD, mtime=0)[:-12])
+    (warning,) = ingest(folder, out=tmp_path / "dataset")
+    assert "cut.pcap.gz: truncated: gzip is cut short" in warning
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        (records,) = dataset.sql("SELECT records FROM captures").row(0)
+        assert 0 < records <= len(ring(A, B))
+        assert contradictions(dataset) == {}
+
+
+def test_run_without_a_readable_file_is_left_out(runs: Path, tmp_path: Path) -> None:
+    write_captures(runs / "bad", {})
+    (runs / "bad" / "a.pcap").write_bytes(b"nothing")
+    warnings = ingest(runs, out=tmp_path / "dataset")
+    assert warnings[-1] == "bad: left out, none of its files is a capture that can be read"
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["one", "two"]
+
+
+def test_nothing_readable_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(b"nothing")
+    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* is as it was"):
+        ingest(tmp_path / "a.pcap", out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
+
+
+# --- finished runs are put in place while others are read
+
+
+def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    check, calls = pipeline._check_ledger, []
+
+    def check_or_stop(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise error
+        check(*arguments)
+
+    monkeypatch.setattr(pipeline, "_check_ledger", check_or_stop)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_interrupted_ingest_keeps_what_was_put_in_place(
+    runs: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_captures(runs / "zzz", {"a.pcap": ring(A, C)})
+    out = tmp_path / "dataset"
+    ingest(runs, out=tmp_path / "expected")
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "COMMIT_SECONDS", seconds)
+        patched.setattr(pipeline, "_COMMIT_SHARE", 0.0)
+        stop_at_the_third_run(patched, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt) as caught:
+            ingest(runs, out=out)
+    if seconds:
+        assert str(caught.value) == ""
+        assert not out.exists()
+    else:
+        assert str(caught.value) == (
+            "interrupted; the 2 runs that were finished are in the dataset, ingest again for the others"
+        )
+        with ddnn_traces.open(out) as dataset:
+            assert dataset.run_ids == ["one", "two"]
+            assert contradictions(dataset) == {}
+    talk = Lines()
+    pipeline.ingest([str(runs)], out, talk=talk)
+    assert len(talk.lines) == (6 if seconds else 1)
+    assert digest(out) == digest(tmp_path / "expected")
+
+
+# --- names, and sources that are no files
+
+
+def test_run_id(runs: Path, tmp_path: Path) -> None:
+    ingest(runs / "one", out=tmp_path / "dataset", run_id="monday")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["monday"]
+    with pytest.raises(UsageError, match=r"--run-id x names one run, but 2 were found \(one, two\)"):
+        ingest(runs, out=tmp_path / "dataset", run_id="x")
+    with pytest.raises(UsageError, match="is no name"):
+        ingest(runs / "one", out=tmp_path / "dataset", run_id=" ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"jobs": 0}, "--jobs 0 is no number of threads"),
+        ({"tunnels": "both"}, "--tunnels both: it is one of inner, outer"),
+        ({"clock_offset": "later"}, "--clock-offset later: it is auto, none or a number of seconds"),
+        ({"clock_offset": float("inf")}, "--clock-offset inf"),
+        ({"filter": "port"}, "filter 'port': at its end: expected a port"),
+    ],
+)
+def test_options_that_are_none(runs: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ingest(runs, out=tmp_path / "dataset", **options)
+    assert said in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_first_compilation_is_told(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for compiled in (True, False):
+        monkeypatch.setattr(numba_engine, "is_compiled", lambda told=compiled: told, raising=False)
+        talk = Lines()
+        pipeline.ingest([str(runs)], tmp_path / "dataset", IngestOptions(force=True), talk)
+        said = ["compiling the packet loop, once (about half a minute)"] if not compiled else []
+        assert talk.said[:-1] == said
+
+
+def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    tables = pipeline.RunTables
+    monkeypatch.setattr(
+        pipeline,
+        "RunTables",
+        lambda facts, scratch: (
+            [kept.extend(file.flows["kept"].to_pylist()) for file in facts.files],
+            tables(facts, scratch),
+        )[1],
+    )
+    ingest(runs / "one", out=tmp_path / "dataset", filter=f"src host {A}")
+    assert sorted(kept) == [False, False, True, True]
+
+
+# --- an error on the way
+
+
+@pytest.mark.parametrize("where", ["reading._tell", "pipeline._write_run"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_old_dataset_stays(
+    runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "dataset"
+    ingest(runs, out=out)
+    before = digest(out)
+    (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
+    (runs / "two" / "worker-1.pcap").write_bytes(GOOD)
+    module = {"reading": reading, "pipeline": pipeline}[where.split(".")[0]]
+    name = where.split(".")[1]
+    work = getattr(module, name)
+    calls = []
+
+    def fail_at_the_second_call(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise error
+        return work(*arguments)
+
+    monkeypatch.setattr(module, name, fail_at_the_second_call)
+    with pytest.raises(error):
+        ingest(runs, out=out)
+    assert digest(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "runs"]
+
+
+def test_error_in_the_first_ingest_leaves_nothing(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_check_ledger", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ingest(runs, out=tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_log_on_another_clock_is_told(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
+    (folder / "train_history.log").write_text(
+        "Type,ID,Timestamp,Loss,Accuracy\nbatch,0,1700028800.1,0,0\nbatch,1,1700028800.2,0,0\n"
+    )
+    talk = Talk()
+    pipeline.ingest([str(folder)], tmp_path / "dataset", talk=talk)
+    (warning,) = talk.warnings
+    assert "begins -8.00 hours after worker-1's log" in warning

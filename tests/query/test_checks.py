@@ -1,0 +1,363 @@
+"""Data checks: silent on a sound dataset, and each finds what was broken by hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import packets as p
+import polars as pl
+import pytest
+from traffic import (
+    BEGIN_NS,
+    SPACING_NS,
+    A,
+    B,
+    C,
+    D,
+    Packet,
+    contradictions,
+    ingest,
+    read_folder,
+    ring,
+    seen_by,
+    write_captures,
+    write_log,
+)
+
+import ddnn_traces
+from ddnn_traces.errors import QueryError
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store.writer import partition
+
+Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with rows in every table: TCP both ways, GRE in VXLAN, RoCEv2, a log, packets."""
+    top = tmp_path_factory.mktemp("sound")
+    tcp = [Packet(0, A, B, 100), Packet(0, B, A, 7, ports=(5000, 40000)), Packet(0, A, B, 50, seq=100)]
+    gre = p.ipv4(p.gre(p.ipv4(p.tcp(bytes(9)), C, D)), C, D, p.GRE)
+    roce = [p.udp(p.roce(bytes(size), opcode), 50000, p.ROCE_PORT) for opcode, size in ((4, 100), (17, 4), (4, 50))]
+    frames = [packet.record.frame for packet in tcp]
+    frames += [p.ethernet(p.ipv4(p.udp(p.vxlan(p.ethernet(gre)), 50000, p.VXLAN_PORT), A, B, p.UDP))] * 2
+    frames += [p.ethernet(p.ipv4(datagram, A, B, p.UDP)) for datagram in roce]
+    records = [p.Record(BEGIN_NS + i * 20 * SPACING_NS, frame) for i, frame in enumerate(frames)]
+    folder = write_captures(top / "run", {})
+    (folder / "worker-1.pcap").write_bytes(p.pcap(records))
+    write_log(folder, "worker-1", [BEGIN_NS + i * 30 * SPACING_NS for i in range(1, 7)])
+    with read_folder(folder, packets=True) as dataset:
+        assert contradictions(dataset) == {}
+    return top / "dataset"
+
+
+def offending(dataset: Dataset) -> dict[str, int]:
+    """Checks that found something, and how many rows."""
+    return {name: rows.num_rows for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
+
+
+def test_sound_datasets_pass(sound: Path, sample_dataset: Dataset) -> None:
+    assert offending(sample_dataset) == {}
+    with ddnn_traces.open(sound) as dataset:
+        assert offending(dataset) == {}
+        for table in ("flow_opcodes", "packets", "step_flows", "encapsulations"):  # or nothing could break there
+            assert dataset.sql(f"FROM {table}").height > 1
+
+
+def first(column: str, value: pl.Expr | int | None) -> Change:
+    """The first row where the column is not null gets another value there."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        at = rows[column].is_not_null().arg_max()
+        new = value if isinstance(value, pl.Expr) else pl.lit(value, rows.schema[column])
+        return rows.with_columns(pl.when(pl.int_range(pl.len()) == at).then(new).otherwise(column).alias(column))
+
+    return change
+
+
+def drop(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.slice(1)
+
+
+def nothing(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.clear()
+
+
+def moved(rows: pl.DataFrame) -> pl.DataFrame:
+    """A packet's worth of bytes from the first row to the last: the table's sum is as it was."""
+    at = pl.int_range(pl.len())
+    sign = pl.when(at == 0).then(-1).when(at == pl.len() - 1).then(1).otherwise(0)
+    return rows.with_columns(pl.col("wire_bytes") + sign)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "found"),
+    [
+        ("flow_windows", moved, {"flow_parts"}),
+        ("flow_windows", drop, {"flow_parts", "flows_match_ledger"}),
+        ("step_flows", moved, {"flow_parts"}),
+        ("step_flows", nothing, {"flow_parts"}),
+        ("flow_opcodes", drop, {"flow_parts"}),
+        ("flow_opcodes", first("flow_id", 0), {"flow_parts"}),
+        ("packets", drop, {"flow_parts"}),
+        ("packets", first("payload_bytes", 1), {"flow_parts"}),
+        ("packets", first("flow_id", 99), {"flow_parts"}),
+        ("flows", first("payload_bytes", 1), {"flow_parts"}),
+        ("flows", first("reverse_flow_id", 2), {"flow_references"}),
+        ("flows", first("reverse_flow_id", None), {"flow_references"}),
+        ("flows", first("dst_port", 1), {"flow_references"}),
+        ("flows", first("encapsulation_id", 7), {"flow_references"}),
+        ("encapsulations", nothing, {"flow_references"}),
+        ("encapsulations", first("parent_id", 7), {"flow_references"}),
+        ("capture_ledger", drop, {"ledger", "flows_match_ledger"}),
+        ("captures", first("records", 3), {"ledger"}),
+    ],
+)
+def test_what_is_broken_is_found(sound: Path, tmp_path: Path, table: str, change: Change, found: set[str]) -> None:
+    shutil.copytree(sound, tmp_path / "dataset")
+    path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    change(rows).write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert set(offending(dataset)) == found
+
+
+def test_flow_that_is_there_twice(sound: Path, tmp_path: Path) -> None:
+    shutil.copytree(sound, tmp_path / "dataset")
+    path = partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet"
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    twin = rows.filter(flow_id=0).with_columns(flow_id=pl.lit(98, pl.Int64))
+    pl.concat([rows, twin]).write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        problems = checks.run_checks(dataset)["flow_references"].to_pylist()
+    told = [row["flow_id"] for row in problems if row["problem"].startswith("another flow has the same addresses")]
+    assert told == [0, 98]
+
+
+# --- a training with logs, phases and captures at both ends
+
+STEP_NS = 30 * SPACING_NS
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three workers that see both directions, each with a log of four steps and its phases."""
+    top = tmp_path_factory.mktemp("trained")
+    packets = ring(A, B, C, rounds=20)
+    captures = {f"worker-{n}.pcap": filter(seen_by(host), packets) for n, host in enumerate((A, B, C), 1)}
+    folder = write_captures(top / "run", captures)
+    (folder / "run.toml").write_text("workers = 3\n")
+    for worker in ("worker-1", "worker-2", "worker-3"):
+        ends = [BEGIN_NS + i * STEP_NS for i in range(1, 5)]
+        write_log(folder, worker, ends)
+        rows = [
+            ",".join(
+                [str(step), *(f"{ns // 10**9}.{ns % 10**9:09d}" for ns in (end - STEP_NS, end - 90, end - 50, end))]
+            )
+            for step, end in enumerate(ends)
+        ]
+        (folder / f"phases-{worker}.csv").write_text(
+            "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
+        )
+    with read_folder(folder, packets=True) as dataset:
+        assert contradictions(dataset) == {}
+        assert offending(dataset) == {}
+        counts = dataset.sql("SELECT (SELECT count(*) FROM steps) AS steps, (SELECT count(*) FROM events) AS events")
+        assert counts.row(0) == (12, 36)
+    return top / "dataset"
+
+
+def at(column: str, row: int, value: object) -> Change:
+    """Another value in one row."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        new = pl.lit(value, rows.schema[column])
+        return rows.with_columns(pl.when(pl.int_range(pl.len()) == row).then(new).otherwise(column).alias(column))
+
+    return change
+
+
+def everywhere(column: str, value: pl.Expr | object) -> Change:
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        new = value if isinstance(value, pl.Expr) else pl.lit(value, rows.schema[column])
+        return rows.with_columns(new.alias(column))
+
+    return change
+
+
+def offset(by_ns: int, uncertainty_ns: int | None) -> Change:
+    """The clock of every capture is off."""
+    values = {"clock_offset_ns": by_ns, "clock_offset_uncertainty_ns": uncertainty_ns}
+    return lambda rows: rows.with_columns(**{name: pl.lit(value, pl.Int64) for name, value in values.items()})
+
+
+def later(worker: str | None, by_ns: int) -> Change:
+    """The steps of a worker (None: of all) are later."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        moved_by = by_ns if worker is None else pl.when(pl.col("worker") == worker).then(by_ns).otherwise(0)
+        return rows.with_columns(pl.col("start_ns") + moved_by, pl.col("end_ns") + moved_by)
+
+    return change
+
+
+def without(column: str, value: object) -> Change:
+    return lambda rows: rows.filter(pl.col(column) != value)
+
+
+def all_after(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each flow of step_flows as one row after the training."""
+    sums = rows.group_by("run_id", "flow_id", "worker").agg(pl.col("packets", "wire_bytes", "payload_bytes").sum())
+    sums = sums.with_columns(position=pl.lit("after"), step=pl.lit(None, pl.Int64))
+    return sums.select(rows.columns).cast(dict(rows.schema))
+
+
+def broken(sound: Path, tmp_path: Path, table: str, change: Change) -> Dataset:
+    """A copy of the dataset with another content of one table."""
+    shutil.copytree(sound, tmp_path / "dataset")
+    path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
+    change(pl.read_parquet(path, hive_partitioning=False)).write_parquet(path)
+    return ddnn_traces.open(tmp_path / "dataset")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "found"),
+    [
+        # keys
+        ("runs", nothing, {"orphan_keys"}),
+        ("hosts", without("host_ip", B), {"orphan_keys", "missing_worker"}),
+        ("captures", at("vantage_ip", 0, D), {"orphan_keys", "missing_worker"}),
+        ("packets", at("capture_id", 0, "nowhere.pcap"), {"orphan_keys"}),
+        ("events", at("step", 0, 99), {"orphan_keys"}),
+        ("events", at("worker", 0, "worker-9"), {"orphan_keys"}),
+        ("step_flows", at("step", 0, 99), {"orphan_keys"}),
+        ("step_flows", at("worker", 0, "worker-9"), {"orphan_keys"}),
+        ("steps", without("worker", "worker-2"), {"orphan_keys"}),
+        # times
+        ("steps", at("start_ns", 1, BEGIN_NS + STEP_NS - 1), {"steps_overlap"}),
+        ("steps", at("step", 1, 0), {"steps_overlap", "orphan_keys"}),
+        ("steps", at("start_ns", 3, BEGIN_NS + 9 * STEP_NS), {"negative_durations"}),
+        ("events", at("end_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        ("flows", at("last_seen_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        ("captures", at("last_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+        # clocks
+        ("runs", everywhere("clock_offset_estimate_ns", 20_000_001), {"log_clock"}),
+        ("runs", everywhere("clock_offset_estimate_ns", -20_000_001), {"log_clock"}),
+        ("runs", everywhere("clock_offset_estimate_ns", 20_000_000), set()),
+        ("step_flows", all_after, {"log_clock"}),
+        ("steps", later("worker-2", 10**9), {"log_clock"}),
+        ("steps", later(None, 10**9), set()),  # no packet is binned anew; what it does to step_flows is all_after
+        ("captures", offset(5_200_001, 200_000), {"host_clock"}),
+        ("captures", offset(-5_200_001, 200_000), {"host_clock"}),
+        ("captures", offset(5_200_000, 200_000), set()),
+        ("captures", offset(10**9 + 1, None), {"host_clock"}),  # of one direction: the delay is in it
+        ("captures", offset(10**9, None), set()),
+        # workers
+        ("runs", everywhere("workers", 4), {"missing_worker"}),
+        ("runs", everywhere("workers", 2), set()),
+        ("hosts", everywhere("label", pl.lit("somebody")), {"missing_worker"}),
+        ("hosts", everywhere("label", pl.lit(None, pl.String)), set()),  # without labels a log is nobody's
+        ("captures", everywhere("vantage_ip", pl.lit(None, pl.String)), set()),  # a mirror port sees all
+        # both ends
+        ("packets", at("capture_id", 0, "worker-2.pcap"), {"both_vantages"}),
+    ],
+)
+def test_what_is_broken_in_a_training_is_found(
+    trained: Path, tmp_path: Path, table: str, change: Change, found: set[str]
+) -> None:
+    with broken(trained, tmp_path, table, change) as dataset:
+        assert set(offending(dataset)) == found
+
+
+def test_an_applied_clock_offset_is_no_suspicion(trained: Path, tmp_path: Path) -> None:
+    hour = 3600 * 10**9
+    both = {"clock_offset_estimate_ns": hour, "clock_offset_ns": hour}
+    with broken(trained, tmp_path, "runs", lambda rows: rows.with_columns(**both)) as dataset:
+        assert offending(dataset) == {}
+
+
+def test_captures_that_share_no_time(tmp_path: Path) -> None:
+    packets = ring(A, B, rounds=20)
+    half = len(packets) // 2
+    captures = {
+        "worker-1.pcap": [packet for packet in packets[:half] if packet.src == A],
+        "worker-2.pcap": [packet for packet in packets[half:] if packet.src == B],
+    }
+    with ingest(tmp_path, captures) as dataset:
+        assert set(offending(dataset)) == {"host_clock"}
+        told = checks.run_checks(dataset)["host_clock"].to_pylist()
+    assert [row["capture_id"] for row in told] == ["worker-1.pcap", "worker-2.pcap"]
+
+
+def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:
+    """B sends nothing that was captured, and is declared."""
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": [p for p in ring(A, B) if p.src == A]})
+    entries = [f'[[hosts]]\nip = "{ip}"\nlabel = "worker-{n}"\nrole = "worker"\n' for n, ip in ((1, A), (2, B))]
+    (folder / "run.toml").write_text("\n".join(["workers = 2", *entries]))
+    with read_folder(folder) as dataset:
+        rows = checks.run_checks(dataset)["missing_worker"].to_pylist()
+    assert [(row["worker"], row["host_ip"]) for row in rows] == [("worker-2", B), (None, None)]
+
+
+def test_one_capture_given_twice_counts_twice(trained: Path, tmp_path: Path) -> None:
+    """What an ingest that takes copies for different packets would leave: both files count, and so do the flows."""
+    shutil.copytree(trained, tmp_path / "dataset")
+    for table in ("captures", "capture_ledger"):
+        path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
+        rows = pl.read_parquet(path, hive_partitioning=False)
+        copy = rows.filter(capture_id="worker-1.pcap").with_columns(capture_id=pl.lit("copy-of-1.pcap"))
+        pl.concat([rows, copy]).write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [row["capture_id"] for row in rows] == ["copy-of-1.pcap", "worker-1.pcap"]
+
+
+def test_a_flow_inside_and_outside_of_a_tunnel(trained: Path, tmp_path: Path) -> None:
+    def twin(rows: pl.DataFrame) -> pl.DataFrame:
+        first_flow = rows.filter(flow_id=0).with_columns(
+            flow_id=pl.lit(99, pl.Int64), encapsulation_id=pl.lit(0, pl.Int64), reverse_flow_id=pl.lit(None, pl.Int64)
+        )
+        return pl.concat([rows, first_flow])
+
+    with broken(trained, tmp_path, "flows", twin) as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [(row["flow_id"], row["problem"]) for row in rows] == [
+        (0, "flow 99 has the same packets in another tunnel, or in none"),
+        (99, "flow 0 has the same packets in another tunnel, or in none"),
+    ]
+
+
+@pytest.mark.parametrize(("again", "is_found"), [(900_000, True), (500_000, False), (1_800_000, False)])
+def test_a_flow_whose_every_segment_is_there_twice(trained: Path, tmp_path: Path, again: int, is_found: bool) -> None:
+    sizes = {"payload_bytes": 2_000_000, "retransmitted_bytes": again}
+    with broken(trained, tmp_path, "flows", lambda rows: rows.with_columns(**sizes)) as dataset:
+        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    assert [row["flow_id"] for row in rows] == ([0, 1, 2, 3, 4, 5] if is_found else [])
+
+
+def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def opened(runs: list[str]) -> Dataset:
+        sizes.append(len(runs))
+        return Dataset(sample_dataset.path, runs)
+
+    whole = checks.run_checks
+
+    def short(dataset: Dataset) -> dict[str, Any]:  # as DuckDB answers where many runs are asked
+        if len(dataset.run_ids) > 3:
+            raise QueryError("no memory") from duckdb.OutOfMemoryException("no memory")
+        return whole(dataset)
+
+    monkeypatch.setattr(checks, "run_checks", short)
+    rows = dict.fromkeys(sample_dataset.run_ids[:6], 1)
+    assert checks.run_in_groups(opened, rows)["ledger"].num_rows == 0
+    assert sizes == [6, 3, 3]
+    monkeypatch.setattr(checks, "run_checks", lambda _: short(sample_dataset))
+    with pytest.raises(QueryError, match="no memory"):
+        checks.run_in_groups(opened, rows)

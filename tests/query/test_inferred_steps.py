@@ -1,0 +1,265 @@
+"""Steps from traffic alone: against the logs of real captures, and on made traffic of which all is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from test_queries import write_dataset
+from tools import needs_full_captures
+
+from ddnn_traces.query.dataset import Dataset
+
+BEGIN_NS = 1_700_000_000_000_000_000
+MS = 1_000_000
+#: Runs whose workers do not wait for each other.
+ASYNCHRONOUS = {"torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"}
+
+# --- real captures
+
+
+def assert_steps_are_those_of_the_logs(dataset: Dataset) -> None:
+    scores = dataset.query("step_inference_score")
+    assert scores["run_id"].to_list() == dataset.run_ids
+    asynchronous = scores.filter(pl.col("run_id").is_in(ASYNCHRONOUS))
+    assert asynchronous.select("structured", "inferred").unique().rows() == [(False, 0)]
+    others = scores.filter(~pl.col("run_id").is_in(ASYNCHRONOUS))
+    assert others["structured"].all()
+    wrong = others.filter((pl.col("recall") < 0.95) | (pl.col("precision") < 0.95))
+    assert wrong.select("run_id", "recall", "precision").rows() == []
+    assert (others["inferred"] == others["in_log"]).all()
+
+
+def test_steps_of_the_sample(sample_dataset: Dataset) -> None:
+    assert_steps_are_those_of_the_logs(sample_dataset)
+
+
+@needs_full_captures
+def test_steps_of_the_full_captures(full_dataset: Dataset) -> None:
+    assert_steps_are_those_of_the_logs(full_dataset)
+
+
+# --- made traffic
+
+
+@dataclass
+class Wire:
+    """Payload of a made run by window and flow."""
+
+    window_ns: int = MS
+    sent: list[tuple[int, int, int]] = field(default_factory=list)  # time, flow, bytes
+
+    def burst(self, start_ns: float, length_ns: float, flow: int, size: int) -> None:
+        """`size` bytes of a flow, evenly over a time, the last packet at its very end."""
+        packets = max(2, min(round(length_ns / self.window_ns) * 2, size // 100))
+        times = start_ns + np.linspace(0, length_ns - 1, packets)
+        sizes = np.diff(np.linspace(0, size, packets + 1).round().astype(int))
+        self.sent += [(int(time), flow, int(part)) for time, part in zip(times, sizes, strict=True)]
+
+    def tables(self, hosts: int) -> dict[str, pl.DataFrame]:
+        """The tables of a run of so many hosts, in which flow n goes from host n to the next one."""
+        windows = (
+            pl.DataFrame(self.sent, schema=["time", "flow_id", "payload_bytes"], orient="row")
+            .with_columns(window_start_ns=(BEGIN_NS + pl.col("time")) // self.window_ns * self.window_ns)
+            .group_by("window_start_ns", "flow_id")
+            .agg(pl.col("payload_bytes").sum())
+            .sort("window_start_ns", "flow_id")
+            .with_columns(run_id=pl.lit("made"), window_ns=pl.lit(self.window_ns))
+        )
+        flows = (
+            windows.group_by("flow_id")
+            .agg(pl.col("payload_bytes").sum())
+            .sort("flow_id")
+            .with_columns(
+                run_id=pl.lit("made"),
+                src_ip=pl.format("10.0.0.{}", pl.col("flow_id") % hosts + 1),
+                dst_ip=pl.format("10.0.0.{}", (pl.col("flow_id") + 1) % hosts + 1),
+                src_port=pl.col("flow_id"),
+            )
+        )
+        return {"runs": pl.DataFrame({"run_id": ["made"]}), "flows": flows, "flow_windows": windows}
+
+
+@dataclass
+class Training:
+    """Synchronous training in a ring, times in ms."""
+
+    hosts: int = 4
+    steps: int = 60
+    window_ns: int = MS
+    compute: float = 50
+    communicate: float = 40
+    step_bytes: int = 1_000_000  # a host
+    jitter: float = 0.1  # of the computation, standard deviation
+    stragglers: float = 0  # part of the steps in which a host starts later, by up to a computation
+    timeouts: float = 0  # part of the steps in which all wait 200 ms for a retransmission
+    buckets: int = 1  # bursts a step, computation between them
+    epoch: int | None = None  # steps, after which all pause for 3 s
+    retransmitted: float = 0  # of the payload, mean
+    broadcast: bool = True
+    chatter: bool = False  # a remote shell all the time, heartbeats on the training's own connections
+    seed: int = 1
+
+    def run(self) -> tuple[Wire, list[int]]:
+        """The traffic, and the end of each step in ns after the begin."""
+        rng, wire, now, ends = np.random.default_rng(self.seed), Wire(self.window_ns), 0.0, []
+        if self.broadcast:
+            for flow in range(self.hosts - 1):
+                wire.burst(now + flow * 5 * MS, 5 * MS, flow, self.step_bytes // 2)
+            now += self.hosts * 5 * MS + 1300 * MS
+        for step in range(self.steps):
+            now += self.compute * max(0.3, rng.normal(1, self.jitter)) * MS
+            now = ends_at = self._communicate(wire, rng, now)
+            ends.append(int(ends_at))
+            if self.epoch and (step + 1) % self.epoch == 0:
+                now += 3000 * MS
+        if self.chatter:
+            self._chat(wire, rng, now)
+        return wire, ends
+
+    def _communicate(self, wire: Wire, rng: np.random.Generator, now: float) -> float:
+        length = self.communicate * MS / self.buckets
+        for bucket in range(self.buckets):
+            now += self.compute * 0.15 * MS * (bucket > 0)
+            late = rng.uniform(0.2, 1) * self.compute * MS if rng.random() < self.stragglers / self.buckets else 0
+            size = self.step_bytes // self.buckets * (1 + self.retransmitted * rng.uniform(0.5, 1.5))
+            waits = rng.random() < self.timeouts / self.buckets
+            for flow in range(self.hosts):
+                begin = now + (late if flow == 0 else rng.uniform(0, 0.02) * length)
+                if waits:
+                    wire.burst(begin, length / 3, flow, int(size * 0.4))
+                    wire.burst(begin + length / 3 + 200 * MS, length / 3, flow, int(size) - int(size * 0.4))
+                else:
+                    wire.burst(begin, length, flow, int(size))
+            now = max(time for time, _, _ in wire.sent[-4 * self.hosts * max(4, int(length / self.window_ns)) :])
+        return now
+
+    def _chat(self, wire: Wire, rng: np.random.Generator, end: float) -> None:
+        for time in np.cumsum(rng.exponential(25 * MS, int(end / 25 / MS))):
+            wire.sent.append((int(time), 1000, 80))
+        for time in np.arange(0, end, 33 * MS):
+            wire.sent.append((int(time), int(rng.integers(self.hosts)), 17))
+
+
+def inferred(wire: Wire, hosts: int, folder: Path) -> pl.DataFrame:
+    with write_dataset(folder / "dataset", wire.tables(hosts)) as dataset:
+        return dataset.query("inferred_steps")
+
+
+TRAININGS = {
+    "plain": Training(),
+    "no broadcast": Training(broadcast=False),
+    "period of 20 ms": Training(compute=10, communicate=10, steps=200),
+    "period of 1 s": Training(compute=600, communicate=400),
+    "period of 10 s": Training(compute=6000, communicate=4000, steps=15),
+    "mostly communication": Training(compute=15, communicate=300),
+    "windows of 0.1 ms": Training(window_ns=MS // 10, compute=10, communicate=10),
+    "windows of 10 ms": Training(window_ns=10 * MS, compute=100, communicate=150),
+    "2 hosts": Training(hosts=2),
+    "16 hosts": Training(hosts=16),
+    "64 hosts": Training(hosts=64, steps=20),
+    "jitter": Training(jitter=0.4),
+    "stragglers": Training(stragglers=0.3),
+    "timeouts": Training(timeouts=0.3),
+    "buckets": Training(buckets=5, communicate=60),
+    "validation": Training(steps=200, epoch=20),
+    "a dozen epochs": Training(steps=300, epoch=25),
+    "loss": Training(retransmitted=0.01, timeouts=0.2),
+    "chatter": Training(chatter=True),
+    "everything": Training(
+        steps=200, jitter=0.2, stragglers=0.1, timeouts=0.1, buckets=3, epoch=50, retransmitted=0.01, chatter=True
+    ),
+    "thousands of steps": Training(steps=3000, hosts=2, compute=20, communicate=10),
+    "3 steps": Training(steps=3),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_steps_of_made_training(name: str, tmp_path: Path) -> None:
+    training = TRAININGS[name]
+    wire, ends = training.run()
+    found = inferred(wire, training.hosts, tmp_path)
+    assert found["structured"].all()
+    distance = np.abs(np.array(ends)[:, None] + BEGIN_NS - found["end_ns"].to_numpy()[None])
+    tolerance = max(5 * MS, training.window_ns)
+    assert (distance.min(axis=1) <= tolerance).mean() >= 0.95, "recall"
+    assert (distance.min(axis=0) <= tolerance).mean() >= 0.95, "precision"
+    assert 0.5 < found["confidence"][0] <= 1
+
+
+def gossip(rng: np.random.Generator) -> Wire:
+    """Whole models between random pairs at random times."""
+    wire = Wire()
+    for time in np.cumsum(rng.exponential(30 * MS, 300)):
+        wire.burst(time, 8 * MS, int(rng.integers(8)), 1_000_000)
+    return wire
+
+
+def parameter_server(rng: np.random.Generator) -> Wire:
+    """Workers that each go at their own speed."""
+    wire = Wire()
+    for flow in range(5):
+        now = 0.0
+        while now < 10e9:
+            wire.burst(now, 8 * MS, flow, 1_000_000)
+            now += (40 + 9 * flow) * MS * rng.uniform(0.7, 1.3)
+    return wire
+
+
+def strewn(rng: np.random.Generator) -> Wire:
+    """Windows that have payload or none by chance, of the same flows."""
+    wire = Wire()
+    for number in np.flatnonzero(rng.random(8000) < 0.3):
+        wire.sent += [(int(number) * MS, flow, int(rng.integers(1000, 20_000))) for flow in range(4)]
+    return wire
+
+
+def strewn_alike(rng: np.random.Generator) -> Wire:
+    wire = Wire()
+    for number in np.flatnonzero(rng.random(8000) < 0.3):
+        wire.sent += [(int(number) * MS, flow, 14_480) for flow in range(4)]
+    return wire
+
+
+def bursts_of_any_size(rng: np.random.Generator) -> Wire:
+    wire = Wire()
+    for time in np.cumsum(rng.exponential(60 * MS, 200)):
+        for flow in range(4):
+            wire.burst(time, 10 * MS, flow, int(rng.lognormal(13, 1)))
+    return wire
+
+
+def constant_rate(_: np.random.Generator) -> Wire:
+    wire = Wire()
+    wire.sent = [(number * MS, flow, 14_480) for number in range(5000) for flow in range(4)]
+    return wire
+
+
+def one_burst(_: np.random.Generator) -> Wire:
+    wire = Wire()
+    wire.burst(0, 40 * MS, 0, 1_000_000)
+    return wire
+
+
+def two_steps(_: np.random.Generator) -> Wire:
+    return Training(steps=2).run()[0]
+
+
+def one_step(_: np.random.Generator) -> Wire:
+    return Training(steps=1).run()[0]
+
+
+UNSTRUCTURED = (
+    gossip, parameter_server, strewn, strewn_alike, bursts_of_any_size, constant_rate, one_burst, one_step, two_steps
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("traffic", UNSTRUCTURED, ids=lambda traffic: traffic.__name__)
+def test_no_structure(traffic: Callable[[np.random.Generator], Wire], seed: int, tmp_path: Path) -> None:
+    found = inferred(traffic(np.random.default_rng(seed)), 8, tmp_path)
+    assert found.drop("run_id").rows() == [(False, *[None] * (found.width - 2))]

@@ -1,0 +1,283 @@
+"""Every named query against its cases, and through each of the ways that a user has to it.
+
+A case is a folder tests/queries/QUERY/CASE/ with TABLE.csv for each input (the columns that matter; the others are
+null, a table without a file is empty), params.toml where parameters are not the defaults, and expected.csv: all columns
+and rows of the result, in order. An empty field is null. README says what the case's name does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import scipy.stats
+from polars.testing import assert_frame_equal
+
+import ddnn_traces
+from ddnn_traces.errors import QueryError
+from ddnn_traces.query import catalogue
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import parquet, schema
+from ddnn_traces.store.marker import write_marker
+
+CASES = sorted((Path(__file__).parents[1] / "queries").glob("*/*/"))
+QUERIES = list(catalogue.catalogue())
+TYPES = {"BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN"}
+STABLE = {
+    "traffic_matrix": ["run_id", "src_ip", "dst_ip", "wire_bytes", "payload_bytes", "packets"],
+    "ring_order": ["run_id", "is_ring", "position", "host_ip", "next_host_ip"],
+    "step_volume": ["run_id", "step", "wire_bytes", "payload_bytes"],
+}
+RUN_NAMES = ["2021-05-01", "007", "1e5", "NULL", "a b", "x'y", "50%", "50%25", "ä=/ü", "..", "*", "a+b", "run[1]?#"]
+
+
+def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a table with all its columns, in the types of schemas/; columns that `rows` lacks are null."""
+    empty = pl.DataFrame(schema.table(table).arrow().empty_table())
+    unknown = set(rows.columns) - set(empty.columns)
+    assert not unknown, f"{table} has no column {', '.join(unknown)}"
+    return pl.concat([empty, rows.cast({column: empty.schema[column] for column in rows.columns})], how="diagonal")
+
+
+def read_inputs(case: Path) -> dict[str, pl.DataFrame]:
+    """The tables that a case gives, as text."""
+    inputs = {path.stem: pl.read_csv(path, infer_schema=False) for path in case.glob("*.csv")}
+    del inputs["expected"]
+    return inputs
+
+
+def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
+    """A dataset as ingest lays it out: in each table each run has its file, and be it without rows."""
+    tables = {table: table_frame(table, given.get(table, pl.DataFrame())) for table in schema.TABLES}
+    runs = pl.concat(frame["run_id"] for frame in tables.values()).unique(maintain_order=True)
+    for table, frame in tables.items():
+        for run_id in runs:
+            path = parquet.partition(folder, table, run_id) / "part-0.parquet"
+            path.parent.mkdir(parents=True)
+            frame.filter(run_id=run_id).write_parquet(path)
+    write_marker(folder)
+    return ddnn_traces.open(folder)
+
+
+def read_params(case: Path) -> dict[str, Any]:
+    """A case's parameters; "NULL" stands for null."""
+    path = case / "params.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+def in_sql(name: str, params: dict[str, Any]) -> str:
+    """SQL that reads the query as a view, or as a table macro where it has parameters."""
+    query = catalogue.find(name)
+    if not query.params:
+        return f"FROM {name}"
+    values = query.values(params)
+    given = [f"{param} := {'NULL' if values[param] is None else repr(values[param])}" for param in params]
+    return f"FROM {name}({', '.join(given)})"
+
+
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a syntax tree."""
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from nodes(child)
+
+
+def syntax_tree(dataset: Dataset, name: str) -> dict[str, Any]:
+    """DuckDB's syntax tree of a query, which is one SELECT statement."""
+    text = dataset.sql("SELECT json_serialize_sql(?)", [catalogue.find(name).sql]).item()
+    [statement] = json.loads(text)["statements"]
+    return statement["node"]
+
+
+def reads(tree: dict[str, Any]) -> set[str]:
+    """What a query reads: tables, views and macros, without its own CTEs."""
+    named = {node.get("table_name") for node in nodes(tree) if node.get("type") == "BASE_TABLE"}
+    called = {node["function"]["function_name"] for node in nodes(tree) if node.get("type") == "TABLE_FUNCTION"}
+    ctes = {entry["key"] for node in nodes(tree) if "cte_map" in node for entry in node["cte_map"]["map"]}
+    return (named | called & set(QUERIES)) - ctes
+
+
+def order_columns(tree: dict[str, Any]) -> list[str]:
+    """The columns of a query's outermost ORDER BY."""
+    orders = [modifier["orders"] for modifier in tree["modifiers"] if modifier["type"] == "ORDER_MODIFIER"]
+    return [order["expression"]["column_names"][-1] for order in chain.from_iterable(orders)]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    """Runs of all RUN_NAMES, with a flow each, which has as many bytes as the name's place in the list."""
+    runs = pl.DataFrame({"run_id": RUN_NAMES})
+    flows = runs.with_columns(src_ip=pl.lit("10.0.0.1"), dst_ip=pl.lit("10.0.0.2")).with_row_index("wire_bytes")
+    with write_dataset(tmp_path_factory.mktemp("names"), {"runs": runs, "flows": flows}) as opened:
+        yield opened
+
+
+# --- the cases
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_case_gives_the_expected_rows(case: Path, tmp_path: Path) -> None:
+    name, params = case.parent.name, read_params(case)
+    inputs = read_inputs(case)
+    with write_dataset(tmp_path / "dataset", inputs) as opened:
+        result = opened.query(name, **params)
+        expected = pl.read_csv(case / "expected.csv", schema_overrides=result.schema)
+        assert_frame_equal(result, expected, rel_tol=1e-9, abs_tol=0)
+        assert_frame_equal(opened.sql(in_sql(name, params)), result)
+        key = order_columns(syntax_tree(opened, name))
+    if set(key) <= set(result.columns):
+        assert result.select(key).is_unique().all(), f"{key} do not settle the order of the rows"
+    backwards = {table: frame.reverse() for table, frame in inputs.items()}
+    with write_dataset(tmp_path / "backwards", backwards) as opened:
+        assert_frame_equal(opened.query(name, **params), result)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_query_has_a_case(name: str) -> None:
+    assert any(case.parent.name == name for case in CASES), f"tests/queries/{name}/ has no case"
+
+
+def test_cases_hold_only_files_that_are_read() -> None:
+    known = {"expected.csv", "params.toml", "README", *(f"{table}.csv" for table in schema.TABLES)}
+    assert [path for case in CASES for path in case.iterdir() if path.name not in known] == []
+
+
+# --- the files in queries/
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_head_is_complete(name: str) -> None:
+    query = catalogue.find(name)
+    head = "\n".join(takewhile(lambda line: line.startswith("--"), query.sql.splitlines()))
+    keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
+    assert query.question.endswith("?")
+    assert query.row
+    assert set(keys) <= {"question", "row", "inputs", "param", "figure"}
+    assert keys.count("param") == len(query.params), "a parameter stands below the head's other lines and is not read"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_head_names_what_the_query_reads(name: str, dataset: Dataset) -> None:
+    inputs = catalogue.find(name).inputs
+    assert set(inputs) <= {*schema.TABLES, *QUERIES}
+    assert set(inputs) == reads(syntax_tree(dataset, name))
+    assert len(inputs) == len(set(inputs))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_parameters_of_the_head_are_those_of_the_sql(name: str) -> None:
+    query = catalogue.find(name)
+    params = {param.name for param in query.params}
+    columns = {column.name for table in schema.tables() for column in table.columns}
+    assert set(re.findall(r"\$(\w+)", query.sql)) == params
+    assert params & columns == set(), "a parameter is hidden by a column of the same name in the table macro"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_rows_come_in_an_order(name: str, dataset: Dataset) -> None:
+    assert order_columns(syntax_tree(dataset, name)) != []
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_results_have_plain_types(name: str, dataset: Dataset) -> None:
+    """DuckDB sums BIGINT to HUGEINT, which other programs do not know and Arrow makes a double of."""
+    described = dataset.sql(f"DESCRIBE {in_sql(name, {})}")
+    odd = described.filter(~pl.col("column_type").is_in(TYPES))
+    assert odd.select("column_name", "column_type").rows() == []
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_columns_that_other_programs_rely_on(name: str, dataset: Dataset) -> None:
+    assert dataset.query(name).columns == STABLE[name]
+
+
+# --- what the user gets wrong
+
+
+def test_unknown_query_names_the_nearest(dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match="no query named trafic_matrx; did you mean traffic_matrix"):
+        dataset.query("trafic_matrx")
+
+
+def test_unknown_parameter_names_the_nearest(dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match="pair_throughput has no parameter window; did you mean window_ms"):
+        dataset.query("pair_throughput", window=5)
+
+
+def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match="traffic_matrix has no parameter window_ms; there are: none"):
+        dataset.query("traffic_matrix", window_ms=5)
+
+
+@pytest.mark.parametrize("value", ["ten", "", "1,5", [10]])
+def test_value_that_is_no_number(value: Any, dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match=r"DOUBLE|BIGINT"):
+        dataset.query("pair_throughput", window_ms=value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "value"), [("BIGINT", "7", 7), ("DOUBLE", "2.5", 2.5), ("VARCHAR", "7", "7")]
+)
+def test_text_stands_for_a_value_of_the_type(type_: str, text: str, value: Any) -> None:
+    param = catalogue.Param("p", type_, None, "a parameter")
+    assert param.parse(text) == value
+    assert param.parse("null") is None
+
+
+def test_integer_parameter_takes_no_fraction() -> None:
+    with pytest.raises(QueryError, match=r"parameter hosts = '2\.5' is not a BIGINT: number of hosts"):
+        catalogue.Param("hosts", "BIGINT", 1, "number of hosts").parse("2.5")
+
+
+@pytest.mark.parametrize("value", ["0", "-5", 0, -0.5])
+@pytest.mark.parametrize("name", [name for name in QUERIES if any(p.positive for p in catalogue.find(name).params)])
+def test_parameter_that_must_be_above_0(name: str, value: Any, dataset: Dataset) -> None:
+    param = next(param for param in catalogue.find(name).params if param.positive)
+    with pytest.raises(QueryError, match=f"parameter {param.name} = .* must be above 0|is not a {param.type}"):
+        dataset.query(name, **{param.name: value})
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", float("nan"), float("-inf")])
+def test_parameter_that_is_no_number(value: Any, dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match=r"parameter window_ms = .*(nan|inf).* is no(t a DOUBLE| number): length"):
+        dataset.query("pair_throughput", window_ms=value)
+
+
+def test_wrong_sql_gives_the_message_of_duckdb(dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match='Referenced column "wire_byte" not found'):
+        dataset.sql("SELECT wire_byte FROM flows")
+
+
+# --- statistics
+
+
+def test_student_t_is_that_of_scipy(dataset: Dataset) -> None:
+    table = dataset.query("student_t")
+    assert table["t"].to_numpy() == pytest.approx(scipy.stats.t.ppf(0.975, table["df"].to_numpy()), abs=2e-6)
+    assert table["df"].to_list() == list(range(1, 1001))
+
+
+# --- names of runs
+
+
+def test_run_names_survive_as_text(dataset: Dataset) -> None:
+    assert dataset.run_ids == sorted(RUN_NAMES)
+    matrix = dataset.query("traffic_matrix")
+    assert dict(matrix.select("run_id", "wire_bytes").rows()) == {name: place for place, name in enumerate(RUN_NAMES)}
+
+
+@pytest.mark.parametrize("name", RUN_NAMES)
+@pytest.mark.parametrize("view", ["flows", "traffic_matrix"])
+def test_filter_on_run_id_reads_one_file(view: str, name: str, dataset: Dataset) -> None:
+    filtered = f"FROM {view} WHERE run_id = ?"
+    assert dataset.sql(filtered, [name])["wire_bytes"].to_list() == [RUN_NAMES.index(name)]
+    plan = dataset.sql(f"EXPLAIN ANALYZE {filtered}", [name])[0, 1]
+    assert re.findall(r"Scanning Files: (\d+)/(\d+)", plan) == [("1", str(len(RUN_NAMES)))]

@@ -1,0 +1,173 @@
+"""The inferred topology, against runs whose topology is known: made up by the laws of the collectives, and captured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tools import FULL, needs_full_captures
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.traffic.collectives import SHAPES
+from ddnn_traces.traffic.synthetic.tables import write_runs
+from ddnn_traces.traffic.synthetic.traffic import SyntheticRun
+
+WORDS = {"ps": "star", "binary_tree": "tree", "gossip": "pair_averaging"}  # of truth.json
+KINDS = [(topology, shape) for topology, shapes in SHAPES.items() for shape in shapes]
+SIZES = (2, 3, 4, 5, 6, 8, 9, 12, 16)
+LARGE = (31, 64)
+
+
+def same_traffic(topology: str, shape: str, workers: int) -> set[str]:
+    """What docs/topology.md says of these runs: names of topologies that send the same."""
+    hosts = workers + (1 if shape == "server" else max(2, workers // 2) if shape == "apart" else 0)
+    if hosts == 2:
+        return {"ring", "star"}
+    if hosts == 3 and not (topology in ("ring", "clique", "pair_averaging") or shape in ("grid", "colocated")):
+        return {"star"}
+    if topology == "sharded_parameter_server" and shape == "colocated":
+        return {"clique"}
+    if shape == "grid" and workers == 4:
+        return {"halving_doubling"}
+    if shape == "grid" and workers in (3, 5, 31):
+        return {"ring"}
+    if topology == "binary_tree_star" and shape == "groups" and workers <= 8:  # groups of two
+        return {"tree"}
+    return {topology}
+
+
+def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
+    """A run of every kind and size, named topology|shape|workers."""
+    return [
+        SyntheticRun(f"{topology}|{shape}|{workers}", topology, shape=shape, workers=workers, steps=6,
+                     model_bytes=2_000_000, **options)  # type: ignore[arg-type]
+        for topology, shape in KINDS
+        for workers in sizes
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def inferred(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """Row of the query of each made-up run; large ones exchange less, so that the test stays short."""
+    folder = tmp_path_factory.mktemp("topology") / "dataset"
+    write_runs(folder, make_runs(SIZES))
+    write_runs(folder, make_runs(LARGE, bandwidth_mbit=10_000.0))
+    with ddnn_traces.open(folder) as dataset:
+        return {str(row["run_id"]): row for row in dataset.query("topology").iter_rows(named=True)}
+
+
+@pytest.fixture(scope="module")
+def conserved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """Row of the query conservation of runs of 3, 5 and 8 workers."""
+    folder = tmp_path_factory.mktemp("conservation") / "dataset"
+    write_runs(folder, make_runs((3, 5, 8)))
+    with ddnn_traces.open(folder) as dataset:
+        return {str(row["run_id"]): row for row in dataset.query("conservation").iter_rows(named=True)}
+
+
+@pytest.mark.parametrize("workers", SIZES + LARGE)
+@pytest.mark.parametrize(("topology", "shape"), KINDS)
+def test_made_up_runs_with_noise(
+    inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int
+) -> None:
+    row = inferred[f"{topology}|{shape}|{workers}"]
+    assert row["topology"] in same_traffic(topology, shape, workers), row
+    confidence = row["confidence"]
+    assert isinstance(confidence, float)
+    assert (confidence <= 0.5) if row["hosts"] == 2 else (0.93 <= confidence <= 1)
+
+
+@pytest.mark.parametrize("workers", [size for size in SIZES + LARGE if size > 2])
+@pytest.mark.parametrize(
+    ("topology", "shape"), [kind for kind in KINDS if kind[0] in ("star", "tree", "binary_tree_star")]
+)
+def test_root_is_the_first_host(
+    inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int
+) -> None:
+    row = inferred[f"{topology}|{shape}|{workers}"]
+    middle = (shape, workers) == ("chain", 3)  # a chain of three is a star around it
+    rank = workers if shape == "server" else 1 if middle else 0
+    with_rank = {str(ip): number for number, ip in enumerate(sorted_hosts(row, workers + (shape == "server")))}
+    assert with_rank[str(row["root_ip"])] == rank
+
+
+def sorted_hosts(row: dict[str, object], hosts: int) -> list[str]:
+    """Addresses of a made-up run's hosts by rank: they end in 1, 2, ..."""
+    net = str(row["root_ip"]).rpartition(".")[0]
+    return [f"{net}.{number + 1}" for number in range(hosts)]
+
+
+@pytest.mark.parametrize(("topology", "shape"), [("ring", "reduce_scatter"), ("tree", "heap"), ("star", "worker")])
+def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: str) -> None:
+    write_runs(tmp_path / "dataset", [
+        SyntheticRun("r", topology, shape=shape, workers=6, steps=20, log=False, events=False, model_bytes=3_000_000)
+    ])  # fmt: skip
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        row = dataset.query("topology").row(0, named=True)
+    assert (row["topology"], row["by_steps"]) == (topology, False)
+    assert row["confidence"] <= 0.8
+
+
+@pytest.mark.parametrize(
+    ("topology", "shape", "workers"),
+    # a group of two and one of one are taken for a star, which sends less
+    [
+        (*kind, workers)
+        for kind in KINDS
+        for workers in (3, 5, 8)
+        if (*kind, workers) != ("hierarchical_ring", "leaders", 3)
+    ],
+)
+def test_the_law_explains_what_is_sent(
+    conserved: dict[str, dict[str, object]], topology: str, shape: str, workers: int
+) -> None:
+    row = conserved[f"{topology}|{shape}|{workers}"]
+    assert row["flagged"] is False, row
+    parts = [row[f"{part}_bytes"] for part in ("payload", "control", "header")]
+    assert sum(int(str(part)) for part in parts) == row["wire_bytes"]
+
+
+def test_a_missing_capture_is_flagged(tmp_path: Path) -> None:
+    """What one of four workers of a ring sends is a quarter of all."""
+    write_runs(tmp_path / "dataset", [SyntheticRun("r", "ring")])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        whole = dataset.query("conservation").row(0, named=True)
+    for path in (tmp_path / "dataset").glob("s*_flows/*/*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame.filter(pl.col("worker") != "worker-2").write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        row = dataset.query("conservation").row(0, named=True)
+    assert (whole["flagged"], whole["topology"]) == (False, "ring")
+    assert row["flagged"] or row["problem"] == "topology unknown"
+
+
+def test_ring_order_agrees(inferred: dict[str, dict[str, object]], tmp_path: Path) -> None:
+    order = (3, 0, 4, 1, 2)
+    write_runs(tmp_path / "dataset", [SyntheticRun("r", "ring", workers=5, order=order, declare_ring=True)])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.query("topology")["topology"].to_list() == ["ring"]
+        assert dataset.query("ring_comparison")["agrees"].to_list() == [True]
+
+
+def test_sample(sample_dataset: Dataset) -> None:
+    """Every shipped run, against what its run.toml declares."""
+    declared = sample_dataset.sql("SELECT run_id, topology AS declared FROM runs")
+    rows = sample_dataset.query("topology").join(declared, on="run_id")
+    star = pl.col("declared").replace({"parameter_server": "star"})
+    assert rows.filter(pl.col("topology") != star).select("run_id", "topology", "declared").rows() == []
+    assert rows.height == 20
+
+
+@needs_full_captures
+def test_full_captures(full_dataset: Dataset) -> None:
+    wrong = []
+    for row in full_dataset.query("topology").iter_rows(named=True):
+        truth = json.loads((FULL / row["run_id"] / "truth.json").read_text())
+        if row["topology"] != WORDS.get(truth["topology"], truth["topology"]):
+            wrong.append((row["run_id"], row["topology"]))
+        if row["topology"] in ("star", "tree") and row["root_ip"] != "10.10.0.1":
+            wrong.append((row["run_id"], row["root_ip"]))
+    assert wrong == []

@@ -1,0 +1,138 @@
+"""traces.duckdb: what plain DuckDB sees is what the dataset shows, from any folder, and ingest keeps it so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from polars.testing import assert_frame_equal
+from tools import RunCommand
+from traffic import A, B, C, ring, write_captures, write_log
+
+import ddnn_traces
+from ddnn_traces.query import catalogue, views
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
+
+#: A process that knows DuckDB only.
+PLAIN = "import duckdb, sys; print(duckdb.connect(sys.argv[1], read_only=True).execute(sys.argv[2]).fetchall())"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    folder = write_captures(tmp_path / "runs" / "one", {"a.pcap": ring(A, B, C)})
+    write_log(folder, "worker-1", [1_700_000_000_000_060_000])
+    ddnn_traces.ingest(tmp_path / "runs", tmp_path / "dataset").close()
+    return tmp_path / "dataset"
+
+
+def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
+    """What DuckDB alone answers in a folder."""
+    call = [sys.executable, "-c", PLAIN, str(file), sql]
+    return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", [*schema.TABLES, *catalogue.catalogue()])
+def test_file_shows_the_same(sample_dataset: Dataset, name: str) -> None:
+    call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
+    with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
+        found = connection.sql(f"FROM {call}").pl()
+    assert_frame_equal(found, sample_dataset.sql(f"FROM {call}"), check_row_order=name in catalogue.catalogue())
+    if name in catalogue.catalogue():
+        assert_frame_equal(found, sample_dataset.query(name))
+
+
+def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
+    told = (
+        "SELECT table_name, column_name, comment FROM duckdb_columns() "
+        "WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
+        "SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
+        "SELECT function_name, comment, parameters FROM duckdb_functions() WHERE NOT internal ORDER BY ALL",
+    )
+    with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
+        for sql in told:
+            found = connection.execute(sql).fetchall()
+            assert found == sample_dataset.sql(sql).rows()
+            assert found
+        missing = "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND comment IS NULL"
+        assert connection.execute(missing).fetchall() == []
+
+
+def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
+    for folder in (tmp_path, dataset, Path("/")):
+        assert plain(dataset / views.FILE, "SELECT count(*) FROM flows", folder) == "[(6,)]\n"
+    assert str(dataset) in plain(dataset / views.FILE, "SELECT dataset FROM ddnn_traces.about")
+
+
+def test_attached_under_another_name(dataset: Path) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE flows AS SELECT 'mine' AS run_id")  # which no view may take for the dataset's
+        connection.execute(f"ATTACH '{dataset / views.FILE}' AS t (READ_ONLY)")
+        assert connection.execute("SELECT count(*) FROM t.traffic_matrix").fetchall() == [(6,)]
+        assert connection.execute("SELECT DISTINCT run_id FROM t.total_volume").fetchall() == [("one",)]
+        connection.execute("USE t")  # macros are text: what they read is looked up where the caller is
+        assert connection.execute("SELECT DISTINCT run_id FROM flow_counts()").fetchall() == [("one",)]
+
+
+def test_moved_dataset(dataset: Path, tmp_path: Path, command: RunCommand) -> None:
+    dataset.rename(tmp_path / "moved")
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        plain(tmp_path / "moved" / views.FILE, "FROM flows")
+    assert f'No files found that match the pattern "{dataset}/flows' in error.value.stderr
+    done = command("export", "moved", "--to", "duckdb")
+    assert (done.returncode, done.stderr.decode()) == (0, "wrote moved/traces.duckdb\n")
+    assert plain(tmp_path / "moved" / views.FILE, "SELECT count(*) FROM flows") == "[(6,)]\n"
+
+
+def test_ingest_into_a_copy_writes_it_anew(dataset: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset, tmp_path / "copy")
+    assert not views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
+    ddnn_traces.ingest(tmp_path / "runs", tmp_path / "copy").close()
+    assert views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
+    assert str(tmp_path / "copy") in plain(tmp_path / "copy" / views.FILE, "SELECT dataset FROM ddnn_traces.about")
+
+
+def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
+    before = (dataset / views.FILE).stat()
+    write_captures(tmp_path / "runs" / "two", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "runs", dataset).close()
+    after = (dataset / views.FILE).stat()
+    assert after.st_mtime_ns == before.st_mtime_ns
+    assert plain(dataset / views.FILE, "SELECT run_id FROM runs ORDER BY 1") == "[('one',), ('two',)]\n"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database"])
+def test_ingest_mends_it(dataset: Path, tmp_path: Path, content: bytes | None) -> None:
+    if content is None:
+        (dataset / views.FILE).unlink()
+    else:
+        (dataset / views.FILE).write_bytes(content)
+    ddnn_traces.ingest(tmp_path / "runs", dataset).close()
+    assert plain(dataset / views.FILE, "SELECT count(*) FROM flows") == "[(6,)]\n"
+    assert sorted(path.name for path in dataset.iterdir() if path.name.startswith(".")) == []
+
+
+def test_reader_and_ingest_do_not_meet(dataset: Path, tmp_path: Path) -> None:
+    """Somebody has the file open, for writing at that: an ingest goes on, and the reader reads on."""
+    code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.readline()\n"
+    code += "print(c.execute('SELECT count(*) FROM flows').fetchall())"
+    call = [sys.executable, "-c", code, str(dataset / views.FILE)]
+    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout
+        assert reader.stdout.readline() == "open\n"
+        write_captures(tmp_path / "runs" / "two", {"a.pcap": ring(A, B)})
+        ddnn_traces.ingest(tmp_path / "runs", dataset).close()
+        assert plain(dataset / views.FILE, "SELECT count(*) FROM flows") == "[(10,)]\n"
+        assert reader.communicate("\n")[0] == "[(10,)]\n"
+
+
+def test_elsewhere(dataset: Path, tmp_path: Path, command: RunCommand) -> None:
+    assert command("export", "dataset", "--to", "duckdb", "--out", "mine.duckdb").returncode == 0
+    assert plain(tmp_path / "mine.duckdb", "SELECT count(*) FROM flows") == "[(6,)]\n"
+    done = command("export", "dataset", "--to", "duckdb", "--out", "nowhere/mine.duckdb")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"nowhere/mine.duckdb: cannot be written" in done.stderr

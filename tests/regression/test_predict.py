@@ -1,0 +1,494 @@
+"""Predictions against hand-made least squares and statsmodels' own, and every kind of job that must be refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import statsmodels.formula.api as smf
+from scipy import stats
+from tools import RunCommand
+
+from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
+from ddnn_traces.regression import fit, predict_text
+from ddnn_traces.regression.job import Job
+from ddnn_traces.regression.point import Predicted
+from ddnn_traces.regression.predict import Prediction, predict
+from ddnn_traces.traffic.synthetic import scenarios
+from ddnn_traces.traffic.synthetic.tables import write_runs
+
+FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
+SIZES = (10_000_000, 20_000_000, 30_000_000, 50_000_000)
+JOB = {"model_bytes": 25e6, "framework_backend": "torch-gloo", "batch_size": 64, "topology": "ring"}
+
+
+def measured(spread: float = 0.02, **columns: Any) -> pl.DataFrame:
+    """16 runs: sizes x frameworks x topologies, batch 32 and 64 by turns. Ring 6, star 5 times the size."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for number, (size, backend, topology) in enumerate(itertools.product(SIZES, ("mpi", "gloo"), ("ring", "star"))):
+        times = 6.0 if topology == "ring" else 5.0
+        rows.append(
+            {
+                "run_id": f"r{number:02}", "model_bytes": size, "framework_backend": f"torch-{backend}",
+                "batch_size": 32 if (number // 4 + number // 2 + number) % 2 else 64, "topology": topology,
+                "workers": 4, "source": "capture",
+                "step_bytes": size * times * (1 + spread * rng.standard_normal()) + 2e6,
+                "step_ms": (20 + size / 1e6) * (1 + spread * rng.standard_normal()),
+            }
+            | columns
+        )  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+ROWS = measured()
+
+
+def predicted(
+    rows: pl.DataFrame = ROWS, formula: str | None = FORMULA, extrapolate: bool = False, **job: Any
+) -> Prediction:
+    own = {name: job.pop(name) for name in ("steps", "step_ms") if name in job}
+    values = {name: value for name, value in (JOB | job).items() if value is not None}
+    return predict(rows, rows, Job(values, **own), formula, extrapolate)
+
+
+def number(prediction: Prediction, quantity: str) -> Predicted:
+    found = prediction.of(quantity)
+    assert found is not None
+    return found
+
+
+def all_ends(p: Predicted) -> list[float]:
+    ends = [p.estimate, p.mean_low, p.mean_high, p.low, p.high]
+    assert None not in ends
+    return [float(end) for end in ends if end is not None]
+
+
+# --- the numbers
+
+
+def test_a_step_is_that_of_least_squares_by_hand() -> None:
+    """Normal equations, s2 = RSS / df, h = x'(X'X)^-1 x: mean +- t s sqrt(h), and +- t s sqrt(1 + h) for a new run."""
+
+    def row(size: float, backend: str, batch: int, topology: str) -> list[float]:
+        return [1.0, size / 1e6, backend == "torch-mpi", batch == 64, topology == "star"]
+
+    columns = ROWS.select("model_bytes", "framework_backend", "batch_size", "topology")
+    x = np.array([row(*values) for values in columns.iter_rows()], float)
+    y = ROWS["step_bytes"].to_numpy()
+    inverse = np.linalg.inv(x.T @ x)
+    beta = inverse @ x.T @ y
+    df = len(y) - x.shape[1]
+    s = np.sqrt(((y - x @ beta) ** 2).sum() / df)
+    at = np.array(row(*JOB.values()), float)  # type: ignore[arg-type]
+    h, t = at @ inverse @ at, stats.t.ppf(0.975, df)
+    by_hand = [at @ beta]
+    for error in (s * np.sqrt(h), s * np.sqrt(1 + h)):
+        by_hand += [at @ beta - t * error, at @ beta + t * error]
+    assert all_ends(number(predicted(), "step")) == pytest.approx(by_hand, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("formula", "undo"),
+    [
+        (FORMULA, lambda v: v),
+        ("np.log(step_bytes) ~ np.log(model_bytes) + C(framework_backend) + C(batch_size) + C(topology)", np.exp),
+        ("np.sqrt(step_bytes) ~ model_bytes + topology", np.square),
+        ("np.log10(step_bytes) ~ np.log10(model_bytes) * C(topology)", lambda v: 10**v),
+    ],
+)
+def test_a_step_is_that_of_statsmodels(formula: str, undo: Any) -> None:
+    frame = pd.DataFrame(ROWS.drop("source").to_dict(as_series=False))
+    frame["model_bytes"] = frame["model_bytes"].astype(float)
+    summary = smf.ols(formula, frame).fit().get_prediction(pd.DataFrame([JOB])).summary_frame(alpha=0.05).iloc[0]
+    names = ("mean", "mean_ci_lower", "mean_ci_upper", "obs_ci_lower", "obs_ci_upper")
+    expected = [float(undo(summary[name])) for name in names]
+    assert all_ends(number(predicted(formula=formula), "step")) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_run_is_so_many_steps_and_so_are_its_intervals() -> None:
+    """What makes a run differ from others is in each of its steps, so that it does not shrink with the square root."""
+    prediction = predicted(steps=1000)
+    step, run = number(prediction, "step"), number(prediction, "run")
+    assert all_ends(run) == pytest.approx([1000 * end for end in all_ends(step)], rel=1e-12)
+
+
+def test_an_hour_of_steps_of_known_length() -> None:
+    prediction = predicted(step_ms=50.0)
+    assert prediction.of("step_time") is None
+    assert all_ends(number(prediction, "hour")) == pytest.approx(
+        [72_000 * end for end in all_ends(number(prediction, "step"))], rel=1e-12
+    )
+
+
+def test_an_hour_by_the_runs_step_times_is_uncertain_in_both() -> None:
+    """Log volume and log step time with independent errors: variances add, and a normal distribution is near enough."""
+    formula = "np.log(step_bytes) ~ np.log(model_bytes) + C(topology)"
+    rows = pl.concat([measured(0.02).with_columns(run_id=pl.col("run_id") + str(i)) for i in range(20)])
+    rng = np.random.default_rng(0)
+    rows = rows.with_columns(
+        step_bytes=rows["model_bytes"] * np.exp(0.03 * rng.standard_normal(rows.height)),
+        step_ms=40 * np.exp(0.04 * rng.standard_normal(rows.height)),
+    )
+    prediction = predicted(rows, formula, framework_backend=None, batch_size=None)
+    hour, step, time = (number(prediction, name) for name in ("hour", "step", "step_time"))
+    assert hour.estimate == pytest.approx(step.estimate * 3.6e6 / time.estimate, rel=1e-12)
+    assert hour.low is not None and hour.high is not None
+    assert np.log(hour.high / hour.low) == pytest.approx(2 * 1.96 * np.hypot(0.03, 0.04), rel=0.08)
+    assert hour.mean_low is not None and hour.mean_high is not None
+    assert hour.low < hour.mean_low < hour.estimate < hour.mean_high < hour.high
+    assert predicted(rows, formula, framework_backend=None, batch_size=None) == prediction, "the same draws each time"
+
+
+def test_volume_and_step_time_that_rise_together_cancel_in_the_hour() -> None:
+    rng = np.random.default_rng(5)
+    common = np.exp(0.05 * rng.standard_normal(ROWS.height))
+    rows = ROWS.with_columns(
+        step_bytes=ROWS["model_bytes"] * 6.0 * common, step_ms=(40 + 0.0 * ROWS["model_bytes"]) * common
+    )
+    formula = "np.log(step_bytes) ~ np.log(model_bytes)"
+    prediction = predicted(rows, formula, framework_backend=None, batch_size=None, topology=None)
+    hour, step = number(prediction, "hour"), number(prediction, "step")
+    assert hour.high / hour.low == pytest.approx(1, abs=1e-6)  # type: ignore[operator]
+    assert step.high / step.low > 1.1  # type: ignore[operator]
+    assert any("correlate by 1.00" in note for note in prediction.notes)
+
+
+def test_an_exact_fit_has_no_interval() -> None:
+    rows = ROWS.with_columns(step_bytes=pl.col("model_bytes") * 6.0)
+    prediction = predicted(rows, "step_bytes ~ model_bytes", framework_backend=None, batch_size=None, topology=None)
+    step = number(prediction, "step")
+    assert step.estimate == pytest.approx(150e6, rel=1e-12)
+    assert (step.mean_low, step.mean_high, step.low, step.high) == (None,) * 4
+    assert any("no scatter" in note for note in prediction.notes)
+    hour = number(prediction, "hour")
+    assert hour.low is not None, "the step time still has scatter"
+    for output_format in predict_text.FORMATS:
+        assert predict_text.written(prediction, output_format)
+
+
+def test_scatter_that_grows_with_the_model_is_said() -> None:
+    rng = np.random.default_rng(1)
+    rows = pl.concat([measured().with_columns(run_id=pl.col("run_id") + str(i)) for i in range(5)])
+    size = rows["model_bytes"]
+    even = rows.with_columns(step_bytes=6.0 * size + 1e6 * rng.standard_normal(rows.height))
+    growing = rows.with_columns(step_bytes=6.0 * size + 0.2 * size * rng.standard_normal(rows.height))
+    said = [
+        [note for note in predicted(each).notes if "scatter of step_bytes changes" in note] for each in (even, growing)
+    ]
+    assert [len(notes) for notes in said] == [0, 1]
+
+
+# --- what is refused
+
+
+def refused(**given: Any) -> str:
+    """Why a job is not predicted; with extrapolate the same reasons are its warnings."""
+    with pytest.raises(PredictionError) as error:
+        predicted(**given)
+    message = str(error.value)
+    assert error.value.exit_code == 1
+    assert message.endswith("--extrapolate shows the numbers anyway")
+    forced = predicted(extrapolate=True, **given)
+    assert [f"- {warning}" for warning in forced.warnings] == message.splitlines()[1:-1]
+    for output_format in predict_text.FORMATS:
+        text = predict_text.written(forced, output_format)
+        assert all(warning.split(";")[0] in text for warning in forced.warnings)
+    return message
+
+
+def impossible(**given: Any) -> str:
+    """Why a job cannot be predicted at all."""
+    with pytest.raises(PredictionError) as error:
+        predicted(extrapolate=True, **given)
+    assert "--extrapolate" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("size", [9_999_999.0, 50_000_001.0, 1e12])
+def test_a_size_outside_the_measured_range(size: float) -> None:
+    assert f"model_bytes = {size:.0f} is outside the measured range, 10000000 to 50000000" in refused(model_bytes=size)
+
+
+@pytest.mark.parametrize("size", [10_000_000, 50_000_000])
+def test_the_ends_of_the_range_are_measured(size: int) -> None:
+    assert predicted(model_bytes=size).warnings == ()
+
+
+def test_levels_that_were_never_measured_together() -> None:
+    rows = ROWS.filter(~((pl.col("topology") == "star") & (pl.col("framework_backend") == "torch-gloo")))
+    message = refused(rows=rows, topology="star")
+    assert "no run has these together: batch_size = 64, framework_backend = torch-gloo, topology = star" in message
+
+
+def test_hidden_extrapolation() -> None:
+    """Either number is within its range, but large models were only measured with long delays."""
+    rows = ROWS.with_columns(delay_ms=pl.col("model_bytes") / 1e7 + pl.Series([0.0, 0.2] * 8))
+    formula = "step_bytes ~ model_bytes + delay_ms"
+    nothing = {"framework_backend": None, "batch_size": None, "topology": None}
+    assert predicted(rows, formula, delay_ms=2.6, **nothing).warnings == ()
+    message = refused(rows=rows, formula=formula, model_bytes=49e6, delay_ms=1.2, **nothing)
+    assert "outside the measured range" not in message
+    assert "hidden extrapolation" in message
+
+
+def test_another_number_of_workers() -> None:
+    assert predicted(workers=4).warnings == ()
+    assert "the job has 8 workers, the runs 4, and the formula does not know of workers" in refused(workers=8)
+    unknown = ROWS.with_columns(workers=pl.lit(None, pl.Int64))
+    assert "the runs do not say how many workers" in refused(rows=unknown, workers=4)
+
+
+def test_a_number_of_workers_that_some_run_had() -> None:
+    """The runs need not all have it; that the formula does not know of workers is then a note."""
+    rows = ROWS.with_columns(workers=pl.Series([2, 3, 4, 4] * 4))
+    for workers in (2, 3, "4"):
+        prediction = predicted(rows, workers=workers)
+        assert prediction.warnings == ()
+        assert "the runs have 2, 3, 4 workers, of which the formula does not know" in prediction.notes
+    assert "the job has 5 workers, the runs 2, 3, 4, and" in refused(rows=rows, workers=5)
+
+
+def test_an_attribute_that_the_formula_does_not_know() -> None:
+    rows = ROWS.with_columns(
+        delay_ms=pl.Series([0.0, 10.0] * 8),
+        bandwidth_mbit=1000.0,
+        optimizer=pl.lit("sgd"),
+        model=pl.lit(None, pl.String),
+    )
+    prediction = predicted(rows, delay_ms="2.5", bandwidth_mbit=1000, optimizer="sgd")
+    assert prediction.warnings == ()
+    said = "not in the formula, and so without effect: bandwidth_mbit, delay_ms (the runs have 0 to 10), optimizer"
+    assert said in prediction.notes
+    end = "and the formula does not know of"
+    for given, message in (
+        ({"delay_ms": "500"}, f"delay_ms = 500, where the runs have 0 to 10, {end} delay_ms"),
+        ({"delay_ms": -0.1}, "delay_ms = -0.1, where"),
+        ({"bandwidth_mbit": 1}, f"bandwidth_mbit = 1, where the runs have 1000, {end} bandwidth_mbit"),
+        ({"optimizer": "adam"}, f"no run has optimizer = adam; there are sgd, {end} optimizer"),
+        ({"model": "mlp1"}, f"the runs do not say their model, {end} model"),
+    ):
+        assert message in refused(rows=rows, **given)
+
+
+def test_workers_of_the_formula() -> None:
+    rows = ROWS.with_columns(workers=pl.Series([2, 4, 4, 8] * 4))
+    formula = "step_bytes ~ model_bytes + workers + C(topology)"
+    nothing = {"framework_backend": None, "batch_size": None}
+    assert predicted(rows, formula, workers=6, **nothing).warnings == ()
+    assert "workers = 9 is outside" in refused(rows=rows, formula=formula, workers=9, **nothing)
+    assert any("2, 4, 8 workers" in note for note in predicted(rows).notes)
+
+
+def test_a_negative_volume() -> None:
+    rows = ROWS.with_columns(step_bytes=pl.col("step_bytes") - 7.5e7)
+    assert "the predicted volume is negative" in refused(rows=rows, model_bytes=10_000_000)
+    notes = predicted(rows.with_columns(step_bytes=pl.col("step_bytes") + 1.5e7), model_bytes=10_000_000).notes
+    assert any("reaches below 0" in note for note in notes)
+
+
+def test_an_unknown_level_names_those_there_are_the_nearest_first() -> None:
+    assert "no run has topology = stars; there are, the nearest first: star, ring" in impossible(topology="stars")
+    assert "no run has batch_size = 33; there are, the nearest first: 32, 64" in impossible(batch_size=33)
+    both = impossible(topology="tree", framework_backend="torch-mpl")
+    assert "topology = tree" in both and "the nearest first: torch-mpi, torch-gloo" in both
+
+
+def test_what_the_runs_cannot_tell_apart() -> None:
+    """gloo ran rings only and mpi stars only: of a ring over mpi nothing is known."""
+    rows = ROWS.filter((pl.col("topology") == "star") == (pl.col("framework_backend") == "torch-mpi"))
+    formula = "step_bytes ~ model_bytes + C(framework_backend) + C(topology)"
+    assert predicted(rows, formula, batch_size=None).warnings == ()
+    message = impossible(rows=rows, formula=formula, framework_backend="torch-mpi", batch_size=None)
+    assert "cannot tell topology = " in message and "apart from framework_backend = " in message
+    assert "no run has these together: framework_backend = torch-mpi, topology = ring" in message
+
+
+def test_a_constant_column_tells_nothing() -> None:
+    rows = ROWS.filter(pl.col("model_bytes") == 20_000_000)
+    formula = "step_bytes ~ model_bytes + C(topology)"
+    nothing = {"framework_backend": None, "batch_size": None}
+    assert predicted(rows, formula, model_bytes=20_000_000, **nothing).warnings == ()
+    message = impossible(rows=rows, formula=formula, **nothing)
+    assert "every run has model_bytes = 2e+07" in message
+
+
+def test_no_scatter_left_by_too_many_coefficients() -> None:
+    assert "leave no scatter" in impossible(rows=ROWS.head(4), model_bytes=10e6)
+    assert "2 usable runs, and at least 3 are needed" in impossible(rows=ROWS.head(2))
+
+
+def test_a_size_that_no_run_tells() -> None:
+    rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes"), model_bytes=pl.lit(None, pl.Int64))
+    message = impossible(rows=rows)
+    assert "no run has model_bytes, but there are batch_size, framework_backend, nominal_bytes, topology" in message
+    formula = "step_bytes ~ nominal_bytes + C(topology)"
+    assert predicted(rows, formula, nominal_bytes=25e6).warnings == ()
+
+
+def test_the_default_formula_takes_the_nominal_size_as_regress_does() -> None:
+    rows = ROWS.with_columns(nominal_bytes=pl.col("model_bytes") * 1.01, model_bytes=pl.lit(None, pl.Int64))
+    prediction = predicted(rows, None, model_bytes=None, nominal_bytes=25e6)
+    assert prediction.formula == fit(rows).formula == FORMULA.replace("model_bytes", "nominal_bytes")
+    explicit = predicted(rows, prediction.formula, model_bytes=None, nominal_bytes=25e6)
+    assert prediction.predicted == explicit.predicted
+    (note,) = set(prediction.notes) - set(explicit.notes)
+    assert note.startswith("no run tells the bytes that it exchanges (model_bytes): the nominal size is used")
+    with pytest.raises(UsageError, match=r"No run tells the bytes .* Give the job's nominal_bytes too"):
+        predicted(rows, None)
+    assert predicted(rows, None, nominal_bytes=25e6).warnings == (), "the other size may be told, too"
+    assert predicted(formula=None).formula == FORMULA, "where there are both"
+
+
+def test_a_run_that_lacks_a_value_is_not_in_the_fit() -> None:
+    rows = ROWS.with_columns(step_bytes=pl.when(pl.col("run_id") == "r03").then(None).otherwise(pl.col("step_bytes")))
+    prediction = predicted(rows)
+    assert prediction.runs == 15
+    assert any(note.startswith("1 of 16 runs are not in the fit") for note in prediction.notes)
+
+
+def test_a_run_of_which_the_formula_makes_no_number_is_not_in_the_fit() -> None:
+    nothing = ROWS.with_columns(step_bytes=pl.when(pl.col("run_id") == "r03").then(0.0).otherwise("step_bytes"))
+    formula = "np.log(step_bytes) ~ np.log(model_bytes) + C(topology)"
+    found, without = predicted(nothing, formula), predicted(ROWS.filter(pl.col("run_id") != "r03"), formula)
+    assert found.of("step") == without.of("step")
+    assert found.runs == 15
+    assert any(note.startswith("1 of 16 runs are not in the fit") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_size": None}, "needs the job's batch_size"),
+        ({"model_bytes": float("nan")}, "model_bytes = nan: give a finite number"),
+        ({"model_bytes": -1.0}, "model_bytes = -1.0: give a number above 0"),
+        ({"step_ms": 0.0}, "step_ms = 0.0: give a number above 0"),
+        ({"model_bytes": "large"}, "model_bytes = large: give a number"),
+        ({"workers": "nan"}, "workers = nan: give a finite number"),
+        ({"qqqq": 5}, "qqqq is no attribute of the runs; there are: batch_size, framework_backend"),
+        ({"worker": 5}, "worker is no attribute of the runs; did you mean workers"),
+        ({"step_bytes": 5}, "step_bytes is no attribute of the runs"),
+    ],
+)
+def test_a_job_that_is_not_described(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        predicted(extrapolate=True, **given)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("step_bytes / model_bytes ~ C(topology)", "left side"),
+        ("np.exp(step_bytes / 1000000000) ~ C(topology)", "cannot be undone"),
+        ("step_ms ~ C(topology)", "must be step_bytes"),
+        ("step_bytes ~ colour", "No column colour"),
+    ],
+)
+def test_formulas_that_cannot_be_used(formula: str, message: str) -> None:
+    with pytest.raises(RegressionError, match=message):
+        predicted(formula=formula)
+
+
+def test_without_step_times_there_is_no_hour() -> None:
+    prediction = predicted(ROWS.with_columns(step_ms=pl.lit(None, pl.Float64)))
+    assert prediction.of("hour") is None and prediction.of("step") is not None
+    assert any(note.startswith("no volume of an hour") and "give step_ms" in note for note in prediction.notes)
+
+
+def test_the_step_time_has_an_intercept_always() -> None:
+    """exp(0) would be 1 ms for a job of no size; the runs last 20 ms and 1 ms a MB."""
+    nothing = {"framework_backend": None, "batch_size": None, "topology": None}
+    with_it = number(predicted(formula="step_bytes ~ model_bytes", **nothing), "step_time")
+    for formula in ("step_bytes ~ 0 + model_bytes", "step_bytes ~ model_bytes - 1"):
+        prediction = predicted(formula=formula, **nothing)
+        assert number(prediction, "step_time") == with_it
+        assert 35 < with_it.estimate < 55
+        text = "np.log(step_ms) ~ 1 + model_bytes"
+        assert f"the step time is fitted with an intercept, which the formula leaves out: {text}" in prediction.notes
+
+
+def test_a_mean_a_median_and_a_ratio_are_said_apart() -> None:
+    prediction = predicted(steps=10)
+    assert [(p.quantity, p.statistic) for p in prediction.predicted] == [
+        ("step", "mean"), ("run", "mean"), ("step_time", "median"), ("hour", "ratio")
+    ]  # fmt: skip
+    lines = predict_text.written(prediction, "table").splitlines()
+    assert [line.split("  ")[0] for line in lines if "[" in line] == [
+        "volume of a step", "volume of a run of 10 steps", "step time, median", "volume of an hour"
+    ]  # fmt: skip
+    root = predicted(
+        formula="np.sqrt(step_bytes) ~ model_bytes", framework_backend=None, batch_size=None, topology=None
+    )
+    assert number(root, "step").statistic == "median"
+    assert any("step_bytes is fitted as np.sqrt(step_bytes): the estimate is a median" in note for note in root.notes)
+    assert any("step time: step_ms is fitted as np.log(step_ms): the estimate is a median" in n for n in root.notes)
+    assert number(predicted(step_ms=50.0), "hour").statistic == "mean"
+
+
+def test_scatter_of_the_step_time_that_changes_is_said() -> None:
+    rng = np.random.default_rng(1)
+    rows = pl.concat([measured().with_columns(run_id=pl.col("run_id") + str(i)) for i in range(5)])
+    even = rows.with_columns(step_ms=40 * pl.Series(np.exp(0.1 * rng.standard_normal(rows.height))))
+    noise = rows["model_bytes"] / 1e8 * pl.Series(rng.standard_normal(rows.height))
+    growing = rows.with_columns(step_ms=40 * noise.exp())
+    said = "step time: the scatter of np.log(step_ms) changes with the terms"
+    assert [any(note.startswith(said) for note in predicted(each).notes) for each in (even, growing)] == [False, True]
+
+
+# --- what is written
+
+
+def test_json_and_csv_hold_the_numbers() -> None:
+    prediction = predicted(ROWS.with_columns(source=pl.lit("synthetic")), steps=10)
+    document = json.loads(predict_text.written(prediction, "json"))
+    rows = list(csv.DictReader(io.StringIO(predict_text.written(prediction, "csv"))))
+    assert [row["quantity"] for row in rows] == [p["quantity"] for p in document["predicted"]]
+    assert [row["quantity"] for row in rows] == ["step", "run", "step_time", "hour"]
+    words = ("quantity", "unit", "statistic")
+    for row, given in zip(rows, document["predicted"], strict=True):
+        assert {name: row[name] for name in words} == {name: given[name] for name in words}
+        assert {name: float(row[name]) for name in given if name not in words} == {
+            name: value for name, value in given.items() if name not in words
+        }
+    assert document["extrapolation"] is False and rows[0]["extrapolation"] == "false"
+
+
+def test_predictions_from_synthetic_runs_say_so_everywhere() -> None:
+    mixed = ROWS.with_columns(source=pl.Series(["synthetic"] * 3 + ["capture"] * 13))
+    prediction = predicted(mixed)
+    sentence = "3 of 16 runs are synthetic (made up by the laws of the collectives), not measured"
+    for output_format in predict_text.FORMATS:
+        assert sentence in predict_text.written(prediction, output_format)
+        assert "synthetic (" not in predict_text.written(predicted(), output_format)
+
+
+# --- from a dataset
+
+
+def test_the_paper_s_scenarios_predict_and_refuse(command: RunCommand, tmp_path: Path) -> None:
+    write_runs(tmp_path / "dataset", [run for run in scenarios.made_up(steps=3) if run.loss_pct == 0])
+    job = ["--framework-backend", "horovod-mpi", "--batch-size", "64", "--topology", "ring", "--steps", "100"]
+    done = command("predict", "dataset", "--model-bytes", "97e6", *job, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    step, run, *_ = document["predicted"]
+    assert step["prediction_low"] < 6.5 * 97e6 < step["prediction_high"]
+    assert run["estimate"] == pytest.approx(100 * step["estimate"], rel=1e-12)
+    assert document["synthetic_runs"] == document["runs"] == 72
+    refused = command("predict", "dataset", "--model-bytes", "500e6", *job)
+    assert refused.returncode == 1 and refused.stdout == b""
+    assert b"model_bytes = 500000000 is outside the measured range, 14000000 to 171000000" in refused.stderr
+
+
+def test_errors_are_the_project_s() -> None:
+    assert issubclass(PredictionError, DdnnTracesError)

@@ -1,0 +1,148 @@
+"""A release's data and its facts, small and made without publish: what the tests of descriptions describe."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import ddnn_traces
+from ddnn_traces.query import views
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import writing
+from ddnn_traces.store import layout, marker, parquet, schema
+
+ABOUT = facts.About(
+    title="Sample traces",
+    licence="CC-BY-4.0",
+    creators=(
+        facts.Person("Ada Example", "0000-0002-1825-0097", "Example University"),
+        facts.Person("Grace Example", affiliation="Example University"),
+    ),
+    version="1.0.0",
+    published="2026-11-22",
+    description="Packet traces of distributed training.",
+    keywords=("pcap", "all-reduce"),
+    publisher="Example University",
+    doi="10.5072/example",
+    url="https://example.org/traces",
+    contact="traces@example.org",
+    funding=("Example Foundation 42",),
+    papers=(facts.Publication("Under the microscope", doi="10.1109/example", authors="A. Example", year=2021),),
+    motivation="To be *looked at*.",
+    collection="On four hosts.",
+    uses="Studies of traffic.",
+    limitations="One rack only.",
+    sensitive="None.",
+)
+
+#: What a publisher must say, and nothing else.
+BARE = facts.About("Bare", "CC0-1.0", (facts.Person("Ada"),), "0.1.0", "2026-01-02")
+
+#: Text that wants to be structure: Markdown, YAML, HTML, JSON, BibTeX.
+HOSTILE = (
+    "---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ \"d\" & $f$ %\t\x07 ```\n---\nlicense: 'mit'"
+)
+
+
+def copy(dataset: Path, folder: Path, runs: Sequence[str], tables: Sequence[str] = schema.TABLES) -> None:
+    """The rows of some runs and tables as they lie in a release."""
+    folder.mkdir(parents=True, exist_ok=True)
+    marker.write_marker(folder, [table for table in schema.TABLES if table in tables])
+    for table in tables:
+        for run in runs:
+            put(folder, table, run, pq.read_table(parquet.partition(dataset, table, run) / "part-0.parquet", **_PLAIN))
+
+
+_PLAIN: dict[str, Any] = {"partitioning": None}
+
+
+def put(folder: Path, table: str, run: str, rows: pa.Table) -> None:
+    """Rows as a run's file of a table, under the run's name."""
+    named = rows.set_column(0, "run_id", pa.array([run] * len(rows), pa.string()))
+    path = parquet.partition(folder, table, run) / "part-0.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(named.cast(parquet.annotated(table, {})), path)
+
+
+def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:
+    """The facts of what lies in the folder."""
+    tables = tuple(_table(folder, name) for name in schema.TABLES if (folder / name).is_dir())
+    runs = tuple(row for path in sorted((folder / "runs").glob("*/*.parquet")) for row in _rows(path).to_pylist())
+    names = tuple(run["run_id"] for run in runs)
+    software = f"ddnn_traces {ddnn_traces.__version__}"
+    inputs = {"worker-1-tcpdump.pcap.gz": "ab" * 32, "worker-2-tcpdump.pcap": None}
+    steps = (
+        facts.Step("capture", "Packets were captured.", "tcpdump 4.99.3", {"snaplen": 100}),
+        facts.Step("ingest", "Captures were read.", software, {"engine": "numba", "packets": False}, inputs, names),
+        facts.Step("anonymise", "Addresses became labels.", software),
+        facts.Step("publish", "Tables were written.", software),
+    )
+    hidden = facts.Anonymisation(
+        "roles", "kept", "shifted", "0123456789abcdef", ("Host names were removed.",), ("A role tells a place.",)
+    )
+    made = facts.Release(
+        about=about,
+        schema_version=schema.SCHEMA_VERSION,
+        software=software,
+        tables=tables,
+        runs=runs,
+        windows_ns=dict.fromkeys(names, 1_000_000),
+        provenance=steps,
+        anonymisation=hidden,
+        digest="0" * 64,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def described(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:
+    """The same, with every description in the folder, and something in place of what publish writes beside them."""
+    made = release(folder, about, **changes)
+    (folder / layout.RELEASE).write_text(facts.to_json(made))
+    for name in (layout.CHANGELOG, views.FILE, layout.CHECKSUMS):
+        (folder / name).write_text("as publish writes it\n")
+    writing.write(made, folder)
+    return made
+
+
+def without(path: Path, column: str) -> None:
+    """Take a column out of a Parquet file."""
+    rows = _rows(path)
+    pq.write_table(rows.drop_columns([column]), path)
+
+
+def changed(path: Path, column: str, value: Any) -> None:
+    """The same value in all rows of a column."""
+    rows = _rows(path)
+    field = rows.schema.field(column)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(column), field, pa.array([value] * len(rows))), path)
+
+
+def null_first(path: Path, column: str) -> None:
+    """No value in the first row of a column."""
+    rows = _rows(path)
+    first = pa.array([True] + [False] * (len(rows) - 1))
+    values = pc.if_else(first, pa.scalar(None, rows.schema.field(column).type), rows[column])
+    pq.write_table(rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), values), path)
+
+
+def _rows(path: Path) -> pa.Table:
+    return pq.read_table(path, **_PLAIN)
+
+
+def _table(folder: Path, name: str) -> facts.Table:
+    return facts.Table(name, tuple(_file(folder, path) for path in sorted((folder / name).glob("*/*.parquet"))))
+
+
+def _file(folder: Path, path: Path) -> facts.TableFile:
+    data = path.read_bytes()
+    run = unquote(path.parent.name.removeprefix("run_id="))
+    rows = pq.read_metadata(path).num_rows
+    return facts.TableFile(path.relative_to(folder).as_posix(), len(data), hashlib.sha256(data).hexdigest(), run, rows)

@@ -1,0 +1,156 @@
+"""Cut-down captures: ingest of them gives the released tables again, and nothing of the originals is in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fuzz
+import packets as p
+import pyarrow.compute as pc
+import pytest
+
+import ddnn_traces
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import captures
+from ddnn_traces.release.anonymise.key import Key
+from ddnn_traces.release.anonymise.mapping import Mapping, Options
+
+KEY = Key(bytes(range(32)))
+RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-loss05", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
+TABLES = (
+    "runs", "hosts", "capture_ledger", "encapsulations", "flows", "flow_opcodes", "flow_windows", "steps", "step_flows",
+    "events", "packets",
+)  # fmt: skip
+#: What no cut-down capture can give again: what was captured, and estimates from a sample of the packets.
+NOT_COMPARED = ("captured_bytes", "clock_offset_estimate_ns", "clock_drift_ppm")
+
+
+def compare(before: Dataset, again: Dataset, mapping: Mapping, leave_out: tuple[str, ...] = ()) -> None:
+    """The released tables against those of the cut-down captures, whose addresses are put back into labels."""
+    for table in TABLES:
+        original, found = before.sql_arrow(f"FROM {table}"), again.sql_arrow(f"FROM {table}")
+        for run in map(mapping.run, mapping.runs):
+            back = {run.wire[old]: new for old, new in run.addresses.items()}
+
+            def plain(row: dict[str, Any], back: dict[str, str] = back) -> str:
+                kept = {name: value for name, value in row.items() if name not in (*NOT_COMPARED, *leave_out)}
+                return repr({name: back.get(value, value) if name.endswith("_ip") else value
+                             for name, value in kept.items()})  # fmt: skip
+
+            of_run = original.filter(pc.equal(original["run_id"], run.run_id)).to_batches()
+            released = [row for batch in of_run for row in run.batch(table, batch).to_pylist()]
+            ingested = found.filter(pc.equal(found["run_id"], run.run_id)).to_pylist()
+            assert sorted(map(plain, released)) == sorted(map(plain, ingested)), (run.run_id, table)
+
+
+@pytest.fixture(scope="module")
+def two_runs(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Dataset]]:
+    folder = tmp_path_factory.mktemp("two")
+    for run in RUNS:
+        shutil.copytree(sample / run, folder / "in" / run)
+    with ddnn_traces.ingest(folder / "in", folder / "dataset", packets=True) as dataset:
+        yield folder / "in", dataset
+
+
+@pytest.mark.parametrize("options", [Options(), Options("crypto-pan", "permuted"), Options("kept", "kept", "kept")])
+def test_ingest_gives_the_released_tables_again(
+    options: Options, two_runs: tuple[Path, Dataset], tmp_path: Path
+) -> None:
+    source, dataset = two_runs
+    mapping = Mapping(KEY, options, dataset)
+    written = captures.write([str(source)], dataset, mapping, tmp_path / "pcap")
+    assert written == sorted(
+        path.relative_to(tmp_path / "pcap").as_posix() for path in (tmp_path / "pcap").rglob("*") if path.is_file()
+    )
+    with ddnn_traces.ingest(tmp_path / "pcap", tmp_path / "again", packets=True) as again:
+        assert again.run_ids == list(mapping.runs)
+        assert again.sql("SELECT count(*) FROM packets").item() > 1000
+        compare(dataset, again, mapping)
+
+
+def test_the_same_bytes_every_time(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
+    source, dataset = two_runs
+    for name in ("one", "two"):
+        written = captures.write([str(source)], dataset, Mapping(KEY, Options(), dataset), tmp_path / name)
+    assert any(path.endswith(".pcap") for path in written)
+    for path in written:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
+
+
+def test_exotic_and_damaged_packets(tmp_path: Path) -> None:
+    """VLAN, MPLS, PPPoE, tunnels, fragments, IPv6 headers, pcapng, damage: whatever the fuzz tests have."""
+    (tmp_path / "in").mkdir()
+    cases = [*fuzz.seeds(), *(fuzz.case(3, number) for number in range(8))]
+    files = []
+    for number, data in enumerate(cases):
+        path = tmp_path / "in" / f"case{number}.pcap"
+        path.write_bytes(data)
+        files.append(path)
+    with ddnn_traces.ingest([str(path) for path in files], tmp_path / "dataset", packets=True) as dataset:
+        one_link = "SELECT run_id FROM captures WHERE NOT coalesce(contains(link_types, ','), false) ORDER BY run_id"
+        runs = [run_id for (run_id,) in dataset.sql(one_link).rows()]
+        assert len(runs) > 0.8 * len(dataset.run_ids)
+        mapping = Mapping(KEY, Options("crypto-pan"), dataset, runs)
+        captures.write([str(path) for path in files], dataset, mapping, tmp_path / "pcap")
+        # a bare capture has no metadata, its copy is in a folder with the name of its host; numbers of flows that begin
+        # at the same time follow their addresses
+        names = ("label", "role", "rank", "flow_id", "reverse_flow_id", "encapsulation_id", "parent_id")
+        with ddnn_traces.ingest(tmp_path / "pcap", tmp_path / "again", packets=True) as again:
+            compare(dataset, again, mapping, names)
+
+
+def test_several_link_types_do_not_fit_into_a_pcap(tmp_path: Path) -> None:
+    ip = p.ipv4(p.tcp(b"x"))
+    section = p.Section()
+    packets = section.enhanced(10**15, p.ethernet(ip)) + section.enhanced(10**15, ip, interface=1)
+    data = section.begin() + section.interface(p.ETHERNET) + section.interface(101) + packets
+    (tmp_path / "two.pcapng").write_bytes(data)
+    with ddnn_traces.ingest(tmp_path / "two.pcapng", tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT link_types FROM captures").item().count(",") == 1
+        with pytest.raises(UsageError, match="several link types"):
+            captures.write([str(tmp_path / "two.pcapng")], dataset, Mapping(KEY, Options(), dataset), tmp_path / "pcap")
+
+
+def test_nothing_of_the_original_is_left(tmp_path: Path) -> None:
+    payload = b"secret payload of somebody"
+    mac = bytes.fromhex("00163e0badc0")
+    frame = p.ethernet(p.ipv4(p.tcp(payload, options=b"\x01\x01\x08\x0a" + b"\x5a\x5b\x5c\x5d\x6a\x6b\x6c\x6d")))
+    frame = mac + mac[::-1] + frame[12:]
+    unknown = p.ethernet(b"what is this protocol", 0x88B5)
+    source = tmp_path / "in" / "job-7"
+    source.mkdir(parents=True)
+    (source / "worker-1-tcpdump.pcap").write_bytes(
+        p.pcap([p.Record(10**18, frame), p.Record(10**18 + 5000, unknown), p.Record(10**18, p.arp())])
+    )
+    with ddnn_traces.ingest(source, tmp_path / "dataset") as dataset:
+        mapping = Mapping(KEY, Options(), dataset)
+        old = {ip for pair in dataset.sql("SELECT src_ip, dst_ip FROM flows").rows() for ip in pair}
+        captures.write([str(source)], dataset, mapping, tmp_path / "pcap")
+    data = (tmp_path / "pcap" / "job-7" / "worker-1.pcap").read_bytes()
+    assert len(data) == 24 + (16 + 14 + 20 + 20 + 12) + 2 * (16 + 14)
+    packed = [bytes(map(int, ip.split("."))) for ip in old]
+    for needle in (payload[:6], mac, mac[::-1], b"\x5a\x5b", b"protocol", *packed):
+        assert needle not in data
+    toml = (tmp_path / "pcap" / "job-7" / "run.toml").read_text()
+    assert 'label = "worker-1"' in toml
+    assert not any(ip in toml for ip in old)
+
+
+def test_sources_that_are_not_those_of_the_dataset(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
+    source, dataset = two_runs
+    mapping = Mapping(KEY, Options(), dataset)
+    with pytest.raises(UsageError, match="is not among the sources"):
+        captures.write([str(source / RUNS[0])], dataset, mapping, tmp_path / "one")
+    shutil.copytree(source, tmp_path / "changed")
+    changed = next((tmp_path / "changed" / RUNS[0]).glob("*.pcap*"))
+    data = bytearray(changed.read_bytes())
+    data[-1] ^= 1
+    changed.write_bytes(data)
+    with pytest.raises(UsageError, match="is not the file that was ingested"):
+        captures.write([str(tmp_path / "changed")], dataset, mapping, tmp_path / "two")
+    with pytest.raises(UsageError, match="ports classed"):
+        captures.write([str(source)], dataset, Mapping(KEY, Options(ports="classed"), dataset), tmp_path / "three")

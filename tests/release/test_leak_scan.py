@@ -1,0 +1,307 @@
+"""The leak scan: every kind of word in every kind of place is found, and a clean release has none."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import packets as p
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import captures, leak_scan
+from ddnn_traces.release.anonymise.key import Key
+from ddnn_traces.release.anonymise.mapping import Mapping, Options
+from ddnn_traces.store import schema
+from ddnn_traces.store.writer import partition
+
+RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
+SECRET = bytes(range(60, 100))
+START_NS = 1_700_000_123_456_789_000
+MAC = "9c:b6:d0:1a:2b:3c"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with something of everything that a scan looks for."""
+    run = tmp_path_factory.mktemp("alice") / "job-7"
+    run.mkdir()
+    mac = bytes.fromhex(MAC.replace(":", ""))
+    four = p.ethernet(p.ipv4(p.tcp(b"x" * 50), "172.20.30.41", "172.20.30.42"))
+    six = p.ethernet(p.ipv6(p.tcp(b"x" * 50), "2001:db8:7::41", "2001:db8:7::42"), p.IPV6)
+    records = [
+        p.Record(START_NS + 10**6 * k, mac + mac[:5] + b"\x77" + frame[12:]) for k, frame in enumerate((four, six))
+    ]
+    (run / "gpu-node17.pcap").write_bytes(p.pcap(records, tick_ns=1))
+    (run / "run.toml").write_text('[[hosts]]\nip = "172.20.30.41"\nlabel = "gpu-node17"\nrole = "worker"\nrank = 0\n')
+    (run / "train.log").write_text(
+        "started by carola@login3.cluster.example.edu in /scratch/carola/jobs/7\n"
+        "data of /mnt/home/erika/x and /srv/users/list.txt, from files.pythonhosted.org\n"
+    )
+    (run / "key").write_bytes(SECRET)
+    return run
+
+
+@pytest.fixture(scope="module")
+def words(source: Path, tmp_path_factory: pytest.TempPathFactory) -> leak_scan.Words:
+    with ddnn_traces.ingest(source, tmp_path_factory.mktemp("words") / "dataset") as dataset:
+        return leak_scan.words(dataset, [str(source)], extra=["Project Nightingale"], key=source / "key")
+
+
+#: Spellings of what must not be told, by the kind that the scan calls it.
+SPELLINGS = {
+    "an IP address": [
+        "172.20.30.41", "172-20-30-41", "41.30.20.172.in-addr.arpa", "ac141e29", "0xAC141E29", "2886999593",
+        "::ffff:172.20.30.41", "2001:db8:7::41", "172.20.30.41.50010", "172_20_30_41",
+        "2001:0DB8:0007:0000:0000:0000:0000:0041", "2001:db8:7:0:0:0:0:41",
+    ],
+    "a hardware address": [MAC, MAC.upper(), MAC.replace(":", "-"), "9cb6.d01a.2b3c", "fe80::9eb6:d0ff:fe1a:2b3c"],
+    "name of a host": ["gpu-node17", "GPU-NODE17", "gpu-node17-tcpdump.pcap", "login3.cluster.example.edu", "login3"],
+    "domain of a host": ["cluster.example.edu", "example.edu", "www.example.edu", "n4.cluster.example.edu"],
+    "name of a user": ["erika", "/scratch/users/erika", "carola", "carola@elsewhere", "/home/carola/x"],
+    "a path": ["/scratch/carola/jobs/7", "/scratch/carola/jobs/7/out.txt", "/scratch/carola/jobs/7_old"],
+    "the home of a user": ["/home/dave/x", "/Users/dave", "/root/x", r"C:\Users\dave", "file:///home/dave",
+        "-I/home/dave",
+    ],
+    "the time of a run": [str(START_NS), "1700000123.456789", "1700000123", "2023-11-14T22:15:23Z",
+        "2023-11-14 22:15",
+        "20231114-221523", "20231114T221523Z", "20231114_2215", "202311142215", "2023-11-14_22-15-23",
+        "2023-11-14-2215",
+        "231114-221500", "2023-11-15T03:45:23+05:30", "2023-11-14_17-14", "14.11.2023 22:15", "11/14/2023, 22:15",
+        "Nov14_22-15-23", "Tue Nov 14 22:15:23 2023", "14/Nov/2023:22:15:23 +0000",
+    ],
+    "the key": [SECRET.hex(), base64.b64encode(SECRET).decode()],
+    "a word that was to be searched for": ["project nightingale"],
+}  # fmt: skip
+_EVERY = [(kind, text) for kind, texts in SPELLINGS.items() for text in texts]
+
+#: What looks like one of these and is none.
+HARMLESS = (
+    "172.20.30.4", "172.20.30.412", "1.172.20.30.41", "172.20.30.41.5.6", "ac141e29ac141e29", "28869995931",
+    "gpu-node1",
+    "gpu-node170", "mycarola", "17000001234", "9c:b6:d0:1a:2b:3d", "/scratch/carol", "worker-1", "2001:db8:7::4",
+    "2023-11-14", "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
+    "/homes", "/user/x", "first_seen_ns", "edu", "list", "https://pythonhosted.org",
+)  # fmt: skip
+
+
+def release(folder: Path) -> Path:
+    """A release with a Parquet file of `flows` and nothing wrong in it."""
+    return write_parquet(folder, ["worker-1", "worker-2"])
+
+
+def write_parquet(folder: Path, values: list[str], metadata: dict[str, str] | None = None, **options: object) -> Path:
+    path = partition(folder, "flows", "job-7") / "part-0.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"src_ip": values, "roce_dest_qp": pa.array([1] * len(values), pa.int64())})
+    pq.write_table(table.replace_schema_metadata(metadata), path, compression="zstd", **options)
+    return folder
+
+
+def kinds(folder: Path, words: leak_scan.Words) -> set[str]:
+    return {leak.kind for leak in leak_scan.scan(folder, words)}
+
+
+@pytest.mark.parametrize(("kind", "text"), _EVERY, ids=[text for _, text in _EVERY])
+def test_every_spelling_is_found_in_a_text(kind: str, text: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"Recorded with ({text}), see there.")
+    leaks = leak_scan.scan(tmp_path, words)
+    assert kind in {leak.kind for leak in leaks}
+    assert text.lower() not in str(leaks).lower()  # a message goes into logs
+
+
+@pytest.mark.parametrize(("kind", "text"), _EVERY, ids=[text for _, text in _EVERY])
+def test_every_spelling_is_found_between_whatever_is_no_letter(
+    kind: str, text: str, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    edges = "_-,:;=|'\"\u2192\u201c" + "." * (not text.startswith("/"))
+    for number, edge in enumerate(edges):
+        (tmp_path / f"{number}.md").write_text(f"net{edge}{text}{edge}run")
+    found = {leak.file for leak in leak_scan.scan(tmp_path, words) if leak.kind == kind}
+    assert found == {f"{number}.md" for number in range(len(edges))}
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_only_looks_like_it_is_not(text: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"Recorded with ({text}), see there.")
+    assert leak_scan.scan(tmp_path, words) == []
+
+
+Plant = Callable[[Path, str], object]
+PLACES: dict[str, Plant] = {
+    "a value": lambda folder, text: write_parquet(
+        folder, [f"x{k}" for k in range(5000)] + [text], use_dictionary=False
+    ),
+    "a dictionary": lambda folder, text: write_parquet(folder, ["worker-1", text] * 3000),
+    "statistics alone": lambda folder, text: _in_statistics(folder, text),
+    "metadata": lambda folder, text: write_parquet(folder, ["a"], {"ddnn_traces.inputs": json.dumps({text: "x"})}),
+    "JSON with escapes": lambda folder, text: (folder / "x.json").write_text(
+        '{"a": ["' + "".join(f"\\u{ord(letter):04x}" for letter in text) + '"]}'
+    ),
+    "a log": lambda folder, text: (folder / "train.log").write_text(f"a\nhost {text}\n"),
+    "gzip": lambda folder, text: (folder / "x.gz").write_bytes(gzip.compress(f"a {text} b".encode())),
+    "zip in zip": lambda folder, text: (folder / "x.zip").write_bytes(_zipped(_zipped(f"a {text} b".encode()))),
+    "a database": lambda folder, text: _database(folder / "traces.duckdb", text),
+    "the name of a file": lambda folder, text: (folder / f"x {text.replace('/', '%2F')} y.txt").write_text("nothing"),
+    "across blocks": lambda folder, text: (folder / "x.bin").write_bytes(
+        b" " * ((16 << 20) - 5) + text.encode() + b" "
+    ),
+}
+
+
+def _in_statistics(folder: Path, text: str) -> None:
+    """The text in the footer's minimum, another of the same length in the column."""
+    value = "!" * len(text.encode())
+    path = partition(write_parquet(folder, [value]), "flows", "job-7") / "part-0.parquet"
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert value.encode() in data[footer:]
+    path.write_bytes(data[:footer] + data[footer:].replace(value.encode(), text.encode()))
+    assert pq.read_table(path, partitioning=None)["src_ip"].to_pylist() == [value]
+
+
+def _zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inside", data)
+    return file.getvalue()
+
+
+def _database(path: Path, text: str) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE VIEW flows AS SELECT '{text}' AS a")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", SPELLINGS)
+def test_every_kind_is_found_in_every_place(kind: str, place: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    release(tmp_path)
+    assert kinds(tmp_path, words) == set()
+    PLACES[place](tmp_path, SPELLINGS[kind][0])
+    assert kind in kinds(tmp_path, words)
+
+
+def test_binary_forms_are_found(words: leak_scan.Words, tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\0\0" + bytes.fromhex(MAC.replace(":", "")) + b"\0")
+    (tmp_path / "y.bin").write_bytes(b"\0\0" + bytes.fromhex("20010db8000700000000000000000041") + SECRET)
+    found = {(leak.file, leak.kind) for leak in leak_scan.scan(tmp_path, words)}
+    assert found == {("x.bin", "a hardware address"), ("y.bin", "an IP address"), ("y.bin", "the key")}
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_addresses_as_numbers_of_a_column(order: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    number = int.from_bytes(bytes([172, 20, 30, 41]), order)  # type: ignore[arg-type]
+    path = partition(tmp_path, "flows", "job-7") / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    for column, found in (("roce_dest_qp", {"an IP address"}), ("wire_bytes", set()), ("flow_id", set())):
+        pq.write_table(pa.table({column: pa.array([1, number, 2**40], pa.int64())}), path)
+        assert kinds(tmp_path, words) == found
+
+
+def test_times_that_were_not_shifted(words: leak_scan.Words, tmp_path: Path) -> None:
+    path = partition(tmp_path, "flow_windows", "job-7") / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    for time, found in ((START_NS + 5, {"the time of a run"}), (START_NS + 10**18, set())):
+        pq.write_table(pa.table({"window_start_ns": pa.array([time], pa.int64())}), path)
+        assert kinds(tmp_path, words) == found
+
+
+@pytest.mark.parametrize("change", ["address", "inner address", "hardware address", "time", "payload", "none"])
+def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    clean = p.ipv4(p.tcp(seq=int.from_bytes(bytes([172, 20, 30, 41]), "big")), "198.18.0.1", "198.18.0.2")
+    told = p.ipv4(p.tcp(), "172.20.30.41", "198.18.0.2")
+    frame = p.ethernet(clean)
+    if change == "address":
+        frame = p.ethernet(told)
+    if change == "inner address":
+        frame = p.ethernet(p.ipv4(p.udp(p.vxlan(p.ethernet(told)), 5000, 4789), "198.18.0.1", "198.18.0.2", p.UDP))
+    if change == "hardware address":
+        frame = bytes.fromhex(MAC.replace(":", "")) + frame[6:]
+    if change == "payload":
+        frame = p.ethernet(p.ipv4(p.udp(b"to gpu-node17 now"), "198.18.0.1", "198.18.0.2", p.UDP))
+    time = START_NS if change == "time" else START_NS + 10**18
+    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
+    record = struct.pack("<IIII", time // 10**9, time % 10**9, len(frame), len(frame))
+    (tmp_path / "worker-1.pcap").write_bytes(header + (record + frame) * 3)
+    expected = {"address": "an IP address", "inner address": "an IP address", "hardware address": "a hardware address",
+                "time": "the time of a run", "payload": "name of a host"}  # fmt: skip
+    assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
+
+
+def test_a_message_says_whose_it_is_once_and_not_what(words: leak_scan.Words, tmp_path: Path) -> None:
+    for table in ("flows", "hosts", "steps"):
+        folder = tmp_path / table / "run_id=of gpu-node17"
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("gpu-node17 and 172.20.30.42")
+    told = leak_scan.causes(leak_scan.scan(tmp_path, words))
+    places = [", ".join(f"{table}/.../x.txt (the bytes, at {at})" for table in ("flows", "hosts")) for at in (15, 0)]
+    assert told == [
+        f"an IP address (host 2 of run job-7): in {places[0]} and 1 more file",
+        f"name of a host (host 1 of run job-7): in {places[1]} and 1 more file",
+    ]
+
+
+def test_the_name_of_a_run_that_tells_something_is_not_shown(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "in" / "net_gpu-node17_v2")
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [])
+        leaks = leak_scan.scan(tmp_path / "dataset", words)
+    assert any("(host 1 of run number 1)" in leak.cause for leak in leaks)
+    assert "gpu-node17" not in str(leaks)
+
+
+# --- the real thing
+
+
+@pytest.fixture(scope="module")
+def two_runs(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Dataset]]:
+    folder = tmp_path_factory.mktemp("two")
+    for run in RUNS:
+        shutil.copytree(sample / run, folder / "in" / run)
+    with ddnn_traces.ingest(folder / "in", folder / "dataset") as dataset:
+        yield folder / "in", dataset
+
+
+@pytest.mark.parametrize("options", [Options(), Options("crypto-pan", "permuted"), Options("kept", "kept", "kept")])
+def test_a_mapped_sample_is_clean_and_the_original_is_not(
+    options: Options, two_runs: tuple[Path, Dataset], tmp_path: Path
+) -> None:
+    source, dataset = two_runs
+    mapping = Mapping(Key(SECRET), options, dataset)
+    for table in schema.TABLES:
+        for path in sorted((dataset.path / table).glob("run_id=*/*.parquet")):
+            run = mapping.run(path.parent.name.removeprefix("run_id="))
+            target = tmp_path / "release" / path.relative_to(dataset.path)
+            target.parent.mkdir(parents=True)
+            file = pq.ParquetFile(path)
+            told = run.parameters({name.decode(): value.decode() for name, value in file.metadata.metadata.items()})
+            batches = [run.batch(table, batch) for batch in file.iter_batches()]
+            arrow = file.schema_arrow.with_metadata(told)
+            pq.write_table(pa.Table.from_batches(batches, file.schema_arrow).cast(arrow), target, compression="zstd")
+    captures.write([str(source)], dataset, mapping, tmp_path / "release" / "pcap")
+    words = leak_scan.words(dataset, [str(source)], options=options)
+    assert leak_scan.scan(tmp_path / "release", words) == []
+    if options.addresses != "kept":
+        found = leak_scan.scan(dataset.path, words)
+        assert {leak.kind for leak in found} >= {"an IP address", "the time of a run"}
+        assert {leak.file.split("/")[0] for leak in found} >= {"flows", "hosts", "captures", "steps", "flow_windows"}
+        assert "a hardware address" in {leak.kind for leak in leak_scan.scan(source, words)}
+
+
+def test_what_the_publisher_says_is_no_leak(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
+    _, dataset = two_runs
+    (tmp_path / "README.md").write_text("Made at login3.cluster.example.edu.")
+    word = "login3.cluster.example.edu"
+    assert leak_scan.scan(tmp_path, leak_scan.words(dataset, [], extra=[word]))
+    assert not leak_scan.scan(tmp_path, leak_scan.words(dataset, [], extra=[word], told=f"We ran it on {word}."))

@@ -1,0 +1,49 @@
+"""How a release came about: what was captured, read, made up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import provenance
+from ddnn_traces.release.anonymise.told import told
+
+
+def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, str]]]) -> list[Any]:
+    """Steps but for the last two. runs: source, parameters and inputs by name."""
+    rows = [{"run_id": name, "source": source} for name, (source, _, _) in runs.items()]
+    ingested = {
+        name: {"version": "1", "parameters": json.dumps(parameters), "inputs": json.dumps(inputs)}
+        for name, (_, parameters, inputs) in runs.items()
+    }
+    return list(provenance.steps(dataset, rows, ingested, told("roles", "kept", "shifted", None), {}))[:-2]
+
+
+def test_made_up_tables_are_one_step_and_nobody_read_captures(sample_dataset: Dataset) -> None:
+    runs = {
+        f"run-{seed}": ("synthetic", {"synthetic": {"seed": seed, "jitter": 0.5}}, dict[str, str]())
+        for seed in range(3)
+    }
+    (step,) = made(sample_dataset, runs)
+    assert step.kind == "generate"
+    assert step.runs == ("run-0", "run-1", "run-2")
+    assert step.parameters == {"synthetic": {"seed": [0, 1, 2], "jitter": 0.5}}
+    assert "3 runs" in step.text
+    assert "not measured" in step.text
+
+
+def test_made_up_captures_are_told_from_real_ones(sample_dataset: Dataset) -> None:
+    real = sample_dataset.run_ids[0]
+    runs = {
+        "one": ("synthetic", {"synthetic": {"seed": 1}}, {}),
+        "two": ("synthetic", {"engine": "numba"}, {"a.pcap": "ab"}),
+        real: ("capture", {"engine": "numba"}, {"b.pcap": "cd"}),
+    }
+    steps = made(sample_dataset, runs)
+    assert [(step.kind, step.runs) for step in steps] == [
+        ("capture", (real,)), ("generate", ("two",)), ("generate", ("one",)), ("ingest", (real,)), ("ingest", ("two",)),
+    ]  # fmt: skip
+    assert steps[3].text == "Captures and training logs of 1 run were read into tables."
+    assert steps[4].text == "Made-up captures and training logs of 1 run were read into tables."
+    assert steps[4].inputs == {"two/a.pcap": "ab"}

@@ -1,0 +1,398 @@
+"""publish: from the command line and from Python, whole or not at all, the same bytes, refusals."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import duckdb
+import jsonschema
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from publishing import ABOUT
+
+import ddnn_traces
+from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.release import content, database, facts, publish, versions
+from ddnn_traces.store import layout, schema
+from ddnn_traces.store.parquet import partition
+
+ROOT = Path(ddnn_traces.__file__).parents[1]
+CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom ddnn_traces.cli import main; main()"
+COMMAND = (sys.executable, "-c", CODE)
+SAID = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Example", "--date", "2026-01-31")
+RUN, OTHER = "torch-mlp1-sgd-32-gloo-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring"
+
+
+def all_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_what_is_in_a_release(small: Path, release: Path) -> None:
+    names = {path.name for path in release.iterdir()}
+    tables = {"runs", "hosts", "captures", "capture_ledger", "flows", "flow_windows", "steps", "step_flows", "events"}
+    others = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, "dataset.json", "traces.duckdb", *layout.DESCRIPTIONS}
+    assert names == tables | others
+    text = (release / layout.RELEASE).read_text(encoding="utf-8")
+    jsonschema.validate(
+        json.loads(text), json.loads((schema.shipped_folder("schemas") / "documents" / "release.json").read_text())
+    )
+    told = facts.from_json(text)
+    assert told.run_ids == [OTHER, RUN]
+    assert told.digest == versions.digest(told)
+    assert [step.kind for step in told.provenance] == ["capture", "ingest", "anonymise", "publish"]
+    assert len(told.provenance[1].inputs) == 8
+    with ddnn_traces.open(release) as dataset, ddnn_traces.open(small) as source:
+        for table in told.tables:
+            (before,) = source.sql(f"SELECT count(*) AS n FROM {table.name}")["n"]
+            assert table.rows == before == dataset.sql(f"SELECT count(*) AS n FROM {table.name}")["n"][0]
+        same = "SELECT run_id, sum(wire_bytes)::BIGINT AS b FROM flow_windows GROUP BY ALL ORDER BY ALL"
+        assert dataset.sql(same).equals(source.sql(same))
+        addresses = set(dataset.sql("SELECT src_ip FROM flows")["src_ip"])
+    assert addresses == {"worker-1", "worker-2", "worker-3", "worker-4"}
+
+
+def test_checksums_are_those_that_sha256sum_reads(release: Path) -> None:
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", layout.CHECKSUMS], cwd=release, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    listed = {line.partition(": ")[0] for line in done.stdout.splitlines()}
+    assert listed == set(all_files(release)) - {layout.CHECKSUMS}
+
+
+def test_the_database_is_relative_and_has_every_view(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = tmp_path / "it's moved"
+    shutil.copytree(release, moved)
+    with duckdb.connect(str(moved / "traces.duckdb"), read_only=True) as elsewhere:
+        with pytest.raises(duckdb.IOException):
+            elsewhere.sql("SELECT count(*) FROM flows").fetchall()
+        elsewhere.execute("SET file_search_path = $1", [str(moved)])
+        (found,) = elsewhere.sql("SELECT count(*) FROM flows").fetchall()
+        (empty,) = elsewhere.sql("SELECT count(*) FROM packets").fetchall()
+    assert (found, empty) == ((36,), (0,))
+    monkeypatch.chdir(moved)
+    with duckdb.connect("traces.duckdb", read_only=True) as inside, ddnn_traces.open(release) as dataset:
+        assert pl.from_arrow(inside.sql("FROM total_volume").arrow()).equals(dataset.query("total_volume"))
+        (comment,) = inside.sql("SELECT comment FROM duckdb_views() WHERE view_name = 'flows'").fetchall()
+    assert comment == (schema.table("flows").row,)
+
+
+def test_a_database_of_another_format_is_left_as_it_is() -> None:
+    assert database._same_bytes(b"x" * 20000) == b"x" * 20000
+
+
+def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path) -> None:
+    key = release.with_name("traces.key")
+    done = run("publish", small, "--out", "again", *SAID, "--key", key, "--jobs", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all_files(tmp_path / "again") == all_files(release)
+    assert done.stdout == ""
+
+
+def test_another_key_is_another_release(small: Path, release: Path, tmp_path: Path) -> None:
+    made = ddnn_traces.publish(small, tmp_path / "other", **ABOUT)
+    assert made.key_made
+    assert made.key == tmp_path / "other.key"
+    assert made.key.stat().st_mode & 0o777 == 0o600
+    mine, other = versions.read(release), made.release
+    assert mine.anonymisation.key_id != other.anonymisation.key_id
+    assert mine.digest != other.digest
+
+
+def test_unchanged_is_said_and_nothing_touched(small: Path, release: Path, tmp_path: Path) -> None:
+    shutil.copytree(release, tmp_path / "traces")
+    shutil.copy(release.with_name("traces.key"), tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")}
+    done = run("publish", small, "--out", "traces", *SAID[:-2], cwd=tmp_path)  # the day it was published stays
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "traces: unchanged, version 1.0.0")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")} == before
+    for change in (("--window-ms", "10"), ("--description", "More"), ("--run", RUN)):
+        other = run("publish", small, "--out", "traces", *SAID, *change, cwd=tmp_path)
+        assert other.returncode == 1
+        assert "traces: exists, and is not what would be published now" in other.stderr
+        assert "--previous traces" in other.stderr
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["traces", "traces.key"]
+
+
+def test_what_is_no_release_is_not_overwritten(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("keep")
+    with pytest.raises(PublishError, match="mine: exists and is no release of this program; choose another --out"):
+        ddnn_traces.publish(small, tmp_path / "mine", **ABOUT)
+    assert all_files(tmp_path) == {"mine/notes": b"keep"}
+
+
+def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    assert ddnn_traces.publish(small, tmp_path / "new", **ABOUT, runs=[RUN], tables=["flows"]).written
+    assert json.loads((tmp_path / "new" / "dataset.json").read_text())["tables"] == ["runs", "flows"]
+    assert versions.read(tmp_path / "new").run_ids == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"licence": None}, "no licence: .*--licence-file"),
+        ({"title": ""}, "no title: .*--title"),
+        ({"creators": []}, "no creators: .*--creator"),
+        ({"tables": ["flow"]}, "--table flow: did you mean flows"),
+        ({"tables": ["packets"]}, "--table packets: has no rows in these runs"),
+        ({"runs": ["torch"]}, "no run named torch"),
+        ({"allow_flagged": ["torch"]}, "--allow-flagged torch: "),
+        ({"window_ms": 1.5}, r"--window-ms 1.5: not a multiple of the 1 ms windows of mpi"),
+        ({"window_ms": 0}, r"--window-ms 0: not a multiple"),
+        ({"window_ms": 10, "tables": ["flows"]}, "--window-ms: flow_windows is not among the tables"),
+        ({"version": "1"}, 'version: "1" is not: semantic version'),
+        ({"date": "2026-02-30"}, "2026-02-30 is no day"),
+        ({"key": "out/key"}, "out/key: the key would be inside the release"),
+        ({"key": "short"}, "short: a key of 2 bytes is too short"),
+        ({"previous": "nowhere"}, "nowhere: no release"),
+        ({"about": "nowhere"}, "nowhere: cannot be read"),
+        ({"addresses": "random"}, "--addresses random: "),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+)
+def test_a_wrong_call_writes_nothing(
+    small: Path, tmp_path: Path, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("short").write_text("abcd")
+    paths = {name: Path(value) for name, value in options.items() if name in ("key", "previous", "about")}
+    with pytest.raises(UsageError, match=said):
+        ddnn_traces.publish(small, "out", **ABOUT | options | paths)
+    assert [path.name for path in tmp_path.iterdir()] == ["short"]
+
+
+def test_neither_release_nor_key_inside_of_the_dataset(small: Path, release: Path, tmp_path: Path) -> None:
+    before = all_files(small) | all_files(release)
+    (tmp_path / "link").symlink_to(small)
+    for out in (small, small / "out", small / "a" / "b", tmp_path / "link" / "out"):
+        with pytest.raises(UsageError, match="the release would be inside the dataset"):
+            ddnn_traces.publish(small, out, **ABOUT)
+    with pytest.raises(UsageError, match=r"the key would be inside the dataset .*; name another file"):
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, key=small / "secret.key")
+    with pytest.raises(UsageError, match="is inside the release"):
+        ddnn_traces.publish(small, release / "flows" / "out", **ABOUT)
+    assert all_files(small) | all_files(release) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_what_memory_does_not_hold_goes_beside_the_release(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorting 80 MB in a quarter of that has to spill."""
+    places: list[str] = []
+
+    def spill(dataset: Dataset) -> dict[str, pa.Table]:
+        dataset.connection.execute("SET memory_limit = '20MB'; SET threads = 1")
+        dataset.sql("CREATE TEMP TABLE big AS SELECT range, hash(range) AS h FROM range(5000000)")
+        places.extend(row[0] for row in dataset.sql("SELECT path FROM duckdb_temporary_files()").rows())
+        return {name: pa.table({"run_id": []}) for name in checks.names()}
+
+    monkeypatch.setattr(checks, "run_checks", spill)
+    monkeypatch.chdir(small)
+    before = all_files(small)
+    ddnn_traces.publish(small, tmp_path / "new" / "out", **ABOUT, key=tmp_path / "key")
+    assert places
+    assert {Path(place).parent.parent for place in places} == {tmp_path}
+    assert all_files(small) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "new"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small, copy)
+    path = partition(copy, "capture_ledger", RUN) / "part-0.parquet"
+    changed = pl.read_parquet(path, hive_partitioning=False).with_columns(packets=pl.col("packets") + 1)
+    pq.write_table(changed.to_arrow().cast(schema.table("capture_ledger").arrow()), path)
+    done = run("publish", copy, "--out", "out", *SAID, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"data checks fail:\n  {RUN}: flows_match_ledger (" in done.stderr
+    assert "ledger (" in done.stderr
+    assert "--allow-flagged" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]
+    made = ddnn_traces.publish(copy, tmp_path / "out", **ABOUT, allow_flagged=[RUN])
+    assert made.release.flagged.keys() == {RUN}
+    assert made.release.flagged[RUN]["ledger"] == 4
+    assert RUN in (tmp_path / "out" / layout.DATASHEET).read_text()
+    ddnn_traces.publish(copy, tmp_path / "only", **ABOUT, runs=[OTHER])
+
+
+def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
+    description = "Captured on 10.10.0.1, a host of ours."
+    with pytest.raises(LeakError) as caught:
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT, description=description)
+    assert "not published" in str(caught.value)
+    assert layout.CARD in str(caught.value)
+    assert "an IP address (host 1 of run " in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def no_room(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (content.pq, "ParquetWriter"),
+        (publish.checksums, "write"),
+        (publish.database, "write"),
+        (publish, "write_marker"),
+    ],
+    ids=["tables", "checksums", "database", "descriptions"],
+)
+def test_a_full_disk_leaves_nothing(
+    small: Path, tmp_path: Path, module: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, no_room)
+    with pytest.raises(StorageError, match=r"no room to write \(No space left on device\); nothing is left there"):
+        ddnn_traces.publish(small, tmp_path / "out", **ABOUT)
+    assert list(tmp_path.iterdir()) == []
+
+
+#: Publishes into file systems of these sizes (KiB); prints exit code, stderr and what is left of each.
+SMALL_DISKS = """
+import json, subprocess, sys
+from pathlib import Path
+dataset, small, sizes, command, said = json.loads(sys.argv[1])
+for size in sizes:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
+    call = [*command, "publish", dataset, "--out", f"{small}/out", *said]
+    done = subprocess.run(call, capture_output=True, text=True)
+    print(json.dumps([done.returncode, done.stderr, sorted(path.name for path in Path(small).iterdir())]))
+    subprocess.run(["umount", small], check=True)
+"""
+
+
+def can_mount() -> bool:
+    made = subprocess.run(["unshare", "-m", "true"], capture_output=True)
+    return made.returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs mount namespaces")
+def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    sizes = [32, 200, 600, 1000, 8000]
+    arguments = json.dumps([str(small), str(tmp_path / "small"), sizes, COMMAND, SAID])
+    call = ["unshare", "-m", sys.executable, "-c", SMALL_DISKS, arguments]
+    answers = [
+        json.loads(line)
+        for line in subprocess.run(call, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+    assert [code for code, _, _ in answers] == [1, 1, 1, 1, 0]
+    for code, said, left in answers:
+        assert "Traceback" not in said
+        assert left == ([] if code else ["out", "out.key"])
+        assert not code or "no room to write" in said.splitlines()[-1]
+
+
+def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
+    """A publish that stays in its first table, once it is there."""
+    code = CODE.replace("from ddnn_traces.cli", (
+        "import os\nfrom ddnn_traces.release import content\nread = content._read\n"
+        "def slow(source, progress):\n    for batch in read(source, progress):\n"
+        "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
+        "content._read = slow\nfrom ddnn_traces.cli"
+    ))  # fmt: skip
+    call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *SAID]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_it_leaves_nothing(small: Path, tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    with slow_publish(small, tmp_path / "out") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "in\n"
+        process.send_signal(sent)
+        begin = time.monotonic()
+        _, said = process.communicate(timeout=25)
+    assert process.returncode == code
+    assert time.monotonic() - begin < 25
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_it_leaves_what_the_next_one_removes(small: Path, tmp_path: Path) -> None:
+    with slow_publish(small, tmp_path / "out") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "in\n"
+        process.kill()
+    assert not (tmp_path / "out").exists()
+    done = run("publish", small, "--out", "out", *SAID, cwd=tmp_path)
+    assert done.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.key"]
+
+
+def test_a_bag_is_valid(small: Path, release: Path, tmp_path: Path) -> None:
+    import bagit
+
+    key = release.with_name("traces.key")
+    made = ddnn_traces.publish(small, tmp_path / "bag", **ABOUT, key=key, bagit=True)
+    bag = bagit.Bag(str(tmp_path / "bag"))
+    bag.validate()
+    assert bag.info["Bagging-Date"] == "2026-01-31"
+    assert layout.content(made.path) == tmp_path / "bag" / "data"
+    assert versions.read(made.path).options["bagit"] is True
+    path = tmp_path / "bag" / "data" / layout.CARD
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(bagit.BagValidationError):
+        bagit.Bag(str(tmp_path / "bag")).validate()
+    again = ddnn_traces.publish(small, tmp_path / "bag2", **ABOUT, key=key, bagit=True)
+    assert versions.digest(again.release) == versions.digest(made.release)
+    assert all_files(tmp_path / "bag2") == all_files(tmp_path / "bag") | {
+        f"data/{layout.CARD}": (tmp_path / "bag2" / "data" / layout.CARD).read_bytes()
+    }
+
+
+def test_captures_are_among_the_facts(sample: Path, small: Path, tmp_path: Path) -> None:
+    made = ddnn_traces.publish(small, tmp_path / "out", **ABOUT, runs=[RUN], captures=[str(sample)])
+    paths = {file.path for file in made.release.captures}
+    assert f"pcap/{RUN}/worker-1.pcap" in paths
+    assert paths == {path for path in all_files(tmp_path / "out") if path.startswith("pcap/")}
+
+
+def test_the_template_is_printed(tmp_path: Path) -> None:
+    done = run("publish", "--template", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "release.toml").write_text(done.stdout)
+    assert "[[creators]]" in done.stdout
+    assert run("publish", cwd=tmp_path).returncode == 2
+    assert run("publish", tmp_path, cwd=tmp_path).returncode == 2
+
+
+def test_a_terminal_is_asked(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return "CC0-1.0"
+
+    options = publish.PublishOptions(title="T", creators=["Ada"], runs=[RUN])
+    made = publish.publish(small, tmp_path / "out", options, ask=ask)
+    assert made.release.about.licence == "CC0-1.0"
+    assert ["licence" in question for question in asked] == [True]
+    assert os.listdir(tmp_path) != []  # noqa: PTH208

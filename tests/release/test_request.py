@@ -1,0 +1,202 @@
+"""What the publisher says: release.toml, options, what is asked for."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.release import request
+
+OPTIONS = {"title": "T", "licence": "CC0-1.0", "creators": ["Ada"]}
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "release.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, 'title = "of the file"\nlicence = "CC-BY-4.0"\npublished = 2026-01-31\n')
+    told = request.complete(
+        request.read(file, {"title": "of the option", "creators": ["Ada", "Bob <0000-0002-1825-0097>"]})
+    )
+    about = request.about(told, "1.0.0", "2020-01-01")
+    assert (about.title, about.licence, about.published, about.version) == (
+        "of the option", "CC-BY-4.0", "2026-01-31", "1.0.0"
+    )  # fmt: skip
+    assert [(person.name, person.orcid) for person in about.creators] == [("Ada", None), ("Bob", "0000-0002-1825-0097")]
+
+
+def test_the_template_can_be_read_and_all_of_its_keys_are_known(tmp_path: Path) -> None:
+    plain = request.complete(request.read(written(tmp_path, request.TEMPLATE), {}))
+    assert plain["title"].startswith("Packet traces")
+    said = [line.removeprefix("# ") for line in request.TEMPLATE.splitlines()[3:] if " = " in line or "[[" in line]
+    keys = tomllib.loads("\n".join(said))  # everything in it said; the datasheet's words fall into the last paper
+    words = {
+        name: keys["papers"][0].pop(name) for name in ("motivation", "collection", "uses", "limitations", "sensitive")
+    }
+    full = request.complete(request.read(written(tmp_path, request.TEMPLATE), {**keys, **words, "creators": []}))
+    about = request.about(full, "1.0.0", "2020-01-01")
+    assert about.version == "1.0.0"
+    assert about.papers[0].doi == "10.0000/example"
+    assert about.limitations == "What it does not show."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('titel = "T"', "there is no key titel; did you mean title"),
+        ('[[creators]]\nname = "Ada"\norchid = "x"', "[[creators]] there is no key orchid; did you mean orcid"),
+        ('[[creators]]\norcid = "0000-0002-1825-0097"', "creator 1 has no name"),
+        ('[[creators]]\nname = "Ada"\norcid = "12"', 'creators.0.orcid: "12" is not: ORCID'),
+        ('[[papers]]\ndoi = "10.1/x"', "paper 1 has no title"),
+        ("title = 3", "title: 3 is not: title"),
+        ('version = "1.0"', 'version: "1.0" is not: semantic version'),
+        ('published = "2026-02-30"', "published: 2026-02-30 is no day of the calendar"),
+        ("title = ", "no TOML"),
+        ('title = "\x00"', "no TOML"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        request.read(written(tmp_path, text), {})
+    assert said in str(caught.value)
+    assert "release.toml" in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none.toml: cannot be read \(No such file or directory\); .*--template"):
+        request.read(tmp_path / "none.toml", {})
+
+
+@pytest.mark.parametrize(
+    ("missing", "option"), [("title", "--title"), ("licence", "--licence-file"), ("creators", "--creator")]
+)
+def test_what_is_missing_is_asked_for_by_name(missing: str, option: str) -> None:
+    told = request.read(None, {name: value for name, value in OPTIONS.items() if name != missing})
+    with pytest.raises(UsageError) as caught:
+        request.complete(told)
+    assert f"no {missing}: " in str(caught.value)
+    assert option in str(caught.value)
+    asked: list[str] = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return str(OPTIONS[missing][0] if missing == "creators" else OPTIONS[missing])
+
+    assert request.about(request.complete(told, ask), "1.0.0", "2020-01-01") == request.about(
+        request.complete(request.read(None, OPTIONS)), "1.0.0", "2020-01-01"
+    )
+    assert len(asked) == 1
+
+
+def test_a_licence_has_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"CC-BY-4: no licence whose text is known here .*; did you mean CC-BY-4.0"):
+        request.complete(request.read(None, OPTIONS | {"licence": "CC-BY-4"}))
+    own = tmp_path / "own.txt"
+    own.write_text("Do what you like.\n", encoding="utf-8")
+    about = request.about(
+        request.complete(request.read(None, OPTIONS | {"licence": None, "licence_file": own})), "1.0.0", ""
+    )
+    assert (about.licence, about.licence_text) == ("LicenseRef-of-this-release", "Do what you like.\n")
+    own.write_text("\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="the licence is empty"):
+        request.read(None, {"licence_file": own})
+
+
+@pytest.mark.parametrize(
+    ("said", "known"), [("cc-by-4.0", "CC-BY-4.0"), ("mit", "MIT"), ("odbl-1.0", "ODbL-1.0"), (" MIT\n", "MIT")]
+)
+def test_a_licence_is_known_in_any_case(said: str, known: str) -> None:
+    assert request.complete(request.read(None, OPTIONS | {"licence": said}))["licence"] == known
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no title: .*--title.*; no licence: .*; no creators: .*--creator"):
+        request.complete(request.read(None, {}))
+    with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
+        request.complete(request.read(None, {"title": "T"}), lambda question: "\t ")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u2003\x00", "\u200b"])
+def test_blanks_say_nothing(tmp_path: Path, blank: str) -> None:
+    file = written(tmp_path, 'title = "of the file"\ndescription = "  "\ndoi = ""\nkeywords = [" ", "a"]\n')
+    told = request.read(file, {"title": blank, "creators": [blank], "licence": blank})
+    assert told == {"title": "of the file", "keywords": ["a"]}
+    with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
+        request.complete(told)
+    nameless = written(tmp_path, '[[creators]]\nname = " "\n')
+    with pytest.raises(UsageError, match="creator 1 has no name"):
+        request.read(nameless, {})
+
+
+def test_texts_are_one_line_but_for_the_words_of_the_datasheet(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        'title = """A\n  title\\u0007"""\nkeywords = ["a\\r\\nb", "c"]\npublisher = "P\\u2028Q"\nfunding = ["x\\ty"]\n'
+        'licence_text = "a\\n\\fb\\n"\ndescription = """\nOne\n\nTwo"""\n'
+        'uses = """\n- one\n\t- two\\u0000\r\n\nend\n"""\n'
+        '[[creators]]\nname = "Ada\\nExample"\n[[papers]]\ntitle = " A\\n# paper "\n',
+    )
+    assert request.read(file, {}) == {
+        "title": "A title",
+        "keywords": ["a b", "c"],
+        "publisher": "P Q",
+        "funding": ["x y"],
+        "description": "One Two",
+        "licence_text": "a\n\x0cb\n",
+        "uses": "- one\n\t- two\n\nend",
+        "creators": [{"name": "Ada Example"}],
+        "papers": [{"title": "A # paper"}],
+    }
+    assert request.read(None, {"creators": ["Ada\nExample <0000-0002-1825-0097>"]})["creators"] == [
+        {"name": "Ada Example", "orcid": "0000-0002-1825-0097"}
+    ]
+
+
+def test_addresses_of_identifiers_are_left_out(tmp_path: Path) -> None:
+    text = 'doi = "https://doi.org/10.1/x"\n[[creators]]\nname = "Ada"\norcid = "https://orcid.org/0000-0002-1825-0097"'
+    told = request.read(written(tmp_path, text), {})
+    assert told["doi"] == "10.1/x"
+    assert told["creators"][0]["orcid"] == "0000-0002-1825-0097"
+
+
+def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86399")
+    assert request.today() == "1970-01-01"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    assert request.today() == "1970-01-02"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH=yesterday: not seconds"):
+        request.today()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/a",
+        "javascript:alert(1)",
+        "https://example.org/a b",
+        "https://",
+        "example.org",
+        "https://a/<b>",
+    ],
+)
+@pytest.mark.parametrize("place", ['url = "{}"\n', '[[papers]]\ntitle = "P"\nurl = "{}"\n'])
+def test_addresses_are_of_the_web(tmp_path: Path, url: str, place: str) -> None:
+    with pytest.raises(UsageError, match=r"url: .* is not: .*begins with http:// or https://"):
+        request.read(written(tmp_path, place.format(url)), OPTIONS)
+    fine = request.read(written(tmp_path, place.format("https://example.org/a%20b?c=d#e")), OPTIONS)
+    assert "https://example.org/a%20b?c=d#e" in str(fine)
+
+
+def test_nothing_turns_the_direction_of_writing() -> None:
+    turned = "a\u202eb\u2066c\u200f"
+    said = {**OPTIONS, "title": turned, "creators": [turned], "keywords": [turned], "description": f"{turned}\n\u202ad"}
+    about = request.about(request.complete(request.read(None, said)), "1.0.0", "2026-01-31")
+    assert (about.title, about.creators[0].name, about.keywords) == ("abc", "abc", ("abc",))
+    assert about.description == "abc d"

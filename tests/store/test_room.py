@@ -1,0 +1,115 @@
+"""A full disk: a clear error, the old dataset as it was, nothing left behind. On small file systems of our own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import duckdb
+import pytest
+from test_pipeline import digest
+from tools import COMMAND, needs_namespaces
+from traffic import A, B, C, ring, write_captures
+
+import ddnn_traces
+from ddnn_traces.errors import StorageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.store import writer
+
+#: KiB that the file system has beside the old dataset: from hardly any to what is enough.
+ROOM = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
+
+#: Ingests into file systems of these sizes; prints exit code, stderr and what is left of each.
+PROGRAM = """
+import hashlib, json, shutil, subprocess, sys
+from pathlib import Path
+old, source, small, sizes, command = json.loads(sys.argv[1])
+def files(folder):
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    hashes = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    del hashes["traces.duckdb"]
+    return hashes
+for size in sizes:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
+    out = Path(small, "dataset")
+    shutil.copytree(old, out)
+    done = subprocess.run([*command, "ingest", source, "--out", str(out)], capture_output=True, text=True)
+    left = sorted(path.name for path in Path(small).iterdir())
+    print(json.dumps([done.returncode, done.stderr, left, files(out)]))
+    subprocess.run(["umount", small], check=True)
+"""
+
+
+@needs_namespaces
+def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
+    ddnn_traces.ingest(write_captures(tmp_path / "run", {"a.pcap": ring(A, B)}), tmp_path / "old").close()
+    (tmp_path / "small").mkdir()
+    source = sample / "torch-mlp1-sgd-32-gloo-0ms-ring"
+    files = [path.stat().st_size for path in (tmp_path / "old").rglob("*") if path.is_file()]
+    old_kib = sum(-(-size // 4096) * 4 for size in files)  # whole pages, as a file system in memory takes them
+    sizes = [old_kib + room for room in ROOM]
+    arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), sizes, COMMAND]
+    call = ["unshare", "-m", sys.executable, "-c", PROGRAM, json.dumps(arguments)]
+    printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    before = digest(tmp_path / "old")
+    answers = [json.loads(line) for line in printed.splitlines()]
+    whole = answers[-1][3]
+    assert any(source.name in name for name in whole)
+    codes = []
+    for code, said, left, after in answers:
+        codes.append(code)
+        assert left == ["dataset"]
+        assert "Traceback" not in said
+        if code:
+            assert after in (before, whole)  # whole: room for the tables, but not for the database of views
+            assert f"ddnn-traces: {tmp_path / 'small'}: no room to write (" in said.splitlines()[-1]
+            assert said.endswith("free some space there and ingest again\n")
+        else:
+            assert after == whole
+    assert len(codes) == len(ROOM)
+    assert codes == sorted(codes, reverse=True)
+    assert set(codes) == {0, 1}
+
+
+def no_room(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def duckdb_has_none(*_: object) -> NoReturn:
+    raise duckdb.IOException("IO Error: could not write\nmore of it")
+
+
+def quota(_: Path, __: ReadOptions) -> CaptureFacts:
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "failure", "said"),
+    [
+        (numba_engine, "read_capture", quota, "Disk quota exceeded"),
+        (pipeline, "RunTables", duckdb_has_none, "run: IO Error: could not write"),
+        (writer.pq, "ParquetWriter", no_room, "No space left on device"),
+        (writer, "_link_tree", no_room, "No space left on device"),
+        (writer, "_put_in_place", no_room, "No space left on device"),
+    ],
+    ids=["cells", "duckdb", "tables", "links", "exchange"],
+)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_whoever_finds_the_disk_full(
+    tmp_path: Path, module: object, name: str, failure: object, said: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_captures(tmp_path / "kept", {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "kept", tmp_path / "dataset").close()
+    before = digest(tmp_path / "dataset")
+    write_captures(tmp_path / "run", {"a.pcap": ring(B, C), "b.pcap": ring(A, C)})
+    monkeypatch.setattr(module, name, failure)
+    with pytest.raises(StorageError, match=rf"no room to write \({said}\); .*dataset holds what was finished before"):
+        ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
+    assert digest(tmp_path / "dataset") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]

@@ -1,0 +1,29 @@
+"""No column that tells who, where or when is forgotten: schemas/ says of each what it identifies."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddnn_traces.store import schema
+
+#: Columns of words that ingest chooses itself, or that are no words of anybody: nothing in them is anybody's.
+_OWN_WORDS = {
+    "capture_ledger.reason", "captures.sha256", "captures.format", "captures.link_types", "captures.status",
+    "captures.engine", "captures.version", "encapsulations.kind", "events.kind", "flows.initiator_source", "hosts.role",
+    "runs.source", "step_flows.position", "steps.start_source",
+}  # fmt: skip
+
+_COLUMNS = [(table.name, column) for table in schema.tables() for column in table.columns]
+
+
+@pytest.mark.parametrize(("table", "column"), _COLUMNS, ids=[f"{table}.{column.name}" for table, column in _COLUMNS])
+def test_columns_say_what_they_identify(table: str, column: schema.Column) -> None:
+    expected = {"_ip": "address", "_port": "port"}.get("_" + column.name.rsplit("_", 1)[-1], "")
+    if "since the epoch" in column.unit:
+        expected = "time"
+    if expected:
+        assert column.identifies == expected
+    elif column.type == "string":
+        assert (column.identifies in schema.IDENTIFIES) == (f"{table}.{column.name}" not in _OWN_WORDS)
+    else:
+        assert column.identifies in ("", "tunnel")

@@ -1,0 +1,61 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddnn_traces.store.whole_files import whole_file, whole_folder
+
+
+def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with whole_file(path) as half_written:
+        half_written.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as half_written:
+        half_written.write_text("new")
+        _ = 1 / 0
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_half_written_may_stand_in_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    with whole_file(tmp_path / "file", tmp_path / "scratch") as half_written:
+        assert half_written.parent == tmp_path / "scratch"
+        half_written.write_text("new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_folder_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "above" / "folder"
+    with whole_folder(path) as half_written:
+        (half_written / "file").write_text("new")
+        assert half_written.name.startswith(".")
+        assert not path.exists()
+    assert sorted(tmp_path.rglob("*")) == [path.parent, path, path / "file"]
+
+
+def test_an_error_leaves_no_folder_but_those_that_were_there(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "there" / "new" / "folder") as half_written:
+        (half_written / "file").write_text("new")
+        _ = 1 / 0
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_a_folder_with_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(OSError, match="not empty"), whole_folder(tmp_path):
+        pass
+    assert (tmp_path / "file").read_text() == "old"

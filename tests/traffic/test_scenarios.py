@@ -1,0 +1,188 @@
+"""The paper's scenarios, made up: what is in them, and that its findings come out of them end to end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddnn_traces
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.regression import DEFAULT_FORMULA, Regression
+from ddnn_traces.report import contents
+from ddnn_traces.report import page as writer
+from ddnn_traces.traffic.synthetic import scenarios
+from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, made_up
+from ddnn_traces.traffic.synthetic.tables import write_runs
+
+SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    folder = tmp_path_factory.mktemp("scenarios") / "dataset"
+    assert len(scenarios.generate(folder)) == 75
+    with ddnn_traces.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def fit(dataset: Dataset) -> Regression:
+    return ddnn_traces.regress(dataset)
+
+
+def significant(fit: Regression) -> dict[str, bool | None]:
+    return {verdict.term: verdict.significant for verdict in fit.verdicts}
+
+
+# --- the matrix
+
+
+def test_the_matrix_is_the_papers() -> None:
+    runs = SCENARIOS["zerwas-75"]
+    assert len(runs) == len({run.run_id for run in runs}) == 75
+    assert {(run.model.name, run.model.size_mb) for run in runs} == {
+        ("mobilenetv2", 14), ("densenet201", 80), ("resnet50", 97), ("resnet101", 171),
+    }  # fmt: skip
+    assert {run.optimizer for run in runs} == {"adam", "rmsprop"}
+    assert Counter(run.batch_size for run in runs) == {64: 67, 128: 4, 512: 4}
+    assert {run.setting.topology for run in runs if run.setting.backend == "ssgd"} == {
+        "binary_tree_star", "tree", "star", "clique",
+    }  # fmt: skip
+    lossy = [run for run in runs if run.loss_pct]
+    assert {(run.setting.framework, run.model.name) for run in lossy} == {("tensorflow", "mobilenetv2")}
+
+
+def test_every_run_says_that_it_is_synthetic(dataset: Dataset) -> None:
+    runs = dataset.query("run_overview")
+    assert runs["source"].unique().to_list() == ["synthetic"]
+    assert all(run_id.startswith("synthetic-") for run_id in runs["run_id"])
+    assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
+
+
+def test_a_parameter_server_is_one_of_six_nodes(tmp_path: Path) -> None:
+    (run,) = [r for r in made_up("zerwas-79", steps=4) if r.chief and r.model == "mobilenetv2"]
+    write_runs(tmp_path / "dataset", [run])
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        roles = Counter(opened.sql("SELECT role FROM hosts")["role"])
+        declared = opened.sql("SELECT topology FROM runs").item()
+    assert roles == {"worker": 4, "parameter_server": 1, "chief": 1}
+    assert declared == "parameter_server"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scenarios": "zerwas"}, "no scenarios named zerwas; there are zerwas-75, zerwas-79"),
+        ({"steps": 0}, "0 steps"),
+        ({"noise": -0.1}, "noise -0.1"),
+        ({"noise": float("nan")}, "noise nan"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        made_up(**arguments)  # type: ignore[arg-type]
+
+
+def test_the_seed_decides_the_noise_and_nothing_else() -> None:
+    one, same, other = (made_up(seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert [run.noise for run in one] != [run.noise for run in other]
+    assert all(0 <= run.noise <= 0.02 for run in one)
+    assert [(run.run_id, run.model_bytes, run.topology) for run in one] == [
+        (run.run_id, run.model_bytes, run.topology) for run in other
+    ]
+
+
+# --- the laws, as sent
+
+
+def test_payload_of_a_step_is_that_of_the_law(tmp_path: Path) -> None:
+    """Of 4 workers: 6 times the model by S-SGD of any topology, 4 times by pair averaging, 8 times by a server."""
+    runs = [run for run in made_up("zerwas-79", steps=6, noise=0.0) if run.model == "mobilenetv2" and not run.loss_pct]
+    write_runs(tmp_path / "dataset", runs)
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        moved = opened.sql(
+            "SELECT run_id, sum(payload_bytes) / 6 / any_value(model_bytes) AS times FROM flows JOIN runs USING "
+            "(run_id) WHERE dst_port = 41000 OR src_port = 41000 GROUP BY run_id"
+        )
+    # the model is sent to 3 workers before the first step
+    times = {run_id: times - 3 / 6 for run_id, times in moved.iter_rows()}
+    expected = {
+        run.run_id: 4 if run.backend == "pairavg" else 8 if run.declared_topology == "parameter_server" else 6
+        for run in runs
+    }
+    assert times == pytest.approx(expected, rel=1e-4)
+
+
+# --- the findings of section VI, through the same tables, query and fit as captured runs
+
+
+def test_the_model_explains_the_volume(fit: Regression) -> None:
+    """R2 0.98 and a correlation of 0.97 in the paper, 5.7 MB a MB; 2(N-1) = 6 for 4 workers."""
+    assert fit.rows == 75 and not fit.excluded
+    assert fit.r_squared == pytest.approx(0.98, abs=0.005)
+    assert fit.correlation == pytest.approx(0.97, abs=0.015)
+    (slope,) = [c for c in fit.coefficients if c.term == SIZE]
+    assert slope.ci_low is not None and slope.ci_high is not None
+    assert slope.ci_low < 6 < slope.ci_high
+    assert slope.estimate == pytest.approx(6, abs=0.3)
+
+
+def test_batch_and_topology_are_insignificant(fit: Regression) -> None:
+    verdicts = significant(fit)
+    assert verdicts[SIZE] is True
+    assert verdicts["C(batch_size)"] is False
+    assert verdicts["C(topology)"] is False
+
+
+def test_of_the_frameworks_only_pair_averaging_is_significant_and_it_sends_less(fit: Regression) -> None:
+    levels = {c.name: c for c in fit.coefficients if c.term == "C(framework_backend)"}
+    pair_averaging = levels.pop("C(framework_backend)[T.kungfu-pairavg]")
+    assert pair_averaging.p_value is not None and pair_averaging.p_value < 0.001
+    assert pair_averaging.estimate < 0
+    assert len(levels) == 6
+    assert all(c.p_value is not None and c.p_value > 0.05 for c in levels.values())
+
+
+def test_pair_averaging_sends_about_30_percent_less(dataset: Dataset) -> None:
+    """Section V-A: for all of the models."""
+    volume = dataset.query("volume_by_model")
+    for _, models in volume.group_by("model"):
+        means = dict(models.select("framework_setting", "mean_wire_bytes").iter_rows())
+        pulled = means.pop("kungfu-pairavg")
+        assert pulled / means["kungfu-ssgd"] == pytest.approx(0.7, abs=0.05)
+
+
+def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> None:
+    """What the paper leaves out: 8 times the model instead of 6, so that the finding on topology does not hold."""
+    scenarios.generate(tmp_path / "dataset", "zerwas-79", steps=5)
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        fit = ddnn_traces.regress(opened)
+    assert significant(fit)["C(topology)"] is True
+    (server,) = [c for c in fit.coefficients if c.name == "C(topology)[T.parameter_server]"]
+    assert server.ci_low is not None and server.ci_low > 0
+
+
+# --- what says so
+
+
+def test_the_report_says_that_nothing_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_runs(tmp_path / "dataset", [run for run in made_up(steps=4) if run.model == "mobilenetv2"][:2])
+    monkeypatch.setattr(writer, "_draw", lambda _: {})
+    with ddnn_traces.open(tmp_path / "dataset") as opened:
+        assert contents.title(opened).endswith("(2 of 2 runs synthetic, not measured)")
+        chapters = contents.chapters(opened, lambda _: None)
+    sentence = "2 of 2 runs are synthetic (made up by the laws of the collectives), not measured."
+    assert chapters[0].sections[0].headline.startswith(sentence)
+    sections = {section.slug: section for chapter in chapters for section in chapter.sections}
+    assert "2 of 2 runs are synthetic: made up" in sections["step-volume"].headline
+    figures = [figure for chapter in chapters for figure in chapter.figures]
+    assert len(figures) > 5
+    for figure in figures:
+        assert figure.caption.endswith(sentence)
+        assert figure.spec["title"]["text"][0] == sentence
