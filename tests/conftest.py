@@ -1,16 +1,28 @@
-"""Fixtures: the shipped sample, the sample as a dataset, and the command line as a process."""
+"""Fixtures: the shipped sample, the sample as a dataset, and the command line."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from hypothesis import settings
 from tools import COMMAND, FULL, RunCommand
 
 import ddnn_traces
+from ddnn_traces.cli import main
 from ddnn_traces.query.dataset import Dataset
+
+# make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many
+settings.register_profile("quick", max_examples=20, deadline=None)
+settings.register_profile("all", max_examples=400, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture(scope="session")
@@ -20,22 +32,60 @@ def sample() -> Path:
 
 
 @pytest.fixture(scope="session")
-def sample_dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`once(name, make)`: the path that `make(path)` filled, called by one of all test processes. Not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        path, done = shared / name / "made", shared / name / "done"
+        path.parent.mkdir(exist_ok=True)
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(path)
+                done.touch()
+        return path
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def sample_dataset(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
     """The shipped sample, ingested. Not to be changed."""
-    with ddnn_traces.ingest(sample, tmp_path_factory.mktemp("sample") / "dataset") as dataset:
+    with ddnn_traces.open(once("sample", lambda path: ddnn_traces.ingest(sample, path).close())) as dataset:
         yield dataset
 
 
 @pytest.fixture(scope="session")
-def full_dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
     """The full captures, ingested, for tests that are marked needs_full_captures. Not to be changed."""
-    with ddnn_traces.ingest(FULL, tmp_path_factory.mktemp("full") / "dataset") as dataset:
+    with ddnn_traces.open(once("full", lambda path: ddnn_traces.ingest(FULL, path).close())) as dataset:
         yield dataset
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> RunCommand:
-    """Runs the command line in a process of its own, in tmp_path; no traceback may ever come out of it."""
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Runs the command line in this process, in tmp_path; an exception that is not handled fails the test."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        line = ["ddnn-traces", *map(str, arguments)]
+        terminate = signal.getsignal(signal.SIGTERM)
+        with monkeypatch.context() as patch, CliRunner().isolation(input=stdin) as (stdout, stderr, _):
+            patch.chdir(tmp_path)
+            patch.setattr("sys.argv", line)
+            with pytest.raises(SystemExit) as ended:
+                main()
+            sys.stdout.flush()
+        signal.signal(signal.SIGTERM, terminate)
+        return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> RunCommand:
+    """As `command`, in a process of its own; no traceback may ever come out of it."""
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run([*COMMAND, *map(str, arguments)], cwd=tmp_path, input=stdin, capture_output=True)

@@ -30,7 +30,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_queries import write_dataset
+from datasets import write_dataset
 from tools import CODE, COMMAND, RunCommand
 from traffic import A, B, C, counted, ring, sent, write_captures, write_log
 
@@ -223,18 +223,18 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
     assert lines(again.stderr)[-1] == "my dataset: 1 run written, 1 of them in place of an older one of that name"
 
 
-def test_ingest_from_standard_input(command: RunCommand, tmp_path: Path) -> None:
-    done = command("ingest", "-", "--out", "dataset", stdin=GOOD)
+def test_ingest_from_standard_input(process: RunCommand, tmp_path: Path) -> None:
+    done = process("ingest", "-", "--out", "dataset", stdin=GOOD)
     assert (done.returncode, done.stdout) == (0, b"")
     assert lines(done.stderr)[0].startswith("standard input: 20 packets, 4 flows, ")
-    again = command("ingest", "-", "--out", "dataset", "--run-id", "it", stdin=gzip.compress(GOOD, mtime=0))
+    again = process("ingest", "-", "--out", "dataset", "--run-id", "it", stdin=gzip.compress(GOOD, mtime=0))
     assert again.returncode == 0
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         assert dataset.run_ids == ["it", "stdin"]
         assert dataset.sql("SELECT DISTINCT capture_id, records, status FROM captures").rows() == [
             ("stdin", 20, "complete")
         ]
-    assert "unchanged" not in command("ingest", "-", "--out", "dataset", stdin=GOOD).stderr.decode()
+    assert "unchanged" not in process("ingest", "-", "--out", "dataset", stdin=GOOD).stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_ingest_from_standard_input(command: RunCommand, tmp_path: Path) -> None
         ("ingest - --out new --run-id=", "--run-id '' is no name"),
     ],
 )
-def test_wrong_calls_with_standard_input(command: RunCommand, tmp_path: Path, call: str, said: str) -> None:
-    done = command(*call.split(), stdin=GOOD)
+def test_wrong_calls_with_standard_input(process: RunCommand, tmp_path: Path, call: str, said: str) -> None:
+    done = process(*call.split(), stdin=GOOD)
     assert done.returncode == 2
     assert said in done.stderr.decode()
     assert list(tmp_path.iterdir()) == []
@@ -444,7 +444,7 @@ def start_with_signals(*arguments: str | Path) -> list[str]:
 INTERRUPTED_QUERY = """
 import signal, sys
 from ddnn_traces.cli import main
-from ddnn_traces.dataset import Dataset
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.errors import QueryError
 ask = Dataset.sql_arrow
 def ask_and_be_interrupted(*arguments):

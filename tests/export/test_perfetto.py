@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from test_queries import write_dataset
+from datasets import write_dataset
 from tools import RunCommand
 from trace_format import problems
 

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 import simulator_formats as formats
+from datasets import write_dataset
 from simulator_formats import Node, Operation
-from test_queries import write_dataset
 from tools import RunCommand
 
 import ddnn_traces

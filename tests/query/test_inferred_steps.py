@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from test_queries import write_dataset
+from datasets import write_dataset
 from tools import needs_full_captures
 
 from ddnn_traces.query.dataset import Dataset

@@ -18,14 +18,13 @@ from typing import Any
 import polars as pl
 import pytest
 import scipy.stats
+from datasets import write_dataset
 from polars.testing import assert_frame_equal
 
-import ddnn_traces
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import parquet, schema
-from ddnn_traces.store.marker import write_marker
+from ddnn_traces.store import schema
 
 CASES = sorted((Path(__file__).parents[1] / "queries").glob("*/*/"))
 QUERIES = list(catalogue.catalogue())
@@ -38,32 +37,11 @@ STABLE = {
 RUN_NAMES = ["2021-05-01", "007", "1e5", "NULL", "a b", "x'y", "50%", "50%25", "ä=/ü", "..", "*", "a+b", "run[1]?#"]
 
 
-def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a table with all its columns, in the types of schemas/; columns that `rows` lacks are null."""
-    empty = pl.DataFrame(schema.table(table).arrow().empty_table())
-    unknown = set(rows.columns) - set(empty.columns)
-    assert not unknown, f"{table} has no column {', '.join(unknown)}"
-    return pl.concat([empty, rows.cast({column: empty.schema[column] for column in rows.columns})], how="diagonal")
-
-
 def read_inputs(case: Path) -> dict[str, pl.DataFrame]:
     """The tables that a case gives, as text."""
     inputs = {path.stem: pl.read_csv(path, infer_schema=False) for path in case.glob("*.csv")}
     del inputs["expected"]
     return inputs
-
-
-def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
-    """A dataset as ingest lays it out: in each table each run has its file, and be it without rows."""
-    tables = {table: table_frame(table, given.get(table, pl.DataFrame())) for table in schema.TABLES}
-    runs = pl.concat(frame["run_id"] for frame in tables.values()).unique(maintain_order=True)
-    for table, frame in tables.items():
-        for run_id in runs:
-            path = parquet.partition(folder, table, run_id) / "part-0.parquet"
-            path.parent.mkdir(parents=True)
-            frame.filter(run_id=run_id).write_parquet(path)
-    write_marker(folder)
-    return ddnn_traces.open(folder)
 
 
 def read_params(case: Path) -> dict[str, Any]:

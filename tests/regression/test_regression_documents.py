@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from datasets import write_dataset
 from scipy import stats
-from test_queries import write_dataset
 from tools import needs_tool
 
 import ddnn_traces

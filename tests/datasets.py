@@ -1,0 +1,33 @@
+"""Small datasets written by hand: the rows that a test gives, as ingest would lay them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import parquet, schema
+from ddnn_traces.store.marker import write_marker
+
+
+def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a table with all its columns, in the types of schemas/; columns that `rows` lacks are null."""
+    empty = pl.DataFrame(schema.table(table).arrow().empty_table())
+    unknown = set(rows.columns) - set(empty.columns)
+    assert not unknown, f"{table} has no column {', '.join(unknown)}"
+    return pl.concat([empty, rows.cast({column: empty.schema[column] for column in rows.columns})], how="diagonal")
+
+
+def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
+    """A dataset as ingest lays it out: in each table each run has its file, and be it without rows."""
+    tables = {table: table_frame(table, given.get(table, pl.DataFrame())) for table in schema.TABLES}
+    runs = pl.concat(frame["run_id"] for frame in tables.values()).unique(maintain_order=True)
+    for table, frame in tables.items():
+        for run_id in runs:
+            path = parquet.partition(folder, table, run_id) / "part-0.parquet"
+            path.parent.mkdir(parents=True)
+            frame.filter(run_id=run_id).write_parquet(path)
+    write_marker(folder)
+    return ddnn_traces.open(folder)
