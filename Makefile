@@ -5,18 +5,23 @@ BIN := $(VENV)/bin
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-extras lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
+.PHONY: demo test test-all test-extras lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
 
-# A process a CPU, each with whole test modules: many share a dataset that takes long to make.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# A process a CPU; an idle one takes tests from a busy one.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
+# The quick set (docs/testing.md): all but the tests marked long, and tests/release, which needs the extra publish.
 test: $(VENV)/.dev
-	$(PYTEST) --ignore tests/release
+	$(PYTEST) -m "not long" --ignore tests/release
 
-# What the extra publish is needed for, and the benchmarks on small data, so that they do not rot. (The extras testbed,
+# What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
+test-all: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=all $(PYTEST) -m "long or hypothesis" --ignore tests/release
+
+# What the extra publish is needed for, and the benchmarks on small data, so that they keep working. (The extras testbed,
 # ns3 and cluster have no code yet.)
 test-extras: $(VENV)/.publish
 	$(PYTEST) tests/release
@@ -35,7 +40,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Mutated captures against the plain twin, for ten minutes; make test has a minute of it.
+# Mutated captures compared with the plain twin, for ten minutes; make test-all has a minute of it.
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz.py --seconds 600
 
@@ -57,8 +62,9 @@ docs: $(VENV)/.dev
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/execute.py
 
-# New versions of everything; the files name no registry.
-LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+# New versions of everything; the files name no registry. (UPGRADE= only adds what pyproject.toml asks for.)
+UPGRADE := --upgrade
+LOCK := $(BIN)/uv pip compile --quiet $(UPGRADE) --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
   --constraint lock/constraints.txt
 lock: $(VENV)/.dev
 	$(BIN)/pip install uv
@@ -85,4 +91,4 @@ $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
