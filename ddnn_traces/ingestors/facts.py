@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ddnn_traces.ingestors.packets.capture_file import STDIN, PcapHeader
 from ddnn_traces.text import valid_text
+
+#: The path that stands for standard input.
+STDIN = Path("-")
 
 #: Step of a packet when the file has no log; before the first step it is -1, after the last the number of steps.
 NO_STEP = -2
@@ -172,14 +174,6 @@ class CaptureFacts:
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
     cell_lag: int = 0  # windows by which a cell may come behind one of a later window
     packets: Path | None = None  # Parquet file with the PACKETS schema; None where none were wanted or there are none
-
-    def describe(self, header: PcapHeader, compression: str) -> None:
-        """Take over what a pcap's file header says. compression: empty for a plain file."""
-        order = "le" if header.byte_order == "<" else "be"
-        self.format = f"pcap-{order}" + (f"+{compression}" if compression else "")
-        self.link_types = str(header.link_type)
-        self.time_resolution_ns = header.tick_ns
-        self.snaplen = header.snaplen
 
     @property
     def capture_id(self) -> str:

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.ingestors.facts import CaptureFacts
+from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.packets.capture_file import STDIN
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.store import schema
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import valid_text
 from ddnn_traces.version import __version__
 
@@ -62,7 +62,7 @@ def run_parameters(options: Mapping[str, Any], metadata: RunMetadata) -> dict[st
 def look_at(run: RunInput) -> tuple[FileState, ...]:
     """The run's files as they are now, in the order of their names. Captures are not hashed here: that takes time."""
     return tuple(
-        _state(path, None if path in run.captures else _sha256(path)) for path in sorted({*run.captures, *_logs(run)})
+        _state(path, None if path in run.captures else _hash(path)) for path in sorted({*run.captures, *_logs(run)})
     )
 
 
@@ -79,7 +79,7 @@ def unchanged(record: RunRecord, run: RunInput, now: RunRecord) -> RunRecord | N
         old = then[file.name]
         if None in (file.mtime_ns, old.mtime_ns) or file.size != old.size:
             return None
-        if file.mtime_ns != old.mtime_ns and (old.sha256 is None or _sha256(names[file.name]) != old.sha256):
+        if file.mtime_ns != old.mtime_ns and (old.sha256 is None or _hash(names[file.name]) != old.sha256):
             return None
     files = tuple(replace(then[file.name], mtime_ns=file.mtime_ns) for file in now.files)
     return replace(record, files=files)
@@ -159,9 +159,8 @@ def _state(path: Path, sha256: str | None) -> FileState:
     return FileState(valid_text(path.name), status.st_size, status.st_mtime_ns if is_file else None, sha256)
 
 
-def _sha256(path: Path) -> str | None:
+def _hash(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError:
         return None

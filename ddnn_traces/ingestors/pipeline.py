@@ -23,11 +23,12 @@ from ddnn_traces.ingestors.inputs import INPUTS, FileState, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.schedule.parallel import available_cpus
-from ddnn_traces.ingestors.schedule.reading import NO_ROOM, ReadPlan, read_runs
+from ddnn_traces.ingestors.schedule.reading import ReadPlan, read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.query import views
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.talk import Talk
 
@@ -156,7 +157,7 @@ def _errors_told(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_SPACE:
             raise
         raise _no_room(out, error.strerror or str(error)) from error
 

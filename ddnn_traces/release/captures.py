@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, STDIN, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.facts import STDIN
+from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Mapping, RunMapping

@@ -17,7 +17,6 @@ from typing import Any
 
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.schedule.parallel import available_cpus
-from ddnn_traces.ingestors.schedule.reading import NO_ROOM
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import bag, checksums, columns, content, database, facts, provenance, request, versions
@@ -26,7 +25,7 @@ from ddnn_traces.release.anonymise.mapping import Mapping as Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.marker import write_marker
-from ddnn_traces.store.whole_files import remove_left_behind, whole_folder
+from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, whole_folder
 from ddnn_traces.talk import Talk
 from ddnn_traces.text import nearest, sql_literal
 
@@ -177,7 +176,7 @@ def _room(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_SPACE:
             raise
         raise _no_room(out, error.strerror or str(error)) from error
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:

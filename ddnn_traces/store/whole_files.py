@@ -1,13 +1,35 @@
-"""Files and folders that are there whole or not at all: written beside their place, then put there by one rename."""
+"""Files and folders that are complete or absent: written next to their place, then put there by one rename."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+#: `errno` of an OSError that says that nothing more can be written: disk or quota full, file too large, read-only.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hex. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of that number exists; True where that cannot be known."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @contextlib.contextmanager
@@ -29,21 +51,11 @@ def remove_left_behind(path: Path) -> None:
     """Remove what killed programs left half written beside a file or folder; not what a living one may be writing."""
     for half_written in path.parent.glob(f".{glob.escape(path.name)}.*"):
         pid = half_written.name.rpartition(".")[2]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and not is_running(int(pid)):
             if half_written.is_dir() and not half_written.is_symlink():
                 shutil.rmtree(half_written, ignore_errors=True)
             else:
                 half_written.unlink(missing_ok=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 @contextlib.contextmanager

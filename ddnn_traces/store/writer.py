@@ -32,6 +32,7 @@ from ddnn_traces.store import layout, schema
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.marker import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
+from ddnn_traces.store.whole_files import is_running
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -224,15 +225,5 @@ def _remove_stale(out: Path, all_are_stale: bool) -> None:
     for path in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
         pid = path.name.rsplit("-", 1)[1]
         # In a container pids come again: one that is ours is not that ingest.
-        if pid.isdigit() and (all_are_stale or int(pid) == os.getpid() or not _alive(int(pid))):
+        if pid.isdigit() and (all_are_stale or int(pid) == os.getpid() or not is_running(int(pid))):
             _discard(path, out)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import write_dataset
+from small_runs import A, B, C, counted, ring, sent, write_captures, write_log
 from tools import CODE, COMMAND, RunCommand
-from traffic import A, B, C, counted, ring, sent, write_captures, write_log
 
 import ddnn_traces
 from ddnn_traces.cli import cli

@@ -12,8 +12,7 @@ from typing import Any
 
 import packets as p
 import pytest
-from test_pipeline import digest
-from traffic import A, B, C, ring, sent_by, write_captures, write_log
+from small_runs import A, B, C, hashes_of, ring, sent_by, write_captures, write_log
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
@@ -121,7 +120,7 @@ def test_changed_run_is_read_again_whole(
     assert set(heard.read) == {f"two/{path.name}" for path in (runs / "two").glob("*.pcap")}
     assert heard.said[-1] == f"{out}: 1 run written, 1 of them in place of an older one of that name, 1 unchanged"
     ingest(runs, tmp_path / "anew")
-    assert digest(out) == digest(tmp_path / "anew")
+    assert hashes_of(out) == hashes_of(tmp_path / "anew")
     assert ingest(runs, out).read == []
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from small_runs import contradictions
 from tools import CODE
-from traffic import contradictions
 
 import ddnn_traces
 from ddnn_traces.query import views
@@ -32,8 +32,9 @@ SERVER = """
 import json, os, sys, tempfile
 from pathlib import Path
 import numpy as np
-from ddnn_traces.ingestors import numba_engine, pipeline
+from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine
 with tempfile.TemporaryDirectory() as scratch:  # the packet loop is loaded
     numba_engine.read_capture(Path(sys.argv[1]), ReadOptions(10**6, np.zeros(0, np.int64), Path(scratch, "cells")))
 print("ready", flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import packets as p
 import pyarrow.parquet as pq
 import pytest
-from traffic import A, B, C, contradictions, counted, ingest_frames, ring, sent, sent_by, write_captures
+from small_runs import A, B, C, contradictions, counted, hashes_of, ingest_frames, ring, sent, sent_by, write_captures
 
 import ddnn_traces
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
@@ -27,12 +27,6 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 from ddnn_traces.talk import Talk
-
-
-def digest(dataset: Path) -> dict[str, str]:
-    """SHA-256 of every file but the database of views, which holds the dataset's path (test_views.py)."""
-    files = sorted(path for path in dataset.rglob("*") if path.is_file() and path != dataset / views.FILE)
-    return {str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @pytest.fixture
@@ -57,21 +51,21 @@ def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
 
 def test_sample_twice(sample: Path, sample_dataset: Dataset, tmp_path: Path) -> None:
     ddnn_traces.ingest(sorted(sample.iterdir(), reverse=True), tmp_path / "again").close()
-    assert digest(tmp_path / "again") == digest(sample_dataset.path)
+    assert hashes_of(tmp_path / "again") == hashes_of(sample_dataset.path)
 
 
 def test_wherever_the_inputs_lie(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "elsewhere" / "copy")
     ingest(runs, out=tmp_path / "first")
     ingest(tmp_path / "elsewhere" / "copy", out=tmp_path / "second")
-    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+    assert hashes_of(tmp_path / "first") == hashes_of(tmp_path / "second")
 
 
 def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
     ingest(runs, out=tmp_path / "at once")
     ingest(runs / "two", out=tmp_path / "run by run")
     ingest(runs / "one", out=tmp_path / "run by run")
-    assert digest(tmp_path / "at once") == digest(tmp_path / "run by run")
+    assert hashes_of(tmp_path / "at once") == hashes_of(tmp_path / "run by run")
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 16])
@@ -81,7 +75,7 @@ def test_whatever_the_number_of_jobs(runs: Path, tmp_path: Path, jobs: int) -> N
     first = ingest(runs, out=tmp_path / "first", jobs=1)
     assert ingest(runs, out=tmp_path / "second", jobs=jobs) == first
     assert len(first) == 2
-    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+    assert hashes_of(tmp_path / "first") == hashes_of(tmp_path / "second")
 
 
 def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +97,7 @@ def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: p
     pipeline.ingest([str(runs)], tmp_path / "second", IngestOptions(jobs=2), talk)
     files = ["one/worker-1.pcap", "one/worker-2.pcap", "two/worker-1.pcap", "two/worker-2.pcap", "two/worker-3.pcap"]
     assert [line.split(":")[0] for line in talk.lines] == files
-    assert digest(tmp_path / "first") == digest(tmp_path / "second")
+    assert hashes_of(tmp_path / "first") == hashes_of(tmp_path / "second")
 
 
 class Lines(Talk):
@@ -146,7 +140,7 @@ def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
         for table in schema.TABLES
         for run_id in sample_dataset.run_ids
     }
-    assert digest(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
+    assert hashes_of(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
     assert (sample_dataset.path / views.FILE).is_file()
 
 
@@ -211,13 +205,13 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
 def test_second_ingest_adds_replaces_and_keeps(runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     ingest(runs, out=out)
-    before = digest(out)
+    before = hashes_of(out)
     changed = ring(B, C)
     write_captures(runs / "three", {"a.pcap": ring(A, C)})
     shutil.rmtree(runs / "two")
     write_captures(runs / "two", {"b.pcap": changed})
     ingest(runs / "two", runs / "three", out=out)
-    after = digest(out)
+    after = hashes_of(out)
     with ddnn_traces.open(out) as dataset:
         assert dataset.run_ids == ["one", "three", "two"]
         assert dataset.sql("SELECT capture_id FROM captures WHERE run_id = 'two'").rows() == [("b.pcap",)]
@@ -367,7 +361,7 @@ def test_interrupted_ingest_keeps_what_was_put_in_place(
     talk = Lines()
     pipeline.ingest([str(runs)], out, talk=talk)
     assert len(talk.lines) == (6 if seconds else 1)
-    assert digest(out) == digest(tmp_path / "expected")
+    assert hashes_of(out) == hashes_of(tmp_path / "expected")
 
 
 # --- names, and sources that are no files
@@ -434,7 +428,7 @@ def test_old_dataset_stays(
 ) -> None:
     out = tmp_path / "dataset"
     ingest(runs, out=out)
-    before = digest(out)
+    before = hashes_of(out)
     (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
     (runs / "two" / "worker-1.pcap").write_bytes(GOOD)
     module = {"reading": reading, "pipeline": pipeline}[where.split(".")[0]]
@@ -451,7 +445,7 @@ def test_old_dataset_stays(
     monkeypatch.setattr(module, name, fail_at_the_second_call)
     with pytest.raises(error):
         ingest(runs, out=out)
-    assert digest(out) == before
+    assert hashes_of(out) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "runs"]
 
 

@@ -11,7 +11,7 @@ import duckdb
 import packets as p
 import polars as pl
 import pytest
-from traffic import (
+from small_runs import (
     BEGIN_NS,
     SPACING_NS,
     A,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_runs import A, B, ring, write_captures
 from tools import COMMAND, RunCommand
-from traffic import A, B, ring, write_captures
 
 import ddnn_traces
 from ddnn_traces.errors import QueryError

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 from polars.testing import assert_frame_equal
+from small_runs import A, B, C, ring, write_captures, write_log
 from tools import RunCommand
-from traffic import A, B, C, ring, write_captures, write_log
 
 import ddnn_traces
 from ddnn_traces.query import catalogue, views

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from small_runs import A, B, C, contradictions, ring, write_captures
 from tools import COMMAND
-from traffic import A, B, C, contradictions, ring, write_captures
 
 import ddnn_traces
 from ddnn_traces.errors import BusyError

@@ -11,9 +11,8 @@ from typing import NoReturn
 
 import duckdb
 import pytest
-from test_pipeline import digest
+from small_runs import A, B, C, hashes_of, ring, write_captures
 from tools import COMMAND, needs_namespaces
-from traffic import A, B, C, ring, write_captures
 
 import ddnn_traces
 from ddnn_traces.errors import StorageError
@@ -57,7 +56,7 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
     arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), sizes, COMMAND]
     call = ["unshare", "-m", sys.executable, "-c", PROGRAM, json.dumps(arguments)]
     printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-    before = digest(tmp_path / "old")
+    before = hashes_of(tmp_path / "old")
     answers = [json.loads(line) for line in printed.splitlines()]
     whole = answers[-1][3]
     assert any(source.name in name for name in whole)
@@ -106,10 +105,10 @@ def test_whoever_finds_the_disk_full(
 ) -> None:
     write_captures(tmp_path / "kept", {"a.pcap": ring(A, B)})
     ddnn_traces.ingest(tmp_path / "kept", tmp_path / "dataset").close()
-    before = digest(tmp_path / "dataset")
+    before = hashes_of(tmp_path / "dataset")
     write_captures(tmp_path / "run", {"a.pcap": ring(B, C), "b.pcap": ring(A, C)})
     monkeypatch.setattr(module, name, failure)
     with pytest.raises(StorageError, match=rf"no room to write \({said}\); .*dataset holds what was finished before"):
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
-    assert digest(tmp_path / "dataset") == before
+    assert hashes_of(tmp_path / "dataset") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ddnn_traces.store.whole_files import whole_file, whole_folder
+from ddnn_traces.store.whole_files import is_running, sha256_of, whole_file, whole_folder
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
@@ -59,3 +63,19 @@ def test_a_folder_with_files_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"), whole_folder(tmp_path):
         pass
     assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 18, (1 << 18) + 1, 5_000_000])
+def test_sha256_of_a_file(tmp_path: Path, size: int) -> None:
+    content = bytes(range(256)) * (size // 256 + 1)
+    (tmp_path / "file").write_bytes(content[:size])
+    assert sha256_of(tmp_path / "file") == hashlib.sha256(content[:size]).hexdigest()
+
+
+def test_running_processes() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert not is_running(ended.pid)
+    assert is_running(os.getpid())
+    assert is_running(1)
+    assert is_running(2**70)  # no process number at all: it may be another system's

@@ -14,8 +14,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_runs import A, B, ring, write_captures
 from tools import CODE, needs_namespaces
-from traffic import A, B, ring, write_captures
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError

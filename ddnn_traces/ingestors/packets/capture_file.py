@@ -23,10 +23,9 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.packets.compression import Compression, Decompression, compression_of
 
-#: The name that stands for standard input.
-STDIN = Path("-")
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
 BLOCK_BYTES = 4 << 20
@@ -74,6 +73,14 @@ class PcapHeader:
         snaplen, link = struct.unpack(byte_order + "II", header[16:24])
         return cls(byte_order, tick_ns, snaplen, link & 0xFFFF)  # upper bits: FCS length, reserved
 
+    def describe(self, facts: CaptureFacts, compression: str) -> None:
+        """Set format, link types, time resolution and snaplen. compression: empty for a plain file."""
+        order = "le" if self.byte_order == "<" else "be"
+        facts.format = f"pcap-{order}" + (f"+{compression}" if compression else "")
+        facts.link_types = str(self.link_type)
+        facts.time_resolution_ns = self.tick_ns
+        facts.snaplen = self.snaplen
+
 
 def looks_like_capture(path: Path) -> bool:
     """Whether the first bytes, decompressed where they are compressed, are the magic number of a pcap or pcapng."""
@@ -91,17 +98,6 @@ def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
     while len(start) < size and (piece := next(pieces, b"")):
         start += piece
     return start
-
-
-def hash_file(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
-    """SHA-256 of a file, in hex. progress: called with the number of bytes read since the last call."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(OUTPUT_BYTES))
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(buffer):
-            digest.update(buffer[:size])
-            progress(size)
-    return digest.hexdigest()
 
 
 class CaptureFile:

@@ -55,7 +55,7 @@ def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
 
 def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:
     facts = CaptureFacts(path, NAME, None, path.stat().st_size)
-    facts.describe(header, "")
+    header.describe(facts, "")
     scanner = Scanner(pcap_framing(header), options, cells, None)
     reader, facts.sha256 = parts.read_in_parts(path, scanner, options)
     reader.finish(facts)
@@ -82,7 +82,7 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         facts.status_detail = header if start or not file.damage else "nothing of it could be decompressed"
         facts.trailing_bytes = len(start) + sum(len(block) for block in stream)
     else:
-        facts.describe(header, file.compression)
+        header.describe(facts, file.compression)
         scanner = Scanner(pcap_framing(header), options, cells, packets)
         reader = RecordReader(scanner, HEADER_BYTES, progress=progress)
     if reader:

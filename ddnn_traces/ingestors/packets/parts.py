@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.ingestors.facts import ReadOptions
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, hash_file
+from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES
 from ddnn_traces.ingestors.packets.compiled.join import find_record
 from ddnn_traces.ingestors.packets.record_reader import RecordReader
 from ddnn_traces.ingestors.packets.scanner import Scanner
+from ddnn_traces.store.whole_files import sha256_of
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
@@ -142,7 +143,7 @@ class PartsReader:
 def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, str | None]:
     """Read a plain pcap with options.jobs threads, its SHA-256 beside it: (the reader, at its end, and the hash)."""
     with ThreadPoolExecutor(1, "sha256") as hasher:
-        digest = hasher.submit(hash_file, path) if options.hashing else None
+        digest = hasher.submit(sha256_of, path) if options.hashing else None
         parts = PartsReader(path, whole, options)
         parts.read()
         return parts.reader, digest.result() if digest else None

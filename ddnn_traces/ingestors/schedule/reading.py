@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import stat
 import time
 from collections import deque
@@ -12,22 +11,19 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.flow_filter import FlowFilter, apply_filter
 from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.packets.capture_file import STDIN
 from ddnn_traces.ingestors.reconcile.log_clock import LogClock, estimate_clock
 from ddnn_traces.ingestors.reconcile.tables import RunFacts
 from ddnn_traces.ingestors.schedule.parallel import OrderedPool
 from ddnn_traces.ingestors.sources import RunInput, host_label
+from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.talk import Talk
 from ddnn_traces.version import __version__
 
 Engine = Callable[[Path, ReadOptions], CaptureFacts]
-
-#: Errors of writing, which stop the ingest; any other OSError is the capture's that is being read.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,7 @@ def _read_file(path: Path, plan: ReadPlan, options: ReadOptions, talk: Talk) -> 
     try:
         facts = plan.engine(path, options)
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in NO_SPACE:  # of writing; any other is the capture's that is being read
             raise
         reason = f"cannot be read ({error.strerror}), check its permissions"
         facts = CaptureFacts(path, "none", None, _size(path), status="corrupt", status_detail=reason)

@@ -98,7 +98,7 @@ def _describe(facts: CaptureFacts, file: CaptureFile, feed: _Feed, reader: _Read
     """Set what the file header says, or what stands for it."""
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
-        facts.describe(header, file.compression)
+        header.describe(facts, file.compression)
         return
     if feed.start.startswith(PCAPNG):
         facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")

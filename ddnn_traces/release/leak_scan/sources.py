@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, STDIN, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.facts import STDIN
+from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.sources import RunInput
 
 if TYPE_CHECKING:

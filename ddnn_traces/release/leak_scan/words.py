@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddnn_traces.ingestors.packets.capture_file import STDIN
+from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import find_runs, host_label
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset

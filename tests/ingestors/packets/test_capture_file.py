@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import capture_file, numba_engine
-from ddnn_traces.ingestors.packets.capture_file import CaptureFile, PcapHeader, hash_file, looks_like_capture
+from ddnn_traces.ingestors.packets.capture_file import CaptureFile, PcapHeader, looks_like_capture
 
 NOISE = random.Random(1).randbytes(600)  # so that gzip has something to keep
 RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i:], seq=i)))) for i in range(500)]
@@ -266,20 +266,6 @@ def test_looks_like_capture(tmp_path: Path, what: str) -> None:
     assert looks_like_capture(path) is (what in LOOK_LIKE_CAPTURES)
 
 
-# --- hashing
-
-
-def test_hash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_file, "OUTPUT_BYTES", 1000)
-    path = tmp_path / "capture"
-    for content in (b"", NOISE, NOISE * 5, NOISE * 6):
-        path.write_bytes(content)
-        progress: list[int] = []
-        assert hash_file(path, progress.append) == hashlib.sha256(content).hexdigest()
-        assert sum(progress) == len(content)
-        assert len(progress) == -(-len(content) // 1000)
-
-
 def test_without_hashing(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(GZIP)
@@ -370,7 +356,7 @@ def test_thread_waits_for_a_slow_reader() -> None:
 READER = """
 import hashlib, sys
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors import capture_file
+from ddnn_traces.ingestors.packets import capture_file
 capture_file.BLOCK_BYTES = 40_000
 try:
     file = capture_file.CaptureFile(capture_file.STDIN, lambda size: progress.append(size))

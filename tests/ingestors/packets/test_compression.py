@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from ddnn_traces.ingestors.packets import capture_file
 from ddnn_traces.ingestors.packets.capture_file import CaptureFile
 from ddnn_traces.ingestors.packets.compression import FORMATS, PIECE_BYTES, compression_of
+from ddnn_traces.store.whole_files import sha256_of
 
 CHANCE = random.Random(3)
 #: What cannot be compressed, what can be a little and what nearly vanishes; more than a block of every format.
@@ -66,7 +67,7 @@ def read(folder: Path, content: bytes) -> tuple[bytes, CaptureFile]:
     with CaptureFile(path, progress.append) as file:
         got = b"".join(map(bytes, file.blocks()))
     assert file.raw_bytes == file.file_bytes == sum(progress) == len(content)
-    assert file.sha256 == capture_file.hash_file(path)
+    assert file.sha256 == sha256_of(path)
     return got, file
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import packets as p
-from traffic import A, B, C, D, contradictions, ingest_frames
+from small_runs import A, B, C, D, contradictions, ingest_frames
 
 from ddnn_traces.query.dataset import Dataset
 

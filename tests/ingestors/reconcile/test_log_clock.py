@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_runs import BEGIN_NS, A, B, C, D, Packet, contradictions, ingest, read_folder, ring
 from tools import RunCommand
-from traffic import BEGIN_NS, A, B, C, D, Packet, contradictions, ingest, read_folder, ring
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.talk import Talk

@@ -12,8 +12,7 @@ from typing import Any
 
 import packets as p
 import pytest
-from tools import FULL, needs_full_captures
-from traffic import (
+from small_runs import (
     BEGIN_NS,
     SPACING_NS,
     A,
@@ -36,6 +35,7 @@ from traffic import (
     write_captures,
     write_log,
 )
+from tools import FULL, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.errors import LedgerError

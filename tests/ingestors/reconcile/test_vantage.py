@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from traffic import (
+from small_runs import (
     BEGIN_NS,
     EVERYBODY,
     SPACING_NS,

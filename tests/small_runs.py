@@ -1,4 +1,4 @@
-"""Small made-up runs: what hosts send each other, and the capture files that see it."""
+"""Small synthetic runs: what hosts send each other, the capture files of it, and the datasets made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import polars as pl
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.talk import Talk
 
 BEGIN_NS = 1_700_000_000_000_000_000
@@ -238,6 +240,12 @@ CONTRADICTIONS = {
     "every end of a flow is a host": """
         SELECT run_id, src_ip FROM flows ANTI JOIN hosts ON flows.run_id = hosts.run_id AND src_ip = host_ip""",
 }
+
+
+def hashes_of(dataset: Path) -> dict[str, str]:
+    """SHA-256 of every file but the database of views, which holds the dataset's path (query/test_views.py)."""
+    files = sorted(path for path in dataset.rglob("*") if path.is_file() and path != dataset / views.FILE)
+    return {str(path.relative_to(dataset)): sha256_of(path) for path in files}
 
 
 def contradictions(dataset: Dataset) -> dict[str, pl.DataFrame]:
