@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
+from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.ingestors.packets.capture_file import looks_like_capture
 from ddnn_traces.store.marker import is_dataset
 from ddnn_traces.text import valid_text
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Mapping, RunMapping
@@ -152,26 +152,15 @@ def _same_version(pairs: Any, version: int) -> list[tuple[str, str]]:
 
 def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
     """Write the cut-down copy of one capture. What is damaged ends where ingest ended."""
-    from ddnn_traces.ingestors.packets.numba_engine import pcap_framing
-    from ddnn_traces.ingestors.packets.record_reader import PcapngReader, RecordReader, pcapng_framing
+    from ddnn_traces.ingestors.packets.records import reader_of, split_header
 
     with CaptureFile(path) as file, target.open("wb") as out:
-        blocks = file.blocks()
-        start = b""
-        while len(start) < HEADER_BYTES and (block := next(blocks, None)) is not None:
-            start += bytes(block)
         out.write(bytes(HEADER_BYTES))
-        header = PcapHeader.parse(start[:HEADER_BYTES])
-        if start.startswith(PCAPNG):
-            cutter = _Cutter(path, out, pcapng_framing(False), -1, substitutes)
-            reader: RecordReader = PcapngReader(cast("Scanner", cutter))
-            stream = itertools.chain([memoryview(start)], blocks)
-        elif isinstance(header, str):
+        header, framing, stream = split_header(file.blocks())
+        if framing is None:
             raise UsageError(f"{path}: {header}; ingest it again, or publish without captures")
-        else:
-            cutter = _Cutter(path, out, pcap_framing(header), header.link_type, substitutes)
-            reader = RecordReader(cast("Scanner", cutter), HEADER_BYTES)
-            stream = itertools.chain([memoryview(start)[HEADER_BYTES:]], blocks)
+        cutter = _Cutter(path, out, framing, -1 if framing.is_pcapng else framing.link, substitutes)
+        reader = reader_of(cast("Scanner", cutter))
         reader.read(stream)
         out.seek(0)
         snaplen = min(row["snaplen"] or _SNAPLEN, 0xFFFFFFFF)

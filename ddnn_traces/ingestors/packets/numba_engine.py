@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.facts import PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import parts
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.packets.compiled import scan as loop
 from ddnn_traces.ingestors.packets.compiled.jit import is_cached
-from ddnn_traces.ingestors.packets.compiled.scan import Framing
-from ddnn_traces.ingestors.packets.record_reader import PcapngReader, RecordReader, pcapng_framing
+from ddnn_traces.ingestors.packets.records import pcap_framing, reader_of, split_header
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.spill import CellSpill, Spill
 
 NAME = "numba"
-# A captured length above this and above the file's snaplen is damage, as in libpcap and Wireshark.
-_MAX_CAPTURED, _MOST_SNAPLEN = 262144, 1 << 24
-_NO_PACKET = -1  # value of tcp_flags that stands for null
+_NO_FLAGS = -1  # value of tcp_flags that stands for null
 
 
 def is_compiled() -> bool:
@@ -32,7 +27,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     """Read one pcap or pcapng, compressed or not. Damage is in the result's status; raises only OSError."""
     with ExitStack() as stack:
         cells = stack.enter_context(CellSpill(options.spill))
-        packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_PACKET)) if options.packets else None
+        packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
         header = _plain_pcap(path, options)
         if header:
             facts = _read_in_parts(path, header, options, cells)
@@ -64,51 +59,27 @@ def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: 
 
 def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets: Spill | None) -> CaptureFacts:
     facts = CaptureFacts(file.path, NAME, None, file.file_bytes)
-    blocks = file.blocks()
-    start, rest = _split_off(blocks, HEADER_BYTES)
-    stream: Iterable[memoryview] = itertools.chain([rest], blocks)
-    header = PcapHeader.parse(start)
-    reader: RecordReader | None = None
-
-    def progress(packets: int) -> None:
-        options.progress(0, packets)
-
-    if start.startswith(PCAPNG):
-        facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
-        stream = itertools.chain([memoryview(start)], stream)
-        reader = PcapngReader(Scanner(pcapng_framing(False), options, cells, packets), progress)
-    elif isinstance(header, str):
+    header, framing, stream = split_header(file.blocks())
+    if framing is None:
+        assert isinstance(header, str)
+        facts.trailing_bytes = sum(len(block) for block in stream)
         facts.status = "truncated" if "cut short" in header else "corrupt"
-        facts.status_detail = header if start or not file.damage else "nothing of it could be decompressed"
-        facts.trailing_bytes = len(start) + sum(len(block) for block in stream)
+        nothing_came = file.damage and not facts.trailing_bytes
+        facts.status_detail = "nothing of it could be decompressed" if nothing_came else header
     else:
-        header.describe(facts, file.compression)
-        scanner = Scanner(pcap_framing(header), options, cells, packets)
-        reader = RecordReader(scanner, HEADER_BYTES, progress=progress)
-    if reader:
+        if isinstance(header, PcapHeader):
+            header.describe(facts, file.compression)
+        else:
+            facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
+        reader = reader_of(Scanner(framing, options, cells, packets), lambda packets: options.progress(0, packets))
         reader.read(stream)
         reader.finish(facts)
         if not facts.records and not reader.described:
             facts.format = None
     if file.damage:
-        mere_cut = file.truncated and facts.status != "corrupt"
-        facts.status = "truncated" if mere_cut else "corrupt"
+        is_cut = file.truncated and facts.status != "corrupt"
+        facts.status = "truncated" if is_cut else "corrupt"
         facts.status_detail = "; ".join(filter(None, (file.damage, facts.status_detail)))
     facts.sha256 = file.sha256
     facts.file_bytes = file.raw_bytes
     return facts
-
-
-def pcap_framing(header: PcapHeader) -> Framing:
-    max_captured = max(_MAX_CAPTURED, min(header.snaplen, _MOST_SNAPLEN))
-    return Framing(False, header.byte_order == ">", header.tick_ns, header.link_type, max_captured)
-
-
-def _split_off(blocks: Iterator[memoryview], size: int) -> tuple[bytes, memoryview]:
-    """The first `size` bytes (fewer where the file ends before), and the rest of the block that they end in."""
-    start = b""
-    for block in blocks:
-        start += bytes(block)
-        if len(start) >= size:
-            break
-    return start[:size], memoryview(start)[size:]

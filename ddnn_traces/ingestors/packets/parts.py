@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES
 from ddnn_traces.ingestors.facts import ReadOptions
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES
 from ddnn_traces.ingestors.packets.compiled.join import find_record
-from ddnn_traces.ingestors.packets.record_reader import RecordReader
+from ddnn_traces.ingestors.packets.records import RecordReader
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.store.whole_files import sha256_of
 

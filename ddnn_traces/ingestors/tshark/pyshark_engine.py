@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import EngineError
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.spill import CellSpill
 from ddnn_traces.ingestors.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
 from ddnn_traces.ingestors.tshark.plain_flows import FlowTable, Record

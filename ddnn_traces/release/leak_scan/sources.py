@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ddnn_traces.ingestors.capture_file import PCAPNG, CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.ingestors.packets.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.sources import RunInput
 
 if TYPE_CHECKING:
@@ -38,26 +37,14 @@ def hardware_addresses(path: Path) -> set[bytes]:
     """Hardware addresses in the link headers of a capture; of damaged files those before the damage."""
     if path == STDIN:
         return set()
-    from ddnn_traces.ingestors.packets.numba_engine import pcap_framing
-    from ddnn_traces.ingestors.packets.record_reader import PcapngReader, RecordReader, pcapng_framing
+    from ddnn_traces.ingestors.packets.records import reader_of, split_header
 
     with CaptureFile(path, hashing=False) as file:
-        blocks = file.blocks()
-        start = b""
-        while len(start) < HEADER_BYTES and (block := next(blocks, None)) is not None:
-            start += bytes(block)
-        header = PcapHeader.parse(start[:HEADER_BYTES])
-        if start.startswith(PCAPNG):
-            looker = _Looker(pcapng_framing(False))
-            reader: RecordReader = PcapngReader(cast("Scanner", looker))
-            stream = itertools.chain([memoryview(start)], blocks)
-        elif isinstance(header, str):
+        _, framing, stream = split_header(file.blocks())
+        if framing is None:
             return set()
-        else:
-            looker = _Looker(pcap_framing(header))
-            reader = RecordReader(cast("Scanner", looker), HEADER_BYTES)
-            stream = itertools.chain([memoryview(start)[HEADER_BYTES:]], blocks)
-        reader.read(stream)
+        looker = _Looker(framing)
+        reader_of(cast("Scanner", looker)).read(stream)
     return {int(number).to_bytes(6, "big") for number in looker.found[: looker.count]}
 
 

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.facts import FLOW_FACTS, NO_STEP, PACKETS, CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import capture_file, numba_engine, parts, scanner
+from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
 from ddnn_traces.ingestors.packets.compiled import jit
 
 T0 = 1_700_000_000 * 10**9

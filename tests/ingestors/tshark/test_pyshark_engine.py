@@ -703,7 +703,7 @@ def test_standard_input(tmp_path: Path) -> None:
     program = f"""
 import numpy
 from pathlib import Path
-from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 options = ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "cells")!r}))
 facts = pyshark_engine.read_capture(Path("-"), options)
@@ -785,7 +785,7 @@ def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
     program = f"""
 import sys, numpy
 from pathlib import Path
-from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 said = []
 def progress(_bytes, _packets):
@@ -810,7 +810,7 @@ def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
     program = f"""
 import numpy
 from pathlib import Path
-from ddnn_traces.ingestors import pyshark_engine
+from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 said = []
 def progress(_bytes, _packets):

@@ -18,21 +18,23 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     FOLLOW,
     GRE,
     LATER_FRAGMENT,
+    MOST_TUNNELS,
     NOT_IP,
     NULL_LINKS,
+    ROCE,
     SLL,
     SLL2,
     TCP,
     UDP,
     WHOLE,
     addresses,
+    inside,
     ip_header,
     network_header,
     ports,
 )
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, LINK, NEED_BYTES, STOPPED, pcapng_block
-from ddnn_traces.ingestors.packets.compiled.tunnels import MOST_TUNNELS, ROCE, inside
 
 #: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time is none that
 #: a pcap can say.

@@ -65,7 +65,7 @@ class State(NamedTuple):
     """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
     (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the present window
     (total[WINDOW]), cells, packets and samples by their counts in total,
-    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in tunnels.py and
+    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in headers.py and
     fragments.py."""
 
     slots: npt.NDArray[np.int32]

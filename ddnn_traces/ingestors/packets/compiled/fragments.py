@@ -18,8 +18,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     new_flow,
     step_of,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper
-from ddnn_traces.ingestors.packets.compiled.tunnels import (
+from ddnn_traces.ingestors.packets.compiled.headers import (
     DATAGRAM_KEY,
     FRAGMENT_BEGIN,
     FRAGMENT_BYTES,
@@ -27,6 +26,7 @@ from ddnn_traces.ingestors.packets.compiled.tunnels import (
     IP_BYTES,
     PAYLOAD,
 )
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper
 
 MOST_DATAGRAMS, MOST_WAITING = 1024, 4096
 MOST_AGE_NS = 30_000_000_000

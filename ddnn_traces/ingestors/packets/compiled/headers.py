@@ -1,10 +1,15 @@
-"""The header walk: from a frame to its IP packet and ports, by captured bytes only. Offsets are into `buf`, uint8."""
+"""The header walk: from a frame to the IP packet that is the flow's, and its ports, from captured bytes only.
+
+Most packets need `network_header`, `ip_header` and `ports`. `innermost` treats tunnels, fragments and RoCEv2: its
+result is in state.found and state.found_key, whose entries are named here. Offsets are into `buf`, uint8.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ddnn_traces.ingestors.packets.compiled.jit import helper, inlined, u16, u32, u64
+from ddnn_traces.ingestors.packets.compiled.flow_table import TUNNEL_COUNT, find_slot
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, inlined, u16, u32, u64
 
 # Outcomes: in a flow, or an index into facts.SKIP_REASONS.
 FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3
@@ -191,3 +196,173 @@ def addresses(buf, i, version):
 def protocol_word(version, protocol, both_ports):
     """The fifth word of a key."""
     return np.uint64((version << 40) | (protocol << 32) | both_ports)
+
+
+# --- tunnels, fragments, RoCEv2
+
+# Entries of `found`: of the packet, and of the fragment that it is.
+PROTOCOL, TRANSPORT, PAYLOAD, IP_BYTES, PART, FRAGMENT_BEGIN, FRAGMENT_BYTES, FRAGMENT_MORE = range(8)
+FOUND = 8
+# Words of `found_key`: the flow's key, then the datagram's.
+DATAGRAM_KEY, FOUND_WORDS = 6, 12
+
+KINDS = ("ipip", "gre", "vxlan", "geneve")
+_IPIP, _GRE, _VXLAN, _GENEVE = range(4)
+MOST_TUNNELS = 4
+_MOST_ROWS = (1 << 24) - 2  # 24 bits of a key
+ROCE = 4791
+
+
+@helper
+def _gre(buf, i, end):
+    """(offset of the IP header or -1, version, identifier + 1 or 0) of a GRE header (RFC 2784, RFC 2890) at i."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    if i + 4 > end:
+        return nothing
+    flags, kind = u16(buf, i), u16(buf, i + 2)
+    if flags & 0x4007:  # routing, version
+        return nothing
+    key_at = i + 4 + 4 * ((flags >> 15) & 1)
+    inner = key_at + 4 * ((flags >> 13) & 1) + 4 * ((flags >> 12) & 1)
+    identifier = np.int64(0)
+    if flags & 0x2000:
+        if key_at + 4 > end:
+            return nothing
+        identifier = u32(buf, key_at) + 1
+    if kind == 0x88BE:  # ERSPAN
+        inner += 8 * ((flags >> 12) & 1) + 12
+    elif kind == 0x22EB:
+        if inner + 12 > end:
+            return nothing
+        inner += 12 + 8 * (np.int64(buf[inner + 11]) & 1) + 12
+    elif kind == 0x6558:
+        inner += 12
+    else:
+        at, version = by_ethertype(buf, kind, inner, end)
+        return at, version, identifier
+    if inner + 2 > end:
+        return nothing
+    at, version = by_ethertype(buf, u16(buf, inner), inner + 2, end)
+    return at, version, identifier
+
+
+@helper
+def _ethernet(buf, i, end, identifier):
+    if i + 14 > end:
+        return np.int64(-1), np.int64(0), np.int64(0)
+    at, version = by_ethertype(buf, u16(buf, i + 12), i + 14, end)
+    return at, version, identifier
+
+
+@helper
+def inside(buf, protocol, port, i, end):
+    """(kind, offset of the inner IP header, its version, identifier + 1 or 0); version 0 where there is no tunnel."""
+    none = np.int64(0)
+    if protocol == IPIP4:
+        return np.int64(_IPIP), i, np.int64(4), none
+    if protocol == IPIP6:
+        return np.int64(_IPIP), i, np.int64(6), none
+    if protocol == GRE:
+        at, version, identifier = _gre(buf, i, end)
+        return np.int64(_GRE), at, version, identifier
+    if protocol != UDP or i + 16 > end:
+        return none, none, none, none
+    i += 8
+    if (port == 4789 or port == 8472) and buf[i] & 8:  # RFC 7348, 5
+        at, version, identifier = _ethernet(buf, i + 8, end, (u32(buf, i + 4) >> 8) + 1)
+        return np.int64(_VXLAN), at, version, identifier
+    if port == 6081 and buf[i] >> 6 == 0:  # RFC 8926, 3.4
+        inner, kind = i + 8 + 4 * (np.int64(buf[i]) & 63), u16(buf, i + 2)
+        identifier = (u32(buf, i + 4) >> 8) + 1
+        if kind == 0x6558:
+            at, version, identifier = _ethernet(buf, inner, end, identifier)
+        else:
+            at, version = by_ethertype(buf, kind, inner, end)
+        return np.int64(_GENEVE), at, version, identifier
+    return none, none, none, none
+
+
+@helper
+def _tunnel_number(state, salt, a, b, c, d, e, f):
+    """Row of a tunnel, a new one where it was not seen before."""
+    slot = find_slot(state.tunnel_slots, state.tunnel_keys, salt, a, b, c, d, e, f)
+    row = np.int64(state.tunnel_slots[slot])
+    if row < 0:
+        row = state.total[TUNNEL_COUNT]
+        state.total[TUNNEL_COUNT] += 1
+        state.tunnel_slots[slot] = row
+        keys = state.tunnel_keys
+        keys[row, 0], keys[row, 1], keys[row, 2], keys[row, 3], keys[row, 4], keys[row, 5] = a, b, c, d, e, f
+    return row
+
+
+@helper
+def tunnel_word(parent, kind, identifier):
+    """The sixth word of a tunnel's key. parent: row + 1 of the one around it; identifier: + 1; 0: none."""
+    return np.uint64((parent << 36) | (kind << 33) | identifier)
+
+
+@helper
+def _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key):
+    """The datagram that the IP packet at i is a fragment of, and which bytes of it."""
+    if version == 4:
+        word, identification = u16(buf, i + 6), u16(buf, i + 4)
+        begin, more, size, protocol = (word & 0x1FFF) * 8, (word >> 13) & 1, carried, np.int64(buf[i + 9])
+    else:
+        word, identification = u16(buf, fragment + 2), u32(buf, fragment + 4)
+        begin, more, size, protocol = (
+            word & 0xFFF8,
+            word & 1,
+            carried + transport - fragment - 8,
+            np.int64(buf[fragment]),
+        )
+    found[FRAGMENT_BEGIN], found[FRAGMENT_BYTES], found[FRAGMENT_MORE] = begin, size, more
+    a, b, c, d = addresses(buf, i, version)
+    at = DATAGRAM_KEY
+    key[at], key[at + 1], key[at + 2], key[at + 3] = a, b, c, d
+    key[at + 4] = protocol_word(version, protocol, np.int64(0))
+    key[at + 5] = np.uint64((tunnel << 40) | identification)
+
+
+@helper
+def innermost(buf, i, version, start, end, wire, options, state):
+    """Find the innermost IP packet that can be read, from the outermost at i on; its outcome."""
+    found, key = state.found, state.found_key
+    tunnel = np.int64(0)  # row + 1 of the tunnel that the packet at hand is in
+    a = b = c = d = e = around = np.uint64(0)
+    for depth in range(MOST_TUNNELS + 1):
+        outcome, protocol, transport, carried, ip_bytes, part, fragment = ip_header(buf, i, version, start, end, wire)
+        both_ports, payload = np.int64(0), carried
+        if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
+            outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
+        if outcome == FOLLOW and depth > 0 and found[PART] != WHOLE and part != WHOLE:
+            outcome = np.int64(MALFORMED)  # a fragment inside a fragment is left alone
+        if outcome != FOLLOW:
+            return outcome if depth == 0 else np.int64(FOLLOW)
+        if depth > 0:
+            tunnel = _tunnel_number(state, options.salt, a, b, c, d, e, around) + 1
+        if depth == 0 or part != WHOLE:
+            found[PART] = part
+        if part != WHOLE:
+            _note_fragment(buf, i, version, transport, carried, fragment, tunnel, found, key)
+        a, b, c, d = addresses(buf, i, version)
+        e = protocol_word(version, protocol, both_ports)
+        found[PROTOCOL], found[TRANSPORT], found[PAYLOAD], found[IP_BYTES] = protocol, transport, payload, ip_bytes
+        key[0], key[1], key[2], key[3], key[4], key[5] = a, b, c, d, e, np.uint64(tunnel << 40)
+        port = both_ports & 0xFFFF
+        if protocol == UDP and port == ROCE and part != LATER_FRAGMENT and transport + 16 <= end:
+            pair = u32(buf, transport + 12) & 0xFFFFFF
+            key[5] |= np.uint64((1 << 32) | (np.int64(buf[transport + 8]) << 24) | pair)
+        if part == LATER_FRAGMENT or not options.open_tunnels or depth == MOST_TUNNELS:
+            break
+        kind, i, version, identifier = inside(buf, protocol, port, transport, end)
+        if version == 0 or state.total[TUNNEL_COUNT] >= _MOST_ROWS:
+            break
+        around = tunnel_word(tunnel, kind, identifier)
+    return np.int64(FOLLOW)
+
+
+@compiled
+def tunnel_row(state, options, a, b, c, d, e, f):
+    """Row of a tunnel by its key, a new one where it was not seen before."""
+    return _tunnel_number(state, options.salt, a, b, c, d, e, f)

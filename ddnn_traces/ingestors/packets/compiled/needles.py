@@ -10,15 +10,17 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     ETHERNET,
     FOLLOW,
     LATER_FRAGMENT,
+    MOST_TUNNELS,
+    ROCE,
     SLL,
     SLL2,
     TCP,
     UDP,
+    inside,
     network_header,
 )
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little, u64
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, FULL, LINK, NEED_BYTES, STOPPED, pcapng_block
-from ddnn_traces.ingestors.packets.compiled.tunnels import MOST_TUNNELS, ROCE, inside
 
 #: Bits that differ between large and small letters: set in every byte that is compared.
 FOLD = 0x2020202020202020

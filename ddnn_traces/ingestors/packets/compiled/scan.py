@@ -50,10 +50,16 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
 from ddnn_traces.ingestors.packets.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.ingestors.packets.compiled.headers import (
     FOLLOW,
+    IP_BYTES,
     LATER_FRAGMENT,
+    PART,
+    PAYLOAD,
+    PROTOCOL,
     TCP,
+    TRANSPORT,
     WHOLE,
     addresses,
+    innermost,
     ip_header,
     network_header,
     ports,
@@ -70,7 +76,6 @@ from ddnn_traces.ingestors.packets.compiled.jit import (
     u32,
     u32_little,
 )
-from ddnn_traces.ingestors.packets.compiled.tunnels import IP_BYTES, PART, PAYLOAD, PROTOCOL, TRANSPORT, innermost
 
 # Why scan() returned: the next record is not complete, a table is full, nothing sane follows, a section or an interface
 # is described here, or `stop` is reached.

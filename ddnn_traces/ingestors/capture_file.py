@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.compression import Compression, Decompression, compression_of
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
-from ddnn_traces.ingestors.packets.compression import Compression, Decompression, compression_of
 
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.

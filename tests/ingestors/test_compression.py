@@ -22,9 +22,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddnn_traces.ingestors.packets import capture_file
-from ddnn_traces.ingestors.packets.capture_file import CaptureFile
-from ddnn_traces.ingestors.packets.compression import FORMATS, PIECE_BYTES, compression_of
+from ddnn_traces.ingestors import capture_file
+from ddnn_traces.ingestors.capture_file import CaptureFile
+from ddnn_traces.ingestors.compression import FORMATS, PIECE_BYTES, compression_of
 from ddnn_traces.store.whole_files import sha256_of
 
 CHANCE = random.Random(3)

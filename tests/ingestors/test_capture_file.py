@@ -25,9 +25,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddnn_traces.ingestors import capture_file
+from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader, looks_like_capture
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.packets import capture_file, numba_engine
-from ddnn_traces.ingestors.packets.capture_file import CaptureFile, PcapHeader, looks_like_capture
+from ddnn_traces.ingestors.packets import numba_engine
 
 NOISE = random.Random(1).randbytes(600)  # so that gzip has something to keep
 RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i:], seq=i)))) for i in range(500)]
@@ -356,7 +357,7 @@ def test_thread_waits_for_a_slow_reader() -> None:
 READER = """
 import hashlib, sys
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.packets import capture_file
+from ddnn_traces.ingestors import capture_file
 capture_file.BLOCK_BYTES = 40_000
 try:
     file = capture_file.CaptureFile(capture_file.STDIN, lambda size: progress.append(size))
