@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.traffic.synthetic.packets import file_header, new_records
-from ddnn_traces.traffic.synthetic.traffic import SNAPLEN
+from ddnn_traces.traffic.run_folder import file_header, new_records
+from ddnn_traces.traffic.traffic import SNAPLEN
 
 WORKERS = 4
 PACKETS_A_STEP = 200_000

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddnn_traces.traffic.synthetic.tables import SyntheticTables, write_runs
-from ddnn_traces.traffic.synthetic.traffic import SyntheticRun, make_traffic
+from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
+from ddnn_traces.traffic.tables import TrafficTables
 
 RUNS, ROWS = 75, 100_000_000
 
@@ -69,7 +69,7 @@ def steps_for(made: dict, rows: float) -> int:
 
 def window_rows(run: SyntheticRun) -> int:
     """Rows that a run has in flow_windows."""
-    return sum(batch.num_rows for batch in SyntheticTables(make_traffic(run)).batches("flow_windows"))
+    return sum(batch.num_rows for batch in TrafficTables(make_traffic(run)).batches("flow_windows"))
 
 
 def write(out: Path, runs: int, rows: int) -> None:

@@ -27,7 +27,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Mapping, RunMapping
 from ddnn_traces.store import schema
 from ddnn_traces.text import is_plain_name, sql_literal, valid_text
-from ddnn_traces.traffic.synthetic import run_files
+from ddnn_traces.traffic import run_folder
 
 if TYPE_CHECKING:
     from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
@@ -219,13 +219,13 @@ class _Cutter:
 def _write_beside(dataset: Dataset, run: RunMapping, folder: Path) -> None:
     (fields,) = _rows(dataset, "runs", [run.run_id])
     told = {name: value for name, value in fields.items() if name not in _NOT_TOLD}
-    text = run_files.run_toml(told, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
+    text = run_folder.run_toml(told, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
     (folder / "run.toml").write_text(text + _legend(run), encoding="utf-8")
     first_begins = {}
     for worker, group in itertools.groupby(_rows(dataset, "steps", [run.run_id]), key=lambda row: row["worker"]):
         steps = list(group)
         rows = ((s["epoch"], s["end_ns"] + run.offset_ns, _number(s["loss"]), _number(s["accuracy"])) for s in steps)
-        (folder / f"train_history-{run.labels[worker]}.log").write_text(run_files.training_log(rows), encoding="utf-8")
+        (folder / f"train_history-{run.labels[worker]}.log").write_text(run_folder.training_log(rows), encoding="utf-8")
         if steps[0]["start_source"] == "phases":
             first_begins[worker] = steps[0]["start_ns"] + run.offset_ns
     events = itertools.groupby(_rows(dataset, "events", [run.run_id]), key=lambda row: row["worker"])
@@ -233,7 +233,7 @@ def _write_beside(dataset: Dataset, run: RunMapping, folder: Path) -> None:
     for worker, begin in first_begins.items():
         rows_of_worker = phases.get(worker) or [(0, (begin,) * 4)]
         path = folder / f"phases-{run.labels[worker]}.csv"
-        path.write_text(run_files.phases(rows_of_worker), encoding="utf-8")
+        path.write_text(run_folder.phases_csv(rows_of_worker), encoding="utf-8")
 
 
 def _hosts(rows: list[_Row], run: RunMapping) -> list[_Row]:

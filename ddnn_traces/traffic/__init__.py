@@ -1,0 +1,1 @@
+"""What training sends: laws of the collectives, the traffic of a run, and the tables and captures written from it."""

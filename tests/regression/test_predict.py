@@ -24,7 +24,7 @@ from ddnn_traces.regression.job import Job
 from ddnn_traces.regression.point import Predicted
 from ddnn_traces.regression.predict import Prediction, predict
 from ddnn_traces.traffic.synthetic import scenarios
-from ddnn_traces.traffic.synthetic.tables import write_runs
+from ddnn_traces.traffic.synthetic.runs import write_runs
 
 FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 SIZES = (10_000_000, 20_000_000, 30_000_000, 50_000_000)
@@ -476,7 +476,7 @@ def test_predictions_from_synthetic_runs_say_so_everywhere() -> None:
 
 
 def test_the_paper_s_scenarios_predict_and_refuse(command: RunCommand, tmp_path: Path) -> None:
-    write_runs(tmp_path / "dataset", [run for run in scenarios.made_up(steps=3) if run.loss_pct == 0])
+    write_runs(tmp_path / "dataset", [run for run in scenarios.runs_of(steps=3) if run.loss_pct == 0])
     job = ["--framework-backend", "horovod-mpi", "--batch-size", "64", "--topology", "ring", "--steps", "100"]
     done = command("predict", "dataset", "--model-bytes", "97e6", *job, "--format", "json")
     assert done.returncode == 0, done.stderr

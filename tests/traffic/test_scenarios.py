@@ -16,8 +16,8 @@ from ddnn_traces.regression import DEFAULT_FORMULA, Regression
 from ddnn_traces.report import contents
 from ddnn_traces.report import page as writer
 from ddnn_traces.traffic.synthetic import scenarios
-from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, made_up
-from ddnn_traces.traffic.synthetic.tables import write_runs
+from ddnn_traces.traffic.synthetic.runs import write_runs
+from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, runs_of
 
 SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
 
@@ -65,7 +65,7 @@ def test_every_run_says_that_it_is_synthetic(dataset: Dataset) -> None:
 
 
 def test_a_parameter_server_is_one_of_six_nodes(tmp_path: Path) -> None:
-    (run,) = [r for r in made_up("zerwas-79", steps=4) if r.chief and r.model == "mobilenetv2"]
+    (run,) = [r for r in runs_of("zerwas-79", steps=4) if r.chief and r.model == "mobilenetv2"]
     write_runs(tmp_path / "dataset", [run])
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         roles = Counter(opened.sql("SELECT role FROM hosts")["role"])
@@ -85,11 +85,11 @@ def test_a_parameter_server_is_one_of_six_nodes(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        made_up(**arguments)  # type: ignore[arg-type]
+        runs_of(**arguments)  # type: ignore[arg-type]
 
 
 def test_the_seed_decides_the_noise_and_nothing_else() -> None:
-    one, same, other = (made_up(seed=seed) for seed in (1, 1, 2))
+    one, same, other = (runs_of(seed=seed) for seed in (1, 1, 2))
     assert one == same
     assert [run.noise for run in one] != [run.noise for run in other]
     assert all(0 <= run.noise <= 0.02 for run in one)
@@ -103,7 +103,7 @@ def test_the_seed_decides_the_noise_and_nothing_else() -> None:
 
 def test_payload_of_a_step_is_that_of_the_law(tmp_path: Path) -> None:
     """Of 4 workers: 6 times the model by S-SGD of any topology, 4 times by pair averaging, 8 times by a server."""
-    runs = [run for run in made_up("zerwas-79", steps=6, noise=0.0) if run.model == "mobilenetv2" and not run.loss_pct]
+    runs = [run for run in runs_of("zerwas-79", steps=6, noise=0.0) if run.model == "mobilenetv2" and not run.loss_pct]
     write_runs(tmp_path / "dataset", runs)
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         moved = opened.sql(
@@ -172,7 +172,7 @@ def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> No
 
 
 def test_the_report_says_that_nothing_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_runs(tmp_path / "dataset", [run for run in made_up(steps=4) if run.model == "mobilenetv2"][:2])
+    write_runs(tmp_path / "dataset", [run for run in runs_of(steps=4) if run.model == "mobilenetv2"][:2])
     monkeypatch.setattr(writer, "_draw", lambda _: {})
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         assert contents.title(opened).endswith("(2 of 2 runs synthetic, not measured)")

@@ -1,13 +1,15 @@
-"""A model of training traffic: fitted to measured runs, generating runs of any size, scored on runs it has not seen.
+"""A model of training traffic: fitted to measured runs, generating runs of any size, scored on held-out runs.
 
-fit(dataset) gives a document; write and read keep it in a file; generate makes traffic from it; score compares.
+fit(dataset) returns a document; write and read store it in a file; generate writes traffic from it; score compares
+generated with measured runs. Also available as ddnn_traces.traffic_model.
 """
 
 from ddnn_traces.traffic.model.document import Document, read, text, write
 from ddnn_traces.traffic.model.fitting import fit, summary
-from ddnn_traces.traffic.model.generation import Job, flow_list, traffic
+from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.generation import write as generate
 from ddnn_traces.traffic.model.scoring import score, wins
+from ddnn_traces.traffic.tables import flow_list
 
 __all__ = [
     "Document", "Job", "fit", "flow_list", "generate", "read", "score", "summary", "text", "traffic", "wins", "write",

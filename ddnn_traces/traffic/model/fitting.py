@@ -1,4 +1,4 @@
-"""From measured runs to the distributions of a traffic model (document.py says what they are)."""
+"""Fits a traffic model to measured runs. schemas/documents/traffic_model.json describes each of its fields."""
 
 from __future__ import annotations
 
@@ -13,50 +13,47 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import FORMAT, VERSION, Document
-from ddnn_traces.traffic.model.measure import MeasuredRun, Transfer, measure
-from ddnn_traces.traffic.model.placement import pair_matrix
-from ddnn_traces.traffic.synthetic.traffic import HEADER_BYTES
+from ddnn_traces.traffic.model.measure import MeasuredRun, measure, pair_matrix
+from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, wire_bytes
 from ddnn_traces.version import __version__
-
-Floats = npt.NDArray[np.float64]
 
 _POINTS = np.linspace(0, 1, 101)
 
 
 def fit(dataset: Dataset, runs: Sequence[str] | None = None) -> Document:
-    """The traffic model of the runs of a dataset, all that have steps or those named.
+    """The traffic model of the runs of a dataset: all that have steps, or those named.
 
-    Raises UsageError where none has steps, and where the topology of one, but not of all, is unknown.
+    Raises UsageError where no run has steps, and where the topology of one run, but not of all, is unknown.
     """
     measured = measure(dataset, runs)
     if not measured:
         raise UsageError(
             f"{dataset.name}: no run has steps with an exchange, neither of a log nor in its traffic; put "
-            "train_history.log beside the captures and ingest again, or choose other runs with --run"
+            "train_history.log next to the captures and ingest again, or choose other runs with --run"
         )
     return fit_measured(list(measured.values()))
 
 
 def summary(document: Document) -> str:
-    """What a document was fitted to, in a sentence or two."""
+    """The runs that a document was fitted to, in a sentence or two."""
     runs = document["provenance"]["runs"]
-    said = f"fitted to {len(runs)} run{'s' if len(runs) > 1 else ''}"
+    fitted = f"fitted to {len(runs)} run{'s' if len(runs) > 1 else ''}"
     matrix = document["transfer_matrix"]
     if matrix is None:
-        return said
+        return fitted
     return (
-        f"{said}. The topology of {runs[0]['run_id']} is unknown, so the model has its pairs and no law: it generates "
-        f"traffic of --topology unknown for --workers {len(matrix)} alone"
+        f"{fitted}. The topology of {runs[0]['run_id']} is unknown, so the model has its pairs and no law: it "
+        f"generates traffic only for --topology unknown --workers {len(matrix)}"
     )
 
 
 def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
-    """The same of runs that were measured before, one or more."""
-    strange = [run.run_id for run in runs if run.collective is None]
-    if strange and len(runs) > 1:
+    """The same for one or more runs that are already measured."""
+    unknown = [run.run_id for run in runs if run.collective is None]
+    if unknown and len(runs) > 1:
         raise UsageError(
-            f"{strange[0]}: its topology is unknown, so that its pairs are known only as they were measured; fit it "
-            f"alone (--run {strange[0]}), and the others without it"
+            f"{unknown[0]}: its topology is unknown, so that its pairs are known only as they were measured; fit it "
+            f"alone (--run {unknown[0]}), and the others without it"
         )
     timed = [_timing(run) for run in runs]
     return {
@@ -82,7 +79,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
         "start_up": _start_up(runs),
         "tear_down": {"duration_ms": _median((run.last_ns - run.end_ns) / 1e6 for run in runs)},
         "control": _control(runs),
-        "transfer_matrix": _transfer_matrix(runs[0]) if strange else None,
+        "transfer_matrix": _transfer_matrix(runs[0]) if unknown else None,
     }
 
 
@@ -103,9 +100,9 @@ def _origin(run: MeasuredRun) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Timing:
     """gap: silence of each worker before its communication, steps by workers, ns, NaN where unknown. The others are
-    lists of rounds, each of its transfers' values, ns: completion, from where both ends have finished the rounds before
-    to the last byte, and stall, from the first byte to the last, both less what ns_per_byte makes of the wire bytes on
-    the busier link."""
+    lists of rounds, each with a value for each of its transfers, ns: completion, from when both ends have finished the
+    rounds before to the last byte, and stall, from the first byte to the last, both less the time of the wire bytes on
+    the busier link at ns_per_byte."""
 
     gap: Floats
     first_completion: list[Floats]
@@ -121,14 +118,15 @@ def _timing(run: MeasuredRun) -> _Timing:
 
 
 def _asynchronous(run: MeasuredRun) -> _Timing:
-    """A worker's gap is between two transfers that it gets."""
+    """A worker's gap is between two transfers that it receives."""
     last: dict[int, float] = {}
     gap = np.full((run.steps, run.workers), np.nan)
     rounds = []
     for t in sorted(run.transfers, key=lambda t: t.start_ns):
-        if t.dst in last and t.step < run.steps and t.dst < run.workers:
-            gap[t.step, t.dst] = max(t.start_ns - last[t.dst], 0)
-        last[t.dst] = t.end_ns
+        dst = t.transfer.dst
+        if dst in last and t.step < run.steps and dst < run.workers:
+            gap[t.step, dst] = max(t.start_ns - last[dst], 0)
+        last[dst] = t.end_ns
         rounds.append([t])
     wire = [_wire(run, round_) for round_ in rounds]
     usual, least = _pace(rounds, wire)
@@ -136,7 +134,7 @@ def _asynchronous(run: MeasuredRun) -> _Timing:
 
 
 def _synchronous(run: MeasuredRun) -> _Timing:
-    """By the same rule by which made-up runs go on: a transfer waits for both its ends (synthetic.py)."""
+    """By the rule by which synthetic runs are generated: a transfer waits for both its ends (synthetic/runs.py)."""
     hosts = len(run.hosts)
     gap = np.full((run.steps, run.workers), np.nan)
     first_completion: list[Floats] = []
@@ -152,52 +150,54 @@ def _synchronous(run: MeasuredRun) -> _Timing:
         gap[step] = np.maximum(begun - finished, 0)[: run.workers]
         ready = np.where(np.arange(hosts) < run.workers, begun, -np.inf)
         for number, round_ in enumerate(rounds):
-            took = np.array([t.end_ns - max(ready[t.src], ready[t.dst]) for t in round_]) - usual * next(sizes)
+            waited = np.array([max(ready[t.transfer.src], ready[t.transfer.dst]) for t in round_])
+            took = np.array([t.end_ns for t in round_]) - waited - usual * next(sizes)
             (completion if number else first_completion).append(took[np.isfinite(took)])
             for t in round_:
-                for host in (t.src, t.dst):
+                for host in (t.transfer.src, t.transfer.dst):
                     ready[host] = np.nanmax([ready[host], t.end_ns])
         finished = np.where(np.isfinite(ready), ready, np.nan)
     return _Timing(gap, first_completion, completion, _stalls(every, wire, usual), usual, least)
 
 
-def _begun(run: MeasuredRun, step: int, transfers: Iterable[Transfer]) -> Floats:
-    """When each host began to communicate: as the worker's events say, else its first transfer."""
+def _begun(run: MeasuredRun, step: int, transfers: Iterable[TimedTransfer]) -> Floats:
+    """When each host began to communicate: by the worker's events, else its first transfer."""
     first = np.full(len(run.hosts), np.inf)
     for t in transfers:
-        for host in (t.src, t.dst):
+        for host in (t.transfer.src, t.transfer.dst):
             first[host] = min(first[host], t.start_ns)
     begun = np.where(np.isfinite(first), first, np.nan)
-    told = run.communicate_ns[step]
-    begun[: run.workers] = np.where(np.isnan(told), begun[: run.workers], told)
+    logged = run.communicate_ns[step]
+    begun[: run.workers] = np.where(np.isnan(logged), begun[: run.workers], logged)
     return begun
 
 
-def _by_step_and_round(run: MeasuredRun) -> list[list[list[Transfer]]]:
+def _by_step_and_round(run: MeasuredRun) -> list[list[list[TimedTransfer]]]:
     rounds = 1 + max(t.round for t in run.transfers)
-    found: list[list[list[Transfer]]] = [[[] for _ in range(rounds)] for _ in range(run.steps)]
+    found: list[list[list[TimedTransfer]]] = [[[] for _ in range(rounds)] for _ in range(run.steps)]
     for t in run.transfers:
         found[t.step][t.round].append(t)
     return [[round_ for round_ in rounds_ if round_] for rounds_ in found]
 
 
-def _wire(run: MeasuredRun, round_: Sequence[Transfer]) -> Floats:
-    """Of the transfers of a round, which share their hosts' links: wire bytes on the busier of the two."""
+def _wire(run: MeasuredRun, round_: Sequence[TimedTransfer]) -> Floats:
+    """Wire bytes on the busier of each transfer's two links, which the transfers of a round share."""
     sent, received = np.zeros(len(run.hosts)), np.zeros(len(run.hosts))
-    for t in round_:
-        bytes_ = t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes)
-        sent[t.src] += bytes_
-        received[t.dst] += bytes_
-    return np.array([max(sent[t.src], received[t.dst]) for t in round_])
+    src, dst, payload = np.array([t.transfer for t in round_], np.int64).T
+    wire = wire_bytes(payload, run.segment_bytes)
+    np.add.at(sent, src, wire)
+    np.add.at(received, dst, wire)
+    busier: Floats = np.maximum(sent[src], received[dst])
+    return busier
 
 
-def _pace(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats]) -> tuple[float, float]:
+def _pace(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats]) -> tuple[float, float]:
     """Median and (but for a hundredth) least ns a wire byte."""
     pace = np.array([t.end_ns - t.start_ns for round_ in rounds for t in round_]) / np.concatenate(wire)
     return float(np.median(pace)), float(np.quantile(pace, 0.01))
 
 
-def _stalls(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats], usual: float) -> list[Floats]:
+def _stalls(rounds: Sequence[Sequence[TimedTransfer]], wire: Sequence[Floats], usual: float) -> list[Floats]:
     return [
         np.array([t.end_ns - t.start_ns for t in round_]) - usual * bytes_
         for round_, bytes_ in zip(rounds, wire, strict=True)
@@ -205,10 +205,10 @@ def _stalls(rounds: Sequence[Sequence[Transfer]], wire: Sequence[Floats], usual:
 
 
 def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
-    """In how many bursts transfers come that take twice as long as their bytes, and two windows longer."""
+    """Number of bursts of the transfers that take twice as long as their bytes, and two windows longer."""
     found = []
     for run in runs:
-        wire = np.array([t.bytes + HEADER_BYTES * np.ceil(t.bytes / run.segment_bytes) for t in run.transfers])
+        wire = wire_bytes(np.array([t.transfer.bytes for t in run.transfers]), run.segment_bytes)
         lasting = np.array([t.end_ns - t.start_ns for t in run.transfers])
         alone = wire * float(np.quantile(lasting / wire, 0.25))
         slow = (lasting >= 2 * alone) & (lasting >= alone + 2 * run.window_ns)
@@ -217,7 +217,7 @@ def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
 
 
 def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
-    """What the transfers of a round have in common (their median), and what each has of its own, ms."""
+    """Quantiles of the value that the transfers of a round share (their median), and of each transfer's rest, ms."""
     rounds = [round_ / 1e6 for run in runs for round_ in run if len(round_)]
     shared = [float(np.median(round_)) for round_ in rounds]
     own = [round_ - middle for round_, middle in zip(rounds, shared, strict=True)]
@@ -225,7 +225,7 @@ def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
 
 
 def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
-    """Gaps relative to their run's median and their worker's factor, and how they depend on each other."""
+    """Gaps relative to their run's median and their worker's factor, and their correlations."""
     medians, factors, relative, between, before = [], [], [], [], []
     for t in timed:
         gap = t.gap[~np.isnan(t.gap).all(1)]
@@ -249,7 +249,7 @@ def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
 
 
 def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
-    """Rank correlations of the workers with each other, or of each with itself (what outliers there are, are many)."""
+    """Rank correlations of the workers with each other, or of each with itself; ranks, since outliers are common."""
     from scipy.stats import spearmanr
 
     workers = left.shape[1]
@@ -266,12 +266,12 @@ def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
 
 
 def _size_ratio(run: MeasuredRun) -> float:
-    """Payload of transfers that is not sent again, over what the law says."""
+    """Payload of transfers without retransmissions, relative to the law."""
     if run.collective is None:
         return 1.0
     law = pair_matrix(run.collective, run.model_bytes)
-    beside = float(run.bursts.filter(_is_beside(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
-    return (float(run.matrix[law > 0].sum()) - beside) / float(law.sum())
+    messages = float(run.bursts.filter(_is_message(run))["payload_bytes"].sum()) / run.steps * (1 - _repeated(run))
+    return (float(run.matrix[law > 0].sum()) - messages) / float(law.sum())
 
 
 def _repeated(run: MeasuredRun) -> float:
@@ -280,7 +280,7 @@ def _repeated(run: MeasuredRun) -> float:
 
 
 def _bursts(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """What one sees: stretches without an empty window, of the flows that carry the exchange, in the training."""
+    """Stretches without an empty window, of the flows that carry the exchange, in the training."""
     number, relative, lasting, silent = [], [], [], []
     for run in runs:
         mine = run.bursts.filter(pl.col("is_large") & pl.col("start_ns").is_between(run.begin_ns, run.end_ns))
@@ -315,11 +315,11 @@ def _packets(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     }
 
 
-# --- beside the exchange
+# --- everything but the exchange
 
 
 def _start_up(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """What goes before the first step; a pair with a twentieth of the model or more takes part in a broadcast."""
+    """Traffic before the first step; a pair with a twentieth of the model or more takes part in a broadcast."""
     ratios, pairs, leads = [], [], []
     for run in runs:
         early = run.bursts.filter((pl.col("end_ns") <= run.begin_ns) & pl.col("src").is_not_null())
@@ -381,7 +381,7 @@ def _messages(run: MeasuredRun) -> pl.DataFrame:
     )
     # the pairs of a broadcast are no messages
     early = (pl.col("end_ns") <= run.begin_ns) & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)
-    return run.bursts.filter((~pl.col("is_large") & ~early) | _is_beside(run)).select(
+    return run.bursts.filter((~pl.col("is_large") & ~early) | _is_message(run)).select(
         "run_id", "src_ip", "dst_ip", "payload_bytes",
         phase.alias("phase"),
         pl.when("is_answer").then(pl.lit("answer")).when("is_large").then(pl.lit("exchange")).otherwise(pl.lit("other"))
@@ -391,9 +391,9 @@ def _messages(run: MeasuredRun) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _is_beside(run: MeasuredRun) -> pl.Expr:
-    """Bursts of the flows that carry the exchange, too small to be of a transfer."""
-    usual = float(np.median([t.bytes for t in run.transfers]))
+def _is_message(run: MeasuredRun) -> pl.Expr:
+    """Bursts of the flows that carry the exchange, too small to be part of a transfer."""
+    usual = float(np.median([t.transfer.bytes for t in run.transfers]))
     training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
     return pl.col("is_large") & training & (pl.col("payload_bytes") < 0.01 * usual)
 
@@ -418,5 +418,5 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _number(value: float) -> float:
-    """Six digits, which is more than a model knows."""
+    """Six digits, which is more than the precision of a model."""
     return float(f"{float(value):.6g}")

@@ -1,12 +1,12 @@
-"""Traffic of a job that was never run, from a traffic model: as a dataset, as captures, as a list of flows."""
+"""Traffic of a job that was never run, drawn from a traffic model: as a dataset, as captures, as a list of flows."""
 
 from __future__ import annotations
 
-import csv
+import random
 import shutil
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +14,37 @@ import numpy as np
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import layout
-from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import is_plain_name
-from ddnn_traces.traffic.collectives import SHAPES
+from ddnn_traces.traffic import run_folder, tables
+from ddnn_traces.traffic.collectives import SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model.document import Document, check
-from ddnn_traces.traffic.model.sampler import ModelledRun, ModelSampler
-from ddnn_traces.traffic.synthetic.traffic import Ints, Traffic, make_traffic
+from ddnn_traces.traffic.synthetic.runs import Book, Laws, Sampler, SyntheticRun, make_traffic
+from ddnn_traces.traffic.traffic import (
+    CONTROL_PORT,
+    DATA_PORT,
+    RENDEZVOUS_PORT,
+    SSH_PORT,
+    Floats,
+    Ints,
+    StepTimes,
+    Traffic,
+    packets_of,
+    wire_bytes,
+)
 
 #: Transfers of a run, about, beyond which memory would not hold them.
 MOST_TRANSFERS = 20_000_000
 MOST_WORKERS = 2000
-#: A day. What is drawn around it must not pass the longest silence of the sampler, nor a run 64 bits of nanoseconds.
+#: A day: silences drawn around it stay below _LONGEST_NS, and a run within 64 bits of nanoseconds.
 MOST_COMPUTE_MS = 86_400_000
 
 FORMATS = ("dataset", "pcap", "flows")
-FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_ns", "bytes", "step", "phase", "source")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to generate. model_bytes: S, exchanged in a step. topology, shape, servers, group_size, order: as in
-    collectives.Collective; topology unknown: the pairs as the model has measured them, workers then its hosts.
+    """A job to generate. model_bytes: S, exchanged in a step. topology, shape, servers, group_size, order: as in
+    collectives.Collective; topology unknown: the pairs as measured, and workers then the number of their hosts.
     compute_ms: median silence of a worker before it communicates; None: the model's.
     """
 
@@ -52,13 +62,13 @@ class Job:
 
 
 def traffic(document: Document, job: Job) -> Traffic:
-    """Every packet of a job. Raises ModelError for a document that is none, UsageError for a job that cannot be."""
+    """Every packet of a job. Raises ModelError for an invalid document, UsageError for an impossible job."""
     check(document, "the model")
     return make_traffic(modelled_run(document, job), ModelSampler(document))
 
 
 def modelled_run(document: Document, job: Job) -> ModelledRun:
-    """The run that the job is."""
+    """The job as a run to generate. Raises UsageError for an impossible job."""
     _check(document, job)
     sources = sorted({run["run_id"] for run in document["provenance"]["runs"]})
     relative = _relative(document, job)
@@ -82,8 +92,8 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
 def _check(document: Document, job: Job) -> None:
     if not is_plain_name(job.run_id):
         raise UsageError(
-            f"--run-id {job.run_id!r} is no plain name, and a folder gets it; give one without / and \\, without line "
-            "breaks and the like, that does not begin with a dot"
+            f"--run-id {job.run_id!r} is no plain name, and a folder is named by it; give one without / and \\, "
+            "without line breaks and the like, that does not begin with a dot"
         )
     if not 1 <= job.workers <= MOST_WORKERS:
         raise UsageError(f"{job.workers} workers: give 1 to {MOST_WORKERS}")
@@ -105,17 +115,17 @@ def _check(document: Document, job: Job) -> None:
 
 
 def _check_meaning(job: Job) -> None:
-    """Raise UsageError for what is given and means nothing to the topology."""
-    meant = {
+    """Raise UsageError for an option that does not apply to the topology."""
+    options = {
         "--shape": (job.shape, tuple(SHAPES)),
         "--servers": (job.servers, ("sharded_parameter_server",)),
         "--group-size": (job.group_size, ("binary_tree_star", "hierarchical_ring")),
     }
-    for option, (given, topologies) in meant.items():
+    for option, (given, topologies) in options.items():
         if given and job.topology not in topologies:
-            raise UsageError(f"{option} means nothing to {job.topology}; leave it out, or choose another --topology")
+            raise UsageError(f"{option} does not apply to {job.topology}; leave it out, or choose another --topology")
     if job.group_size and job.shape == "overlay":
-        raise UsageError("--group-size means nothing to the shape overlay, which has one group; leave it out")
+        raise UsageError("--group-size does not apply to the shape overlay, which has one group; leave it out")
 
 
 def _relative(document: Document, job: Job) -> tuple[tuple[float, ...], ...]:
@@ -137,10 +147,10 @@ def _relative(document: Document, job: Job) -> tuple[tuple[float, ...], ...]:
 def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str], None] = lambda _: None) -> Path:
     """Write a job's traffic and return where it is.
 
-    to: dataset (new, or beside its other runs), pcap (the run folder OUT/RUN_ID, which ingest reads) or flows (CSV: one
-    row a transfer, FLOW_COLUMNS). The same model, job and seed give the same bytes. Raises UsageError as `traffic`, and
-    where a run of that name is there; StorageError where captures would not fit on the disk. say: is told, before
-    captures are written, how many bytes they will have.
+    to: dataset (new, or next to its other runs), pcap (the run folder OUT/RUN_ID, which ingest reads) or flows (CSV: a
+    row a transfer, tables.FLOW_COLUMNS). The same model, job and seed give the same bytes. Raises UsageError as
+    `traffic`, and where a run of that name exists; StorageError where captures would not fit on the disk. say: is
+    called, before captures are written, with a line that states how many bytes they will have.
     """
     if to not in FORMATS:
         raise UsageError(f"no format named {to}; there are {', '.join(FORMATS)}")
@@ -150,74 +160,305 @@ def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str],
     check(document, "the model")
     _check(document, job)
     if to == "dataset":
-        from ddnn_traces.traffic.synthetic.tables import check_free, write_traffic
-
-        check_free(out, job.run_id, replace=False)  # before the work, and again while nobody else writes there
-        write_traffic(out, [traffic(document, job)], replace=False)
+        tables.check_free(out, job.run_id, replace=False)  # before the work; write_traffic checks again under its lock
+        tables.write_traffic(out, [traffic(document, job)], replace=False)
         return out
     if to == "pcap":
         return _write_captures(document, job, out / job.run_id, say)
-    made = traffic(document, job)
-    with whole_file(out) as half_written, half_written.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(FLOW_COLUMNS)
-        rows.writerows(flow_list(made))
+    tables.write_flow_list(traffic(document, job), out)
     return out
 
 
 def _write_captures(document: Document, job: Job, folder: Path, say: Callable[[str], None]) -> Path:
-    from ddnn_traces.traffic.synthetic.packets import folder_bytes, write_folder
-
     if folder.exists():
         raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
-    made = traffic(document, job)
-    needed = folder_bytes(made)
+    generated = traffic(document, job)
+    needed = run_folder.folder_bytes(generated)
     there = next(above for above in folder.absolute().parents if above.exists())
     free = shutil.disk_usage(there).free
     if needed > free:
         raise StorageError(
-            f"{folder}: would have {needed:,} bytes, and {there} has room for {free:,}; give fewer --steps or another "
+            f"{folder}: would have {needed:,} bytes, and {there} has space for {free:,}; give fewer --steps or another "
             "--out, or write it --to dataset, which takes far less"
         )
-    say(f"writing {int(made.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
-    return write_folder(folder, made)
+    say(f"writing {int(generated.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
+    return run_folder.write_folder(folder, generated)
 
 
-def flow_list(made: Traffic) -> list[tuple[Any, ...]]:
-    """The transfers with payload as rows of FLOW_COLUMNS, in the order of time.
+# --- draws from the document
 
-    flow: number of the directed five-tuple. step: whose exchange the transfer is of; of all else, in which it begins by
-    the sender's clock (a server's: the first worker's), empty outside of steps. phase: start_up, step, tear_down.
-    source: synthetic.
-    """
-    t = made.transfers.take(np.flatnonzero(made.transfers.payload))
-    step = _steps_of(made, t.flow, t.start_ns)
-    if t.step is not None:
-        step = np.where(t.step < 0, step, t.step)
-    ends, addresses = made.ends, made.addresses
-    ports = [
-        ports for c in made.connections for ports in ((c.client_port, c.server_port), (c.server_port, c.client_port))
-    ]
-    rows = []
-    last = t.start_ns + t.duration_ns
-    columns = (t.flow, t.start_ns, last, t.payload, step)
-    for flow, start, end, payload, number in zip(*(column.tolist() for column in columns), strict=True):
-        src, dst = ends[flow]
-        phase = "start_up" if number < 0 else "tear_down" if number >= made.run.steps else "step"
-        shown = number if phase == "step" else None
-        rows.append(
-            (flow, addresses[src], addresses[dst], *ports[flow], start, end, payload, shown, phase, "synthetic")
+_PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
+_SLOW_NS = 2_000_000
+_LONGEST_NS = 1e14  # about a day: longer times, which a document may hold, would not fit into 64 bits
+_MOST_NS = 3e18  # of all silence, and of all transfers: with the start they fit into 64 bits
+_EARLIEST_NS = 400_000_000  # no transfer begins so long before its ends are ready, nor before the run
+MOST_MESSAGES = 20_000_000
+MOST_PIECES = 16
+_LEAST_START_NS = 600_000_000  # in which connections are opened
+
+
+@dataclass(frozen=True)
+class MeasuredExchange:
+    """Measured pairs of an unknown topology in the place of a Collective. relative: payload of each host to each other
+    in a step, over S."""
+
+    relative: tuple[tuple[float, ...], ...]
+    topology: str = "unknown"
+    shape: str = ""
+    order: tuple[int, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        return len(self.relative)
+
+    @property
+    def hosts(self) -> int:
+        return len(self.relative)
+
+    @property
+    def own_servers(self) -> range:
+        return range(0)
+
+    def rounds(self, size_bytes: int, rng: random.Random | None = None) -> list[Round]:
+        """All at once."""
+        all_ = [
+            Transfer(i, j, round(part * size_bytes))
+            for i, row in enumerate(self.relative)
+            for j, part in enumerate(row)
+            if i != j and round(part * size_bytes) > 0
+        ]
+        return [all_] if all_ else []
+
+
+@dataclass(frozen=True)
+class ModelledRun(SyntheticRun):
+    """A run generated from a traffic model. relative: as in MeasuredExchange, for topology unknown."""
+
+    relative: tuple[tuple[float, ...], ...] = field(default=())
+    learns: bool = False
+
+    @property
+    def undeclared(self) -> frozenset[str]:
+        """A job has no values for these: the model holds their effects on the traffic, mixed."""
+        return frozenset({"batch_size", "optimizer", "epochs", "delay_ms", "loss_pct", "bandwidth_mbit"})
+
+    @property
+    def collective(self) -> Collective | MeasuredExchange:  # type: ignore[override]
+        return MeasuredExchange(self.relative) if self.relative else super().collective
+
+
+class ModelSampler(Sampler):
+    """Draws from a document that was checked."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.segment_bytes = int(document["packets"]["segment_bytes"])
+
+    def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
+        """Gaps with the model's dependence between workers and from step to step (a Gaussian copula)."""
+        from scipy.special import ndtr
+
+        model = self._document["computation"]
+        # of a rank correlation r, the normal one is 2 sin(pi r / 6)
+        shared = 2 * np.sin(np.pi / 6 * model["worker_correlation"])
+        kept = 2 * np.sin(np.pi / 6 * model["autocorrelation"])
+        together, alone = rng.normal(size=(run.steps, 1)), rng.normal(size=(run.steps, run.workers))
+        fresh = np.sqrt(shared) * together + np.sqrt(1 - shared) * alone
+        normal = np.empty_like(fresh)
+        for step in range(run.steps):
+            normal[step] = kept * normal[step - 1] + np.sqrt(1 - kept**2) * fresh[step] if step else fresh[step]
+        factors = (
+            np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
         )
-    return rows
+        gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
+        gap = np.clip(gap, 0, _LONGEST_NS)
+        _check_length(run, float(gap.max(1).sum()))
+        return gap.astype(np.int64)
+
+    def payload(self, run: SyntheticRun, size: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        fresh = np.maximum(np.round(size * self._document["exchange"]["size_ratio"]), 1).astype(np.int64)
+        share = self._document["packets"]["retransmitted_share"] + run.loss_pct / 100
+        repeated = (fresh * np.minimum(rng.uniform(0, 2 * share, size.shape), 1)).astype(np.int64)
+        return fresh + repeated, repeated
+
+    def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Draws when a transfer is complete; it begins earlier by the time that it takes.
+
+        So a transfer that was slow because it waited for other slow ones does not delay a step twice.
+        """
+        model = self._document["exchange"]
+        first, later = (_two_levels(model[f"{name}completion_ms"], rounds, len(wire), rng) for name in ("first_", ""))
+        complete = wire * model["ns_per_byte"] + np.where(rounds == 0, first, later) * 1e6
+        duration = self._duration_ns(wire, rounds, rng)
+        complete = np.maximum(complete, wire * model["least_ns_per_byte"]) + run.delay_ms * 1e6
+        complete = np.minimum(complete, _LONGEST_NS)
+        begins = np.flatnonzero(np.diff(rounds, prepend=-1))
+        _check_length(run, float(np.maximum.reduceat(complete, begins, axis=1).sum()) if len(begins) else 0.0)
+        whole = complete.astype(np.int64)
+        duration = np.minimum(duration, whole + _EARLIEST_NS)
+        return whole - duration, duration
+
+    def _duration_ns(self, wire: Ints, rounds: Ints, rng: np.random.Generator) -> Ints:
+        model = self._document["exchange"]
+        stall = _two_levels(model["stall_ms"], rounds, len(wire), rng) * 1e6
+        lasting: Floats = np.maximum(wire * model["ns_per_byte"] + stall, wire * model["least_ns_per_byte"])
+        return np.minimum(lasting, _LONGEST_NS).astype(np.int64) + 1
+
+    def send_data(
+        self, book: Book, flow: Ints, start: Ints, duration: Ints, payload: Ints, repeated: Ints, acked: Ints
+    ) -> None:
+        """A transfer that takes twice as long as its bytes pauses: it comes in pieces at the usual rate."""
+        model = self._document["exchange"]
+        rng = np.random.default_rng([int(payload.sum()), int(start.sum() & 0xFFFFFFFF)])
+        wire = wire_bytes(payload, self.segment_bytes)
+        alone = np.minimum(wire * model["ns_per_byte"], _LONGEST_NS).astype(np.int64) + 1
+        drawn = np.clip(np.round(_draw(model["slow_pieces"], flow.shape, rng)), 1, MOST_PIECES).astype(np.int64)
+        slow = (duration >= 2 * alone) & (duration >= alone + _SLOW_NS)
+        pieces = np.where(slow, np.minimum(drawn, packets_of(payload - repeated, self.segment_bytes)), 1)
+        step = np.broadcast_to(np.arange(len(flow))[:, None], flow.shape)
+        for number in np.unique(pieces):
+            mine = pieces == number
+            columns = [column[mine] for column in (flow, start, duration, payload, repeated, acked, step)]
+            self._send_pieces(book, int(number), alone[mine], *columns)
+
+    def _send_pieces(
+        self, book: Book, number: int, alone: Ints, flow: Ints, start: Ints, duration: Ints, payload: Ints,
+        repeated: Ints, acked: Ints, step: Ints,
+    ) -> None:  # fmt: skip
+        segment = self.segment_bytes
+        for k in range(number):
+            # whole segments, so that pieces have no more packets; retransmissions are in the last piece
+            begin = payload * k // number // segment * segment
+            end = payload if k + 1 == number else payload * (k + 1) // number // segment * segment
+            lasting = duration if number == 1 else alone // number + 1
+            at = start if k == 0 else start + (duration - lasting) * k // (number - 1)
+            again = repeated if k + 1 == number else np.zeros_like(repeated)
+            size = end - begin
+            sent = np.flatnonzero(size)
+            again = np.minimum(again, size)
+            book.send(
+                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent],
+                step[sent],
+            )  # fmt: skip
+
+    def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
+        """Drawn for each transfer by itself: pulls have no rounds."""
+        duration = self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
+        _check_length(run, float(duration.max(1, initial=0).astype(float).sum()))
+        return duration
+
+    def acks(self, packets: Ints) -> Ints:
+        number: Floats = np.round(packets * self._document["packets"]["acks_per_segment"])
+        return number.astype(np.int64)
+
+    def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
+        model = self._document["start_up"]
+        begin_ns = run.start_ns + max(round(float(model["duration_ms"]) * 1e6), _LEAST_START_NS)
+        size = round(run.model_bytes * model["broadcast_ratio"])
+        rounds = broadcast(run.workers, size) if size else []
+        nothing = np.zeros(1, np.int64)
+        sent, at = [], 0
+        for round_ in rounds:
+            columns = np.array(round_, np.int64)
+            payload, repeated = self.payload(run, columns[:, 2], rng)
+            copies = np.bincount(columns[:, 0])[columns[:, 0]]  # share the sender's link
+            wire = wire_bytes(payload, self.segment_bytes) * copies
+            duration = self._duration_ns(wire[:, None], nothing, rng)[:, 0]
+            sent.append((columns, at, duration, payload, repeated))
+            at += int(duration.max())
+        lead_ns = round(float(model["broadcast_lead_ms"]) * 1e6)
+        begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + lead_ns)
+        broadcast_ns = begin_ns - lead_ns - at
+        for columns, offset, duration, payload, repeated in sent:
+            flow = book.flows(columns[:, 0], columns[:, 1], DATA_PORT)
+            book.send(flow, np.full(len(flow), broadcast_ns + offset), duration, payload, repeated, True)
+        return begin_ns
+
+    def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
+        """Messages, each kind by itself."""
+        first, last = int(times.start_ns.min()), int(times.end_ns.max())
+        last = max(last, first + 1)
+        tear_down_ns = max(round(self._document["tear_down"]["duration_ms"] * 1e6), 1)
+        opened = min(run.start_ns + _LEAST_START_NS, first - 1)
+        spans = {"start_up": (opened, first), "step": (first, last), "tear_down": (last, last + tear_down_ns)}
+        for kind in self._document["control"]:
+            exchanging = kind["kind"] != "other"
+            pairs = _exchanging(kind["kind"], laws) if exchanging else _pairs(kind, run.collective.hosts, rng)
+            if not len(pairs):
+                continue
+            port = DATA_PORT if exchanging else _PORTS[kind["port_class"]]
+            expected = kind["messages_per_pair"] * (run.steps if kind["phase"] == "step" else 1)
+            if expected * len(pairs) > MOST_MESSAGES:
+                raise UsageError(
+                    f"{run.run_id}: {expected * len(pairs):.3g} messages of the kind {kind['kind']} in phase "
+                    f"{kind['phase']}, more than {MOST_MESSAGES:,}; give fewer --steps or --workers"
+                )
+            src = np.repeat(pairs, rng.poisson(expected, len(pairs)), 0)
+            start = rng.integers(*spans[kind["phase"]], size=len(src))
+            if kind["phase"] == "step" and exchanging and run.topology != "pair_averaging":
+                start = _while_communicating(times, src[:, 0], rng)
+            self._send(book, src, port, start, kind["bytes"], rng)
+
+    def _send(
+        self, book: Book, pairs: Ints, port: int, start: Ints, sizes: Sequence[float], rng: np.random.Generator
+    ) -> None:
+        if not len(pairs):
+            return
+        payload = np.maximum(np.round(_draw(sizes, len(pairs), rng)), 1).astype(np.int64)
+        flow = book.flows(pairs[:, 0], pairs[:, 1], port)
+        duration = packets_of(payload, self.segment_bytes) * 12_000
+        book.send(flow, start, duration, payload, np.zeros_like(payload), port != DATA_PORT)
 
 
-def _steps_of(made: Traffic, flow: Ints, at_ns: Ints) -> Ints:
-    """Step of the sender at a time; -1 before the first, the number of steps after the last."""
-    sender = np.array([src for src, _ in made.ends], np.int64)[flow]
-    worker = np.where(sender < made.run.workers, sender, 0)
-    bounds = np.concatenate([made.times.start_ns[:1], made.times.end_ns])
-    step = np.empty(len(flow), np.int64)
-    for i in range(made.run.workers):
-        mine = worker == i
-        step[mine] = np.searchsorted(bounds[:, i], at_ns[mine], "right") - 1
-    return step
+def _check_length(run: SyntheticRun, lasting_ns: float) -> None:
+    if lasting_ns > _MOST_NS:
+        raise UsageError(
+            f"{run.run_id}: would last {lasting_ns / 1e9 / 86400 / 365:.3g} years, and its times would not fit into 64 "
+            "bits of nanoseconds; give fewer --steps, a shorter --compute-ms or fewer --model-bytes"
+        )
+
+
+def _at(quantiles: Sequence[float], u: Floats) -> Floats:
+    """The values at the probabilities `u`, by interpolating."""
+    return np.interp(u, np.linspace(0, 1, len(quantiles)), quantiles)
+
+
+def _draw(quantiles: Sequence[float], shape: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
+    return _at(quantiles, rng.random(shape))
+
+
+def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random.Generator) -> Floats:
+    """A value that the transfers of a round share plus one of each transfer's own; steps by transfers."""
+    number = int(rounds.max(initial=0)) + 1
+    shared = _draw(levels["shared"], (steps, number), rng)[:, rounds]
+    return shared + _draw(levels["own"], (steps, len(rounds)), rng)
+
+
+def _exchanging(kind: str, laws: Laws) -> Ints:
+    """Pairs that carry the exchange (exchange), or of which only the other direction does (answer)."""
+    if not laws.bounds:
+        return np.empty((0, 2), np.int64)
+    pairs = laws.pairs
+    wanted = pairs if kind == "exchange" else {(dst, src) for src, dst in pairs} - pairs
+    return np.array(sorted(wanted), np.int64).reshape(-1, 2)
+
+
+def _pairs(kind: dict[str, Any], hosts: int, rng: np.random.Generator) -> Ints:
+    """The model's share of all pairs, with the first host at one end where the pattern is a hub."""
+    hub = kind["pattern"] == "hub"
+    every = [(i, j) for i in range(hosts) for j in range(hosts) if i != j and not (hub and i and j)]
+    if not every:
+        return np.empty((0, 2), np.int64)
+    number = min(max(round(kind["pairs_share"] * hosts * (hosts - 1)), 1), len(every))
+    chosen = rng.choice(len(every), number, replace=False)
+    pairs: Ints = np.array(every, np.int64)[np.sort(chosen)]
+    return pairs
+
+
+def _while_communicating(times: StepTimes, worker: Ints, rng: np.random.Generator) -> Ints:
+    """Times in the communication of a step, drawn from all, of each of these workers."""
+    steps, workers = times.end_ns.shape
+    clock = np.where(worker < workers, worker, 0)
+    step = rng.integers(steps, size=len(worker))
+    begin, end = times.communicate_ns[step, clock], times.communicated_ns[step, clock]
+    return begin + (rng.random(len(worker)) * (end - begin)).astype(np.int64)

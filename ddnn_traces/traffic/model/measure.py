@@ -1,12 +1,14 @@
-"""What a traffic model needs to know of a measured run, by queries: who exchanges what, and when each transfer was.
+"""Facts of a measured run that a traffic model needs, from queries: which collective it runs, who exchanges what, when.
 
-A transfer is what one host sends to another in one round of the collective. Windows do not mark transfers; they are
-found by counting: a pair's payload in the training, in equal parts for the steps, in a step in the parts of the law,
-and each bound moved to a pause that is near.
+A transfer is the payload that one host sends to another in one round of the collective. Windows do not mark transfers;
+they are found by counting: a pair's payload in the training, in equal parts for the steps, in a step in the parts of
+the law, and each bound moved to a pause that is near. The collective, and which host takes which of its places, are
+those that fit the measured pairs best.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,43 +19,31 @@ import polars as pl
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.traffic.collectives import Collective
-from ddnn_traces.traffic.model.placement import pair_matrix, place
+from ddnn_traces.traffic.collectives import SHAPES, Collective, Transfer
+from ddnn_traces.traffic.traffic import Floats, TimedTransfer
 
-Floats = npt.NDArray[np.float64]
+#: Hosts up to which all permutations are tried; beyond, the ring's order and the root decide.
+MOST_TRIED = 7
 
-#: Of a transfer's bytes, what may be a message before or after it.
+#: Part of a transfer's bytes that may be a message before or after it.
 _EDGE = 0.02
 _BIG_BURST = 20_000  # bytes from where on a burst shows how full its packets are
 _LARGEST_SEGMENT = 65_160  # 45 segments of 1448: the largest super-frame of Linux
 #: Part of the largest flow's payload from where on a flow carries the exchange.
 _LARGE = 0.02
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Of a step's round: hosts (numbers), payload of the law, first and last byte, ns; pieces: its bursts."""
-
-    step: int
-    round: int
-    src: int
-    dst: int
-    bytes: float
-    start_ns: float
-    end_ns: float
-    pieces: int = 1
+_PROBE_BYTES = 1 << 24  # a size of which a law's shares are exact enough
 
 
 @dataclass
 class MeasuredRun:
     """Facts of a run.
 
-    steps: in which all workers take part. hosts: addresses, workers first. matrix: payload a step that each host sends
-    to each other, without what is sent again. collective: None where the topology is unknown. model_bytes: S;
-    model_bytes_source: declared, or law (what the law of the topology makes of the volume), or volume (a host's
-    largest, where no law is known).
-    communicate_ns: when each worker began to communicate, steps by workers, NaN where no events say so. bursts: of all
-    flows (flow_bursts), with the flows' ends as numbers, is_large (it carries the exchange) and is_answer (the other
+    steps: number of steps in which all workers take part. hosts: addresses, workers first. matrix: payload a step that
+    each host sends to each other, without retransmissions. collective: None where the topology is unknown. misplaced:
+    part of the payload that is elsewhere than the collective puts it. model_bytes: S; model_bytes_source: declared, law
+    (by the law of the topology from the volume) or volume (a host's largest, where no law is known). communicate_ns:
+    when each worker began to communicate, steps by workers, NaN where there are no events. bursts: of all flows
+    (flow_bursts), with the flows' ends as numbers, is_large (it carries the exchange) and is_answer (the other
     direction of such a flow).
     """
 
@@ -76,11 +66,11 @@ class MeasuredRun:
     communicate_ns: Floats
     bursts: pl.DataFrame
     flows: pl.DataFrame
-    transfers: list[Transfer] = field(default_factory=list)
+    transfers: list[TimedTransfer] = field(default_factory=list)
 
     @property
     def segment_bytes(self) -> int:
-        """Payload of a full packet: of MSS where packets are about that, else what large bursts have a packet (TSO)."""
+        """Payload of a full packet: from MSS where packets are about that size, else from large bursts (TSO)."""
         big = self.bursts.filter(pl.col("is_large") & (pl.col("payload_bytes") >= _BIG_BURST))
         mss = self.flows.filter(pl.col("is_large"))["mss"].drop_nulls()
         full = float(mss.median()) - 12 if len(mss) else 1448.0  # type: ignore[arg-type]
@@ -126,20 +116,21 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     places = {host: i for i, host in enumerate(hosts)}
     bursts = _numbered(bursts, flows, places)
     begin_ns, end_ns = int(steps["start_ns"].min()), int(steps["end_ns"].max())  # type: ignore[arg-type]
-    # what the last step leaves in the sockets is on its way when it ends
+    # data that the last step leaves in the sockets is sent after its end
     matrix = _matrix(bursts, flows, (begin_ns, end_ns + (end_ns - begin_ns) // (2 * number)), len(places), number)
     given = tuple(places[host] for host in ring.sort("position")["host_ip"] if host in places)
     if not given and shape["root_ip"] in places:
         given = (places[shape["root_ip"]],)
     placed = place(shape["topology"], matrix, workers, given)
-    size, size_source = _model_bytes(attributes, placed.collective if placed else None, matrix)
+    collective = placed.collective if placed else None
+    size, size_source = _model_bytes(attributes, collective, matrix)
     communicate_ns = _communicate(dataset, run_id, hosts[:workers], steps)
-    rounds = _rounds(placed.collective if placed else None, matrix, size, number)
+    rounds = _rounds(collective, matrix, size, number)
     if rounds != number:
         matrix, number = matrix * (number / rounds), rounds
         communicate_ns = np.full((rounds, workers), np.nan)
     run = MeasuredRun(
-        run_id, attributes, hosts, workers, placed.collective if placed else None, placed.misplaced if placed else 1.0,
+        run_id, attributes, hosts, workers, collective, placed.misplaced if placed else 1.0,
         matrix, size, size_source, number, steps_source, int(window_ns), int(first_ns),
         begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
     )  # fmt: skip
@@ -187,7 +178,7 @@ def _hosts(names: pl.DataFrame, flows: pl.DataFrame, logging: set[str]) -> tuple
 
 
 def _matrix(bursts: pl.DataFrame, flows: pl.DataFrame, span_ns: tuple[int, int], hosts: int, steps: int) -> Floats:
-    """Payload a step, less the part of each flow that was sent before: no S, and no law, has it."""
+    """Payload a step, less the part of each flow that was retransmitted: neither S nor a law includes it."""
     matrix = np.zeros((hosts, hosts))
     fresh = 1 - pl.col("retransmitted_bytes") / pl.col("payload_bytes")
     large = flows.filter(pl.col("is_large")).select("flow_id", fresh.alias("fresh"))
@@ -203,20 +194,20 @@ def _model_bytes(attributes: dict[str, Any], collective: Collective | None, matr
         return int(attributes["model_bytes"]), "declared"
     if collective is None:
         return max(int(matrix.sum(1).max()), 1), "volume"
-    law = pair_matrix(collective, 1 << 24)
+    law = pair_matrix(collective, _PROBE_BYTES)
     used = law > 0
-    return max(round(float(matrix[used].sum() / law[used].sum() * (1 << 24))), 1), "law"
+    return max(round(float(matrix[used].sum() / law[used].sum() * _PROBE_BYTES)), 1), "law"
 
 
 def _rounds(collective: Collective | None, matrix: Floats, size: int, steps: int) -> int:
-    """How often all workers take part: in each step, or in a part of them where one at a time asks the server."""
+    """How often all workers take part: in each step, or in fewer where one worker at a time uses the server."""
     if collective is None or collective.topology != "star":
         return steps
-    asking = collective.workers - (collective.shape == "worker")
+    clients = collective.workers - (collective.shape == "worker")
     part = float(matrix.sum() / pair_matrix(collective, size).sum())
-    if asking < 2 or not 0.7 < part * asking < 1.4:
+    if clients < 2 or not 0.7 < part * clients < 1.4:
         return steps
-    return max(round(steps / asking), 1)
+    return max(round(steps / clients), 1)
 
 
 def _communicate(dataset: Dataset, run_id: str, workers: list[str], steps: pl.DataFrame) -> Floats:
@@ -234,7 +225,7 @@ def _communicate(dataset: Dataset, run_id: str, workers: list[str], steps: pl.Da
 
 
 def _numbered(bursts: pl.DataFrame, flows: pl.DataFrame, places: dict[str, int]) -> pl.DataFrame:
-    """Bursts with the numbers of their ends (null for other hosts) and what kind their flow is of."""
+    """Bursts with the numbers of their ends (null for other hosts) and the kind of their flow."""
     large = flows.filter(pl.col("is_large"))
     answers = set(large["reverse_flow_id"].drop_nulls()) - set(large["flow_id"])
     return bursts.with_columns(
@@ -248,7 +239,7 @@ def _numbered(bursts: pl.DataFrame, flows: pl.DataFrame, places: dict[str, int])
 # --- transfers
 
 
-def _transfers(run: MeasuredRun) -> list[Transfer]:
+def _transfers(run: MeasuredRun) -> list[TimedTransfer]:
     wanted = _law_transfers(run)
     data = run.bursts.filter(pl.col("is_large") & (pl.col("end_ns") > run.begin_ns)).sort("start_ns")
     begin, end = _unsmeared(run, data)
@@ -276,7 +267,8 @@ def _transfers(run: MeasuredRun) -> list[Transfer]:
         for k, size in enumerate(sizes):
             step, round_ = divmod(k, len(numbers))
             times = (float(start_ns[k]), float(max(end_ns[k], start_ns[k])))
-            found.append(Transfer(step, int(numbers[round_]), i, j, float(size), *times, int(pieces[k])))
+            transfer = Transfer(i, j, int(size))
+            found.append(TimedTransfer(transfer, step, int(numbers[round_]), *times, int(pieces[k])))
     return _by_receiver(found) if asynchronous else found
 
 
@@ -326,7 +318,7 @@ def _bounds(sizes: Floats, a_step: int, sent: Floats, begin: Floats, end: Floats
 
 
 def _snapped(bounds: Floats, sent: Floats, pause: Floats) -> Floats:
-    """Each bound at the longest pause within a tenth of what lies between it and the bounds beside it."""
+    """Each bound at the longest pause within a tenth of the distance to the nearer of its neighbours."""
     moved = bounds.copy()
     for k in range(1, len(bounds) - 1):
         reach = 0.1 * min(bounds[k] - bounds[k - 1], bounds[k + 1] - bounds[k])
@@ -337,18 +329,94 @@ def _snapped(bounds: Floats, sent: Floats, pause: Floats) -> Floats:
 
 
 def _when(wanted: Floats, sent: Floats, begin: Floats, end: Floats, last: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """When so many bytes had been sent, and in which burst; sent: bytes before each burst."""
+    """When so many bytes had been sent, ns, and in which burst; sent: bytes before each burst."""
     burst = np.clip(np.searchsorted(sent, wanted, "left" if last else "right") - 1, 0, len(begin) - 1)
     inside = (wanted - sent[burst]) / np.maximum(sent[burst + 1] - sent[burst], 1)
     return begin[burst] + np.clip(inside, 0, 1) * (end - begin)[burst], burst
 
 
-def _by_receiver(transfers: list[Transfer]) -> list[Transfer]:
+def _by_receiver(transfers: list[TimedTransfer]) -> list[TimedTransfer]:
     """Asynchronous ones: a worker's k-th transfer is of its step k."""
     numbers: dict[int, int] = {}
     found = []
     for t in sorted(transfers, key=lambda t: t.start_ns):
-        step = numbers.get(t.dst, 0)
-        numbers[t.dst] = step + 1
+        step = numbers.get(t.transfer.dst, 0)
+        numbers[t.transfer.dst] = step + 1
         found.append(replace(t, step=step, round=0))
     return found
+
+
+# --- the collective
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A collective with its places; misplaced: part of the payload that is elsewhere than the collective puts it."""
+
+    collective: Collective
+    misplaced: float
+
+
+def place(topology: str, matrix: Floats, workers: int, given: tuple[int, ...]) -> Placement | None:
+    """The collective of a topology that fits best the payload that each host sends to each other (`matrix`).
+
+    workers: how many of the hosts, from the first, compute; the others are parameter servers. given: hosts in the
+    order of the ring, or the root first; it decides where several fit equally. None where there is no such law, or it
+    has another number of hosts.
+    """
+    best: Placement | None = None
+    for shape in SHAPES.get(topology, ()):
+        for collective in _candidates(topology, shape, workers, len(matrix)):
+            found = _best_order(collective, matrix, given)
+            if best is None or found.misplaced < best.misplaced - 0.01:
+                best = found
+    return best
+
+
+def _candidates(topology: str, shape: str, workers: int, hosts: int) -> list[Collective]:
+    grouped = topology in ("binary_tree_star", "hierarchical_ring")
+    sizes: list[int | None] = list(range(2, workers)) if grouped else [None]
+    found = []
+    for size in sizes or [None]:
+        try:
+            servers = hosts - workers if shape == "apart" else None
+            collective = Collective(topology, workers, shape, servers, size)
+        except UsageError:
+            continue
+        if collective.hosts == hosts:
+            found.append(collective)
+    return found
+
+
+def _best_order(collective: Collective, matrix: Floats, given: tuple[int, ...]) -> Placement:
+    law = pair_matrix(collective, _PROBE_BYTES)
+    law, wanted = law / max(law.sum(), 1), matrix / max(matrix.sum(), 1)
+    hosts = len(matrix)
+    named = (*given, *(host for host in range(hosts) if host not in given))
+    orders: list[tuple[int, ...]] = [named]
+    if collective.topology in ("clique", "pair_averaging"):  # all places are alike
+        orders = [tuple(range(hosts))]
+    elif hosts <= MOST_TRIED:
+        orders += list(itertools.permutations(range(hosts)))
+    places = np.array(orders)
+    off = np.abs(wanted[places[:, :, None], places[:, None, :]] - law).sum((1, 2)) / 2
+    best = int(np.flatnonzero(off <= off.min() + 0.01)[0])
+    order = () if orders[best] == tuple(range(hosts)) else orders[best]
+    fields = (collective.topology, collective.workers, collective.shape, collective.servers, collective.group_size)
+    return Placement(Collective(*fields, order), float(off[best]))
+
+
+def pair_matrix(collective: Collective, size_bytes: int) -> Floats:
+    """Payload that each host sends to each other in a step; of pair averaging, on average."""
+    matrix = np.zeros((collective.hosts, collective.hosts))
+    if collective.topology == "pair_averaging" and collective.workers > 1:
+        lonely = collective.shape == "exchange" and collective.workers % 2 == 1
+        number = collective.workers - lonely
+        share = size_bytes * number / (collective.workers * (collective.workers - 1))
+        matrix[:] = share
+        np.fill_diagonal(matrix, 0)
+        return matrix
+    for round_ in collective.rounds(size_bytes):
+        for transfer in round_:
+            matrix[transfer.src, transfer.dst] += transfer.bytes
+    return matrix

@@ -1,15 +1,15 @@
-"""How near generated traffic comes to runs that the model has not seen, with plain peers beside it."""
+"""Distances of generated traffic from held-out runs: of the model's, and of two baselines with the same volume."""
 
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ddnn_traces.errors import UsageError
@@ -18,13 +18,13 @@ from ddnn_traces.traffic.model.document import Document
 from ddnn_traces.traffic.model.fitting import fit_measured
 from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
-from ddnn_traces.traffic.model.peers import PEERS, peer
-from ddnn_traces.traffic.synthetic.tables import write_traffic
-from ddnn_traces.traffic.synthetic.traffic import Traffic
+from ddnn_traces.traffic.synthetic.runs import Book, Sampler
+from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.traffic import DATA_PORT, Floats, Traffic, packets_of
 
-Floats = npt.NDArray[np.float64]
+BASELINES = ("constant_rate", "poisson")
 
-#: What runs have in common that a model is fitted to and the run that it is scored on: the first that any have.
+#: Attributes that a held-out run shares with the runs that the model is fitted to: the first set that any share.
 LADDER = (
     ("framework", "backend", "model", "topology", "delay_ms", "loss_pct", "bandwidth_mbit"),
     ("framework", "backend", "model", "topology"),
@@ -34,7 +34,7 @@ LADDER = (
     (),
 )
 
-#: Columns that measure a distance, each the less the better.
+#: Columns that measure a distance; smaller is better.
 DISTANCES = (
     "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks",
     "burst_ms_wasserstein", "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
@@ -51,19 +51,19 @@ def score(
     """A row a held-out run and generator (model, constant_rate, poisson), with DISTANCES.
 
     holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
-    those of the other runs that are most like the held-out one (LADDER). gap_ms: what parts bursts. The generator is
-    told workers, topology, steps and the model's size, and nothing else of the held-out run.
-    Raises UsageError where there is nothing to score on, or to fit to, and for a gap_ms that is no length of time.
+    those of the other runs that are most like the held-out one (LADDER). gap_ms: silence that separates two bursts, ms.
+    The generator is given the held-out run's workers, topology, steps and model size, and nothing else of it.
+    Raises UsageError where there is nothing to score on, or to fit to, and for a gap_ms that is not above 0.
     """
     if not 0 < gap_ms < 1e12:
-        raise UsageError(f"--gap-ms {gap_ms:g} is no length of time; give milliseconds above 0")
+        raise UsageError(f"--gap-ms {gap_ms:g}: give milliseconds above 0 and below 1e12")
     measured = measure(dataset)
     wanted = list(holdout) if holdout else [name for name, run in measured.items() if run.collective is not None]
     for name in wanted:
         if name not in measured or measured[name].collective is None:
             raise UsageError(
                 f"{name}: cannot be held out: no such run in {dataset.name}, or one without steps, or of unknown "
-                f"topology; 'ddnn-traces query {dataset.name} topology' says which topology each has"
+                f"topology; 'ddnn-traces query {dataset.name} topology' lists the topology of each run"
             )
     if not wanted:
         raise UsageError(f"{dataset.name}: no run has steps and a known topology; there is nothing to score on")
@@ -80,7 +80,7 @@ def wins(scores: pl.DataFrame) -> pl.DataFrame:
     for distance in DISTANCES:
         least = scores.filter(pl.col(distance) == pl.col(distance).min().over("run_id"))
         counts = dict(least.group_by("generator").len().rows())
-        rows.append({"distance": distance, **{name: counts.get(name, 0) for name in ("model", *PEERS)}})
+        rows.append({"distance": distance, **{name: counts.get(name, 0) for name in ("model", *BASELINES)}})
     return pl.DataFrame(rows)
 
 
@@ -97,30 +97,24 @@ def _score_run(
         raise UsageError(f"{run.run_id}: no other run to fit a model to; give a model with --model")
     size, size_source = _size(run, others)
     fitted = document or fit_measured(alike)
-    made = traffic(fitted, _job(run, size, seed))
-    wished = {"model": made, **{kind: peer(kind, made, kind) for kind in PEERS}}
+    by_model = traffic(fitted, _job(run, size, seed))
+    generators = {"model": by_model, **{kind: baseline(kind, by_model, seed) for kind in BASELINES}}
     truth = _observe(dataset, run.run_id, run.hosts, gap_ms)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        write_traffic(Path(folder) / "dataset", [_named(kind, one) for kind, one in wished.items()])
+        write_traffic(Path(folder) / "dataset", generators.values())
         with Dataset(Path(folder) / "dataset") as generated:
-            for kind in wished:
-                seen = _observe(generated, kind, made.addresses[: made.hosts], gap_ms)
+            for kind in generators:
+                observed = _observe(generated, kind, by_model.addresses[: by_model.hosts], gap_ms)
                 rows.append(
                     {
                         "run_id": run.run_id, "generator": kind,
                         "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
                         "fitted_by": common if document is None else "given", "model_bytes": size,
-                        "model_bytes_source": size_source, **_distances(truth, seen),
+                        "model_bytes_source": size_source, **_distances(truth, observed),
                     }
                 )  # fmt: skip
     return rows
-
-
-def _named(kind: str, made: Traffic) -> Traffic:
-    from dataclasses import replace
-
-    return replace(made, run=replace(made.run, run_id=kind))
 
 
 def _job(run: MeasuredRun, size: int, seed: int) -> Job:
@@ -131,7 +125,7 @@ def _job(run: MeasuredRun, size: int, seed: int) -> Job:
 
 
 def _most_alike(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[list[MeasuredRun], str]:
-    """The runs to fit to, and what they have in common with the held-out one."""
+    """The runs to fit to, and the attributes that they share with the held-out one."""
     known = [other for other in others.values() if other.collective is not None]
     for keys in LADDER:
         alike = [other for other in known if all(_trait(other, key) == _trait(run, key) for key in keys)]
@@ -147,7 +141,7 @@ def _trait(run: MeasuredRun, key: str) -> Any:
 
 
 def _size(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[int, str]:
-    """S as one knows it before the run: declared, or of the other runs of the same model; else its own volume."""
+    """S as known before the run: declared, or of the other runs of the same model; else from its own volume."""
     if run.model_bytes_source == "declared":
         return run.model_bytes, "declared"
     name = run.attributes["model"]
@@ -155,12 +149,50 @@ def _size(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[int, str]:
     return (round(float(np.median(same))), "other runs") if same else (run.model_bytes, "own volume")
 
 
-# --- what is compared
+# --- the baselines
+
+
+def baseline(kind: str, by_model: Traffic, seed: int = 0) -> Traffic:
+    """Traffic of the pairs of `by_model`, as much as they exchange in its steps, in the same time.
+
+    constant_rate: packets at an even pace. poisson: a Poisson number of packets, with as many expected, at independent
+    and uniform times.
+    """
+    run = replace(by_model.run, run_id=kind)
+    rng = np.random.default_rng([seed, zlib.crc32(kind.encode())])
+    sampler = Sampler()
+    sampler.segment_bytes = segment = by_model.transfers.segment_bytes
+    book = Book(run, sampler)
+    begin_ns, end_ns = int(by_model.times.start_ns.min()), int(by_model.times.end_ns.max())
+    for (src, dst), payload in sorted(_exchanged(by_model).items()):
+        flow = np.array([book.flow(src, dst, DATA_PORT)])
+        packets = int(packets_of(np.array(payload), segment))
+        if kind == "constant_rate":
+            start, lasting, size = np.array([begin_ns]), end_ns - begin_ns, np.array([payload])
+        else:
+            start = np.sort(rng.integers(begin_ns, end_ns, rng.poisson(packets)))
+            lasting, size = 1, np.full(len(start), min(segment, payload))
+        flow = np.broadcast_to(flow, start.shape)
+        book.send(flow, start, np.full(start.shape, lasting), size, np.zeros_like(size), acked=False)
+    opened = book.open()
+    return Traffic(run, by_model.times, book.connections, opened, book.transfers())
+
+
+def _exchanged(by_model: Traffic) -> dict[tuple[int, int], int]:
+    """Payload of each pair from the first step on, on the connections of the exchange."""
+    t = by_model.transfers
+    port = np.array([c.server_port for c in by_model.connections])
+    inside = (t.start_ns >= by_model.times.start_ns.min()) & (port[t.flow // 2] == DATA_PORT)
+    total = np.bincount(t.flow[inside], t.payload[inside], len(by_model.ends)).astype(np.int64)
+    return {by_model.ends[flow]: int(total[flow]) for flow in np.flatnonzero(total)}
+
+
+# --- the comparison
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """Of the flows that carry the exchange, in the training: payload of each pair (numbers of hosts), bursts and
+class _Observed:
+    """The flows that carry the exchange, in the training: payload of each pair (numbers of hosts), bursts and the
     silence between them, and payload of each base window."""
 
     pairs: dict[tuple[int, int], int]
@@ -172,7 +204,7 @@ class _Seen:
     window_ms: float
 
 
-def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float) -> _Seen:
+def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float) -> _Observed:
     places = {host: i for i, host in enumerate(hosts)}
     payload = dataset.sql("SELECT src_ip, dst_ip, payload_bytes FROM pair_payload WHERE run_id = ?", [run_id])
     pairs = {(places[src], places[dst]): bytes_ for src, dst, bytes_ in payload.rows() if {src, dst} <= places.keys()}
@@ -188,7 +220,7 @@ def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float)
     steps = dataset.sql("SELECT count(DISTINCT step) FROM steps WHERE run_id = ?", [run_id]).item()
     if not steps:
         steps = dataset.sql("SELECT count(*) FROM inferred_steps() WHERE run_id = ? AND structured", [run_id]).item()
-    return _Seen(
+    return _Observed(
         pairs,
         bursts["payload_bytes"].to_numpy().astype(float),
         bursts["burst_ms"].to_numpy(),
@@ -214,20 +246,20 @@ _SERIES = """
     WHERE run_id = ? GROUP BY window_start_ns ORDER BY window_start_ns"""
 
 
-def _distances(truth: _Seen, seen: _Seen) -> dict[str, Any]:
+def _distances(truth: _Observed, observed: _Observed) -> dict[str, Any]:
     from scipy.stats import ks_2samp, wasserstein_distance
 
-    found: dict[str, Any] = {"pair_volume_error": _pair_error(truth.pairs, seen.pairs)}
+    found: dict[str, Any] = {"pair_volume_error": _pair_error(truth.pairs, observed.pairs)}
     for name, unit in (("burst_bytes", None), ("burst_ms", 1.0), ("gap_ms", 1.0)):
-        measured, generated = (_some(getattr(one, name)) for one in (truth, seen))
+        measured, generated = (_some(getattr(one, name)) for one in (truth, observed))
         scale = unit or max(float(measured.mean()), 1)
         found[f"{name}_ks"] = float(ks_2samp(measured, generated).statistic)
         found[f"{name}_wasserstein"] = float(wasserstein_distance(measured, generated)) / scale
         if unit is None:
             found[f"{name}_ks_1pct"] = tolerant_ks(measured, generated, 0.01)
     period = max(round(len(truth.series) / truth.steps), 2)
-    found["acf_rmse"] = acf_rmse(truth.series, seen.series, period)
-    for side, one in (("measured", truth), ("generated", seen)):
+    found["acf_rmse"] = acf_rmse(truth.series, observed.series, period)
+    for side, one in (("measured", truth), ("generated", observed)):
         found[f"training_ms_{side}"] = len(one.series) * one.window_ms
     return found
 
@@ -235,7 +267,7 @@ def _distances(truth: _Seen, seen: _Seen) -> dict[str, Any]:
 def tolerant_ks(left: Floats, right: Floats, tolerance: float) -> float:
     """The Kolmogorov-Smirnov distance where values that differ by less than `tolerance` of them may be equal.
 
-    Bursts of nearly one size have a distance of 1 as soon as they differ by a byte; this one says by how much of them
+    Bursts of nearly one size have a distance of 1 as soon as they differ by a byte; this distance tolerates that
     (Levy's metric, with the distance along the values given and relative).
     """
     worst = 0.0
@@ -247,14 +279,14 @@ def tolerant_ks(left: Floats, right: Floats, tolerance: float) -> float:
 
 
 def _some(values: Floats) -> Floats:
-    """No gap at all is one of length 0."""
+    """The values; where there are none, a single 0: no gap counts as a gap of length 0."""
     return values if len(values) else np.zeros(1)
 
 
-def _pair_error(truth: dict[tuple[int, int], int], seen: dict[tuple[int, int], int]) -> float:
+def _pair_error(truth: dict[tuple[int, int], int], observed: dict[tuple[int, int], int]) -> float:
     """Mean over the pairs that carry the exchange of |generated - measured| / measured."""
     large = {pair: number for pair, number in truth.items() if number >= 0.02 * max(truth.values())}
-    return float(np.mean([abs(seen.get(pair, 0) - number) / number for pair, number in large.items()]))
+    return float(np.mean([abs(observed.get(pair, 0) - number) / number for pair, number in large.items()]))
 
 
 def acf(series: Floats, lags: int) -> Floats:
@@ -268,7 +300,7 @@ def acf(series: Floats, lags: int) -> Floats:
     return found
 
 
-def acf_rmse(truth: Floats, seen: Floats, lags: int) -> float:
+def acf_rmse(truth: Floats, observed: Floats, lags: int) -> float:
     """Root of the mean squared difference of two autocorrelations over the lags of one step."""
-    lags = min(lags, len(truth) - 1, len(seen) - 1)
-    return float(np.sqrt(np.mean((acf(truth, lags) - acf(seen, lags)) ** 2))) if lags > 0 else 0.0
+    lags = min(lags, len(truth) - 1, len(observed) - 1)
+    return float(np.sqrt(np.mean((acf(truth, lags) - acf(observed, lags)) ** 2))) if lags > 0 else 0.0

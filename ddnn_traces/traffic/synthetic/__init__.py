@@ -1,1 +1,1 @@
-"""Made-up traffic that obeys the laws of the collectives: nothing here is measured."""
+"""Synthetic runs that obey the laws of the collectives: nothing here is measured."""

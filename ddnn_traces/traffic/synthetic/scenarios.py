@@ -1,20 +1,20 @@
-"""The scenarios of Zerwas et al. 2021 as made-up runs: what their testbed would have sent had it obeyed the laws.
+"""The scenarios of Zerwas et al. 2021 as synthetic runs: what their testbed would have sent if it obeyed the laws.
 
 The paper measures "more than 75 scenarios" and lists their parts in section IV-B, not their combinations. From the
 paper are the models with their sizes, the settings of the frameworks, the four topologies of KungFu's S-SGD and of its
-pair averaging (section V-B), batch 64 and Adam where nothing else is said, batches 128 and 512 (fig. 9), RMSProp
-(section V-A), loss with TensorFlow and MobileNetV2 (fig. 10), four nodes, six with a parameter server. Which of these
-were combined is our choice, made so that 75 come out:
+pair averaging (section V-B), batch 64 and Adam by default, batches 128 and 512 (fig. 9), RMSProp (section V-A), loss
+with TensorFlow and MobileNetV2 (fig. 10), four nodes, six with a parameter server. The paper does not list which of
+these were combined; the combinations here are chosen so that there are 75:
 
     60  every setting (15) with every model (4), batch 64, Adam
      8  KungFu S-SGD on a binary tree star, batch 128 and 512, with every model
      4  TensorFlow's ring over gRPC with RMSProp, with every model
      3  the same with MobileNetV2 and 0.01, 0.1 and 2% of loss
 
-The parameter server's four are apart (zerwas-79 has them, too): the paper leaves them out from section V-B on, and a
+The four runs with a parameter server are in zerwas-79 only: the paper leaves them out from section V-B on, and a
 server of 4 workers moves 8 times the model, where the others move 6.
 
-What differs between runs of equal volume by law is `noise`, the one number that is made up here: see `zerwas`.
+Runs of equal volume by law differ by `noise`, the one number that is not the paper's: see `runs_of`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.synthetic.tables import write_runs
-from ddnn_traces.traffic.synthetic.traffic import SyntheticRun
+from ddnn_traces.traffic.synthetic.runs import SyntheticRun, write_runs
 
 DEFAULT_STEPS = 20
-#: The paper's gradient flows are 99% of what is transmitted (section V-B); the other 1% is what noise stands for.
+#: The paper's gradient flows are 99% of what is transmitted (section V-B); noise models the other 1%.
 DEFAULT_NOISE = 0.01
 DEFAULT_SEED = 0
 
@@ -47,7 +46,7 @@ _HOUR_NS = 3_600_000_000_000
 
 @dataclass(frozen=True)
 class Model:
-    """A model of section IV-B. compute_ms: of a batch of 64 on one worker's GPU; ours, it moves no byte."""
+    """A model of section IV-B. compute_ms: of a batch of 64 on one worker's GPU; not the paper's, changes no bytes."""
 
     name: str
     size_mb: int
@@ -92,9 +91,9 @@ MODELS = (
 
 _RING, _GRID, _PULL = ("ring", ""), ("hierarchical_ring", "grid"), ("pair_averaging", "pull")
 
-#: KungFu's topologies and their laws for S-SGD. All send 6 times the model, the clique because its chunks are shared
-#: out among the workers (each summing its own): the paper finds the same total for all S-SGD, and a clique in which
-#: everybody sends all to all would send 12 times. The tree is one whose root alone relays, as fig. 4(c) shows it.
+#: KungFu's topologies and their laws for S-SGD. All send 6 times the model, the clique because its chunks are divided
+#: among the workers (each sums its own): the paper finds the same total for all S-SGD, and a clique in which every
+#: worker sends everything to all would send 12 times. In the tree only the root relays, as in fig. 4(c).
 KUNGFU = {
     "binary_tree_star": ("binary_tree_star", "overlay"),
     "tree": ("star", "worker"),
@@ -144,14 +143,14 @@ def generate(
     seed: int = DEFAULT_SEED,
     noise: float = DEFAULT_NOISE,
 ) -> list[str]:
-    """Write a set of SCENARIOS into the dataset at `out`, new or beside other runs; return the runs' names.
+    """Write a set of SCENARIOS into the dataset at `out`, new or next to other runs; return the runs' names.
 
-    About 0.1 s a run of 20 steps. Arguments and errors as of `made_up`; UsageError also where `out` is no dataset.
+    About 0.1 s a run of 20 steps. Arguments and errors as of `runs_of`; UsageError also where `out` is not a dataset.
     """
-    return write_runs(out, made_up(scenarios, steps, seed, noise))
+    return write_runs(out, runs_of(scenarios, steps, seed, noise))
 
 
-def made_up(
+def runs_of(
     scenarios: str = "zerwas-75",
     steps: int = DEFAULT_STEPS,
     seed: int = DEFAULT_SEED,
@@ -159,12 +158,12 @@ def made_up(
 ) -> list[SyntheticRun]:
     """The runs of a set of SCENARIOS.
 
-    Of every run, whatever its setting, each of two shares is between 0 and 2 * `noise`, evenly drawn once for both:
-    payload between pairs that the algorithm does not use (control messages), which is the share of the exchange; and
-    the most of a transfer that is sent again, half of it in the mean. So a run sends 1.5 * noise more than its law in
-    the mean, with a standard deviation of 0.87 * noise; headers (66 bytes a segment) and acknowledgements (one for two
-    segments where no data goes back) come on top, and `loss_pct` is sent again. Nothing depends on the framework,
-    batch or topology but through the law. The same seed gives the same bytes.
+    Every run, whatever its setting, draws one share evenly between 0 and 2 * `noise` and uses it twice: for payload
+    between pairs that the algorithm does not use (control messages), relative to the exchange; and as the largest part
+    of a transfer that is retransmitted, half of it in the mean. So a run sends 1.5 * noise more than its law in the
+    mean, with a standard deviation of 0.87 * noise; headers (66 bytes a segment) and acknowledgements (one for two
+    segments where no data goes back) come on top, and `loss_pct` is retransmitted. The framework, batch and topology
+    have no effect except through the law. The same seed gives the same bytes.
 
     Raises UsageError for an unknown set, fewer than 1 step, or noise outside 0 to 0.5.
     """
@@ -192,5 +191,5 @@ def _run(scenario: Scenario, number: int, steps: int, seed: int, noise: float) -
 
 
 def summary(runs: Sequence[str], out: Path) -> str:
-    """What was written, in one sentence that says what it is."""
-    return f"wrote {len(runs)} synthetic runs, made up by the laws of the collectives, not measured, to {out}"
+    """What was written, in one sentence that states that it is synthetic."""
+    return f"wrote {len(runs)} synthetic runs, generated by the laws of the collectives, not measured, to {out}"

@@ -1,29 +1,29 @@
-"""Made-up runs as captures: a pcap a host, with the logs and the run.toml that ingest reads beside them.
+"""Traffic as a run folder, which ingest reads: a pcap a host, training logs, phases of the steps, run.toml.
 
-What ingest makes of the folder is what tables.py writes of the same run. Packets are cut to SNAPLEN bytes;
-payload is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture
-that is cut cannot show whether they are right.
+ingest makes of the folder the same as tables.py writes of the same traffic. Packets are cut to SNAPLEN bytes; payload
+is zeros. Sequence and acknowledgement numbers follow what was sent; TCP checksums are left 0, since a capture that is
+cut cannot show whether they are right.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store.whole_files import whole_folder
-from ddnn_traces.traffic.synthetic import run_files
-from ddnn_traces.traffic.synthetic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
+from ddnn_traces.traffic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
 
-#: Packets that are made at a time, about.
+#: Packets that are written at a time, about.
 BLOCK_PACKETS = 1 << 18
 
 #: A record of SNAPLEN bytes: Ethernet, IPv4, TCP with twelve bytes of options, and payload.
@@ -70,8 +70,7 @@ def new_records(count: int) -> Records:
 def write_folder(folder: Path, traffic: Traffic) -> Path:
     """Write the run folder, new or empty, and return it: captures, train_history*.log, phases-*.csv, run.toml.
 
-    Whole or not at all: a part of it would look like a capture. Raises UsageError where times are beyond what a pcap
-    can say.
+    Whole or not at all: a part of it would look like a capture. Raises UsageError for times that a pcap cannot hold.
     """
     last_ns = int(traffic.transfers.last_ns.max(initial=0))
     if last_ns >= _LATEST_NS:
@@ -90,10 +89,7 @@ def write_folder(folder: Path, traffic: Traffic) -> Path:
 def folder_bytes(traffic: Traffic) -> int:
     """Bytes that write_folder writes: of the captures exactly, of the logs about."""
     t = traffic.transfers
-    full = np.maximum(t.packets - 1, 0)
-    last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
-    payload = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
-    captures = 24 * traffic.hosts + int((t.packets * (16 + HEADER_BYTES) + payload).sum())
+    captures = 24 * traffic.hosts + int((16 * t.packets + t.captured).sum())
     return captures + _LOG_LINE_BYTES * traffic.run.steps * (traffic.run.workers + 1)
 
 
@@ -189,22 +185,22 @@ class _Numbers:
     def __init__(self, traffic: Traffic) -> None:
         flows = len(traffic.ends)
         self._sent = np.arange(flows) % 1000 * 1_000_000  # begins at the initial sequence number
-        self._seen = np.zeros(flows, bool)
+        self._opened = np.zeros(flows, bool)
 
     def next(self, flow: Ints, fresh: Ints) -> tuple[Ints, Ints, Ints]:
-        """Of each packet, in the order of time: 1 for a SYN, the sequence number behind it, what it acknowledges."""
+        """Of each packet, in the order of time: 1 for a SYN, the sequence number after it, the acknowledged number."""
         by_flow = np.argsort(flow, kind="stable")
         begins = np.ones(len(flow), bool)
         begins[1:] = flow[by_flow][1:] != flow[by_flow][:-1]
         first = np.zeros(len(flow), np.int64)
-        first[by_flow[begins]] = ~self._seen[flow[by_flow[begins]]]
+        first[by_flow[begins]] = ~self._opened[flow[by_flow[begins]]]
         running = np.cumsum((fresh + first)[by_flow])
         restart = np.maximum.accumulate(np.where(begins, running - (fresh + first)[by_flow], 0))
         end = np.empty(len(flow), np.int64)
         end[by_flow] = running - restart + self._sent[flow[by_flow]]
         ack = self._acknowledged(flow, end)
         np.maximum.at(self._sent, flow, end)
-        self._seen[flow] = True
+        self._opened[flow] = True
         return first, end, ack
 
     def _acknowledged(self, flow: Ints, end: Ints) -> Ints:
@@ -217,7 +213,7 @@ class _Numbers:
             mine = back[order] == side
             reached = np.maximum.accumulate(group * self._BEYOND + np.where(mine, end[order], 0)) - group * self._BEYOND
             other = 2 * connection[order] + side
-            known = np.where(self._seen[other], self._sent[other], 0)
+            known = np.where(self._opened[other], self._sent[other], 0)
             answer[order[~mine]] = np.maximum(reached, known)[~mine]
         return answer
 
@@ -228,9 +224,7 @@ def _ends(traffic: Traffic) -> tuple[Ints, Ints, npt.NDArray[np.bytes_], Ints]:
     address = np.array([int(ip_address(text)) for text in traffic.addresses])
     macs = [b"\x02\x00\x00" + (host + 1).to_bytes(3, "big") for host in range(traffic.hosts + 1)]
     pairs = np.array([macs[dst] + macs[src] for src, dst in ends], "S12")
-    ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
-    both = np.stack([ports, ports[:, ::-1]], 1).reshape(-1, 2)
-    return address[ends[:, 0]], address[ends[:, 1]], pairs, both
+    return address[ends[:, 0]], address[ends[:, 1]], pairs, traffic.ports
 
 
 def _checksum(records: Records) -> Ints:
@@ -244,7 +238,7 @@ def _checksum(records: Records) -> Ints:
     return ~total & 0xFFFF
 
 
-# --- what stands beside the captures
+# --- logs and run.toml
 
 
 def _write_logs(folder: Path, traffic: Traffic) -> None:
@@ -257,13 +251,13 @@ def _write_logs(folder: Path, traffic: Traffic) -> None:
     for worker in range(run.workers):
         label = traffic.labels[worker]
         ends_ns = times.end_ns[:, worker].tolist()
-        text = run_files.training_log(zip(epochs, ends_ns, losses, accuracies, strict=True))
+        text = training_log(zip(epochs, ends_ns, losses, accuracies, strict=True))
         (folder / f"train_history-{label}.log").write_text(text)
         if worker == 0:
             (folder / "train_history.log").write_text(text)
         if run.events:
             rows = enumerate(zip(*(phase[:, worker].tolist() for phase in phases), strict=True))
-            (folder / f"phases-{label}.csv").write_text(run_files.phases(rows))
+            (folder / f"phases-{label}.csv").write_text(phases_csv(rows))
 
 
 def _run_toml(traffic: Traffic) -> str:
@@ -274,12 +268,50 @@ def _run_toml(traffic: Traffic) -> str:
         "topology": topology, "batch_size": run.batch_size, "workers": run.workers, "epochs": run.epochs,
         "model_bytes": run.model_bytes, "model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6,
         "delay_ms": run.delay_ms, "loss_pct": run.loss_pct, "bandwidth_mbit": run.bandwidth_mbit,
-        "source": "synthetic", "origin": "made up by ddnn-traces, not captured",
+        "source": "synthetic", "origin": "generated by ddnn-traces, not captured",
     }  # fmt: skip
-    told = {name: value for name, value in fields.items() if name not in run.untold}
+    declared = {name: value for name, value in fields.items() if name not in run.undeclared}
     hosts = []
     for host, label in enumerate(traffic.labels):
         role = "worker" if host < run.workers else "parameter_server"
         entry = {"ip": traffic.addresses[host], "label": label, "role": role}
         hosts.append(entry | ({"rank": host} if role == "worker" else {}))
-    return run_files.run_toml(told, hosts)
+    return run_toml(declared, hosts)
+
+
+def seconds(ns: int) -> str:
+    """A time in ns as decimal unix seconds, exactly."""
+    return f"{ns // 10**9}.{ns % 10**9:09d}"
+
+
+def training_log(steps: Iterable[tuple[int, int, str, str]]) -> str:
+    """train_history-WORKER.log of steps: epoch, end in ns, loss and accuracy as text."""
+    rows = list(steps)
+    lines = ["Type,ID,Timestamp,Loss,Accuracy"]
+    for step, (row, following) in enumerate(pairwise([*rows, None])):
+        assert row is not None
+        epoch, end_ns, loss, accuracy = row
+        lines.append(f"batch,{step},{seconds(end_ns)},{loss},{accuracy}")
+        later = epoch + 1 if following is None else following[0]
+        lines += [f"epoch,{ended},{seconds(end_ns)},{loss},{accuracy}" for ended in range(epoch, later)]
+    return "\n".join([*lines, ""])
+
+
+def phases_csv(steps: Iterable[tuple[int, tuple[int, int, int, int]]]) -> str:
+    """phases-WORKER.csv of steps: number, then begin, begin and end of communication, and end in ns."""
+    rows = [",".join([str(step), *map(seconds, times)]) for step, times in steps]
+    return "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
+
+
+def run_toml(fields: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> str:
+    """run.toml of columns of `runs` and [[hosts]] entries; fields that are None are left out."""
+    lines = [f"{name} = {_toml(value)}" for name, value in fields.items() if value is not None]
+    for host in hosts:
+        lines += ["", "[[hosts]]"]
+        lines += [f"{name} = {_toml(value)}" for name, value in host.items() if value is not None]
+    return "\n".join([*lines, ""])
+
+
+def _toml(value: Any) -> str:
+    """A value in TOML, whose basic strings are JSON's but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

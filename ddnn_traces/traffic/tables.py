@@ -1,10 +1,12 @@
-"""Made-up runs as a dataset: the tables that ingest writes, through the writer that ingest uses.
+"""Traffic as a dataset: the tables that ingest writes, through the writer that ingest uses; and as a list of flows.
 
-Each host has a capture of what it sends, that of the host outside is in its receivers' captures; every packet counts.
+Each host has a capture of what it sends; what the host outside sends is in its receivers' captures. Every packet
+counts.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -20,16 +22,9 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.store.writer import DatasetWriter, check_target
-from ddnn_traces.traffic.synthetic.traffic import (
-    HEADER_BYTES,
-    SNAPLEN,
-    Ints,
-    SyntheticRun,
-    Traffic,
-    learning_curve,
-    make_traffic,
-)
+from ddnn_traces.traffic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve, packets_of
 from ddnn_traces.version import __version__
 
 #: Window rows that are made at a time.
@@ -38,19 +33,14 @@ BLOCK_ROWS = 1 << 21
 _NEVER = np.iinfo(np.int64).max
 
 
-def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
-    """Write runs into the dataset at `out`, new or beside its other runs; return their names.
+def write_traffic(out: Path, generated: Iterable[Traffic], replace: bool = True) -> list[str]:
+    """Write the traffic of runs into the dataset at `out`, new or next to its other runs; return the runs' names.
 
-    They take the place of synthetic runs of their names. Raises UsageError where two have the same name, one has that
-    of a run there which is not synthetic, or `out` is no dataset.
+    replace: whether they take the place of synthetic runs of their names. Raises UsageError where two have the same
+    name, one has that of a run there which is not synthetic or must not be replaced, or `out` is no dataset.
     """
-    return write_traffic(out, map(make_traffic, runs))
-
-
-def write_traffic(out: Path, made: Iterable[Traffic], replace: bool = True) -> list[str]:
-    """The same of traffic that was made before. replace: whether of a synthetic run of the name there."""
     with DatasetWriter(out) as writer:
-        for traffic in made:
+        for traffic in generated:
             if traffic.run.run_id in writer.written:
                 raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
             check_free(out, traffic.run.run_id, replace)
@@ -61,7 +51,7 @@ def write_traffic(out: Path, made: Iterable[Traffic], replace: bool = True) -> l
 
 
 def check_free(out: Path, run_id: str, replace: bool) -> None:
-    """Raise UsageError where `out` is no dataset, or has a run of that name that must not be replaced (as above)."""
+    """Raise UsageError as write_traffic does for a run of that name."""
     check_target(out)
     folder = partition(out, "runs", run_id)
     if not folder.exists():
@@ -81,25 +71,24 @@ def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
         "inputs": "{}",
         "parameters": json.dumps({"synthetic": asdict(run)}, sort_keys=True),
     }
-    tables = SyntheticTables(traffic)
+    tables = TrafficTables(traffic)
     with writer.new_run(run.run_id):
         for name in schema.TABLES:
             writer.write(name, run.run_id, tables.batches(name), provenance)
 
 
-class SyntheticTables:
+class TrafficTables:
     """The tables of one run, each as Arrow record batches in its schema and order."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self._run = traffic.run
         self._addresses, self._labels, self._vantage = traffic.addresses, traffic.labels, traffic.vantage
-        self._seen = np.unique(traffic.ends)
 
     def batches(self, name: str) -> Iterable[pa.RecordBatch]:
-        """Record batches of the table of that name; none of what a made-up run does not have."""
-        made: Iterable[pa.RecordBatch] = getattr(self, f"_{name}", lambda: _rows(name, []))()
-        return made
+        """Record batches of the table of that name; no rows where a generated run does not have it."""
+        batches: Iterable[pa.RecordBatch] = getattr(self, f"_{name}", lambda: _rows(name, []))()
+        return batches
 
     def _runs(self) -> Iterable[pa.RecordBatch]:
         run = self._run
@@ -110,7 +99,7 @@ class SyntheticTables:
             row["topology"] = "parameter_server"
         if run.declared_topology:
             row["topology"] = run.declared_topology
-        row |= dict.fromkeys(run.untold)
+        row |= dict.fromkeys(run.undeclared)
         return _rows("runs", [row])
 
     def _hosts(self) -> Iterable[pa.RecordBatch]:
@@ -120,9 +109,10 @@ class SyntheticTables:
         outside = "chief" if run.chief else None
         labels = [*self._labels, outside]
         roles = ["worker" if host < run.workers else "parameter_server" for host in range(len(self._labels))]
+        sending = np.unique(self._traffic.ends)
         rows = []
         for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside], strict=True)):
-            if host == len(self._labels) and host not in self._seen:
+            if host == len(self._labels) and host not in sending:
                 continue
             rank = host if role == "worker" else None
             row = {"run_id": run.run_id, "host_ip": address, "label": label, "role": role, "rank": rank}
@@ -163,16 +153,16 @@ class SyntheticTables:
         last = np.zeros(flows, np.int64)
         np.maximum.at(last, t.flow, t.last_ns)
         again = _sum(t.flow, t.repeated, flows)
-        again_packets = _sum(t.flow, -(-t.repeated // t.segment_bytes), flows)
+        again_packets = _sum(t.flow, packets_of(t.repeated, t.segment_bytes), flows)
         number = np.arange(flows)
         one, nothing = np.ones(flows, np.int64), np.zeros(flows, np.int64)
-        ports = np.array([(c.client_port, c.server_port) for c in traffic.connections], np.int64).reshape(-1, 2)
         forward = number % 2 == 0
         columns = {
             "flow_id": number, "src_ip": [self._addresses[src] for src, _ in traffic.ends],
-            "dst_ip": [self._addresses[dst] for _, dst in traffic.ends], "protocol": 6 * one, "src_port": ports.ravel(),
-            "dst_port": ports[:, ::-1].ravel(), "connection": nothing, "first_seen_ns": traffic.opened_ns,
-            "last_seen_ns": last, "packets": packets, "wire_bytes": wire, "ip_bytes": wire - 14 * packets,
+            "dst_ip": [self._addresses[dst] for _, dst in traffic.ends], "protocol": 6 * one,
+            "src_port": traffic.ports[:, 0], "dst_port": traffic.ports[:, 1], "connection": nothing,
+            "first_seen_ns": traffic.opened_ns, "last_seen_ns": last, "packets": packets, "wire_bytes": wire,
+            "ip_bytes": wire - 14 * packets,
             "payload_bytes": payload, "captured_bytes": captured, "syn_packets": one, "fin_packets": nothing,
             "rst_packets": nothing, "retransmitted_packets": again_packets, "retransmitted_bytes": again,
             "out_of_order_packets": nothing, "out_of_order_bytes": nothing, "mss": 1460 * one,
@@ -230,13 +220,14 @@ class SyntheticTables:
     def _step_flows(self) -> Iterable[pa.RecordBatch]:
         if not self._run.log:
             return _rows("step_flows", [])
-        flow, place, packets, payload = _in_steps(self._traffic, self._clock)
+        clock = self._traffic.clock
+        flow, place, packets, payload = _in_steps(self._traffic, clock)
         steps = self._run.steps
         positions = np.array(["before", "during", "after"], object)
         position = positions[(place > 0) + (place > steps).astype(int)]
         during = position == "during"
         columns = {
-            "flow_id": flow, "worker": [self._labels[i] for i in self._clock[flow]], "position": position,
+            "flow_id": flow, "worker": [self._labels[i] for i in clock[flow]], "position": position,
             "step": np.ma.masked_array(place - 1, ~during), "packets": packets,
             "wire_bytes": payload + HEADER_BYTES * packets, "payload_bytes": payload,
         }  # fmt: skip
@@ -246,11 +237,6 @@ class SyntheticTables:
 
     # --- helpers
 
-    @property
-    def _clock(self) -> Ints:
-        """The worker whose steps count for each flow: that of its capture, else the first."""
-        return np.where(self._vantage < self._run.workers, self._vantage, 0)
-
     def _by_label(self) -> list[int]:
         """Workers in the order of their labels as text, as the tables are sorted."""
         return sorted(range(self._run.workers), key=lambda i: self._labels[i])
@@ -259,11 +245,7 @@ class SyntheticTables:
         """Packets, payload, wire and captured bytes of the transfers with each key."""
         t = self._traffic.transfers
         packets, payload = _sum(key, t.packets, keys), _sum(key, t.payload, keys)
-        full = np.maximum(t.packets - 1, 0)
-        last = np.minimum(t.payload - full * t.segment_bytes, SNAPLEN - HEADER_BYTES)
-        kept = np.where(t.payload > 0, full * (SNAPLEN - HEADER_BYTES) + last, 0)
-        captured = _sum(key, kept + HEADER_BYTES * t.packets, keys)
-        return packets, payload, payload + HEADER_BYTES * packets, captured
+        return packets, payload, payload + HEADER_BYTES * packets, _sum(key, t.captured, keys)
 
     def _columns(self, name: str, columns: dict[str, Any]) -> list[pa.RecordBatch]:
         rows = len(next(iter(columns.values())))
@@ -279,7 +261,7 @@ def _sum(key: Ints, values: Ints, keys: int) -> Ints:
 def _windows(traffic: Traffic, window_ns: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
     """Window, flow, packets and payload, in order; a block of transfers at a time.
 
-    What lies in or behind the window in which the next block begins waits for it.
+    Rows from the window in which the next block begins on wait for that block.
     """
     t = traffic.transfers
     first, last = t.start_ns // window_ns, t.last_ns // window_ns
@@ -309,15 +291,14 @@ def _uneven(window: Ints, flow: Ints, window_ns: int) -> Ints:
 
 
 def _in_steps(traffic: Traffic, clock: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Flow, place (0 before the first step, s + 1 in step s, beyond that after the last), packets and payload."""
-    t, times = traffic.transfers, traffic.times
-    bounds = np.concatenate([times.start_ns[:1], times.end_ns])  # a step begins where the one before ends
+    """Flow, place (0 before the first step, s + 1 in step s, larger after the last), packets and payload.
+
+    clock: the worker whose steps count for each flow.
+    """
+    t, bounds = traffic.transfers, traffic.times.bounds_ns
     worker = clock[t.flow]
-    first, last = np.zeros_like(worker), np.zeros_like(worker)
-    for i in range(bounds.shape[1]):
-        mine = worker == i
-        first[mine] = np.searchsorted(bounds[:, i], t.start_ns[mine], "right")
-        last[mine] = np.searchsorted(bounds[:, i], t.last_ns[mine], "right")
+    first = _step_at(traffic, worker, t.start_ns) + 1
+    last = _step_at(traffic, worker, t.last_ns) + 1
     rows, inside = _parts(first, last)
     place = first[rows] + inside
     ends = np.concatenate([bounds, np.full((1, bounds.shape[1]), _NEVER)])
@@ -373,3 +354,50 @@ def _array(values: Any, type_: pa.DataType) -> pa.Array:
         return values
     mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     return pa.array(np.ma.getdata(values) if mask is not None else values, type_, mask=mask)
+
+
+# --- a list of flows
+
+FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_ns", "bytes", "step", "phase", "source")
+
+
+def write_flow_list(traffic: Traffic, out: Path) -> None:
+    """Write the transfers with payload as CSV, FLOW_COLUMNS."""
+    with whole_file(out) as half_written, half_written.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(FLOW_COLUMNS)
+        rows.writerows(flow_list(traffic))
+
+
+def flow_list(traffic: Traffic) -> list[tuple[Any, ...]]:
+    """The transfers with payload as rows of FLOW_COLUMNS, in the order of time.
+
+    flow: number of the directed five-tuple. step: the step whose exchange the transfer belongs to; of all other
+    transfers the step in which they begin by the sender's clock (a server's: the first worker's), empty outside of
+    steps. phase: start_up, step, tear_down. source: synthetic.
+    """
+    t = traffic.transfers.take(np.flatnonzero(traffic.transfers.payload))
+    step = _step_at(traffic, traffic.clock[t.flow], t.start_ns)
+    if t.step is not None:
+        step = np.where(t.step < 0, step, t.step)
+    ends, addresses, ports = traffic.ends, traffic.addresses, traffic.ports.tolist()
+    columns = (t.flow, t.start_ns, t.start_ns + t.duration_ns, t.payload, step)
+    rows = []
+    for flow, start, end, payload, number in zip(*(column.tolist() for column in columns), strict=True):
+        src, dst = ends[flow]
+        phase = "start_up" if number < 0 else "tear_down" if number >= traffic.run.steps else "step"
+        shown = number if phase == "step" else None
+        rows.append(
+            (flow, addresses[src], addresses[dst], *ports[flow], start, end, payload, shown, phase, "synthetic")
+        )
+    return rows
+
+
+def _step_at(traffic: Traffic, worker: Ints, at_ns: Ints) -> Ints:
+    """Step of each of these workers at a time; -1 before the first, the number of steps after the last."""
+    bounds = traffic.times.bounds_ns
+    step = np.empty(len(worker), np.int64)
+    for i in range(traffic.run.workers):
+        mine = worker == i
+        step[mine] = np.searchsorted(bounds[:, i], at_ns[mine], "right") - 1
+    return step

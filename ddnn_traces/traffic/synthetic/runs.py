@@ -1,7 +1,7 @@
-"""Made-up runs that obey the laws of the collectives: what every packet of a training would have been, and when.
+"""Synthetic runs that obey the laws of the collectives: every packet that a training would have sent, and when.
 
-Nothing here is measured. It serves as truth for inference (the topology is known), as load for benchmarks and as
-examples where no capture can be shown. tables.py writes it as a dataset.
+Nothing here is measured. Synthetic runs are truth for inference (the topology is known), load for benchmarks and
+examples where no capture can be shown.
 """
 
 from __future__ import annotations
@@ -9,93 +9,61 @@ from __future__ import annotations
 import math
 import random
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.collectives import Collective, Round, broadcast
-
-SEGMENT_BYTES = 1448  # payload of a full segment with time stamps on Ethernet
-HEADER_BYTES = 66  # Ethernet, IPv4, TCP with time stamps
-SNAPLEN = 100
+from ddnn_traces.traffic.collectives import Round, broadcast
+from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.traffic import (
+    CONTROL_PORT,
+    DATA_PORT,
+    RENDEZVOUS_PORT,
+    SEGMENT_BYTES,
+    SSH_PORT,
+    Connection,
+    Ints,
+    Run,
+    StepTimes,
+    Traffic,
+    Transfers,
+    packets_of,
+    wire_bytes,
+)
 
 SETUP_NS = 1_000_000_000  # from the first connection to the start-up broadcast
 _OPENING_NS = 500_000_000  # in which all connections are opened
 _TEARDOWN_NS = 500_000_000
-SSH_PORT, RENDEZVOUS_PORT, DATA_PORT, CONTROL_PORT = 22, 29500, 41000, 42000
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class SyntheticRun:
-    """What run to make up. The same values give the same packets.
+class SyntheticRun(Run):
+    """A run to generate, and how. The same values give the same packets.
 
-    topology to order: as in collectives.Collective. model_bytes: S, exchanged in each step. compute_ms: a worker's time
-    before it communicates, each time by a normal factor of standard deviation `jitter` off, and by the worker's own
-    factor where `compute_factors` has one a worker (stragglers). bandwidth_mbit: of each host's link, both ways.
-    noise: retransmissions (up to this share of each transfer) and payload between pairs that the algorithm does not use
-    (this share of the run's). loss_pct: loss, which is retransmitted, and divides the rate by 1 + loss_pct. delay_ms:
-    between two rounds. log, events: whether the workers wrote logs and phases. broadcast: of the model before step 0.
-    chatter: SSH from a host outside, rendezvous, control messages. chief: whether that host outside is the job's chief.
-    learns: whether logs have a loss and an accuracy, a curve that is made up like all else.
-    declare_ring: whether hosts have a ring_position. declared_topology: what the run says of itself; empty: `topology`.
+    compute_ms: a worker's time before it communicates, each time by a normal factor of standard deviation `jitter`
+    off, and by the worker's own factor where `compute_factors` has one a worker (stragglers). noise: retransmissions
+    (up to this share of each transfer) and payload between pairs that the algorithm does not use (this share of the
+    run's). loss_pct is retransmitted, and divides the rate by 1 + loss_pct; delay_ms is between two rounds. broadcast:
+    of the model before step 0. chatter: SSH from a host outside, rendezvous, control messages.
     """
 
-    run_id: str
-    topology: str
-    workers: int = 4
-    model_bytes: int = 10_000_000
-    steps: int = 20
-    shape: str = ""
-    servers: int | None = None
-    group_size: int | None = None
-    order: tuple[int, ...] = ()
     compute_ms: float = 50.0
     compute_factors: tuple[float, ...] = ()
     jitter: float = 0.02
     update_ms: float = 2.0
-    bandwidth_mbit: float = 1000.0
-    delay_ms: float = 0.0
-    loss_pct: float = 0.0
     noise: float = 0.01
-    batch_size: int = 32
-    epochs: int = 1
-    framework: str = "synthetic"
-    backend: str = "tcp"
-    model: str = "model"
-    optimizer: str = "sgd"
-    log: bool = True
-    events: bool = True
-    learns: bool = True
     broadcast: bool = True
     chatter: bool = True
-    chief: bool = False
-    declare_ring: bool = False
-    declared_topology: str = ""
-    window_ns: int = 1_000_000
     seed: int = 0
-    start_ns: int = 1_600_000_000_000_000_000
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.model_bytes < 1 or not self.bandwidth_mbit > 0:
-            raise UsageError(f"{self.run_id}: steps, model_bytes and bandwidth_mbit must be above 0")
+        super().__post_init__()
         if self.compute_factors and len(self.compute_factors) != self.workers:
             raise UsageError(f"{self.run_id}: {len(self.compute_factors)} compute_factors for {self.workers} workers")
-
-    @property
-    def collective(self) -> Collective:
-        """The law that it obeys."""
-        return Collective(self.topology, self.workers, self.shape, self.servers, self.group_size, self.order)
-
-    @property
-    def untold(self) -> frozenset[str]:
-        """Columns of `runs` that nobody gave, so that they are left null."""
-        return frozenset()
 
     @property
     def ns_per_byte(self) -> float:
@@ -103,121 +71,16 @@ class SyntheticRun:
         return 8e3 / self.bandwidth_mbit * (1 + self.loss_pct)
 
 
-@dataclass(frozen=True)
-class Connection:
-    """A TCP connection between two hosts (numbers; the last host of a run is the one outside)."""
+def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
+    """Write runs into the dataset at `out`, new or next to its other runs; return their names.
 
-    client: int
-    server: int
-    client_port: int
-    server_port: int
-
-
-@dataclass(frozen=True)
-class Transfers:
-    """Packets of a flow, one after the other at an even pace, as parallel arrays.
-
-    Packet j of a transfer is at start_ns + j * duration_ns // packets; all are full but the last. repeated: bytes of
-    the payload that had been sent before. segment_bytes: payload of a full packet. step: whose exchange a transfer is
-    of, -1 for all else; None: not noted.
+    Errors as of tables.write_traffic.
     """
-
-    flow: Ints
-    start_ns: Ints
-    duration_ns: Ints
-    packets: Ints
-    payload: Ints
-    repeated: Ints
-    segment_bytes: int = field(default=SEGMENT_BYTES, kw_only=True)
-    step: Ints | None = field(default=None, kw_only=True)
-
-    def __len__(self) -> int:
-        return len(self.flow)
-
-    def take(self, rows: Ints | slice) -> Transfers:
-        """The rows of these numbers."""
-        step = None if self.step is None else self.step[rows]
-        return Transfers(*(column[rows] for column in self.columns), segment_bytes=self.segment_bytes, step=step)
-
-    @property
-    def columns(self) -> tuple[Ints, ...]:
-        return self.flow, self.start_ns, self.duration_ns, self.packets, self.payload, self.repeated
-
-    @property
-    def fresh(self) -> Ints:
-        """Payload bytes that had not been sent before; they go first."""
-        return self.payload - self.repeated
-
-    @property
-    def last_ns(self) -> Ints:
-        """Time of each transfer's last packet."""
-        return self.start_ns + (self.packets - 1) * self.duration_ns // self.packets
-
-    def before(self, rows: Ints, bound_ns: Ints) -> tuple[Ints, Ints]:
-        """Packets and payload of transfers `rows` before the times `bound_ns`."""
-        packets = self.packets[rows]
-        gone = np.maximum(bound_ns - self.start_ns[rows], 0)
-        duration = self.duration_ns[rows]
-        count = np.minimum(-(-np.minimum(gone, duration) * packets // duration), packets)
-        return count, np.minimum(count * self.segment_bytes, self.payload[rows])
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """When each worker did what; arrays of steps by workers, ns. A step begins where the one before ended."""
-
-    start_ns: Ints
-    communicate_ns: Ints
-    communicated_ns: Ints
-    end_ns: Ints
-
-
-@dataclass
-class Traffic:
-    """A run's packets and steps. Flow 2c goes from the client of connection c to the server, 2c + 1 back."""
-
-    run: SyntheticRun
-    times: StepTimes
-    connections: list[Connection] = field(default_factory=list)
-    opened_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    transfers: Transfers = field(default_factory=lambda: Transfers(*[np.empty(0, np.int64)] * 6))
-
-    @property
-    def hosts(self) -> int:
-        """Hosts that take part; the number of the one outside."""
-        return self.run.collective.hosts
-
-    @property
-    def ends(self) -> list[tuple[int, int]]:
-        """Sender and receiver of each flow."""
-        return [ends for c in self.connections for ends in ((c.client, c.server), (c.server, c.client))]
-
-    @property
-    def addresses(self) -> list[str]:
-        """IP address of each host, the one outside included."""
-        return [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(self.hosts)] + ["10.0.0.254"]
-
-    @property
-    def labels(self) -> list[str]:
-        """Label of each host that takes part."""
-        servers = self.run.collective.own_servers
-        return [f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(self.hosts)]
-
-    @property
-    def vantage(self) -> Ints:
-        """The host at which each flow's packets are captured: their sender, or where they come in from outside."""
-        ends = np.array(self.ends, np.int64).reshape(-1, 2)
-        return np.where(ends[:, 0] < self.hosts, ends[:, 0], ends[:, 1])
-
-
-def learning_curve(steps: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Loss and accuracy at the end of each step, of no training."""
-    progress = (np.arange(steps) + 1) / steps
-    return 2.3 * np.exp(-3 * progress) + 0.1, 1 - 0.9 * np.exp(-4 * progress)
+    return write_traffic(out, map(make_traffic, runs))
 
 
 class Sampler:
-    """Draws what a run leaves open, as the fields of SyntheticRun say; traffic_model draws from what was measured."""
+    """Draws what a run leaves open: here by the fields of SyntheticRun, in model/ from what was measured."""
 
     segment_bytes = SEGMENT_BYTES
 
@@ -234,7 +97,8 @@ class Sampler:
         return size + repeated, repeated
 
     def times_ns(self, run: SyntheticRun, wire: Ints, rounds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Of transfers, steps by transfers: from where both ends are ready to the first byte, and on to the last.
+        """Delay and duration of transfers, steps by transfers, ns: from when both ends are ready to the first byte, and
+        from there to the last.
 
         wire: bytes of the round on the busier of a transfer's links. rounds: the round of each transfer.
         """
@@ -242,7 +106,7 @@ class Sampler:
         return delay, (wire * run.ns_per_byte).astype(np.int64) + 1
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
-        """How long transfers of so many wire bytes take where nobody waits for another (asynchronous pulls)."""
+        """Duration of transfers of so many wire bytes where no worker waits for another (asynchronous pulls)."""
         return (wire * run.ns_per_byte * rng.uniform(1, 1.6, wire.shape)).astype(np.int64) + 1
 
     def acks(self, packets: Ints) -> Ints:
@@ -256,11 +120,11 @@ class Sampler:
         book.send(flow, start, duration, payload, repeated, acked, np.arange(len(flow))[:, None])
 
     def send_start(self, run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
-        """What is sent before the first step; returns when that begins."""
+        """Send what comes before the first step; return when that step begins."""
         return _send_broadcast(run, book, rng) if run.broadcast else run.start_ns + SETUP_NS
 
     def send_rest(self, run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
-        """What is sent beside the exchange."""
+        """Send everything that is not part of the exchange."""
         _send_noise(run, laws, times, book, rng)
         if run.chatter:
             _send_chatter(run, times, book, rng)
@@ -279,15 +143,10 @@ def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     return Traffic(run, times, book.connections, opened, book.transfers())
 
 
-def packets_of(payload: Ints, segment_bytes: int = SEGMENT_BYTES) -> Ints:
-    """Segments that carry so many bytes."""
-    return -(-payload // segment_bytes)
-
-
 class Book:
-    """Connections as they are first used, and what is sent on them."""
+    """Collects the transfers of a run, and opens connections when they are first used."""
 
-    def __init__(self, run: SyntheticRun, sampler: Sampler) -> None:
+    def __init__(self, run: Run, sampler: Sampler) -> None:
         self.connections: list[Connection] = []
         self.parts: list[Transfers] = []
         self.sampler = sampler
@@ -314,7 +173,7 @@ class Book:
         self, flow: Ints, start_ns: Ints, duration_ns: Ints, payload: Ints, repeated: Ints, acked: Ints | bool,
         step: Ints | int = -1,
     ) -> None:  # fmt: skip
-        """Note transfers, and their acknowledgements on the reverse flow where they are `acked`.
+        """Add transfers, and their acknowledgements on the reverse flow where they are `acked`.
 
         Raises UsageError for one whose packets cannot be timed by whole numbers of 64 bits.
         """
@@ -336,12 +195,12 @@ class Book:
         self.parts.append(acks.take(np.flatnonzero(acks.packets)))
 
     def transfers(self) -> Transfers:
-        """What was noted, in the order of the starts."""
+        """All transfers, in the order of their starts."""
         transfers = _concat(self.parts, self.sampler.segment_bytes)
         return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:
-        """A packet without payload (SYN) at the begin of each flow; returns its times, in the order of flows."""
+        """Add a packet without payload (SYN) at the start of each flow; return its times, in the order of flows."""
         pace = _OPENING_NS // max(10_000, len(self.connections))
         flow = np.arange(2 * len(self.connections))
         start = self._run.start_ns + flow * pace // 2
@@ -425,10 +284,10 @@ def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.
 
 
 def _pull(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.random.Generator) -> StepTimes:
-    """Asynchronous steps: each worker gets a model when it wants one, at the pace that the links have left."""
+    """Asynchronous steps: each worker pulls a model when it is ready, at the rate that the links have left."""
     sampler = book.sampler
     payload, repeated = sampler.payload(run, laws.size, rng)
-    wire = payload + HEADER_BYTES * packets_of(payload, sampler.segment_bytes)
+    wire = wire_bytes(payload, sampler.segment_bytes)
     duration = sampler.pull_ns(run, wire, rng)
     compute = sampler.compute_ns(run, rng) + round(run.delay_ms * 1e6)
     pulled = duration if laws.bounds else np.zeros_like(compute)
@@ -449,7 +308,7 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
         return
     pairs = laws.pairs
     top = int(max(laws.src.max(), laws.dst.max())) + 1
-    answered = np.zeros((top, top), bool)  # data goes the other way, too, and carries the acknowledgements
+    answered = np.zeros((top, top), bool)  # where data goes the other way, too, it carries the acknowledgements
     for src, dst in pairs:
         answered[dst, src] = True
     flow = book.flows(laws.src, laws.dst, DATA_PORT)
@@ -457,8 +316,9 @@ def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated:
 
 
 def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_bytes: int) -> Ints:
-    """Wire bytes on the busier link of each transfer of a round: what a host sends shares one, and what it gets."""
-    wire = payload + HEADER_BYTES * packets_of(payload, segment_bytes)
+    """Wire bytes on the busier of each transfer's two links: those that its sender sends in the round, or its receiver
+    receives."""
+    wire = wire_bytes(payload, segment_bytes)
     step = np.arange(len(src))[:, None]
     sent = np.zeros((len(src), run.collective.hosts), np.int64)
     received = np.zeros_like(sent)
@@ -467,11 +327,11 @@ def _busier(run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, segment_byte
     return np.maximum(sent[step, src], received[step, dst])
 
 
-# --- what else is on the wire
+# --- everything else on the wire
 
 
 def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> int:
-    """The model before step 0, to all workers; returns when it is there."""
+    """Send the model to all workers before step 0; return when step 0 begins."""
     at = run.start_ns + SETUP_NS
     for round_ in broadcast(run.workers, run.model_bytes):
         src, dst, size = _arrays(round_)
@@ -518,7 +378,7 @@ def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.rando
     begin, end = run.start_ns + SETUP_NS // 2, int(times.end_ns.max()) + _TEARDOWN_NS
     first, outside = np.zeros(hosts - 1, np.int64), np.full(hosts, hosts)
     others, everyone = np.arange(1, hosts), np.arange(hosts)
-    # logins, the rendezvous at the first worker, and what each tells it at the end
+    # logins, the rendezvous at the first worker, and the reports to it at the end
     _send_messages(book, outside, everyone, SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
     _send_messages(book, others, first, RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
     _send_messages(book, others, first, RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)

@@ -11,9 +11,8 @@ import pytest
 import ddnn_traces
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.traffic.synthetic.packets import write_folder
-from ddnn_traces.traffic.synthetic.tables import write_runs
-from ddnn_traces.traffic.synthetic.traffic import SyntheticRun, make_traffic
+from ddnn_traces.traffic.run_folder import write_folder
+from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write_runs
 
 RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 
@@ -63,7 +62,7 @@ def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
 
 @pytest.mark.parametrize("packets", [3, 100])
 def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddnn_traces.traffic.synthetic.packets.BLOCK_PACKETS", packets)
+    monkeypatch.setattr("ddnn_traces.traffic.run_folder.BLOCK_PACKETS", packets)
     again = write_folder(tmp_path / "r", make_traffic(RUN))
     names = sorted(path.name for path in folder.iterdir())
     assert names == sorted(path.name for path in again.iterdir())
