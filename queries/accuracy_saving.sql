@@ -1,13 +1,24 @@
--- question: How much volume does one framework save against another on the way to an accuracy?
+-- question: How much volume does one framework save compared with another until the model reaches an accuracy?
 -- row: a model, a mark and two framework settings, the one that needs less first
 -- inputs: volume_to_accuracy
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
--- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the begin); 1: as logged
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- figure: zerwas section V-D (pair averaging needs about 30% less)
--- The volume of a setting is the mean over its runs that reach the mark; other_runs and runs say how many do. saving is
--- 1 - volume_ratio; null where only one of the two reaches the mark. Pairs of which none does are left out.
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: mark share; accuracy to reach: mark_low or mark_high
+-- column: framework_setting; setting that needs less volume
+-- column: runs runs; runs of this setting
+-- column: reaching_runs runs; those of them that reach the mark
+-- column: mean_wire_bytes bytes; mean volume up to the mark of the runs that reach it; wire_bytes of volume_to_accuracy
+-- column: other_setting; setting that needs more, or whose runs never reach the mark
+-- column: other_runs runs; runs of the other setting
+-- column: other_reaching_runs runs; those of them that reach the mark
+-- column: other_mean_wire_bytes bytes; as mean_wire_bytes, of the other setting; null where none of its runs reaches the mark
+-- column: volume_ratio ratio; mean_wire_bytes over other_mean_wire_bytes; null where only one setting reaches the mark
+-- column: saving share; 1 - volume_ratio
+-- Pairs of settings are left out where neither reaches the mark.
 WITH needs AS (
     SELECT model, mark, framework_setting, count(*) AS all_runs, count(wire_bytes) AS reaching_runs,
            avg(wire_bytes) AS mean_wire_bytes

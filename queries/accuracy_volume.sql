@@ -1,15 +1,26 @@
 -- question: How accurate is the model after how much transmitted volume?
 -- row: a run and a training step at whose end the accuracy is known
 -- inputs: runs, hosts, steps, step_flows, framework_settings
--- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
--- param: points BIGINT > 0 = NULL; at most about so many steps of a run, evenly spaced, and the last; NULL: all
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the begin); 1: as logged
+-- param: points BIGINT > 0 = NULL; at most about this many steps of a run, evenly spaced, and the last; NULL: all
 -- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
--- param: mark_high DOUBLE = 0.8; accuracy of the upper one
+-- param: mark_high DOUBLE = 0.8; accuracy of the upper dashed line
 -- figure: zerwas fig. 8
--- The accuracy is that of one worker: the first by rank whose log has one, and not always 0, which is what a parameter
--- server that evaluates nothing logs. The volume is all that the run transmitted before training and up to this step's
--- end. It is added up by steps, and the steps of a flow are those of the worker at whose host it was captured: in an
--- asynchronous run other workers may be some steps ahead or behind.
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: worker; label of the worker whose log gives the accuracy
+-- column: step; number of the training step, from 0
+-- column: epoch; epoch, from 0
+-- column: accuracy share; training accuracy, mean over the last smooth_steps steps
+-- column: logged_accuracy share; training accuracy of this step as logged
+-- column: wire_bytes bytes; volume of the run from its begin to the end of this step
+-- column: low_mark share; parameter mark_low
+-- column: high_mark share; parameter mark_high
+-- The accuracy is that of one worker: the first by rank whose log has one that is not always 0, which is what a
+-- parameter server that evaluates nothing logs. The volume is all that the run transmitted before training and up to
+-- this step's end. It is added up by steps, and the steps of a flow are those of the worker at whose host it was
+-- captured. In an asynchronous run other workers may be some steps ahead or late.
 WITH logged AS (
     SELECT run_id, worker, step, epoch, accuracy
     FROM steps

@@ -2,13 +2,31 @@
 -- row: a run
 -- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
 -- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
--- param: gap_ms DOUBLE = 10; a burst ends where for longer than this no window reaches the threshold, ms (the paper's windows are 10 ms)
--- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a part of the busiest window's
+-- param: gap_ms DOUBLE = 10; a burst ends where no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
+-- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a share of the volume of the busiest window
 -- figure: zerwas fig. 9
--- Of the pair of hosts that carries the most payload inside steps, during the training (run_spans). A burst is from the
--- first window at the threshold to the last before a gap, a valley is between two bursts. The valleys stand for
--- computation, the bursts for communication: computation_to_communication is the mean valley over the mean burst. Pauses
--- that are shorter than gap_ms are inside bursts; with traffic in every gap (asynchronous training) bursts join.
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model
+-- column: topology; declared topology
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: pair; the pair of hosts, by their names in figures
+-- column: stretch; time examined: training, or capture where no log covers the traffic (run_spans)
+-- column: bursts bursts; bursts of the pair in it
+-- column: steps steps; different steps in the run's logs; null without a log
+-- column: burst_ms ms; mean length of a burst
+-- column: median_burst_ms ms; median length of a burst
+-- column: valley_ms ms; mean length of a valley
+-- column: median_valley_ms ms; median length of a valley
+-- column: computation_to_communication ratio; mean valley over mean burst
+-- column: burst_gbit_per_s Gbit/s; wire bytes of all bursts over their time
+-- column: peak_gbit_per_s Gbit/s; wire bytes of the busiest window over its length
+-- column: burst_wire_bytes bytes; mean wire bytes of a burst
+-- column: share_in_bursts share; part of the pair's wire bytes in the stretch that is in bursts
+-- The pair is the one with the most payload inside steps (heaviest_pairs), during the training (run_spans). A burst
+-- goes from the first window at the threshold to the last one before a gap; a valley is the time between two bursts.
+-- Valleys stand for computation, bursts for communication. Pauses shorter than gap_ms are inside bursts; with traffic
+-- in every gap (asynchronous training) bursts join.
 WITH pairs AS (
     SELECT run_id, src_ip, dst_ip
     FROM gradient_payload
@@ -51,7 +69,7 @@ WITH pairs AS (
            count(*) FILTER (is_busy) = 60 AS is_full
     FROM judged
     GROUP BY run_number, block
-), parted AS (
+), partial_blocks AS (
     SELECT run_number, block
     FROM blocks
     WHERE NOT is_full
@@ -62,7 +80,7 @@ WITH pairs AS (
     UNION ALL
     SELECT run_number, number, number, bytes, is_busy
     FROM judged
-    JOIN parted USING (run_number, block)
+    JOIN partial_blocks USING (run_number, block)
 ), busy AS (
     SELECT run_number, start_number,
            start_number - lag(stop_number) OVER (PARTITION BY run_number ORDER BY start_number) - 1 AS idle_windows

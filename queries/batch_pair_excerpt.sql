@@ -3,11 +3,23 @@
 -- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
 -- param: window_ms DOUBLE > 0 = 2; length of a window, ms; at least the base window of the dataset
 -- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
--- param: from_ms DOUBLE = NULL; its begin, ms since the run's first packet; NULL: the first step that begins after the middle of the training
+-- param: from_ms DOUBLE = NULL; begin of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
 -- figure: zerwas fig. 9 (window_ms 10)
+-- column: comparison; first run by name of the runs that are compared
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: pair; the pair of hosts, by their names in figures
+-- column: excerpt_start_ms ms; begin of the excerpt since the run's first base window
+-- column: excerpt_ms ms; length of the excerpt
+-- column: sample_ms ms; length of a window
+-- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt
+-- column: wire_bytes bytes; wire bytes of the pair in the window
+-- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth and
--- variant are the same; of several of a batch size the first by name is shown, and settings with one batch size are left
--- out. The pair is the one that carries the most payload inside steps.
+-- variant are the same. Of several runs of a batch size the first by name is shown; settings with one batch size are
+-- left out. The pair is the one with the most payload inside steps (heaviest_pairs).
 WITH settings AS (
     SELECT run_id, batch_size,
            -- a struct, in which null equals null

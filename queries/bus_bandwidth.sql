@@ -1,14 +1,23 @@
 -- question: How fast is the exchange of each step: for the algorithm, for the bus, and on the busiest host's link?
 -- row: a run and a step
 -- inputs: flows, step_flows, topology_edges, conservation, step_overlap
--- All from the wire, at the hosts that were captured (vantage senders: each packet counts where it was sent).
--- exchanged_bytes is S, the payload of the pairs that carry the exchange over the factor of the run's law
--- (exchange_laws), so it does not depend on a declared model size; it is the law that conservation has. exchange_ms is
--- the time in which the worker that was busiest in the step sent or received payload, in whole base windows: pauses
--- for computation are not in it, those of the exchange itself shorter than a window are. algorithm_gbit_per_s is S
--- over that time; bus_gbit_per_s is that times 2(N-1)/N, as nccl-tests has it for an all-reduce, so that numbers of
--- workers compare (for pair averaging, which is none, times 1); it is payload, and no rate of any wire but a ring's.
--- link_gbit_per_s is what the busiest host sent or received in all, with headers, over the time: the wire's rate.
+-- column: run_id; run
+-- column: step; number of the training step, from 0
+-- column: algorithm; inferred topology
+-- column: law; law of the exchange, as in exchange_laws
+-- column: vantage; senders: each packet counts where it was sent
+-- column: hosts hosts; N, hosts that take part in the exchange
+-- column: exchanged_bytes bytes; S: payload in the step of the pairs that carry the exchange, over the law's factor
+-- column: exchange_ms ms; time in which the busiest worker sent or received payload in the step, in whole base windows; null without traffic of any worker
+-- column: window_ms ms; length of a base window
+-- column: algorithm_gbit_per_s Gbit/s; S over exchange_ms
+-- column: bus_gbit_per_s Gbit/s; algorithm_gbit_per_s times 2(N-1)/N, for pair averaging times 1
+-- column: link_gbit_per_s Gbit/s; wire bytes that the busiest host sent, or received, in the step, over exchange_ms
+-- Measured on the wire, at the hosts that were captured. S does not depend on a declared model size; the law is the one
+-- that conservation chose. Pauses for computation are not in exchange_ms; pauses of the exchange itself shorter than a
+-- window are. The factor 2(N-1)/N is that of nccl-tests for an all-reduce, so that different numbers of workers
+-- compare. bus_gbit_per_s is payload; only in a ring is it the rate of a wire. link_gbit_per_s is the rate of a wire,
+-- with headers.
 WITH laws AS MATERIALIZED (
     SELECT run_id, topology, level, hosts, law, total_factor
     FROM conservation()

@@ -1,15 +1,27 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
 -- row: a figure; none where no run is named
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, student_t
--- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several parted by |
--- param: b_runs VARCHAR = NULL; the same of the second
+-- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
+-- param: b_runs VARCHAR = NULL; the same for the second
 -- figure: zerwas table I (interval by Student's t), of a difference
--- Differences are b less a, ratios b over a. The interval is Welch's, of 95%, with the degrees of freedom rounded down.
--- `replicated_by` says what varies in it: runs, where both groups have several with a value; else steps, for the figures
--- that each step has; else nothing, and there is no interval. Means are of the replicates. Steps of a run are seldom
--- independent of one another, so that an interval of steps is of these runs only, and rather too narrow. A step lasts as
--- long as its workers' mean, without a first step whose begin is estimated. Peak throughput is that of the busiest 10 ms,
--- counted from the run's first packet, retransmitted is a share of packets, and accuracy that of the workers' last steps.
+-- column: place; number of the figure, from 1
+-- column: figure; name of the figure
+-- column: unit; unit of the means, the difference and its interval
+-- column: replicated_by; what the interval is computed from: runs, steps or nothing
+-- column: a_n replicates; runs (or steps) of the first group with a value
+-- column: a_mean; mean of the first group, in `unit`
+-- column: b_n replicates; the same of the second group
+-- column: b_mean; mean of the second group, in `unit`
+-- column: difference; b_mean - a_mean, in `unit`
+-- column: difference_low; lower end of the 95% interval of the difference, in `unit`; null where replicated_by is nothing
+-- column: difference_high; its upper end, in `unit`
+-- column: ratio ratio; b_mean over a_mean
+-- The interval is Welch's, with the degrees of freedom rounded down. replicated_by is runs where both groups have
+-- several with a value; else steps, for the figures that each step has; else nothing. Means are of the replicates.
+-- Steps of a run are rarely independent of one another, so an interval of steps holds for these runs only, and is
+-- rather too narrow. The duration of a step is the mean over its workers, without a first step whose begin is
+-- estimated. Peak throughput is that of the busiest 10 ms, counted from the run's first packet; retransmitted is a
+-- share of packets; accuracy is the mean over the workers' last steps.
 WITH patterns AS (
     SELECT 'a' AS side, unnest(string_split($a_runs, '|')) AS pattern
     UNION ALL

@@ -2,13 +2,28 @@
 -- row: a run
 -- inputs: runs, flows, steps, step_flows, topology_edges, exchange_laws
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
--- Of the pairs that carry the exchange (topology_edges) and all steps together: payload inside steps, and
--- spilled_bytes that were still to be sent when the last step's end was logged (of asynchronous pair averaging also
--- what a worker was asked for before its own first step), less what was sent again, against model_bytes times the
--- factor of the law (exchange_laws; the one that leaves least unexplained, else the one that moves most) times the
--- steps. unexplained_bytes is the difference, framing of the library's messages among it. wire_bytes inside steps are
--- payload_bytes, control_bytes (payload of other pairs) and header_bytes (headers, and packets without payload).
--- flagged is null where there is nothing to compare with; problem says what is missing.
+-- column: run_id; run
+-- column: topology; inferred topology
+-- column: law; law of the exchange that leaves least unexplained (exchange_laws); where nothing can be compared the one that moves most
+-- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: steps steps; different steps in the run's logs; null without a log
+-- column: expected_bytes bytes; model_bytes times total_factor times steps
+-- column: payload_bytes bytes; payload inside steps of the pairs that carry the exchange
+-- column: spilled_bytes bytes; payload after the last step's end (pair averaging: or before the first step), at most what is missing and half a step
+-- column: retransmitted_bytes bytes; part of payload_bytes that was sent again
+-- column: unexplained_bytes bytes; payload_bytes + spilled_bytes - retransmitted_bytes - expected_bytes; framing of the library's messages is in it
+-- column: unexplained_share ratio; unexplained_bytes over expected_bytes; negative where payload is missing
+-- column: control_bytes bytes; payload inside steps of all other pairs
+-- column: header_bytes bytes; headers and packets without payload, inside steps
+-- column: wire_bytes bytes; payload_bytes + control_bytes + header_bytes: all wire bytes inside steps
+-- column: flagged; whether unexplained_share is beyond most_unexplained, either way; null where nothing can be compared
+-- column: problem; what is missing for a comparison; null where nothing is
+-- column: hosts hosts; hosts that take part in the exchange
+-- column: level; level of topology_edges of the pairs that carry it
+-- column: total_factor ratio; payload of a step over all pairs, over the bytes that a step exchanges (exchange_laws)
+-- Of the pairs that carry the exchange (topology_edges; in pair averaging all pairs) and all steps together.
+-- spilled_bytes were still to be sent when the end of the last step was logged; in asynchronous pair averaging what others
+-- requested from a worker before its own first step is in it too.
 WITH laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (

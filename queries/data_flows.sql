@@ -2,8 +2,18 @@
 -- row: a run and a data flow
 -- inputs: flow_connections, step_flows, flow_classes
 -- figure: farhat section 3 (the large flows primarily send the model)
--- A flow is a five-tuple. A data flow is large, as in flow_classes, at least half of its wire bytes are payload, and at
--- least half of them are sent in steps: a start-up broadcast is large in a short run, and acknowledgements are in a ring.
+-- column: run_id; run
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: wire_bytes bytes; wire bytes of the flow
+-- column: payload_bytes bytes; payload of the flow
+-- column: step_wire_bytes bytes; part of wire_bytes that was sent inside steps
+-- A flow is a five-tuple (five_tuples). A data flow is large, as in flow_classes, at least half of its wire bytes are
+-- payload, and at least half of them are sent in steps: a start-up broadcast is large in a short run, and
+-- acknowledgements are large in a ring.
 WITH in_steps AS (
     SELECT run_id, n.flow_id, sum(s.wire_bytes) AS step_bytes
     FROM step_flows AS s

@@ -2,11 +2,21 @@
 -- row: a run that has a duration
 -- inputs: runs, flows, steps, framework_settings
 -- figure: zerwas fig. 10
--- The duration is from the first step's begin to the last step's end of any worker, without a log from the first packet to
--- the last. It is normalised to the mean of the runs that lose 0% and are otherwise equal: framework, backend, model,
--- optimizer, batch size, topology, workers, delay, bandwidth, and the way the duration is known. Where the runs have
--- different numbers of steps, durations of a step are compared, and normalised_by says so; null without a lossless run. An
--- unknown delay is none, for the published names say either loss or delay.
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: loss_pct percent; packets dropped on purpose
+-- column: duration_s s; from the first step's begin to the last step's end of any worker; without a log from the first packet to the last
+-- column: duration_source; how the duration is known: steps or packets
+-- column: steps steps; different steps in the run's logs; null without a log
+-- column: lossless_runs runs; runs with 0% loss that are otherwise equal
+-- column: normalised_by; what is compared with theirs: duration, or duration of a step; null without lossless runs
+-- column: normalised_duration ratio; duration, or duration of a step, over the mean of the lossless runs; null without them
+-- Otherwise equal are runs of the same framework, backend, model, optimizer, batch size, topology, workers, delay and
+-- bandwidth whose duration is known in the same way. Durations of a step are compared where the runs have different
+-- numbers of steps. An unknown delay counts as 0, because the published names state either loss or delay.
 WITH trained AS (
     SELECT run_id, count(DISTINCT step) AS steps, (max(end_ns) - min(start_ns)) / 1e9 AS seconds
     FROM steps

@@ -1,12 +1,17 @@
 -- question: How much payload must the algorithm of a run move in a step, for each byte of the model?
 -- row: a run and a law that its exchange may follow; one row with a null law where the topology is unknown
 -- inputs: topology
--- total_factor is the payload of a step over all pairs, divided by the bytes S that a step exchanges. Of N hosts it is
--- 2(N-1) for every all-reduce that sends no byte twice: a ring (2(N-1)/N*S a worker; Patarasuk and Yuan 2009), tree
--- and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings of rings. It is 2w for w
--- workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive doubling on a
--- hypercube of c, N(N-1) where all send all to all, N for pair averaging. Of several laws that fit a topology, what
--- was measured decides (conservation).
+-- column: run_id; run
+-- column: topology; inferred topology
+-- column: level; level of topology_edges on which it was found
+-- column: hosts hosts; N, hosts that take part in the exchange
+-- column: law; name of the law; null where the topology is unknown
+-- column: total_factor ratio; payload of a step over all pairs, over the bytes S that a step exchanges
+-- total_factor is 2(N-1) for every all-reduce that sends no byte twice: a ring (2(N-1)/N*S per worker; Patarasuk and
+-- Yuan 2009), tree and star (S to and from each other host), halving and doubling (Rabenseifner 2004), rings of rings.
+-- It is 2w for w workers with parameter servers of their own (chang 2018: 2mw), c*log2(c) + 2(N-c) for recursive
+-- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging. Where several laws fit a
+-- topology, the measurement decides (conservation).
 WITH shapes AS MATERIALIZED (
     FROM topology
 ), laws AS (

@@ -1,11 +1,26 @@
 -- question: In which bursts does each flow send, and how long is it silent between them?
 -- row: a flow and a burst
 -- inputs: flows, flow_windows
--- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a burst, ms; at least the base window of the dataset
--- param: counted VARCHAR = payload; what sends: payload (windows without are silence), or wire: every packet
--- A burst is a stretch of base windows with payload; windows without (acknowledgements) are silence, unless counted is
--- wire. Its begin and end are those of base windows. gap_before_ms is the silence since the flow's burst before.
--- All goes by run_id, not by a number for it, so that WHERE run_id = ... reads that run's files alone.
+-- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a burst, ms; at least the base window of the dataset
+-- param: counted VARCHAR = payload; what counts as sending: payload (windows without payload are silence), or wire: every packet
+-- column: run_id; run
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: protocol; IP protocol number: 6 TCP, 17 UDP
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: burst; number of the burst in its flow, from 0
+-- column: start_ns ns since the epoch, UTC; begin of the burst's first base window
+-- column: end_ns ns since the epoch, UTC; end of its last base window
+-- column: gap_before_ms ms; silence since the flow's burst before; null for the first
+-- column: burst_ms ms; end_ns - start_ns
+-- column: packets packets; packets of the flow in the burst's windows that count as sending
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- A burst is a stretch of base windows with payload; windows without payload (acknowledgements) are silence, unless
+-- counted is wire. The query groups by run_id, not by a number for it, so that WHERE run_id = ... reads that run's
+-- files alone.
 WITH bins AS (  -- inside a bin as long as the gap there is none: only the bins' edges need a look
     SELECT run_id, flow_id, window_start_ns // greatest(($gap_ms * 1e6)::BIGINT, window_ns) AS bin,
            max(greatest(($gap_ms * 1e6)::BIGINT, window_ns)) AS gap_ns,

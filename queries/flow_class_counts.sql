@@ -1,11 +1,23 @@
 -- question: How many flows of a run are small, medium and large, and what do they carry?
 -- row: a run that has a flow and a class
 -- inputs: flow_classes
--- param: small_below DOUBLE = NULL; flows below so many wire bytes are small; NULL: found from the data
--- param: large_from DOUBLE = NULL; flows from so many wire bytes on are large; NULL: found from the data
--- param: least_gap DOUBLE = 2; a gap parts classes where the next size is at least so many times the one before
+-- param: small_below DOUBLE = NULL; flows below this many wire bytes are small; NULL: found from the data
+-- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
+-- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before
 -- figure: farhat section 3 (small, medium and large flows)
--- Classes and thresholds are those of flow_classes. A class without flows has no least and no most.
+-- column: run_id; run
+-- column: size_class; small, medium or large
+-- column: place; 1 small, 2 medium, 3 large
+-- column: flows flows; five-tuples in the class
+-- column: flows_with_payload flows; those of them that carry payload
+-- column: wire_bytes bytes; wire bytes of the class
+-- column: payload_bytes bytes; payload of the class
+-- column: share_of_wire_bytes share; part of the run's wire bytes
+-- column: least_bytes bytes; wire bytes of the smallest flow of the class; null for a class without flows
+-- column: most_bytes bytes; wire bytes of the largest one
+-- column: small_below_bytes bytes; flows below are small
+-- column: large_from_bytes bytes; flows from here on are large
+-- column: thresholds; how the two are known, as in flow_classes
 WITH classified AS (
     FROM flow_classes(small_below := $small_below, large_from := $large_from, least_gap := $least_gap)
 ), classes AS (

@@ -1,14 +1,29 @@
 -- question: Which flows of a run are small, medium and large?
 -- row: a run and a flow
 -- inputs: flows
--- param: small_below DOUBLE = NULL; flows below so many wire bytes are small; NULL: found from the data
--- param: large_from DOUBLE = NULL; flows from so many wire bytes on are large; NULL: found from the data
--- param: least_gap DOUBLE = 2; a gap parts classes where the next size is at least so many times the one before
+-- param: small_below DOUBLE = NULL; flows below this many wire bytes are small; NULL: found from the data
+-- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
+-- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before
 -- figure: farhat section 3 (small, medium and large flows)
--- A flow is a five-tuple, as in flow_counts. The sizes of a run, in order, have gaps; the two where the next size is the
--- greatest multiple of the one before part the classes (of equal gaps the one at the larger sizes). Where only one is wide
--- enough there are no medium flows, and where none is all flows are large. What is large goes before what is small.
--- `thresholds` says how they are known: found (two gaps), one gap, no gap, given, small given or large given.
+-- column: run_id; run
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: protocol; IP protocol number: 6 TCP, 17 UDP
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
+-- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
+-- column: packets packets; packets of the flow
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- column: size_class; small, medium or large, by wire_bytes
+-- column: small_below_bytes bytes; flows below are small
+-- column: large_from_bytes bytes; flows from here on are large
+-- column: thresholds; how the two are known: found (two gaps), one gap, no gap, given, small given or large given
+-- A flow is a five-tuple (five_tuples). The sizes of a run, in order, have gaps; the two gaps with the greatest ratio
+-- of the next size to the one before separate the classes (of equal gaps the one at the larger sizes). Where only one
+-- gap is wide enough there are no medium flows; where none is, all flows are large. Large is tested before small.
 WITH five_tuples AS (
     SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
            min(flow_id) AS flow_id, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,

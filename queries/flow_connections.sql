@@ -1,8 +1,20 @@
 -- question: Which connections make up each five-tuple?
 -- row: a connection (a row of flows)
 -- inputs: flows
--- A five-tuple that was used again has several rows in flows. Here flow_id is the number of the first of them, and so of
--- the five-tuple; connection_id is the number of each, flow_id in the tables.
+-- column: run_id; run
+-- column: connection_id; number of the connection: flow_id in flows
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: protocol; IP protocol number: 6 TCP, 17 UDP
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
+-- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
+-- column: packets packets; packets of the connection
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- A five-tuple that was used again has several rows in flows.
 SELECT run_id, flow_id AS connection_id,
        min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
                                        roce_dest_qp) AS flow_id,

@@ -2,12 +2,17 @@
 -- row: a run
 -- inputs: runs, flows
 -- param: share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together
--- param: ack_share DOUBLE = 0.01; most payload of an acknowledgement flow, as a part of the payload of the flow that it answers
+-- param: ack_share DOUBLE = 0.01; most payload of an acknowledgement flow, as a share of the payload of the flow that it answers
 -- figure: zerwas fig. 5
--- A flow is a directed five-tuple here (in a tunnel, and of a RoCEv2 queue pair): connections that use the same ports one
--- after the other are one. An acknowledgement flow goes back along a large flow (addresses and ports exchanged) and has
--- nearly no payload; small segments are acknowledged with so many bytes that one may be among the large flows. So
--- flows = large_data_flows + acknowledgement_flows + side_flows.
+-- column: run_id; run
+-- column: flows flows; five-tuples (five_tuples)
+-- column: large_flows flows; fewest flows that together carry the share of the run's wire bytes
+-- column: flows_without_payload flows; flows that carry no payload at all
+-- column: large_data_flows flows; large flows that are no acknowledgement flows
+-- column: acknowledgement_flows flows; flows that answer a large flow with nearly no payload
+-- column: side_flows flows; all others: flows = large_data_flows + acknowledgement_flows + side_flows
+-- An acknowledgement flow goes back along a large flow (addresses and ports exchanged) and has nearly no payload. Small
+-- segments are acknowledged with so many bytes that an acknowledgement flow may be among the large flows.
 WITH five_tuples AS (
     SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
            min(flow_id) AS flow_id, sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes

@@ -1,12 +1,22 @@
 -- question: When does each flow of a run send, in windows that suit the run's length?
 -- row: a run, a flow and a window in which it sent something
 -- inputs: flow_connections, flow_windows, host_names, figure_runs
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
--- param: flows BIGINT = NULL; only so many flows of a run, the largest; NULL: all
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
+-- param: flows BIGINT = NULL; only this many flows of a run, the largest; NULL: all
 -- param: windows BIGINT > 0 = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
 -- figure: zerwas fig. 6 (10 s windows)
--- The first window begins with the base window of the run's first packet. A flow is a five-tuple, and large flows carry
--- 99% of the wire bytes together, as in flow_counts.
+-- column: run_id; run
+-- column: flow_place; number of the flow in its run by wire bytes, from 1
+-- column: flow; sender and receiver with their ports, by the names of host_names (flow_names)
+-- column: is_large; whether the flow is one of those that together carry 99% of the wire bytes
+-- column: active_share share; part of the run's windows in which the flow sent something
+-- column: window_s s; length of a window
+-- column: since_start_s s; begin of the window since the run's first base window
+-- column: wire_bytes bytes; wire bytes of the flow in the window
+-- column: gbit_per_s Gbit/s; these bytes over the window's length
+-- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window
+-- The first window begins with the base window of the run's first packet. Large flows are those of flow_counts with its
+-- default share.
 WITH span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, max(window_start_ns + window_ns) AS end_ns,
            max(window_ns) AS base_ns

@@ -2,8 +2,10 @@
 -- row: a run
 -- inputs: runs
 -- figure: zerwas section IV-B, the settings that figs. 3, 4 and 8 compare
--- The framework and its backend. Pair averaging is a setting of its own, since it sends other amounts by other ways; the
--- optimizer, the topology or the framework's name says so.
+-- column: run_id; run
+-- column: framework_setting; framework-backend, and ", pair averaging" where it averages pairs; unknown where no framework is declared
+-- Pair averaging is a setting of its own, because it sends other amounts in other ways; the declared optimizer,
+-- topology or framework names it.
 SELECT run_id,
        coalesce(framework || coalesce('-' || backend, ''), 'unknown')
            || CASE WHEN framework NOT ILIKE '%pair%' AND (topology = 'pair_averaging' OR optimizer ILIKE '%pair%')

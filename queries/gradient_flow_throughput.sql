@@ -1,20 +1,41 @@
 -- question: How fast is the flow that carries a run's gradients, on average and at its peak?
 -- row: a run
 -- inputs: runs, flows, gradient_payload, flow_windows, run_spans, host_names, student_t, framework_settings
--- param: sender VARCHAR = NULL; host whose flows may be taken, by its name in figures (W1) or its address; NULL: any
--- param: receiver VARCHAR = NULL; host to which they go; NULL: any
--- param: peak_window_ms DOUBLE > 0 = 10; length of the windows of which the busiest is the peak, ms
+-- param: sender VARCHAR = NULL; only flows from this host, by its name in figures (W1) or its address; NULL: any
+-- param: receiver VARCHAR = NULL; only flows to this host; NULL: any
+-- param: peak_window_ms DOUBLE > 0 = 10; length of the windows whose busiest is the peak, ms
 -- param: batches BIGINT > 0 = 30; most batches
--- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
+-- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 90000)
--- param: until_ms DOUBLE = NULL; its end; NULL: the training's end, with the method paper that of the capture
+-- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end, with the method paper that of the capture
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table II
--- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and batches are those of total_throughput; the peak is of
--- the stretch.
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model
+-- column: computation; how the interval was computed, or why there is none
+-- column: src_host; sender, by its name in figures; null without a gradient flow
+-- column: src_port; sender's port; null with the method paper, which takes a pair of hosts
+-- column: dst_host; receiver, by its name in figures
+-- column: dst_port; receiver's port; null with the method paper
+-- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
+-- column: begin_ms ms; begin of the first batch since the run's first base window
+-- column: end_ms ms; end of the last batch since then
+-- column: sample_ms ms; length of a batch
+-- column: samples batches; number of batches
+-- column: gbit_per_s Gbit/s; mean throughput of the batches, wire bytes
+-- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval by the method; null with fewer than two batches
+-- column: low_gbit_per_s Gbit/s; lower end of the interval
+-- column: high_gbit_per_s Gbit/s; its upper end
+-- column: corrected_half_width_gbit_per_s Gbit/s; with the method paper 1.96 s / sqrt(samples), else half_width_gbit_per_s
+-- column: std_gbit_per_s Gbit/s; standard deviation s of the batch means, by n - 1; with the method paper by n
+-- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
+-- column: peak_sample_ms ms; length of the windows of the peak
+-- column: peak_gbit_per_s Gbit/s; throughput of the busiest of them in the stretch
+-- The gradient flow is the five-tuple with the most payload inside steps (gradient_payload). Stretch and batches are
+-- those of total_throughput.
 -- The paper's notebook takes all traffic of one pair of hosts, 30 batches of 100 windows of 10 ms from 90 s on, and the
--- mean +- 1.96 s / 10 with s by n. The divisor should have been the root of 30. The method paper repeats that, and
--- corrected_half_width_gbit_per_s is 1.96 s / sqrt(samples); with the method student both are the same.
+-- mean +- 1.96 s / 10 with s by n. The divisor should have been the root of 30. The method paper repeats that.
 WITH flow_payload AS (
     SELECT f.run_id, f.flow_id, f.src_ip, f.dst_ip, training_payload_bytes,
            -- the method paper takes a pair of hosts
@@ -44,25 +65,25 @@ WITH flow_payload AS (
     FROM flow_payload AS p
     JOIN heaviest AS h ON h.run_id = p.run_id AND h.src_ip = p.src_ip AND h.dst_ip = p.dst_ip
                       AND h.ports IS NOT DISTINCT FROM p.ports
-), wished AS (
+), requested AS (
     SELECT run_id, base_ns, first_ns, last_ns, span_source,
            $method = 'paper' AS as_paper,
-           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS wished_ms,
+           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS requested_ms,
            coalesce(first_ns + ($from_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 90_000_000_000 END,
-                    begin_ns) AS wished_begin_ns,
-           coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN last_ns END, end_ns) AS wished_end_ns
+                    begin_ns) AS requested_begin_ns,
+           coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN last_ns END, end_ns) AS requested_end_ns
     FROM run_spans
 ), stretches AS (  -- whole base windows
-    SELECT run_id, base_ns, first_ns, wished_ms,
+    SELECT run_id, base_ns, first_ns, requested_ms,
            greatest(($peak_window_ms * 1e6 / base_ns)::BIGINT, 1) * base_ns AS peak_ns,
-           first_ns + (greatest(wished_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
-           least(wished_end_ns, last_ns) AS stretch_end_ns,
+           first_ns + (greatest(requested_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
+           least(requested_end_ns, last_ns) AS stretch_end_ns,
            CASE WHEN as_paper OR $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch
-    FROM wished
+    FROM requested
 ), lengths AS (
     SELECT *,
-           greatest(CASE WHEN wished_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
-                         ELSE (wished_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
+           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
+                         ELSE (requested_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
            greatest(least((stretch_end_ns - stretch_begin_ns) // length_ns, $batches), 0) AS sample_count,
            -- the published stretch ends with its last batch
            CASE WHEN $method = 'paper' THEN stretch_begin_ns + sample_count * length_ns ELSE stretch_end_ns END AS peaks_end_ns

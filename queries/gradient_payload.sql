@@ -2,8 +2,13 @@
 -- row: a flow
 -- inputs: flows, step_flows
 -- figure: zerwas table II (gradient-carrying flow)
--- The payload inside steps; all of it in a run with less than a tenth of its payload inside steps (no log, or a log on
--- another clock), as in ring_order. by_steps says which.
+-- column: run_id; run
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: by_steps; whether only payload inside steps counts: at least a tenth of the run's payload is inside steps
+-- column: training_payload_bytes bytes; payload of the flow inside steps; all of it where by_steps is false
+-- Less than a tenth of a run's payload is inside steps where there is no log, or one on another clock.
 WITH in_steps AS (
     SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
     FROM step_flows

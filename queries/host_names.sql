@@ -2,8 +2,10 @@
 -- row: a host in a run
 -- inputs: hosts
 -- figure: zerwas fig. 4 (W1, Ch.)
--- worker-1 is W1, a chief Ch., a parameter server PS; any other host is its label, else its address. place counts the
--- hosts of a run from 1, by rank.
+-- column: run_id; run
+-- column: host_ip; address of the host
+-- column: host; short name: W1 for worker-1, Ch. for a chief, PS for a parameter server, else the label, else the address; with a number where several would have the same
+-- column: place; number of the host in its run by rank, from 1
 WITH short AS (
     SELECT run_id, host_ip, rank,
            CASE WHEN role = 'chief' THEN 'Ch.'

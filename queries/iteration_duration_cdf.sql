@@ -1,10 +1,14 @@
 -- question: How long do the iterations of a run take?
 -- row: a run and a duration that one of its iterations had
 -- inputs: steps
--- param: points BIGINT > 0 = NULL; at most so many rows a run (2 or more), evenly over the iterations; NULL: every duration
+-- param: points BIGINT > 0 = NULL; at most this many rows per run (2 or more), evenly over the iterations; NULL: every duration
 -- figure: farhat fig. 4
+-- column: run_id; run
+-- column: duration_ms ms; duration of an iteration
+-- column: iterations iterations; iterations of exactly this duration
+-- column: cumulative_share share; part of the run's iterations that take this long or less
 -- The iterations of all workers are one distribution: each worker's step counts once. A log's first step whose begin is
--- only estimated is left out, for its duration is that of the others.
+-- only estimated is left out, because its duration is that of the others.
 WITH durations AS (
     SELECT run_id, end_ns - start_ns AS duration_ns, count(*) AS iterations
     FROM steps

@@ -1,11 +1,24 @@
--- question: How much does a data flow send in an iteration, beside the size of the model?
+-- question: How much does a data flow send in an iteration, compared with the size of the model?
 -- row: a run
 -- inputs: runs, flow_connections, step_flows, data_flows
 -- figure: farhat section 3 (flow sizes around twice the model)
--- A data flow is a five-tuple as in data_flows. Mean and median are over the iterations in which a flow sent
--- something. ring_ratio is of declared rings: 2(N-1)/N, what each of N workers sends for each byte of the model. A ratio
--- above it is headers and what was sent again; it is below where several connections share a pair's data. N is the
--- declared number of workers, else that of hosts which send on data flows.
+-- column: run_id; run
+-- column: framework; training framework
+-- column: backend; communication library
+-- column: model; name of the trained model
+-- column: topology; declared topology
+-- column: model_size_bytes bytes; model_bytes, else the nominal size
+-- column: data_flows flows; data flows that sent something in a step
+-- column: flow_iterations flow iterations; pairs of a data flow and a step in which it sent something
+-- column: mean_bytes bytes; mean wire bytes of a data flow in an iteration
+-- column: median_bytes bytes; median of the same
+-- column: mean_payload_bytes bytes; mean payload of a data flow in an iteration
+-- column: ratio ratio; mean_bytes over model_size_bytes
+-- column: payload_ratio ratio; mean_payload_bytes over model_size_bytes
+-- column: ring_ratio ratio; of declared rings 2(N-1)/N, what each of N workers sends for each byte of the model; null for other topologies
+-- A data flow is a five-tuple as in data_flows. A ratio above ring_ratio is headers and retransmissions; it is lower
+-- where several connections share a pair's data. N is the declared number of workers, else the number of hosts that
+-- send on data flows.
 WITH senders AS (
     SELECT run_id, count(DISTINCT src_ip) AS hosts
     FROM data_flows

@@ -2,10 +2,14 @@
 -- row: a run and a size that one of its flows had in one of its iterations
 -- inputs: flow_connections, step_flows, flow_classes, data_flows
 -- param: flow_kind VARCHAR = data; data (as in data_flows), small, medium or large (as in flow_classes) flows; NULL: all flows
--- param: points BIGINT > 0 = NULL; at most so many rows a run (2 or more), evenly over the sizes; NULL: every size
+-- param: points BIGINT > 0 = NULL; at most this many rows per run (2 or more), evenly over the sizes; NULL: every size
 -- figure: farhat fig. 5
+-- column: run_id; run
+-- column: wire_bytes bytes; wire bytes of a flow in an iteration
+-- column: flow_iterations flow iterations; pairs of a flow and a step with exactly this size
+-- column: cumulative_share share; part of them with this size or less
 -- A flow is a five-tuple. A size is what a flow sent in a step, counted packet by packet; a step in which a flow sent
--- nothing is no size of it.
+-- nothing does not count.
 WITH chosen AS (
     SELECT run_id, flow_id
     FROM flow_classes()

@@ -1,13 +1,21 @@
 -- question: When does each iteration of a run begin and end?
 -- row: a run and a step of one worker
 -- inputs: steps, figure_runs
--- param: first_step BIGINT = 0; the first step that is wanted
+-- param: first_step BIGINT = 0; the first step of the excerpt
 -- param: step_count BIGINT > 0 = NULL; how many steps from there on; NULL: all
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the marks; NULL: the run's first, worker-2 before worker-10
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- figure: farhat section 3 (marks of the iterations)
--- Each worker's log has marks of its own; a synchronous run's lie close together. Times are since the begin of the first
--- step that is wanted, which is there also as since_run_ms, ms since the begin of the worker's first step.
+-- column: run_id; run
+-- column: worker; label of the worker
+-- column: step; number of the training step, from 0
+-- column: epoch; epoch, from 0
+-- column: start_ns ns since the epoch, UTC; begin of the step
+-- column: end_ns ns since the epoch, UTC; its end
+-- column: since_run_ms ms; begin of the step since the begin of the worker's first step
+-- column: begin_ms ms; begin of the step since the begin of the excerpt's first step
+-- column: end_ms ms; its end since then
+-- Each worker's log has marks of its own; those of a synchronous run are close together.
 WITH chosen AS (
     SELECT *
     FROM steps

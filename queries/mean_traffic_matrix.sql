@@ -1,10 +1,19 @@
--- question: Who sends how much to whom in each configuration, averaged over its runs?
+-- question: How much do hosts send to each other in each configuration, averaged over its runs?
 -- row: a configuration and a directed pair of hosts that sent something in one of its runs
 -- inputs: runs, traffic_matrix, host_names, framework_settings
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- figure: zerwas fig. 4 (averaged over all models)
--- A configuration is a framework setting with a declared topology. Hosts of several runs are the same where the figure
--- gives them the same name. A pair that is missing in a run sent nothing in it.
+-- column: configuration; framework setting, and declared topology unless that is pair averaging
+-- column: runs runs; runs of the configuration
+-- column: src_place; number of the sender among the configuration's hosts, from 1
+-- column: src_host; sender, by its name in figures
+-- column: dst_place; number of the receiver
+-- column: dst_host; receiver, by its name in figures
+-- column: mean_wire_bytes bytes; wire bytes from sender to receiver, mean over the runs
+-- column: mean_payload_bytes bytes; payload, mean over the runs
+-- column: share_of_volume share; part of the configuration's wire bytes
+-- Hosts of several runs are the same where host_names gives them the same name. A pair that is missing in a run sent
+-- nothing in it.
 WITH configured AS (
     SELECT run_id,
            framework_setting || CASE WHEN topology <> 'pair_averaging' THEN ', ' || topology ELSE '' END AS configuration

@@ -1,16 +1,21 @@
--- question: When are packets sent, beside the begin and end of the iterations?
+-- question: When are packets sent, relative to the begin and end of the iterations?
 -- row: a run and a window of the excerpt in which something was sent
 -- inputs: flow_windows, iteration_markers
 -- param: window_ms DOUBLE > 0 = 5; length of a window, ms; at least the base window of the dataset
 -- param: first_step BIGINT = 0; step with which the excerpt begins
 -- param: step_count BIGINT > 0 = 5; steps in the excerpt; NULL: all
--- param: margin_ms DOUBLE = 0; time before the first of them and after the last, ms
+-- param: margin_ms DOUBLE = 0; time before the first of these steps and after the last, ms
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the steps; NULL: the run's first, worker-2 before worker-10
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- figure: farhat section 3 (packets over marks of the iterations)
--- The marks are iteration_markers with the same parameters, and since_excerpt_ms counts from the same time as its
--- begin_ms. Windows are counted from the base window of the excerpt's first step, so that the first may begin up to a
--- base window before it.
+-- column: run_id; run
+-- column: length_ms ms; length of a window
+-- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt's first step; negative in the margin
+-- column: packets packets; packets in the window
+-- column: wire_bytes bytes; their original lengths
+-- column: gbit_per_s Gbit/s; these bytes over the window's length
+-- The marks are iteration_markers with the same parameters; its begin_ms counts from the same time. Windows are counted
+-- from the base window of the excerpt's first step, so the first may begin up to a base window before it.
 WITH excerpt AS (
     SELECT run_id, min(start_ns) AS excerpt_ns, min(start_ns) - ($margin_ms * 1e6)::BIGINT AS from_ns,
            max(end_ns) + ($margin_ms * 1e6)::BIGINT AS until_ns

@@ -3,9 +3,17 @@
 -- inputs: flows, flow_windows, host_names, figure_runs
 -- param: window_ms DOUBLE > 0 = 10; length of a window, ms; at least the base window of the dataset
 -- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
--- param: pairs BIGINT = NULL; only so many pairs of a run, those that send most in the excerpt; NULL: all
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
+-- param: pairs BIGINT = NULL; only this many pairs of a run, those that send most in the excerpt; NULL: all
 -- figure: zerwas fig. 7
+-- column: run_id; run
+-- column: pair; sender and receiver, by their names in figures
+-- column: excerpt_start_ms ms; begin of the excerpt since the run's first base window
+-- column: excerpt_ms ms; length of the excerpt
+-- column: window_ms ms; length of a window
+-- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt
+-- column: wire_bytes bytes; wire bytes of the pair in the window
+-- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- The excerpt is the run's stretch of that length with the most wire bytes, the earliest of equals. Windows are counted
 -- from the base window of the run's first packet.
 WITH span AS MATERIALIZED (

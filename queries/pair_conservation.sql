@@ -1,10 +1,19 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
 -- inputs: flows, step_flows, topology_edges, conservation
--- By the law that conservation chose. expected_by is law where the algorithm says what each pair moves (the same
--- for all; halving and doubling: half as much for each further partner), share where it only says what all of them
--- move together: then that is shared out as measured over the run. A step ends where the sender's log says so,
--- which may be before its last byte is sent: what is missing in one step is then too much in the next.
+-- column: run_id; run
+-- column: step; number of the training step, from 0
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: expected_by; law: the algorithm fixes what each pair moves; share: it fixes only the sum, shared out as measured over the run
+-- column: expected_bytes bytes; payload that the pair must move in a step
+-- column: payload_bytes bytes; payload that it moved inside the step
+-- column: difference_bytes bytes; payload_bytes - expected_bytes
+-- column: share_of_expected ratio; payload_bytes over expected_bytes
+-- column: header_bytes bytes; wire bytes less payload of the pair in the step
+-- By the law that conservation chose. With expected_by law, expected_bytes are the same for all pairs;
+-- with halving and doubling half as much for each further partner. A step ends where the sender's log ends it, which
+-- may be before its last byte is sent. What is missing in one step is then too much in the next.
 WITH laws AS MATERIALIZED (
     FROM conservation()
     WHERE expected_bytes IS NOT NULL

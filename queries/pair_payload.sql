@@ -1,10 +1,15 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
 -- row: a run and a directed pair of hosts with payload
 -- inputs: flows, step_flows, gradient_payload
--- Only payload inside steps counts (gradient_payload), so that a start-up broadcast, rendezvous, logins and
--- acknowledgements do not mislead; where by_steps is false, all payload of the run. irregularity is the standard deviation of what the pair sends in one step,
--- over its mean: about 0 where each step is like the other, 1 and more where a pair sends in some steps only. Null
--- without steps.
+-- column: run_id; run
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: by_steps; whether only payload inside steps counts, as in gradient_payload
+-- column: payload_bytes bytes; payload of the pair inside steps; all of it where by_steps is false
+-- column: irregularity ratio; standard deviation of what the pair sends in a step, over its mean; null where by_steps is false
+-- column: steps steps; steps of the run with payload; null where by_steps is false
+-- Payload inside steps leaves out start-up broadcast, rendezvous, logins and acknowledgements. irregularity is about 0
+-- where each step is like the other, 1 and more where a pair sends in some steps only.
 WITH in_steps AS (
     SELECT run_id, src_ip, dst_ip, step, sum(s.payload_bytes)::DOUBLE AS bytes
     FROM step_flows AS s

@@ -1,16 +1,24 @@
 -- question: When in the communication of a step does each pair of hosts send?
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
--- The first 10 steps of one worker's log (of the lowest rank) are looked at, in base windows with payload. A step's
+-- column: run_id; run
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: first_after_ms ms; begin of the pair's first busy window since communication begins, mean over the steps
+-- column: last_after_ms ms; end of its last busy window since then, mean over the steps
+-- The first steps of one worker's log (of the lowest rank) are examined, in base windows with payload. A step's
 -- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on
--- its way when the worker logs the step's end belongs to the step before; a window with less than a twentieth of the
--- busiest one is a pause, too. A pair sends from its first window with at least a tenth of its busiest one to its last
--- such window. first_after_ms and last_after_ms are mean times from where communication begins.
-WITH reference AS (
+-- its way when the worker logs the step's end belongs to the step before; a window with little payload counts as a
+-- pause, too. A pair sends from its first busy window to its last one. The limits are in `thresholds`.
+WITH thresholds AS (
+    SELECT 10 AS first_steps,       -- steps examined: enough for a mean, few enough to read a small part of the windows
+           0.05 AS pause_share,     -- of the payload of the run's busiest window: a window with less is a pause
+           0.1 AS busy_share        -- of the payload of the pair's busiest window: a window from here on is busy
+), reference AS (
     SELECT s.run_id, step, start_ns, end_ns
     FROM steps AS s
     LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.label = s.worker
-    WHERE step < 10
+    WHERE step < (SELECT first_steps FROM thresholds)
     QUALIFY dense_rank() OVER (PARTITION BY s.run_id ORDER BY rank NULLS LAST, worker) = 1
 ), span AS (
     SELECT run_id, min(start_ns) AS begin_ns, max(end_ns) AS end_ns
@@ -48,7 +56,8 @@ WITH reference AS (
            lag(window_start_ns) OVER (PARTITION BY run_number ORDER BY window_start_ns) AS since_ns
     FROM run_windows AS w
     JOIN run_peaks AS p USING (run_number)
-    WHERE w.bytes >= 0.05 * most_bytes
+    CROSS JOIN thresholds
+    WHERE w.bytes >= pause_share * most_bytes
 ), numbered_steps AS (
     SELECT run_number, step, start_ns, r.end_ns
     FROM reference AS r
@@ -72,8 +81,9 @@ WITH reference AS (
     SELECT run_number, begin_ns, until_ns, cell_ns, unnest(range(begin_ns // cell_ns, (until_ns - 1) // cell_ns + 1)) AS cell
     FROM turns
 ), pair_peaks AS (
-    SELECT pair_number, 0.1 * max(bytes) AS least_bytes
+    SELECT pair_number, any_value(busy_share) * max(bytes) AS least_bytes
     FROM pair_windows
+    CROSS JOIN thresholds
     GROUP BY pair_number
 ), busy_pair_windows AS (
     SELECT run_number, pair_number, window_start_ns, window_ns, window_start_ns // (64 * window_ns) AS cell

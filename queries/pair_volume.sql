@@ -1,9 +1,18 @@
--- question: Which hosts of a run exchange how much, under the names that a figure gives them?
+-- question: How much do the hosts of a run exchange, under the names that a figure gives them?
 -- row: a run and a directed pair of hosts that sent something
 -- inputs: traffic_matrix, host_names, figure_runs
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
--- param: hosts BIGINT = NULL; only the pairs among so many hosts of a run, those with the most traffic; NULL: all
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
+-- param: hosts BIGINT = NULL; only the pairs among this many hosts of a run, those with the most traffic; NULL: all
 -- figure: zerwas fig. 4
+-- column: run_id; run
+-- column: src_place; number of the sender among the run's hosts shown, from 1
+-- column: src_host; sender, by its name in figures
+-- column: dst_place; number of the receiver
+-- column: dst_host; receiver, by its name in figures
+-- column: packets packets; packets from sender to receiver
+-- column: wire_bytes bytes; their original lengths
+-- column: share_of_run share; part of the run's wire bytes
+-- column: is_heavy; whether the pair has at least half of the wire bytes of the run's heaviest pair
 WITH matrix AS (
     SELECT m.*, sum(wire_bytes) OVER (PARTITION BY run_id) AS run_bytes,
            max(wire_bytes) OVER (PARTITION BY run_id) AS heaviest_bytes

@@ -2,9 +2,16 @@
 -- row: a run and a flow
 -- inputs: flows, step_flows, hosts, parameter_servers
 -- figure: chang section 3 (aggregation and distribution)
--- Aggregation is what goes to a server, distribution what comes from one; flows between two servers are neither. A flow
--- carries data when its payload in steps is at least 1% of that of the run's heaviest such flow: requests, barriers and
--- acknowledgements are not transfers. Connections on the same ports stay apart, as in flows.
+-- column: run_id; run
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: phase; aggregation: to a server; distribution: from a server
+-- column: server_ip; address of the parameter server
+-- column: worker_ip; address of the worker
+-- column: worker; label of the worker; null where it has none
+-- column: step_payload_bytes bytes; payload of the flow inside steps
+-- Flows between two servers are in neither phase. A flow carries data when its payload in steps is at least 1% of that
+-- of the run's heaviest such flow: requests, barriers and acknowledgements are not transfers. Connections on the same
+-- ports stay separate, as in flows.
 WITH in_steps AS (
     SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
     FROM step_flows

@@ -2,11 +2,21 @@
 -- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
 -- inputs: flow_windows, steps, parameter_server_flows, parameter_server_runs
 -- figure: chang section 3 (aggregation and distribution)
--- Of runs whose phases can be told. A base window belongs to the step of the worker's own log in which it begins, and what
--- comes after a step's end to that step until the worker begins the next: a server may log a step's end before the last
--- byte has left it. So times and bytes are good to a base window; the clocks of a worker's log and of a server's capture
--- are taken as one. A pair begins with the first window in which a flow of it has a tenth of that flow's mean payload a
--- window (what is left of the step before, or sent again, is no begin) and ends with its last payload.
+-- column: run_id; run
+-- column: step; number of the training step, from 0
+-- column: phase; aggregation: to a server; distribution: from a server
+-- column: server_ip; address of the parameter server
+-- column: worker_ip; address of the worker
+-- column: payload_bytes bytes; payload of the pair in the step, in this direction
+-- column: wire_bytes bytes; original lengths of its frames
+-- column: begin_ns ns since the epoch, UTC; begin of the first window in which a flow of the pair is busy
+-- column: end_ns ns since the epoch, UTC; end of the last window with payload
+-- column: window_ns ns; length of a base window: the resolution of both times
+-- Of runs whose phases can be separated. A base window belongs to the step of the worker's own log in which it begins,
+-- and what comes after a step's end belongs to that step until the worker begins the next: a server may log a step's
+-- end before the last byte has left it. So times and bytes are exact to a base window; the clocks of a worker's log and
+-- of a server's capture are taken as one. A flow is busy from a tenth of its mean payload per window: what is left of
+-- the step before, or sent again, is no begin.
 WITH worker_steps AS (
     SELECT run_id, worker, step, start_ns,
            coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns

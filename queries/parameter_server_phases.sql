@@ -1,16 +1,35 @@
 -- question: When are a step's gradients aggregated at the parameter servers and its parameters distributed, and how much is that?
--- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be told
+-- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be separated
 -- inputs: runs, steps, hosts, events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs
 -- figure: chang fig. 2 and section 3
--- Aggregation is what workers send to servers, distribution what servers send to workers; bytes and times as in
--- parameter_server_pairs, good to resolution_ms. A phase lasts from its first pair's begin to its last one's end, overlap_ms
--- is how long both do. A transfer is a pair that moves at least half a shard: of the model's bytes over the servers, or of
--- the mean of the run's pairs where the model's size is unknown. *_remaining_ms is the time still to send when the phase's
--- computation has ended, 0 where all had been sent. Of the aggregation: from the end of the last worker's compute, forward
--- and backward events (measured by events) to its last payload; null without events of every worker that exchanges data.
--- Of the distribution: from the end of the servers' update events, where each server has some and they begin before its
--- phase does (events), else from the last payload of the aggregation (estimate: a server cannot have finished earlier, so
--- that it is at most this).
+-- column: run_id; run
+-- column: step; number of the training step, from 0
+-- column: problem; why phases cannot be separated; null where they can
+-- column: aggregation_payload_bytes bytes; payload that workers send to servers in the step
+-- column: aggregation_wire_bytes bytes; original lengths of its frames
+-- column: aggregation_transfers transfers; transfers from workers to servers
+-- column: aggregation_start_ns ns since the epoch, UTC; begin of the first pair
+-- column: aggregation_end_ns ns since the epoch, UTC; end of the last pair
+-- column: aggregation_ms ms; aggregation_end_ns - aggregation_start_ns
+-- column: distribution_payload_bytes bytes; payload that servers send to workers in the step
+-- column: distribution_wire_bytes bytes; original lengths of its frames
+-- column: distribution_transfers transfers; transfers from servers to workers
+-- column: distribution_start_ns ns since the epoch, UTC; begin of the first pair
+-- column: distribution_end_ns ns since the epoch, UTC; end of the last pair
+-- column: distribution_ms ms; distribution_end_ns - distribution_start_ns
+-- column: aggregation_share share; aggregation's part of the payload of both phases
+-- column: overlap_ms ms; time for which both phases last
+-- column: aggregation_remaining_ms ms; time to send after the last worker's computation has ended, 0 where nothing is left; null without events
+-- column: aggregation_measured_by; events; null where aggregation_remaining_ms is
+-- column: distribution_remaining_ms ms; time to send after the servers' update has ended, 0 where nothing is left; see below
+-- column: distribution_measured_by; events, or estimate (then distribution_remaining_ms is an upper limit)
+-- column: resolution_ms ms; length of a base window: the resolution of all times
+-- Bytes and times are those of parameter_server_pairs. A transfer is a pair that moves at least half a shard: of the
+-- model's bytes over the servers, or of the mean of the run's pairs where the model's size is unknown. The computation
+-- ends with the last worker's compute, forward and backward events; aggregation_remaining_ms is null unless every
+-- worker that exchanges data has some. The update ends with the servers' update events, where each server has some and
+-- they begin before the distribution does (events), else with the last payload of the aggregation (estimate: a server
+-- cannot have finished earlier).
 WITH server_runs AS (
     FROM parameter_server_runs
 ), server_hosts AS (

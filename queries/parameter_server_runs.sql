@@ -1,9 +1,17 @@
--- question: Which runs have parameter servers, and can the phases of their steps be told?
+-- question: Which runs have parameter servers, and can the phases of their steps be separated?
 -- row: a run with a parameter server
 -- inputs: hosts, steps, parameter_servers, parameter_server_flows
 -- figure: chang section 2 (synchronous training with n servers and w workers)
--- Workers are the hosts with that role that are no server, else those that exchange data with a server. `problem` is null
--- where every one of those that do has a log, and they are in the same step at the same time in at least half of the steps.
+-- column: run_id; run
+-- column: servers hosts; number of parameter servers
+-- column: known_by; how the servers are known: role or traffic (parameter_servers)
+-- column: workers hosts; hosts with the role worker that are no server, else those that exchange data with a server
+-- column: workers_with_data hosts; workers that exchange data with a server
+-- column: workers_with_log hosts; those of them with a log
+-- column: common_share share; part of the steps in which all of them are in the step at the same time
+-- column: problem; why phases cannot be separated; null where they can
+-- Phases can be separated where every worker that exchanges data has a log, and in at least half of the steps all of
+-- them are in the same step at the same time.
 WITH server_hosts AS (
     FROM parameter_servers
 ), servers AS (

@@ -1,11 +1,28 @@
--- question: How many transfers does an iteration of a parameter-server run make and how much do they carry, beside n*w and 2*m*w?
--- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be told
+-- question: How many transfers does an iteration of a parameter-server run make and how much do they carry, compared with n*w and 2*m*w?
+-- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be separated
 -- inputs: runs, parameter_server_runs, parameter_server_phases
 -- figure: chang section 2 (transfers, throughput) and fig. 2
--- With n servers, w workers and a model of m bytes an iteration makes n*w transfers and m*w bytes of payload a phase. What
--- a transfer is, and the times, are those of parameter_server_phases. Means are over the run's steps, of the time still to
--- send over those where it is known (remaining_steps); mean_ms of both phases is the time in which either lasts.
--- measured_by is how the time still to send is known: events, estimate, or mixed.
+-- column: run_id; run
+-- column: phase; aggregation, distribution or both
+-- column: place; 1 aggregation, 2 distribution, 3 both
+-- column: problem; why phases cannot be separated; null where they can
+-- column: servers hosts; n, number of parameter servers
+-- column: workers hosts; w, number of workers
+-- column: model_size_bytes bytes; m: model_bytes, else the nominal size
+-- column: steps steps; steps of the run
+-- column: transfers transfers; mean per iteration
+-- column: expected_transfers transfers; n*w per phase
+-- column: transfers_ratio ratio; transfers over expected_transfers
+-- column: payload_bytes bytes; mean payload per iteration
+-- column: wire_bytes bytes; mean wire bytes per iteration
+-- column: expected_bytes bytes; m*w per phase
+-- column: payload_ratio ratio; payload_bytes over expected_bytes
+-- column: mean_ms ms; mean duration of the phase; of both: time in which either lasts
+-- column: mean_overlap_ms ms; mean time for which both phases last
+-- column: mean_remaining_ms ms; mean time still to send when the phase's computation has ended, over remaining_steps; null for both
+-- column: remaining_steps steps; steps in which that time is known
+-- column: measured_by; how it is known: events, estimate or mixed; null for both
+-- A transfer, and the times, are those of parameter_server_phases. Means are over the run's steps.
 WITH models AS (
     SELECT run_id, coalesce(model_bytes::DOUBLE, model_size_mb * 1e6) AS model_size_bytes
     FROM runs

@@ -2,9 +2,13 @@
 -- row: a run and a parameter server
 -- inputs: runs, hosts, flows, step_flows
 -- figure: chang section 2 (n parameter servers)
--- A host that is declared to be one (known_by role). Where none is declared and the declared topology is star or
--- parameter_server, it is the one host that is an end of at least 95% of the payload (known_by traffic): of the payload in
--- steps, or of all where no step has any. Two hosts that send only each other cannot be told apart, and have none.
+-- column: run_id; run
+-- column: host_ip; address of the parameter server
+-- column: known_by; role: declared to be one; traffic: inferred
+-- column: payload_share share; part of the run's payload that the host sends or receives
+-- Where none is declared and the declared topology is star or parameter_server, the server is the one host that is an
+-- end of at least 95% of the payload: of the payload in steps, or of all where no step has any. Two hosts that send
+-- only to each other cannot be distinguished, and have none.
 WITH in_steps AS (
     SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
     FROM step_flows

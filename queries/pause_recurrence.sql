@@ -1,35 +1,70 @@
--- question: After how much payload do the pauses of a run's traffic come again?
--- row: a pause of traffic_pauses, with what holds for its run
+-- question: After how much payload do the pauses of a run's traffic recur?
+-- row: a pause of traffic_pauses, with the values of its run
 -- inputs: traffic_pauses
--- param: longest_step_s DOUBLE > 0 = 20; longest step that is looked for, s; epochs that end in a pause are longer
--- Autocorrelation of the pauses over the payload instead of over time: a synchronous step moves the same payload through
--- the same pairs every time, however long stragglers, timeouts and other work make it.
--- The excerpt is the middle of the run, as much of it as has at most 128 long pauses (half as long as the 16th and more), so
--- that every step in it can be seen: the whole run, or a quarter, a sixteenth ... of its payload.
--- recurrence is the part of the idle time in the excerpt that is matched by a pause one step payload later, with the same mix of
--- pairs, beyond what pauses strewn at random would match; of payloads with at least 0.8 of the best, the
--- smallest counts that recurs after its double too (0.6 of it, where the excerpt is long enough to see that).
--- Where retransmissions make steps differ by half a percent, several together are clearer than one: of that payload, the
--- smallest fraction down to an eighth counts that recurs as much (0.8) give or take 2%, where the
--- excerpt holds 10 of the whole or more.
-WITH pauses AS MATERIALIZED (
+-- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
+-- column: run_id; run
+-- column: window_ns ns; length of a base window
+-- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
+-- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
+-- column: idle_ns ns; end_ns - start_ns
+-- column: payload_before_bytes bytes; payload of the training traffic before the pause
+-- column: mix_bytes bytes; the same, weighted by pairs (traffic_pauses)
+-- column: step_bytes bytes; payload of a step of the run; null where none recurs
+-- column: recurrence ratio; part of the idle time that is matched by a pause one step payload later, beyond chance
+-- column: pause_ns ns; usual length of a pause between steps: half of the matched idle time is in pauses at least as long
+-- Autocorrelation of the pauses over the payload instead of over time: a synchronous step moves the same payload
+-- through the same pairs every time, however long stragglers, timeouts and other work make it. The numbers that decide
+-- are in `thresholds`.
+-- The excerpt is the middle of the run, as much of it as has few enough long pauses, so that every step in it is
+-- visible. It is the whole run, or a quarter, a sixteenth ... of its payload. A pause is matched by one with the same mix of
+-- pairs; chance is what pauses at random places would match. Of the payloads that recur nearly as much as the best, the
+-- smallest counts that recurs after its double too, where the excerpt is long enough to show that.
+-- Where retransmissions make steps differ by half a percent, several together are clearer than one: of that payload,
+-- the smallest fraction down to an eighth counts that recurs nearly as much, where the excerpt holds ten or more of the
+-- whole.
+WITH thresholds AS (
+    SELECT 8 AS excerpt_levels,             -- the whole run, a quarter, ... : down to a 16,384th of its payload
+           0.25 AS excerpt_factor,
+           128 AS most_places,              -- in an excerpt: pairs of pauses grow with the square
+           16 AS long_pauses,               -- a pause is long from half of the length of the 16th longest on
+           4 AS most_stops,                 -- the longest pauses may be stops, not pauses between steps: a pause counts
+           4 AS stop_divisor,               -- as a quarter of the 4th longest at most,
+           4 AS most_long_times,            -- or as this many times a long one, if that is longer
+           5000 AS places_per_excerpt,      -- pauses with less than this part of the payload between them are one
+           400 AS bins_per_e,               -- bins of lags for a factor of e: 0.25% each
+           277 AS bins_per_double,          -- ln(2) times as many
+           0.01 AS mix_deviation,           -- of the mix between two pauses from the median of their lag, at most
+           2.5 AS longest_lag_steps,        -- of longest_step_s: enough for two steps
+           0.4 AS longest_lag_share,        -- of the excerpt: a longer lag comes too seldom to recur
+           0.18 AS double_lag_share,        -- of the excerpt: from a lag up to this its double is visible, too
+           0.8 AS nearly_best,              -- of the best recurrence: the smallest lag that recurs as much is the step
+           0.6 AS double_recurrence,        -- of a step's own recurrence: that of its double, at least
+           8 AS most_parts,                 -- of the clearest lag, where that is several steps
+           0.02 AS part_deviation,          -- of a lag from a fraction of the clearest
+           0.1 AS whole_share,              -- of the excerpt: a clearest lag up to this may be divided
+           0.0075 AS lag_width,             -- three bins: the part of a lag within which a pause matches by chance
+           0.04 AS part_width               -- the same of a fraction: twice its deviation
+), pauses AS MATERIALIZED (
     FROM traffic_pauses
 ), sizes AS (
     SELECT run_id, max(payload_before_bytes) AS run_bytes
     FROM pauses
     GROUP BY run_id
 ), excerpts AS (  -- the pauses of each possible excerpt, the two ends of the run as pauses without length
-    SELECT run_id, level, run_bytes * 0.25 ** level AS excerpt_bytes, payload_before_bytes AS bytes, mix_bytes,
+    SELECT run_id, level, run_bytes * excerpt_factor ** level AS excerpt_bytes, payload_before_bytes AS bytes, mix_bytes,
            coalesce(start_ns, end_ns) AS start_ns, coalesce(idle_ns, 0) AS idle_ns,
            row_number() OVER (PARTITION BY run_id, level ORDER BY coalesce(idle_ns, 0) DESC, payload_before_bytes) AS place
     FROM pauses
     JOIN sizes USING (run_id)
-    CROSS JOIN range(8) AS levels(level)
-    WHERE abs(payload_before_bytes - run_bytes / 2) <= run_bytes * 0.25 ** level / 2
+    CROSS JOIN thresholds
+    CROSS JOIN range(excerpt_levels) AS levels(level)
+    WHERE abs(payload_before_bytes - run_bytes / 2) <= run_bytes * excerpt_factor ** level / 2
 ), long_from AS (
-    SELECT run_id, level, min(idle_ns) FILTER (place <= 16 AND idle_ns > 0) / 2 AS long_ns,
-           greatest(4 * long_ns, min(idle_ns) FILTER (place <= 4 AND idle_ns > 0) / 4) AS most_ns
+    SELECT run_id, level, min(idle_ns) FILTER (place <= long_pauses AND idle_ns > 0) / 2 AS long_ns,
+           greatest(any_value(most_long_times) * long_ns,
+                    min(idle_ns) FILTER (place <= most_stops AND idle_ns > 0) / any_value(stop_divisor)) AS most_ns
     FROM excerpts
+    CROSS JOIN thresholds
     GROUP BY run_id, level
 ), excerpt AS (
     SELECT run_id, min(level) AS level, arg_min(most_ns, level) AS most_ns
@@ -37,7 +72,7 @@ WITH pauses AS MATERIALIZED (
           FROM excerpts
           JOIN long_from USING (run_id, level)
           GROUP BY run_id, level
-          HAVING count(*) FILTER (idle_ns >= long_ns) <= 128)
+          HAVING count(*) FILTER (idle_ns >= long_ns) <= (SELECT most_places FROM thresholds))
     GROUP BY run_id
 ), places AS (  -- pauses with next to nothing between them are one
     SELECT run_id, any_value(excerpt_bytes) AS excerpt_bytes,
@@ -47,8 +82,9 @@ WITH pauses AS MATERIALIZED (
     FROM excerpts
     JOIN excerpt USING (run_id, level)
     JOIN sizes USING (run_id)
-    WHERE place <= 128 OR bytes IN (0, run_bytes)
-    GROUP BY run_id, round(bytes / excerpt_bytes * 5000)
+    CROSS JOIN thresholds
+    WHERE place <= most_places OR bytes IN (0, run_bytes)
+    GROUP BY run_id, round(bytes / excerpt_bytes * places_per_excerpt)
 ), lengths AS (
     SELECT DISTINCT run_id, excerpt_bytes
     FROM places
@@ -60,10 +96,11 @@ WITH pauses AS MATERIALIZED (
     SELECT a.run_id, a.bytes AS earlier, b.bytes AS later, b.bytes - a.bytes AS lag_bytes,
            (b.mix_bytes - a.mix_bytes) / (b.bytes - a.bytes) AS mix, least(a.idle_ns, b.idle_ns) AS idle_ns,
            b.start_ns - a.start_ns AS lag_ns,
-           floor(ln(b.bytes - a.bytes) * 400)::BIGINT AS bin
+           floor(ln(b.bytes - a.bytes) * bins_per_e)::BIGINT AS bin
     FROM places AS a
     JOIN places AS b ON b.run_id = a.run_id AND b.bytes > a.bytes
-    WHERE lag_ns <= 2.5 * $longest_step_s * 1e9  -- room for two steps
+    CROSS JOIN thresholds
+    WHERE lag_ns <= longest_lag_steps * $longest_step_s * 1e9
 ), lags AS (  -- a lag is known to a quarter of a percent: with those next to it, the pairs of one lag
     SELECT run_id, bin + side AS bin, earlier, later, lag_bytes, lag_ns, mix, idle_ns
     FROM pairs
@@ -76,8 +113,9 @@ WITH pauses AS MATERIALIZED (
     SELECT lags.* EXCLUDE mix
     FROM lags
     JOIN middle USING (run_id, bin)
-    WHERE abs(lags.mix - middle.mix) <= 0.01
-), forwards AS (  -- a pause matches one other, be there several near
+    CROSS JOIN thresholds
+    WHERE abs(lags.mix - middle.mix) <= mix_deviation
+), forwards AS (  -- a pause matches one other, even where several are near
     SELECT run_id, bin, sum(idle_ns) AS idle_ns
     FROM (SELECT run_id, bin, earlier, max(idle_ns) AS idle_ns FROM alike GROUP BY ALL)
     GROUP BY run_id, bin
@@ -93,38 +131,46 @@ WITH pauses AS MATERIALIZED (
     SELECT run_id, bin, lag_bytes, lag_ns,
            least(f.idle_ns, b.idle_ns) / nullif(t.idle_ns, 0) AS share,
            excerpt_bytes,
-           1 - exp(-0.0075 * places * lag_bytes / excerpt_bytes) AS by_chance
+           1 - exp(-lag_width * places * lag_bytes / excerpt_bytes) AS by_chance
     FROM forwards AS f
     JOIN backwards AS b USING (run_id, bin)
     JOIN lag_size AS s USING (run_id, bin)
     JOIN totals AS t USING (run_id)
     JOIN lengths USING (run_id)
-    WHERE lag_bytes <= 0.4 * excerpt_bytes
+    CROSS JOIN thresholds
+    WHERE lag_bytes <= longest_lag_share * excerpt_bytes
 ), recurring AS (
-    SELECT run_id, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step, lag_bytes <= 0.18 * excerpt_bytes AS is_twice_seen,
+    SELECT run_id, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step,
+           lag_bytes <= double_lag_share * excerpt_bytes AS is_twice_in_excerpt,
            (share - by_chance) / (1 - by_chance) AS recurrence
     FROM matched
-), harmonics AS (  -- what comes again after a step comes again after two
+    CROSS JOIN thresholds
+), harmonics AS (  -- what recurs after a step recurs after two
     SELECT a.run_id, a.bin, max(b.recurrence) AS recurrence
     FROM recurring AS a
-    JOIN recurring AS b ON b.run_id = a.run_id AND b.bin BETWEEN a.bin + 276 AND a.bin + 279
+    CROSS JOIN thresholds
+    JOIN recurring AS b
+        ON b.run_id = a.run_id AND b.bin BETWEEN a.bin + bins_per_double - 1 AND a.bin + bins_per_double + 2
     GROUP BY a.run_id, a.bin
 ), clearest AS (
     SELECT run_id, bin, lag_bytes AS step_bytes, r.recurrence
     FROM (SELECT *, max(recurrence) OVER (PARTITION BY run_id) AS best FROM recurring WHERE is_step) AS r
     LEFT JOIN harmonics AS h USING (run_id, bin)
-    WHERE r.recurrence >= 0.8 * best AND (NOT is_twice_seen OR h.recurrence >= 0.6 * r.recurrence)
+    CROSS JOIN thresholds
+    WHERE r.recurrence >= nearly_best * best AND (NOT is_twice_in_excerpt OR h.recurrence >= double_recurrence * r.recurrence)
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY lag_bytes, r.recurrence DESC) = 1
-), parts AS (  -- pairs that are the clearest payload or a fraction of it apart, give or take 2%
+), parts AS (  -- pairs that are the clearest payload or a fraction of it from each other
     SELECT run_id, part, earlier, later, idle_ns
     FROM pairs
     JOIN clearest USING (run_id)
     JOIN lengths USING (run_id)
-    JOIN range(1, 9) AS fractions(part)
-      ON abs(pairs.lag_bytes * part / step_bytes - 1) <= 0.02 AND (part = 1 OR step_bytes <= 0.1 * excerpt_bytes)
+    CROSS JOIN thresholds
+    CROSS JOIN range(1, most_parts + 1) AS fractions(part)
+    WHERE abs(pairs.lag_bytes * part / step_bytes - 1) <= part_deviation
+      AND (part = 1 OR step_bytes <= whole_share * excerpt_bytes)
 ), part_sums AS (
     SELECT run_id, part, least(f.idle_ns, b.idle_ns) / totals.idle_ns AS share,
-           1 - exp(-0.04 * places * step_bytes / part / excerpt_bytes) AS by_chance
+           1 - exp(-part_width * places * step_bytes / part / excerpt_bytes) AS by_chance
     FROM (SELECT run_id, part, sum(idle_ns) AS idle_ns
           FROM (SELECT run_id, part, earlier, max(idle_ns) AS idle_ns FROM parts GROUP BY ALL) GROUP BY ALL) AS f
     JOIN (SELECT run_id, part, sum(idle_ns) AS idle_ns
@@ -133,13 +179,15 @@ WITH pauses AS MATERIALIZED (
     JOIN totals USING (run_id)
     JOIN lengths USING (run_id)
     JOIN clearest USING (run_id)
+    CROSS JOIN thresholds
 ), step_size AS (
     SELECT run_id, bin, step_bytes / max(part) AS step_bytes, recurrence
     FROM (SELECT run_id, part, (share - by_chance) / (1 - by_chance) AS part_recurrence,
                  max(part_recurrence) FILTER (part = 1) OVER (PARTITION BY run_id) AS whole_recurrence
           FROM part_sums)
     JOIN clearest USING (run_id)
-    WHERE part = 1 OR part_recurrence >= 0.8 * whole_recurrence
+    CROSS JOIN thresholds
+    WHERE part = 1 OR part_recurrence >= nearly_best * whole_recurrence
     GROUP BY run_id, bin, step_bytes, recurrence
 ), usual AS (  -- half of the matched idle time is in pauses at least as long
     SELECT run_id, max(idle_ns) AS pause_ns

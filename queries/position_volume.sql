@@ -2,8 +2,16 @@
 -- row: a run with a log and a position: before the first step, during training, after the last step
 -- inputs: step_flows
 -- figure: farhat figs. 2 and 3
--- A packet has the position that the log of the worker it was captured at gives it, as in step_flows. Runs without a log
--- have no rows: nothing tells when their training began.
+-- column: run_id; run
+-- column: position; before, during or after the training
+-- column: place; 1 before, 2 during, 3 after
+-- column: packets packets; packets in this position
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- column: share_of_packets share; part of the run's packets
+-- column: share_of_wire_bytes share; part of the run's wire bytes
+-- The position of a packet is given by the log of the worker at whose host it was captured, as in step_flows. Runs
+-- without a log have no rows: the begin of their training is unknown.
 WITH positions AS (
     SELECT run_id, unnest(['before', 'during', 'after']) AS position, unnest([1, 2, 3]) AS place
     FROM (SELECT DISTINCT run_id FROM step_flows)

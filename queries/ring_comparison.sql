@@ -2,6 +2,12 @@
 -- row: a run
 -- inputs: runs, hosts, ring_order
 -- figure: farhat section 3 (the ring follows the order of the launch command)
+-- column: run_id; run
+-- column: declared_topology; topology as declared
+-- column: is_ring; whether the traffic forms a ring (ring_order)
+-- column: declared_ring; hosts in declared order, separated by >
+-- column: inferred_ring; hosts in the order in which data flows, separated by >
+-- column: agrees; whether both have the same edges; without a declared order whether is_ring fits the declared topology; null where nothing is declared
 WITH inferred AS (
     SELECT run_id, bool_or(is_ring) AS is_ring,
            string_agg(coalesce(label, o.host_ip), ' > ' ORDER BY position) AS inferred_ring

@@ -2,11 +2,19 @@
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
 -- inputs: runs, hosts, pair_payload
 -- figure: zerwas fig. 4(a)
--- Payload inside steps counts, as pair_payload has it.
--- A ring: of the heavy pairs (at least half of the heaviest) each host has one to send to and one to receive from, one
--- walk along them visits every one of these hosts, and together they carry nine tenths of the payload (three quarters
--- where the start-up broadcast is in it).
-WITH RECURSIVE weighed AS (
+-- column: run_id; run
+-- column: is_ring; whether the run's payload forms a ring
+-- column: position; number of the host in the ring, from 0; null where is_ring is false
+-- column: host_ip; address of the host
+-- column: next_host_ip; address of the host to which it sends
+-- Payload inside steps counts, as in pair_payload. In a ring each host has one heavy pair to send on and one to receive
+-- on, one walk along them visits every one of these hosts, and together they carry most of the payload. The limits are
+-- in `thresholds`.
+WITH RECURSIVE thresholds AS (
+    SELECT 0.5 AS heavy_share,            -- of the heaviest pair's payload: a pair from here on is part of the ring
+           0.9 AS ring_share_in_steps,    -- of all payload inside steps: what the heavy pairs must carry together
+           0.75 AS ring_share_of_all      -- the same without steps: the start-up broadcast is in the payload
+), weighed AS (
     SELECT run_id, src_ip, dst_ip, by_steps, payload_bytes AS payload,
            max(payload_bytes) OVER (PARTITION BY run_id) AS heaviest,
            sum(payload_bytes) OVER (PARTITION BY run_id) AS total
@@ -14,7 +22,8 @@ WITH RECURSIVE weighed AS (
 ), heavy AS (
     SELECT *
     FROM weighed
-    WHERE payload >= 0.5 * heaviest
+    CROSS JOIN thresholds
+    WHERE payload >= heavy_share * heaviest
 ), candidate AS (
     SELECT run_id, count(*) AS hosts
     FROM heavy
@@ -23,7 +32,7 @@ WITH RECURSIVE weighed AS (
        AND count(DISTINCT src_ip) = count(*)
        AND count(DISTINCT dst_ip) = count(*)
        AND list_sort(list(src_ip)) = list_sort(list(dst_ip))
-       AND sum(payload) >= any_value(CASE WHEN by_steps THEN 0.9 ELSE 0.75 END * total)
+       AND sum(payload) >= any_value(CASE WHEN by_steps THEN ring_share_in_steps ELSE ring_share_of_all END * total)
 ), first_host AS (
     SELECT heavy.run_id, candidate.hosts, src_ip
     FROM heavy

@@ -2,8 +2,20 @@
 -- row: a run
 -- inputs: runs
 -- figure: zerwas section VI, the right side of equation (1)
--- model_bytes is what a step exchanges, nominal_bytes the published size (model_size_mb) in bytes. Framework and backend are
--- one attribute, as in the paper.
+-- column: run_id; run
+-- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: model_size_mb MB (10^6 bytes); nominal model size as published
+-- column: nominal_bytes bytes; model_size_mb in bytes
+-- column: framework_backend; framework and backend joined by a hyphen, one attribute as in the paper
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: workers hosts; declared number of workers
+-- column: delay_ms ms; one-way delay added to every link
+-- column: loss_pct percent; packets dropped on purpose
+-- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
+-- column: model; name of the trained model
+-- column: optimizer; optimizer
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
        framework || coalesce('-' || backend, '') AS framework_backend,
        batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, source

@@ -1,7 +1,22 @@
 -- question: What runs are there, and is what was captured of them whole?
 -- row: a run
 -- inputs: runs, total_volume, hosts, captures
--- source says whether a run was captured or made up (synthetic: nothing of it was measured).
+-- column: run_id; run
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: framework; training framework
+-- column: backend; communication library
+-- column: model; name of the trained model
+-- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: hosts hosts; hosts of the run
+-- column: packets packets; packets of all flows
+-- column: wire_bytes bytes; their original lengths
+-- column: duration_s s; from the first packet to the last
+-- column: steps steps; different steps in the run's logs
+-- column: captures captures; capture files
+-- column: partial_captures captures; those of them that are truncated or corrupt
+-- Nothing of a run whose source is synthetic was measured.
 WITH host_count AS (
     SELECT run_id, count(*) AS hosts
     FROM hosts

@@ -1,12 +1,28 @@
--- question: How long does a run take beside equal runs that lose another share of packets, and which attributes may explain it?
+-- question: How long does a run take compared with equal runs that lose another share of packets, and which attributes may explain it?
 -- row: a run
 -- inputs: duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression
--- normalised_duration is 1 for a run as long as the mean of the lossless runs that are otherwise equal; null without such runs.
--- It is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression of it counts degrees of
--- freedom that there are not. comparable_s can be compared within a setting: the duration over the steps, without a log the
--- whole duration. A setting is all that duration_by_loss holds equal. left_out_reason is why a run says nothing of the effect
--- of loss within its setting, null where it does.
+-- column: run_id; run
+-- column: duration_s s; duration of the run, as in duration_by_loss; null where it has none
+-- column: normalised_duration ratio; as in duration_by_loss; null without lossless runs that are otherwise equal
+-- column: comparable_s s; duration over the number of steps; without a log the whole duration
+-- column: setting; all that duration_by_loss holds equal, as text
+-- column: left_out_reason; why the run shows nothing of the effect of loss within its setting; null where it does
+-- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: model_size_mb MB (10^6 bytes); nominal model size as published
+-- column: nominal_bytes bytes; model_size_mb in bytes
+-- column: framework_backend; framework and backend, joined by a hyphen
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: workers hosts; declared number of workers
+-- column: delay_ms ms; one-way delay added to every link
+-- column: loss_pct percent; packets dropped on purpose
+-- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
+-- column: model; name of the trained model
+-- column: optimizer; optimizer
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- normalised_duration is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression
+-- of it would count degrees of freedom that do not exist. comparable_s can be compared within a setting.
 WITH measured AS (
     SELECT *, nullif(duration_s, 0) / coalesce(nullif(steps, 0), 1) AS comparable_s,
            concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),

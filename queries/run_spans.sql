@@ -1,9 +1,14 @@
 -- question: From when to when was each run captured, and when did it train?
 -- row: a run that has windows
 -- inputs: flow_windows, steps
--- first_ns to last_ns: the base windows of all packets. begin_ns to end_ns: the training, from the first step's begin to
--- the last step's end of any worker, cut to the capture; where there is no log, or one on another clock that does not
--- meet the traffic, the capture, as span_source says.
+-- column: run_id; run
+-- column: base_ns ns; length of a base window
+-- column: first_ns ns since the epoch, UTC; begin of the first base window with a packet
+-- column: last_ns ns since the epoch, UTC; end of the last one
+-- column: begin_ns ns since the epoch, UTC; begin of the training: the first step's begin of any worker, not before first_ns
+-- column: end_ns ns since the epoch, UTC; end of the training: the last step's end of any worker, not after last_ns
+-- column: span_source; training, or capture: begin_ns and end_ns are first_ns and last_ns
+-- span_source is capture where there is no log, or one on another clock whose steps share no time with the traffic.
 WITH capture AS (
     SELECT run_id, max(window_ns) AS base_ns, min(window_start_ns) AS first_ns, max(window_start_ns) + base_ns AS last_ns
     FROM flow_windows

@@ -1,9 +1,13 @@
--- question: Where do steps end, as each worker's log has it and as the traffic shows?
+-- question: Where do steps end, according to each worker's log and to the traffic?
 -- row: a run, a source and the end of one of the run's first steps
 -- inputs: steps, inferred_steps, figure_runs
--- param: runs BIGINT = NULL; only so many runs, in the order of figure_runs; NULL: all
--- param: boundaries BIGINT = 12; only the first so many of each source; NULL: all
--- source is traffic (inferred_steps) or the worker whose log it is; since_start_ms counts from the first boundary of all.
+-- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
+-- param: boundaries BIGINT = 12; only the first this many of each source; NULL: all
+-- column: run_id; run
+-- column: source; traffic (inferred_steps), or the worker whose log it is
+-- column: step; number of the step in this source, from 0
+-- column: end_ns ns since the epoch, UTC; end of the step
+-- column: since_start_ms ms; end of the step since the run's first boundary of any source
 WITH sources AS (
     SELECT run_id, 'traffic' AS source, 0 AS place, step, end_ns
     FROM inferred_steps()

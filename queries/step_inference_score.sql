@@ -1,15 +1,24 @@
 -- question: Are the steps inferred from the traffic those of the training logs?
 -- row: a run
 -- inputs: runs, steps, events, inferred_steps
--- param: tolerance_ms DOUBLE = 5; distance at which an inferred boundary still is the log's, ms
+-- param: tolerance_ms DOUBLE = 5; greatest distance of an inferred boundary from the log's, ms
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
--- A boundary in the logs is an interval, as the workers end a step at different times: from the first worker's end of
--- communication (begin of its update, where events tell; else its log's time stamp) to the last worker's time stamp.
--- Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the nearest interval
--- that it is in or no more than the tolerance away from; each matches once.
--- first_worker_recall is the same against the first worker's time stamps alone. In a tree or star that is the root, whose
--- step ends when its last data is in the socket's buffer, some 20 ms before it is on the wire.
--- median_delay_ms runs from the inferred boundary to the last worker's time stamp.
+-- column: run_id; run
+-- column: structured; whether steps were inferred
+-- column: confidence share; confidence of inferred_steps; null where structured is false
+-- column: in_log boundaries; boundaries in the logs
+-- column: inferred boundaries; boundaries inferred from the traffic
+-- column: matched boundaries; boundaries in the logs that an inferred one matches; null without a log
+-- column: recall share; matched over in_log
+-- column: precision share; matched over inferred
+-- column: first_worker_recall share; part of in_log with an inferred boundary within the tolerance of the first worker's time stamp
+-- column: median_delay_ms ms; from the inferred boundary to the last worker's time stamp, median of the matches
+-- A boundary in the logs is an interval, because the workers end a step at different times: from the first worker's end
+-- of communication (begin of its update, where events give it; else its log's time stamp) to the last worker's time
+-- stamp. Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the
+-- nearest interval that contains it or is within the tolerance; each matches once. The first worker by name of a tree
+-- or star is often the root, whose step ends when its last data is in the socket's buffer, some 20 ms before it is on
+-- the wire.
 WITH updates AS (
     SELECT run_id, worker, step, min(start_ns) AS update_ns
     FROM events

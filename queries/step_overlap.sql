@@ -1,11 +1,20 @@
--- question: How much of a worker's communication is hidden behind its computation?
+-- question: How much of a worker's communication does its computation hide?
 -- row: a run, a worker and a step
 -- inputs: steps, worker_hosts, events, host_activity
--- wire_ms counts the base windows of the step in which the worker sends or receives payload (a window belongs to where its middle
--- is). overlap_ms: those of them within its computation. overlap_share: overlap_ms over wire_ms.
--- measured_by events: compute_ms (compute, forward, backward) and communicate_ms (communicate, allreduce) are as the
--- program says, with several at a time added up. estimate: where it says nothing, communicate_ms is wire_ms, compute_ms the
--- rest of the step, and an overlap cannot be told. Null without traffic of the worker: its label is no host's.
+-- column: run_id; run
+-- column: worker; label of the worker
+-- column: step; number of the training step, from 0
+-- column: measured_by; events: the program logged its computation; estimate: it did not
+-- column: step_ms ms; duration of the step
+-- column: compute_ms ms; events: sum of compute, forward and backward events; estimate: step_ms - wire_ms
+-- column: communicate_ms ms; events: sum of communicate and allreduce events; estimate: wire_ms
+-- column: wire_ms ms; base windows of the step in which the worker sends or receives payload; null without traffic of the worker
+-- column: overlap_ms ms; those of them within its computation; null for estimates
+-- column: overlap_share share; overlap_ms over wire_ms; null for estimates
+-- column: wire_share_of_step share; wire_ms over step_ms
+-- column: window_ms ms; length of a base window: the resolution of wire_ms and overlap_ms
+-- A base window belongs to where its middle is. Of several events at a time each counts in compute_ms and
+-- communicate_ms. There is no traffic of a worker whose label is no host's.
 WITH activity AS MATERIALIZED (
     FROM host_activity
 ), windows AS (

@@ -1,19 +1,30 @@
--- question: Which transfers, cut at the ends of training steps, is the traffic of a run made of?
+-- question: Into which transfers, cut at the ends of training steps, does the traffic of a run divide?
 -- row: a run and a transfer: what a flow sends in one burst and one step
 -- inputs: flow_bursts, step_flows, steps, hosts
--- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a transfer, ms; at least the base window of the dataset
+-- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
 -- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
--- A burst (flow_bursts) that lasts over the end of a step is two transfers. How many of its bytes belong to which step,
--- step_flows says, where each packet is in one step: the bytes of a flow, in the order in which they were sent, are cut at
--- the ends of bursts and at the ends of steps. So the transfers of a flow add up to its bytes, and those of a step to its bytes
--- in that step. The times are those of base windows, or of the step's ends where these cut: a transfer begins and ends
--- at most one base window before its first and after its last packet.
--- Only what one host of the run sends to another is here: nothing to multicast addresses, nothing of a host to itself.
--- step is null outside the steps (before the first, after the last, or without a log). transfer counts a run's from 0, in
--- the order of their begins.
+-- column: run_id; run
+-- column: transfer; number of the transfer in its run, from 0, in the order of their begins
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: protocol; IP protocol number: 6 TCP, 17 UDP
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: burst; number of the burst in its flow, as in flow_bursts with the same parameters
+-- column: step; number of the step; null before the first, after the last, or without a log
+-- column: start_ns ns since the epoch, UTC; begin of the burst, or of the step where that cuts it
+-- column: end_ns ns since the epoch, UTC; end of the burst, or of the step where that cuts it
+-- column: transfer_bytes bytes; payload, or with counted wire whole frames
+-- A burst (flow_bursts) that lasts over the end of a step is two transfers. step_flows gives the bytes in each step,
+-- where each packet is in one step: the bytes of a flow, in the order in which they were sent, are cut at the ends of
+-- bursts and at the ends of steps. So the transfers of a flow add up to its bytes, and those of a step to its bytes in
+-- that step. A transfer begins and ends at most one base window before its first and after its last packet.
+-- Only what one host of the run sends to another is included: nothing to multicast addresses, nothing of a host to
+-- itself.
 WITH bursts AS (
     SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, burst, start_ns, end_ns,
            CASE WHEN $counted = 'wire' THEN wire_bytes ELSE payload_bytes END AS size,

@@ -1,8 +1,23 @@
 -- question: How much is transmitted in each training step, and which attributes of the run may explain it?
 -- row: a run and a step of any of its workers; a run without steps has one row, with nulls
 -- inputs: steps, step_volume, run_attributes
--- figure: zerwas section VI, equation (1) with a row a step
--- A step without a packet transmits 0 bytes where others of its run have packets.
+-- figure: zerwas section VI, equation (1) with a row per step
+-- column: run_id; run
+-- column: step; number of the step; null for a run without steps
+-- column: step_bytes bytes; wire bytes of the step, 0 for a step without a packet; null where the run has no packets in steps
+-- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: model_size_mb MB (10^6 bytes); nominal model size as published
+-- column: nominal_bytes bytes; model_size_mb in bytes
+-- column: framework_backend; framework and backend, joined by a hyphen
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: workers hosts; declared number of workers
+-- column: delay_ms ms; one-way delay added to every link
+-- column: loss_pct percent; packets dropped on purpose
+-- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
+-- column: model; name of the trained model
+-- column: optimizer; optimizer
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 WITH run_steps AS (
     SELECT DISTINCT run_id, step
     FROM steps

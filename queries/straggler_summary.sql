@@ -1,8 +1,17 @@
 -- question: Is it always the same worker that a run waits for, and how much of its time does that take?
 -- row: a run and a worker; one row with null worker for a run in which nobody waits (stragglers)
 -- inputs: runs, steps, stragglers
--- cost_ms adds up what the steps cost in which the worker was last; cost_share is part of the time from the first step's
--- begin to the last one's end, run_cost_share that of all workers together.
+-- column: run_id; run
+-- column: synchronous; whether the workers wait for each other (stragglers); null where that is unknown
+-- column: worker; label of the worker; null in a run in which nobody waits
+-- column: steps steps; steps with a start of the worker
+-- column: times_last steps; steps in which it was the last to start
+-- column: share_last share; times_last over steps
+-- column: mean_slack_ms ms; mean time by which it started before the last worker
+-- column: cost_ms ms; sum of the costs of the steps in which it was last
+-- column: mean_cost_ms ms; cost_ms over times_last
+-- column: cost_share share; cost_ms over the time from the first step's begin to the last step's end
+-- column: run_cost_share share; cost of all workers together over the same time
 WITH durations AS (
     SELECT run_id, (max(end_ns) - min(start_ns)) / 1e6 AS duration_ms
     FROM steps

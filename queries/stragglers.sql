@@ -1,13 +1,21 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
 -- inputs: runs, steps, worker_hosts, events, host_activity
--- A worker starts when its first communicate or allreduce event begins (measured_by events, all workers of the step), else
--- with the first base window in which it sends payload in its step after one in which it does not (windows: known to
--- resolution_ms; what is still in its buffer from the step before is no start).
--- slack_ms says how long before the last it started, so how much later it could have without making the step longer.
--- cost_ms, of the step: by how much the step would have been shorter, had the last started with the median worker.
--- synchronous means that in nine steps of ten no worker ends the step before the last has started. Where workers do not wait,
--- asynchronous training, or with fewer than two in the log, nobody is last.
+-- column: run_id; run
+-- column: synchronous; whether the workers wait for each other; null with fewer than two workers in the steps
+-- column: step; number of the step; null in the row of a run without a wait
+-- column: worker; label of the worker; null as step
+-- column: begin_ns ns since the epoch, UTC; when the worker starts its communication in the step
+-- column: after_first_ms ms; begin_ns since that of the first worker
+-- column: slack_ms ms; from begin_ns to that of the last worker
+-- column: is_last; whether it is the last worker, of several at a time the first by name
+-- column: cost_ms ms; of the step: time by which it would be shorter had the last worker started with the median one
+-- column: measured_by; events (of all workers of the step) or windows
+-- column: resolution_ms ms; resolution of begin_ns by windows: the base window; null for events
+-- A worker starts when its first communicate or allreduce event begins, else with the first base window in which it
+-- sends payload in its step after one in which it does not (what is still in its buffer from the step before is no
+-- start). synchronous means that in nine steps of ten no worker ends the step before the last worker has started. Where
+-- workers do not wait (asynchronous training), or with fewer than two in the log, no worker is last.
 WITH by_events AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns
     FROM events
@@ -15,7 +23,7 @@ WITH by_events AS (
     GROUP BY run_id, worker, step
 ), activity AS (
     SELECT run_id, host_ip, window_ns, stretch_start_ns,
-           -- windows that send behind one that does not
+           -- windows that send after one that does not
            sent & ~((sent << 1) | CASE WHEN lag(stretch_start_ns) OVER in_time = stretch_start_ns - 60 * window_ns
                                        THEN lag(sent) OVER in_time >> 59 ELSE 0 END) AS begins
     FROM host_activity

@@ -3,8 +3,20 @@
 -- inputs: flows, flow_windows
 -- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; rounded to whole base windows of the run
 -- figure: zerwas fig. 6
--- Windows are counted from the base window of the run's first packet. A flow is a five-tuple, as in flow_counts, under the
--- number of its first connection.
+-- column: run_id; run
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: window_start_ns ns since the epoch, UTC; begin of the window
+-- column: since_start_s s; begin of the window since the run's first base window
+-- column: packets packets; packets of the flow in the window
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- column: gbit_per_s Gbit/s; wire_bytes over the window's length
+-- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window
+-- Windows are counted from the base window of the run's first packet. A flow is a five-tuple (five_tuples).
 WITH span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, (greatest(round($window_ms * 1e6 / max(window_ns)), 1) * max(window_ns))::BIGINT AS length_ns
     FROM flow_windows

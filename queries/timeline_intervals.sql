@@ -1,10 +1,25 @@
--- question: What does each worker do when, in steps and in what the steps are made of?
+-- question: What does each worker do when, in its steps and in the events inside them?
 -- row: a step or an event of a worker that is in the excerpt, if only in part
 -- inputs: steps, events, timeline_start, timeline_lanes
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
--- level is 0 for a step and 1 for an event. is_nested says whether an interval can be drawn in one lane with the others of its worker: a step that overlaps no
--- other step, and an event within such a step that overlaps no other event of it.
+-- column: run_id; run
+-- column: lane; number of the lane, as in timeline_lanes
+-- column: worker; label of the worker
+-- column: level; 0 for a step, 1 for an event
+-- column: step; number of the training step, from 0
+-- column: kind; step, or the kind of the event: compute, forward, backward, communicate, allreduce, update
+-- column: name; layer or tensor of the event; null for steps
+-- column: since_start_ns ns; begin since the run's start (timeline_start)
+-- column: duration_ns ns; duration of the interval
+-- column: is_nested; whether one lane can show it with the others of its worker
+-- column: epoch; epoch of a step, from 0; null for events
+-- column: loss; training loss of a step; null for events
+-- column: accuracy share; training accuracy of a step; null for events
+-- column: bytes bytes; payload that an event had to move; null for steps and where the program does not state it
+-- column: priority; priority of a scheduled transfer, lower goes first; null for steps
+-- is_nested holds for a step that overlaps no other step, and an event within such a step that overlaps no other event
+-- of it.
 WITH chosen_steps AS (
     SELECT run_id, worker, step, epoch, start_ns, end_ns, loss, accuracy,
            coalesce(start_ns >= max(end_ns) OVER (by_start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)

@@ -1,7 +1,12 @@
 -- question: Which lanes does a timeline of a run have?
 -- row: a run and a lane: a host, or a worker with steps or events whose host is not known
 -- inputs: hosts, host_names, steps, events
--- Hosts come first, in the order of host_names, then workers by name; the lane behind the last is free for what belongs
+-- column: run_id; run
+-- column: lane; number of the lane in its run, from 1
+-- column: name; name of the host and its address, or label of the worker
+-- column: host_ip; address of the host; null for a worker whose host is not known
+-- column: worker; worker whose steps and events are in the lane; null where there are none
+-- Hosts come first, in the order of host_names, then workers by name; the lane after the last is free for what belongs
 -- to no host.
 WITH workers AS (
     SELECT DISTINCT run_id, worker FROM steps

@@ -1,6 +1,9 @@
--- question: When does each run begin and end, by everything that is known of it?
+-- question: When does each run begin and end, by its packets, steps and events?
 -- row: a run with a packet, a step or an event
 -- inputs: flows, steps, events
+-- column: run_id; run
+-- column: run_start_ns ns since the epoch, UTC; earliest packet, or begin of a step or event
+-- column: run_end_ns ns since the epoch, UTC; latest packet, or end of a step or event
 -- A step may begin before the first packet: a timeline that begins here has no negative times.
 WITH ends AS (
     SELECT run_id, first_seen_ns AS begin_ns, last_seen_ns AS end_ns

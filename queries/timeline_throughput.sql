@@ -5,9 +5,16 @@
 -- param: windows BIGINT > 0 = 1000; most windows of the excerpt where window_ms is NULL
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
--- param: flows BIGINT = 20; so many flows of a run, the largest; all others are one
--- A flow is a five-tuple, as in flow_counts. Windows are counted from the base window of the run's start; flow_place counts
--- the flows by wire bytes in the whole run, and the others together come behind them, in the lane behind the hosts.
+-- param: flows BIGINT = 20; this many flows of a run, the largest; all others together are one
+-- column: run_id; run
+-- column: lane; lane of the sender (timeline_lanes); after the last one for the other flows
+-- column: flow_place; number of the flow by wire bytes in the whole run, from 1; the other flows are the last
+-- column: flow; sender and receiver with their ports (flow_names), or other flows
+-- column: since_start_ns ns; begin of the window since the run's start (timeline_start), not below 0
+-- column: window_ms ms; length of a window
+-- column: wire_bytes bytes; wire bytes of the flow in the window; 0 in the window after the last of a stretch
+-- column: gbit_per_s Gbit/s; these bytes over the window's length
+-- A flow is a five-tuple (five_tuples). Windows are counted from the base window of the run's start.
 WITH bases AS (
     SELECT run_id, max(window_ns) AS base_ns
     FROM flow_windows

@@ -1,26 +1,48 @@
 -- question: In which pattern do the hosts of a run exchange what they compute?
 -- row: a run
--- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, pair_turns
+-- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns
 -- figure: zerwas fig. 4, farhat section 3
+-- column: run_id; run
+-- column: topology; inferred topology; unknown where no shape fits
+-- column: confidence share; matched_share, less without steps and where other shapes would send the same; 0 where no shape fits
+-- column: root_ip; centre of a star or binary_tree_star, root of a tree: all links are first used towards it; null for other shapes
+-- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape
+-- column: edges edges; directed pairs that carry the exchange
+-- column: matched_share share; part of the payload that these pairs carry
+-- column: evenness ratio; payload of the lightest of them over that of the heaviest
+-- column: irregularity ratio; mean irregularity of the pairs (pair_payload), weighted by payload
+-- column: turn ratio; how far the two directions of a link begin after each other: 0 together, about 0.5 one after the other; null without times
+-- column: by_steps; whether only payload inside steps counts (pair_payload)
+-- column: runner_up; of ring, star, tree and clique the other one that comes nearest (topology_candidates)
+-- column: runner_up_share share; part of the payload that its best pairs carry
+-- column: level; level of topology_edges on which the shape fits
+-- column: core_hosts hosts; hosts without those that have a single link
+-- column: smaller_party hosts; sharded_parameter_server: hosts of the smaller party; null where servers are workers, too
+-- column: groups groups; hierarchical_ring: number of groups
 -- Inferred from payload inside steps alone: the shape of the graph of the pairs that carry the exchange, how even they
--- are, how regular from step to step and, for what looks alike, when each pair sends. Each shape is tested for
--- exactly, on the first level of topology_edges on which one fits; docs/topology.md says how, and what no traffic can
--- tell apart. It is unknown where no shape fits, or where the pairs that fit carry less than 0.93 of the payload (0.75
--- without steps). confidence is matched_share, the payload's part on the matched pairs, lessened by a fifth without
--- steps, and halved where other shapes would send the same: two hosts, and four in a square without times. root_ip:
--- centre of a star or binary_tree_star, root of a tree; there all links are first used towards it. turn: 0 where both
--- directions of a link begin to send together, about half where one follows the other. runner_up: of ring, star, tree
--- and clique the other one that comes nearest, with the part of the payload that its best pairs carry. level,
--- core_hosts, smaller_party and groups are what the law of the exchange depends on (exchange_laws).
-WITH RECURSIVE pairs AS MATERIALIZED (
-    FROM pair_payload
+-- are, how regular from step to step and, for shapes that look alike, when each pair sends. Each shape is tested
+-- exactly, on the first level of topology_edges on which one fits; docs/topology.md has the tests, and what no traffic
+-- can distinguish. The limits are in `thresholds`. level, core_hosts, smaller_party and groups determine the law of the
+-- exchange (exchange_laws).
+WITH RECURSIVE thresholds AS (
+    SELECT 0.93 AS matched_in_steps,          -- of the payload inside steps: what the pairs of a shape carry, at least
+           0.75 AS matched_of_all,            -- the same without steps: a start-up broadcast is in the payload
+           0.25 AS turn_taking,               -- turn of links whose directions follow each other; together is about 0
+           0.75 AS averaging_irregularity,    -- of pairs that send in some steps only; regular pairs have about 0
+           3 AS averaging_steps,              -- an irregularity of fewer steps shows nothing
+           0.75 AS tree_balance,              -- of a link with the same data both ways, headers and acknowledgements aside
+           0.8 AS clique_evenness,            -- without steps: pairs of a clique are this even, of pair averaging are not
+           1.5 AS halving_spread,             -- heaviest over lightest link: 1 in doubling, 2 and more in halving
+           6 AS scattered_level,              -- level of topology_edges on which pair averaging is recognised
+           0.8 AS trust_without_steps,        -- factor of the confidence
+           0.5 AS trust_of_two_shapes         -- factor of the confidence where two shapes would send the same
 ), edges AS MATERIALIZED (
     FROM topology_edges
 ), times AS MATERIALIZED (
     FROM pair_turns
 ), totals AS (
-    SELECT run_id, sum(payload_bytes) AS total_bytes, any_value(by_steps) AS by_steps, max(steps) AS steps
-    FROM pairs
+    SELECT run_id, any_value(by_steps) AS by_steps, max(steps) AS steps
+    FROM pair_payload
     GROUP BY run_id
 ), turns AS (  -- of the links' both directions
     SELECT e.run_id, e.level,
@@ -33,21 +55,21 @@ WITH RECURSIVE pairs AS MATERIALIZED (
 ), shaped AS MATERIALIZED (
     SELECT s.*, by_steps, steps, turn,
         CASE
-            WHEN hosts = 2 THEN CASE WHEN edges = 2 THEN CASE WHEN turn >= 0.25 THEN 'star' ELSE 'ring' END END
+            WHEN hosts = 2 THEN CASE WHEN edges = 2 THEN CASE WHEN turn >= turn_taking THEN 'star' ELSE 'ring' END END
             WHEN is_connected AND edges = hosts AND max_outs = 1 AND max_ins = 1 THEN 'ring'
             WHEN all_mutual AND links = hosts - 1 AND max_degree = hosts - 1 THEN 'star'
-            WHEN irregularity >= 0.75 AND steps >= 3 AND links >= hosts THEN 'pair_averaging'
-            WHEN is_led AND is_connected AND (links >= hosts OR least_balance < 0.75) THEN 'hierarchical_ring'
-            WHEN all_mutual AND links = hosts - 1 AND is_connected AND least_balance >= 0.75
+            WHEN irregularity >= averaging_irregularity AND steps >= averaging_steps AND links >= hosts THEN 'pair_averaging'
+            WHEN is_led AND is_connected AND (links >= hosts OR least_balance < tree_balance) THEN 'hierarchical_ring'
+            WHEN all_mutual AND links = hosts - 1 AND is_connected AND least_balance >= tree_balance
                 THEN CASE WHEN usual_leaves >= 2 AND min_leaves >= 1 AND (min_leaves >= 2 OR core_hosts >= 3)
                                AND odd_groups <= 1 AND max_core_degree <= 3
                           THEN 'binary_tree_star'
                           ELSE 'tree' END
             WHEN all_mutual AND links = hosts * (hosts - 1) / 2
-                THEN CASE WHEN by_steps OR evenness >= 0.8 THEN 'clique' ELSE 'pair_averaging' END
+                THEN CASE WHEN by_steps OR evenness >= clique_evenness THEN 'clique' ELSE 'pair_averaging' END
             WHEN is_cube AND all_mutual AND is_connected
-                THEN CASE WHEN hosts = 4 AND turn >= 0.25 THEN 'sharded_parameter_server'
-                          WHEN core_spread >= 1.5 THEN 'halving_doubling'
+                THEN CASE WHEN hosts = 4 AND turn >= turn_taking THEN 'sharded_parameter_server'
+                          WHEN core_spread >= halving_spread THEN 'halving_doubling'
                           ELSE 'recursive_doubling' END
             WHEN all_mutual AND is_bipartite AND opposite >= 2 AND same >= 2 AND links = opposite * same
                 THEN 'sharded_parameter_server'
@@ -59,16 +81,20 @@ WITH RECURSIVE pairs AS MATERIALIZED (
     FROM topology_shapes AS s
     JOIN totals USING (run_id)
     LEFT JOIN turns USING (run_id, level)
+    CROSS JOIN thresholds
 ), fitting AS (
-    SELECT *
+    SELECT shaped.*
     FROM shaped
+    CROSS JOIN thresholds
     WHERE shape IS NOT NULL
-      AND matched_share >= CASE WHEN by_steps THEN 0.93 ELSE 0.75 END
+      AND matched_share >= CASE WHEN by_steps THEN matched_in_steps ELSE matched_of_all END
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY level) = 1
 ), scattered AS (  -- too many pairs for any shape, each in some steps only
-    SELECT * EXCLUDE shape, 'pair_averaging' AS shape
+    SELECT shaped.* EXCLUDE shape, 'pair_averaging' AS shape
     FROM shaped
-    WHERE level = 6 AND hosts >= 3 AND irregularity >= 0.75 AND steps >= 3 AND links >= hosts
+    CROSS JOIN thresholds
+    WHERE level = scattered_level AND hosts >= 3 AND irregularity >= averaging_irregularity AND steps >= averaging_steps
+      AND links >= hosts
 ), matched AS MATERIALIZED (
     FROM fitting
     UNION ALL
@@ -89,8 +115,8 @@ WITH RECURSIVE pairs AS MATERIALIZED (
     SELECT run_id, origin AS x, sum(length) AS distances
     FROM paths
     GROUP BY ALL
-), called AS (  -- part of a host's links on which the other one sends first
-    SELECT l.run_id, x, avg((i.first_after_ms < o.first_after_ms)::INTEGER) AS asked_first
+), first_senders AS (  -- part of a host's links on which the other one sends first
+    SELECT l.run_id, x, avg((i.first_after_ms < o.first_after_ms)::INTEGER) AS other_first
     FROM rooted_links AS l
     LEFT JOIN times AS o ON o.run_id = l.run_id AND o.src_ip = x AND o.dst_ip = y
     LEFT JOIN times AS i ON i.run_id = l.run_id AND i.src_ip = y AND i.dst_ip = x
@@ -99,69 +125,26 @@ WITH RECURSIVE pairs AS MATERIALIZED (
     SELECT d.run_id, d.x AS root_ip
     FROM depths AS d
     JOIN matched AS m USING (run_id)
-    LEFT JOIN called AS c USING (run_id, x)
+    LEFT JOIN first_senders AS c USING (run_id, x)
     LEFT JOIN hosts AS h ON h.run_id = d.run_id AND h.host_ip = d.x
     QUALIFY row_number() OVER (
         PARTITION BY d.run_id
         ORDER BY coalesce(d.x = hub AND hosts > 2, false) DESC,
-                 asked_first DESC NULLS LAST, distances, rank NULLS LAST, d.x
+                 other_first DESC NULLS LAST, distances, rank NULLS LAST, d.x
     ) = 1
-), ends AS (
-    SELECT run_id, src_ip AS x, payload_bytes FROM pairs
-    UNION ALL
-    SELECT run_id, dst_ip, payload_bytes FROM pairs
-), best_ring AS (
-    SELECT run_id, sum(payload_bytes) AS bytes
-    FROM (SELECT run_id, max(payload_bytes) AS payload_bytes FROM pairs GROUP BY run_id, src_ip)
-    GROUP BY run_id
-), best_star AS (
-    SELECT run_id, max(bytes) AS bytes
-    FROM (SELECT run_id, sum(payload_bytes) AS bytes FROM ends GROUP BY run_id, x)
-    GROUP BY run_id
-), ranked_links AS (
-    SELECT run_id, sum(payload_bytes) AS bytes,
-           row_number() OVER (PARTITION BY run_id ORDER BY sum(payload_bytes) DESC) AS place
-    FROM pairs
-    GROUP BY run_id, least(src_ip, dst_ip), greatest(src_ip, dst_ip)
-), host_counts AS (
-    SELECT run_id, count(DISTINCT x) AS present FROM ends GROUP BY run_id
-), best_tree AS (
-    SELECT run_id, sum(bytes) AS bytes
-    FROM ranked_links
-    JOIN host_counts USING (run_id)
-    WHERE place < present
-    GROUP BY run_id
-), best_clique AS (  -- as far as all pairs carry the same
-    SELECT run_id, sum(least(payload_bytes, even_bytes)) AS bytes
-    FROM (
-        SELECT run_id, payload_bytes, total_bytes / (present * (present - 1)) AS even_bytes
-        FROM pairs
-        JOIN totals USING (run_id)
-        JOIN host_counts USING (run_id)
-    )
-    GROUP BY run_id
-), candidates AS (
-    SELECT run_id, 'ring' AS shape, bytes FROM best_ring
-    UNION ALL
-    SELECT run_id, 'star', bytes FROM best_star
-    UNION ALL
-    SELECT run_id, 'tree', bytes FROM best_tree
-    UNION ALL
-    SELECT run_id, 'clique', bytes FROM best_clique
 ), runners_up AS (
-    SELECT c.run_id, c.shape AS runner_up, bytes / total_bytes AS runner_up_share
-    FROM candidates AS c
-    JOIN totals USING (run_id)
+    SELECT c.run_id, c.candidate AS runner_up, c.payload_share AS runner_up_share
+    FROM topology_candidates AS c
     LEFT JOIN matched AS m USING (run_id)
-    WHERE c.shape IS DISTINCT FROM m.shape
-    QUALIFY row_number() OVER (PARTITION BY c.run_id ORDER BY bytes DESC, c.shape) = 1
+    WHERE c.candidate IS DISTINCT FROM m.shape
+    QUALIFY row_number() OVER (PARTITION BY c.run_id ORDER BY c.place) = 1
 )
 SELECT run_id, coalesce(shape, 'unknown') AS topology,
        coalesce(matched_share
-                * CASE WHEN m.by_steps THEN 1 ELSE 0.8 END
+                * CASE WHEN m.by_steps THEN 1 ELSE trust_without_steps END
                 * CASE WHEN hosts = 2 OR (NOT m.by_steps AND shape IN ('clique', 'pair_averaging'))
                             OR (turn IS NULL AND hosts = 4 AND shape IN ('recursive_doubling', 'sharded_parameter_server'))
-                       THEN 0.5 ELSE 1 END, 0) AS confidence,
+                       THEN trust_of_two_shapes ELSE 1 END, 0) AS confidence,
        CASE WHEN shape IN ('star', 'tree', 'binary_tree_star') THEN root_ip END AS root_ip,
        hosts, edges, matched_share, evenness, irregularity, turn, t.by_steps, runner_up, runner_up_share,
        level, core_hosts,
@@ -172,4 +155,5 @@ LEFT JOIN matched AS m USING (run_id)
 LEFT JOIN roots USING (run_id)
 LEFT JOIN totals AS t USING (run_id)
 LEFT JOIN runners_up USING (run_id)
+CROSS JOIN thresholds
 ORDER BY run_id

@@ -1,11 +1,17 @@
--- question: Which directed pairs of hosts carry the exchange of a run, and which are beside it?
+-- question: Which directed pairs of hosts carry the exchange of a run?
 -- row: a run, a level and a directed pair of hosts that carries a part of the exchange
 -- inputs: pair_payload
--- Hosts with less than a hundredth of the busiest host's payload do not take part. A level says from where on a pair
+-- column: run_id; run
+-- column: level; how strict the choice of pairs is: 0 to 7, see below
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: payload_bytes bytes; payload of the pair, as in pair_payload
+-- column: irregularity ratio; irregularity of the pair, as in pair_payload
+-- Hosts with less than a hundredth of the busiest host's payload do not take part. A level sets from where on a pair
 -- counts, at 0 and 1 half and 0.7 of the heaviest pair's payload, right where all pairs carry about the same; 2 to 5,
 -- less and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only
--- with as much the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what
--- the sender sends and of what the receiver receives.
+-- with as much the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what the
+-- sender sends and of what the receiver receives.
 WITH pairs AS MATERIALIZED (
     FROM pair_payload
 ), ends AS (

@@ -1,9 +1,13 @@
 -- question: Do the pairs that carry a run's exchange form rings of rings?
 -- row: a run and a level of topology_edges on which every host sends to one or two others and receives from as many
 -- inputs: topology_edges
--- is_led means that every group of hosts is a ring, and one host of each, its leader, is in a ring of leaders; groups
--- are of equal size but one, which may be a leader alone. is_grid: every host is in the ring of its group and in one
--- across the groups, all of one size each; of the two hosts that it sends to, the one that gets more is in its group.
+-- column: run_id; run
+-- column: level; level of topology_edges
+-- column: is_led; whether every group of hosts is a ring, and one host of each, its leader, is in a ring of leaders
+-- column: is_grid; whether every host is in the ring of its group and in one across the groups, all of one size each
+-- column: groups groups; number of groups; null where is_led is false
+-- Groups are of equal size but one, which may be a leader alone. In a grid, of the two hosts that a host sends to, the
+-- one that gets more is in its group.
 WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, src_ip AS x, dst_ip AS y, payload_bytes AS bytes
     FROM topology_edges

@@ -1,11 +1,37 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
 -- row: a run and a level of topology_edges
 -- inputs: pair_payload, topology_edges, topology_rings
--- hosts, links (undirected) and edges (directed) are counted; degree is the number of a host's links. balance:
--- smaller over larger direction of a link. The core is what is left without hosts that hang on a single other one
--- (leaves). is_bipartite means two parties, and each link goes from one to the other. is_cube: the core is a
--- hypercube (Mulder 1979: connected; 2^d hosts of degree d, any two with no or two common neighbours). hubs are
--- linked to all others. irregularity is pair_payload's, weighted by payload.
+-- column: run_id; run
+-- column: level; level of topology_edges
+-- column: hosts hosts; hosts with an edge
+-- column: links links; undirected pairs of hosts
+-- column: edges edges; directed pairs of hosts
+-- column: matched_share share; part of the run's payload on the edges
+-- column: evenness ratio; payload of the lightest edge over that of the heaviest
+-- column: irregularity ratio; mean irregularity of the edges (pair_payload), weighted by payload; null without steps
+-- column: is_connected; whether links lead from each host to every other
+-- column: all_mutual; whether every link has edges in both directions
+-- column: least_balance ratio; smaller over larger direction of a link, the least of all links; 0 where a link has one direction
+-- column: max_degree links; most links of a host
+-- column: max_outs edges; most edges that leave a host
+-- column: max_ins edges; most edges that enter a host
+-- column: hub; host with a link to every other one, the first by address; null where there is none
+-- column: hubs hosts; number of such hosts
+-- column: is_bipartite; whether there are two parties, and each link goes from one to the other
+-- column: opposite hosts; hosts with a link to the first host
+-- column: same hosts; all others, the first host among them
+-- column: core_hosts hosts; hosts of the core; null without a core
+-- column: max_core_degree links; most links within the core of a host
+-- column: min_leaves hosts; fewest leaves of a host of the core
+-- column: usual_leaves hosts; most frequent number of leaves of a host of the core
+-- column: odd_groups hosts; hosts of the core with another number of leaves
+-- column: is_cube; whether the core is a hypercube
+-- column: core_spread ratio; heaviest over lightest link within the core
+-- column: is_led; as in topology_rings
+-- column: is_grid; as in topology_rings
+-- column: groups groups; as in topology_rings
+-- The core is the graph without leaves, the hosts with a single link. A hypercube (Mulder 1979) is connected, has 2^d
+-- hosts of degree d, and any two of them have no or two common neighbours.
 WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, src_ip AS x, dst_ip AS y, payload_bytes::DOUBLE AS bytes, irregularity
     FROM topology_edges
@@ -54,7 +80,7 @@ WITH RECURSIVE edges AS MATERIALIZED (
     FROM nodes AS n
     JOIN node_sizes AS s USING (run_id, level)
     LEFT JOIN neighbours AS o ON o.run_id = n.run_id AND o.level = n.level AND o.x = s.first_x AND o.y = n.x
-), parted AS (
+), bipartite AS (
     SELECT run_id, level, bool_and(p.is_opposite <> q.is_opposite) AS is_bipartite
     FROM links
     JOIN parties AS p USING (run_id, level)
@@ -127,7 +153,7 @@ FROM node_sizes
 JOIN link_sizes USING (run_id, level)
 JOIN edge_sizes USING (run_id, level)
 JOIN reach USING (run_id, level)
-JOIN parted USING (run_id, level)
+JOIN bipartite USING (run_id, level)
 JOIN party_sizes USING (run_id, level)
 JOIN hubs USING (run_id, level)
 JOIN totals USING (run_id)

@@ -1,38 +1,53 @@
--- question: How high is the throughput of a run over all links together, and how sure is that?
+-- question: How high is the throughput of a run over all links together, and how certain is it?
 -- row: a run
 -- inputs: runs, flow_windows, run_spans, student_t, framework_settings
 -- param: batches BIGINT > 0 = 30; most batches (the method paper takes all windows of its stretch)
--- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in so many parts (the method paper: 1000)
+-- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 200000)
--- param: until_ms DOUBLE = NULL; its end; NULL: the training's end (the method paper: 300000)
+-- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end (the method paper: 300000)
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table I
--- The stretch is the training, or the whole capture where no log says when that was (run_spans), cut to the capture in
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model
+-- column: computation; how the interval was computed, or why there is none
+-- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
+-- column: begin_ms ms; begin of the first batch since the run's first base window
+-- column: end_ms ms; end of the last batch since then
+-- column: sample_ms ms; length of a batch
+-- column: samples batches; number of batches
+-- column: gbit_per_s Gbit/s; mean throughput of the batches, wire bytes
+-- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval; null with fewer than two batches
+-- column: low_gbit_per_s Gbit/s; lower end of the interval
+-- column: high_gbit_per_s Gbit/s; its upper end
+-- column: std_gbit_per_s Gbit/s; standard deviation s of the batch means, by n - 1
+-- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
+-- The stretch is the training, or the whole capture where no log covers the traffic (run_spans), cut to the capture in
 -- any case. A batch is a whole number of base windows; one in which nothing is sent has throughput 0 and counts. The
 -- interval is sound where batch means are hardly correlated: with a lag1_autocorrelation far from 0 the batches are too
 -- short (a few steps each, or less), and the interval too narrow.
--- The paper speaks of 30 batch means over 10 runs. Its notebook takes the throughput in windows of 1 s from 200 s to 300 s
--- of one run, 100 of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The method
--- paper does that, with the root of the number of windows that the run has there.
-WITH wished AS (
+-- The paper describes 30 batch means over 10 runs. Its notebook takes the throughput in windows of 1 s from 200 s to
+-- 300 s of one run, 100 of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The
+-- method paper does that, with the root of the number of windows that the run has there.
+WITH requested AS (
     SELECT run_id, base_ns, first_ns, last_ns, span_source,
            $method = 'paper' AS as_paper,
-           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS wished_ms,
+           CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS requested_ms,
            coalesce(first_ns + ($from_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 200_000_000_000 END,
-                    begin_ns) AS wished_begin_ns,
+                    begin_ns) AS requested_begin_ns,
            coalesce(first_ns + ($until_ms * 1e6)::BIGINT, CASE WHEN as_paper THEN first_ns + 300_000_000_000 END,
-                    end_ns) AS wished_end_ns
+                    end_ns) AS requested_end_ns
     FROM run_spans
 ), stretches AS (  -- whole base windows
-    SELECT run_id, base_ns, first_ns, as_paper, wished_ms,
-           first_ns + (greatest(wished_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
-           least(wished_end_ns, last_ns) AS stretch_end_ns,
+    SELECT run_id, base_ns, first_ns, as_paper, requested_ms,
+           first_ns + (greatest(requested_begin_ns - first_ns, 0) + base_ns - 1) // base_ns * base_ns AS stretch_begin_ns,
+           least(requested_end_ns, last_ns) AS stretch_end_ns,
            CASE WHEN as_paper OR $from_ms IS NOT NULL OR $until_ms IS NOT NULL THEN 'chosen' ELSE span_source END AS stretch
-    FROM wished
+    FROM requested
 ), lengths AS (
     SELECT *,
-           greatest(CASE WHEN wished_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
-                         ELSE (wished_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
+           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
+                         ELSE (requested_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
            (stretch_end_ns - stretch_begin_ns) // length_ns AS whole_batches,
            greatest(least(whole_batches, CASE WHEN NOT as_paper THEN $batches END), 0) AS sample_count
     FROM stretches

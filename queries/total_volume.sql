@@ -2,7 +2,20 @@
 -- row: a run
 -- inputs: runs, flows, steps
 -- figure: zerwas fig. 3
--- Flows are five-tuples, as in flow_counts.
+-- column: run_id; run
+-- column: framework; training framework
+-- column: backend; communication library
+-- column: model; name of the trained model
+-- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: model_size_mb MB (10^6 bytes); nominal model size as published
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: topology; declared topology
+-- column: flows flows; five-tuples (five_tuples)
+-- column: packets packets; packets of all flows
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- column: duration_s s; from the first packet to the last; null without packets
+-- column: steps steps; different steps in the run's logs
 WITH volume AS (
     SELECT run_id,
            count(DISTINCT (src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp)) AS flows,

@@ -1,7 +1,13 @@
--- question: Who sends how much to whom?
+-- question: How much does each host send to each other host?
 -- row: a run and a directed pair of hosts
 -- inputs: flows
 -- figure: zerwas fig. 4
+-- column: run_id; run
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: wire_bytes bytes; original lengths of the frames from sender to receiver
+-- column: payload_bytes bytes; their payload
+-- column: packets packets; packets
 SELECT run_id, src_ip, dst_ip,
        sum(wire_bytes)::BIGINT AS wire_bytes,
        sum(payload_bytes)::BIGINT AS payload_bytes,

@@ -1,10 +1,17 @@
 -- question: When does the training traffic of a run pause, and how much was sent until then?
--- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last behind it
+-- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last after it
 -- inputs: flows, flow_windows
+-- column: run_id; run
+-- column: window_ns ns; length of a base window
+-- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
+-- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
+-- column: idle_ns ns; end_ns - start_ns; null where one is
+-- column: payload_before_bytes bytes; payload of the training traffic before the pause
+-- column: mix_bytes bytes; the same, each pair's payload times the weight of the pair
 -- Training traffic is the payload of the large flows, those with at least 2% of the payload of the run's largest:
 -- acknowledgements, remote shells, heartbeats and rendezvous do not break a pause.
--- The mix says which pairs of hosts send: each directed pair has a fixed weight from 0 to 1, spread by the golden ratio,
--- and mix_bytes adds up payload times weight. Equal shares of the pairs in two stretches give an equal mix for a byte.
+-- The mix identifies the pairs of hosts that send: each directed pair has a fixed weight from 0 to 1, spread by the
+-- golden ratio. Equal shares of the pairs in two stretches give an equal mix per byte.
 WITH numbered AS (
     SELECT run_id, flow_id, payload_bytes,
            max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
@@ -24,7 +31,7 @@ WITH numbered AS (
     JOIN large_flows USING (run_id, flow_id)
     WHERE payload_bytes > 0
     GROUP BY run_number, stretch
-), parted AS (
+), partial_stretches AS (
     SELECT run_number, stretch
     FROM stretches
     WHERE NOT is_full
@@ -39,7 +46,7 @@ WITH numbered AS (
           FROM flow_windows
           JOIN large_flows USING (run_id, flow_id)
           WHERE payload_bytes > 0)
-    JOIN parted USING (run_number, stretch)
+    JOIN partial_stretches USING (run_number, stretch)
     GROUP BY run_number, window_start_ns
 ), added AS (
     SELECT run_number, window_ns, end_ns,

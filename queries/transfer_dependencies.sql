@@ -1,18 +1,24 @@
 -- question: Which transfers does each transfer wait for, and how long does its sender compute before it begins?
 -- row: a run and a transfer (step_transfers) and one that it waits for; one row with needs_transfer null where it waits for none
 -- inputs: step_transfers, events, worker_hosts
--- param: gap_ms DOUBLE > 0 = 5; a silence of so long or longer ends a transfer, ms; at least the base window of the dataset
+-- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a transfer, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what transfer_bytes counts: payload, or wire: whole frames, acknowledgements too
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
 -- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
--- A host begins its transfers one after the other: each waits until the one before (after_transfer) has begun, and for what the
--- host has received whole since then: of each sending host the latest, and that of this step or the one before. delay_ns is
--- the time from the last of these to the begin, or from the begin of all where there is nothing before. So a
--- transfer waits only for what ended before it began, nothing waits in a circle, and with each end in its measured place
--- each begin is in its own.
--- compute_ns is the part of delay_ns in which the host computed by its own word (events: compute, forward, backward,
--- update); null where it says nothing. The rest is waiting: what was received and not seen to be needed, or too late.
+-- column: run_id; run
+-- column: transfer; number of the transfer, as in step_transfers with the same parameters
+-- column: after_transfer; transfer that its sender begins before it; null for the sender's first
+-- column: needs_transfer; transfer to its sender that must have ended; null where it waits for none
+-- column: delay_ns ns; from the end of the last transfer or begin it waits for to its own begin
+-- column: compute_ns ns; part of delay_ns in which the sender computed; null where it logs no computation
+-- A host begins its transfers one after the other: each waits until the one before has begun, and for all that the host
+-- has completely received since then: of each sending host the latest transfer, and that of this step or the one
+-- before. delay_ns counts from the last of these, or from the begin of all transfers where nothing comes before. So a
+-- transfer waits only for what ended before it began, nothing waits in a circle, and with each end in its measured
+-- place each begin is in its own.
+-- The sender computes in its compute, forward, backward and update events. The rest of delay_ns is waiting: for data
+-- that is not known to be needed, or that came too late.
 WITH transfers AS MATERIALIZED (
     FROM step_transfers(gap_ms := $gap_ms, counted := $counted, traffic := $traffic, first_step := $first_step,
                         last_step := $last_step)
@@ -65,12 +71,12 @@ WITH transfers AS MATERIALIZED (
     FROM placed AS p
     ASOF LEFT JOIN summed AS s ON p.run_id = s.run_id AND p.src_ip = s.host_ip AND p.start_ns >= s.begin_ns
     ASOF LEFT JOIN summed AS r ON p.run_id = r.run_id AND p.src_ip = r.host_ip AND p.ready_ns >= r.begin_ns
-), telling AS (
+), hosts_with_events AS (
     SELECT DISTINCT run_id, host_ip FROM stretches
 )
 SELECT b.run_id, b.transfer, b.after_transfer, n.needs_transfer, b.start_ns - b.ready_ns AS delay_ns,
        CASE WHEN t.host_ip IS NOT NULL THEN busy_to_start_ns - busy_to_ready_ns END::BIGINT AS compute_ns
 FROM busy AS b
 LEFT JOIN needed AS n ON b.run_id = n.run_id AND b.transfer = n.transfer
-LEFT JOIN telling AS t ON b.run_id = t.run_id AND b.src_ip = t.host_ip
+LEFT JOIN hosts_with_events AS t ON b.run_id = t.run_id AND b.src_ip = t.host_ip
 ORDER BY run_id, transfer, needs_transfer

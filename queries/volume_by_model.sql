@@ -1,9 +1,17 @@
--- question: How much does training a model transmit with each framework, beside the model's size?
+-- question: How much does training a model transmit with each framework, compared with the model's size?
 -- row: a model and a framework setting
 -- inputs: total_volume, framework_settings
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- figure: zerwas fig. 3
--- Means over the runs that have a packet. Runs of other length are no fair comparison: mean_steps says how long they were.
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: runs runs; runs with a packet
+-- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size, mean over the runs
+-- column: mean_steps steps; mean number of steps
+-- column: mean_wire_bytes bytes; mean wire bytes of a run
+-- column: least_wire_bytes bytes; fewest wire bytes of a run
+-- column: most_wire_bytes bytes; most wire bytes of a run
+-- Runs of different lengths cannot be compared fairly: mean_steps shows how long they were.
 SELECT coalesce(model, 'unknown') AS model, framework_setting,
        count(*) AS runs,
        avg(coalesce(model_bytes / 1e6, model_size_mb)) AS model_mb,

@@ -3,10 +3,19 @@
 -- inputs: accuracy_volume
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
--- param: smooth_steps BIGINT = 1; the accuracy is the mean of so many last steps (fewer at the begin); 1: as logged
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the begin); 1: as logged
 -- figure: zerwas fig. 8 (dashed lines)
--- wire_bytes is the volume up to the end of the first step with this accuracy or more; null where it is never reached. The accuracy of
--- single batches jumps: lasting_wire_bytes is up to the first step from which on it stays there to the log's end.
+-- column: run_id; run
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: model; name of the trained model; unknown where it is not declared
+-- column: mark share; accuracy to reach: mark_low or mark_high
+-- column: is_reached; whether a step has this accuracy or more
+-- column: step; first such step; null where it is never reached
+-- column: wire_bytes bytes; volume of the run up to the end of that step
+-- column: lasting_wire_bytes bytes; volume up to the first step from which on the accuracy stays there to the log's end; null where it does not
+-- column: best_accuracy share; highest accuracy of the run
+-- column: run_wire_bytes bytes; volume up to the last step of the log
+-- The accuracy of single batches jumps: lasting_wire_bytes is the steadier of the two.
 WITH curves AS (
     SELECT *, unnest([low_mark, high_mark]) AS mark
     FROM accuracy_volume(smooth_steps := $smooth_steps, mark_low := $mark_low, mark_high := $mark_high)

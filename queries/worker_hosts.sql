@@ -1,7 +1,9 @@
--- question: Which host is each worker of the logs?
+-- question: Which host belongs to each worker of the logs?
 -- row: a run and a label
 -- inputs: hosts
--- A label of several addresses is the first of them.
+-- column: run_id; run
+-- column: worker; label of the worker
+-- column: host_ip; address of the host; of several with the label the first as text
 SELECT run_id, label AS worker, min(host_ip) AS host_ip
 FROM hosts
 WHERE label IS NOT NULL

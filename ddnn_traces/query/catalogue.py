@@ -1,8 +1,13 @@
-"""The named queries: one question a file in queries/, read with the head that describes it.
+"""The named queries: one question per file in queries/, read with the head that describes it.
 
-A head is made of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries, or none),
-figure (of the papers), and one `param` line a parameter: `-- param: window_ms DOUBLE = 10; length of a window, ms`. In
-the SQL a parameter is `$window_ms`.
+A head consists of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries, or none),
+figure (of the papers), a `param` line for each parameter and a `column` line for each result column, in their order:
+
+    -- param: window_ms DOUBLE = 10; length of a window, ms
+    -- column: wire_bytes bytes; sum of the frames' original lengths
+    -- column: run_id; run
+
+In the SQL a parameter is `$window_ms`. A column without a unit (a name, number or truth value) has none in its line.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +28,7 @@ _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
 _PARAM = re.compile(
     r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
 )
+_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<unit>[^;]+))?; (?P<meaning>.+)")
 _PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
 
 
@@ -37,10 +44,10 @@ class Param:
     positive: bool = False
 
     def value(self, given: Any) -> Any:
-        """The value that is given, as such or as a user's text. Raises QueryError."""
+        """A value that is given as such or as a user's text. Raises QueryError."""
         value = self.parse(given) if isinstance(given, str) else given
         if isinstance(value, float) and not math.isfinite(value):
-            raise QueryError(f"parameter {self.name} = {value} is no number: {self.meaning}")
+            raise QueryError(f"parameter {self.name} = {value} is not a finite number: {self.meaning}")
         if self.positive and isinstance(value, int | float) and not value > 0:
             raise QueryError(f"parameter {self.name} = {value} must be above 0: {self.meaning}")
         return value
@@ -61,8 +68,22 @@ class Param:
 
 
 @dataclass(frozen=True)
+class ResultColumn:
+    """A column of a query's result: meaning and unit (empty for names, numbers of things and truth values)."""
+
+    name: str
+    unit: str
+    meaning: str
+
+    @property
+    def comment(self) -> str:
+        """Meaning and unit, as in a column's comment in DuckDB."""
+        return f"{self.meaning} [{self.unit}]" if self.unit else self.meaning
+
+
+@dataclass(frozen=True)
 class Query:
-    """A named query: question, grain of a row, inputs, the paper's figure, parameters and its SQL."""
+    """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL."""
 
     name: str
     path: Path
@@ -71,22 +92,28 @@ class Query:
     inputs: tuple[str, ...]
     figure: str
     params: tuple[Param, ...]
+    columns: tuple[ResultColumn, ...]
     sql: str
 
     @property
     def description(self) -> str:
-        """What the head says, for people, and the SQL below it."""
-        told = {"row": self.row, "inputs": ", ".join(self.inputs) or "none", "figure": self.figure}
+        """The head as text for people, and the SQL below it."""
         lines = [f"{self.name}: {self.question}", ""]
-        lines += [f"  {key:<7} {value}" for key, value in told.items() if value]
-        for number, param in enumerate(self.params):
+        facts = [("row", self.row), ("inputs", ", ".join(self.inputs) or "none"), ("figure", self.figure)]
+        for param in self.params:
             default = "NULL" if param.default is None else param.default
-            lines.append(f"  {'' if number else 'param':<7} {param.name} {param.type} = {default}; {param.meaning}")
+            facts.append(("param", f"{param.name} {param.type} = {default}; {param.meaning}"))
+        facts += [("column", f"{column.name}: {column.comment}") for column in self.columns]
+        before = ""
+        for key, value in facts:
+            if value:
+                lines.append(f"  {'' if key == before else key:<7} {value}")
+            before = key
         return "\n".join([*lines, "", self.sql[self.head_length :].strip()])
 
     @property
     def head_length(self) -> int:
-        """Characters of the SQL before what is not `-- key: value`."""
+        """Characters of the SQL before the first line that is not `-- key: value`."""
         length = 0
         for line in self.sql.splitlines(keepends=True):
             if not _HEAD_LINE.fullmatch(line.rstrip("\n")):
@@ -103,7 +130,7 @@ class Query:
         return {name: param.value(given[name]) if name in given else param.default for name, param in known.items()}
 
 
-#: What a query's figure begins with -> heading of its group in lists, in their order; the rest is the last group.
+#: First word of a query's figure -> heading of its group in lists, in their order; the others are the last group.
 _GROUPS = {
     "zerwas": "Zerwas et al.: volume, flows, throughput, accuracy, loss",
     "farhat": "Farhat et al.: before, during and after training, iterations",
@@ -111,7 +138,7 @@ _GROUPS = {
     "gao": "Gao et al.: simulation",
     "cheng": "Cheng et al.: network conditions",
 }
-_OTHER_GROUP = "What no paper has: topology, conservation, steps, timelines, and what other queries are made of"
+_OTHER_GROUP = "Not in a paper: topology, conservation, steps, timelines, and what other queries read"
 
 
 def groups() -> dict[str, list[Query]]:
@@ -140,35 +167,39 @@ def read_by(name: str) -> frozenset[str]:
 
 @cache
 def catalogue() -> dict[str, Query]:
-    """All named queries, each behind the queries that it reads."""
-    unsorted = {path.stem: _read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}
-    ordered: dict[str, Query] = {}
-
-    def add(query: Query) -> None:
-        for name in query.inputs:
-            if name in unsorted and name not in ordered:
-                add(unsorted[name])
-        ordered.setdefault(query.name, query)
-
-    for query in unsorted.values():
-        add(query)
-    return ordered
+    """All named queries, each after the queries that it reads."""
+    queries = {path.stem: read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}
+    order = TopologicalSorter(
+        {name: [read for read in query.inputs if read in queries] for name, query in queries.items()}
+    )
+    return {name: queries[name] for name in order.static_order()}
 
 
-def _read(path: Path) -> Query:
+def read(path: Path) -> Query:
+    """The query of a file, or the check. Raises ValueError for a head that cannot be read."""
     text = path.read_text(encoding="utf-8")
     head: dict[str, str] = {}
-    params = []
+    params, columns = [], []
     for line in text.splitlines():
         match = _HEAD_LINE.fullmatch(line)
         if not match:
             break
         if match[1] == "param":
             params.append(_param(path, match[2]))
+        elif match[1] == "column":
+            columns.append(_column(path, match[2]))
         else:
             head[match[1]] = match[2]
     inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
-    return Query(path.stem, path, head["question"], head["row"], inputs, head.get("figure", ""), tuple(params), text)
+    figure = head.get("figure", "")
+    return Query(path.stem, path, head["question"], head["row"], inputs, figure, tuple(params), tuple(columns), text)
+
+
+def _column(path: Path, text: str) -> ResultColumn:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{path}: cannot read the column {text!r}")
+    return ResultColumn(match["name"], match["unit"] or "", match["meaning"])
 
 
 def _param(path: Path, text: str) -> Param:

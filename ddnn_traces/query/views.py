@@ -1,7 +1,7 @@
-"""A dataset's tables and queries as DuckDB views and macros: in memory, or in a database file beside the tables.
+"""A dataset's tables and queries as DuckDB views and macros: in memory, or in a database file next to the tables.
 
 The file, DATASET/traces.duckdb, holds definitions only, with the absolute path of the dataset: a view cannot be
-relative to its database. It is for people who have DuckDB and nothing else; nothing here reads it.
+relative to its database. It serves users who have DuckDB alone; this package does not read it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 FILE = "traces.duckdb"
 
-# What SQL that lists views, columns or comments has in it; it is wrong where some are not there yet.
+# Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
 _LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
 
 _TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
 class Views:
-    """The views and macros of a dataset in a connection. Those of queries are there as soon as a text names them.
+    """The views and macros of a dataset in a connection. Those of queries are made when a text first names them.
 
-    To bind all of them to their tables takes longer than most queries run. runs: names of the runs to see; None: all.
+    To bind all of them to their tables takes longer than most queries run. runs: names of the runs to show; None: all.
     Raises UsageError for a table that is missing or damaged.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, place: Place, runs: Sequence[str] | None = None) -> None:
         self._connection, self._place, self._runs = connection, place, runs
-        self._there: set[str] = set()
+        self._made: set[str] = set()
         self._create_tables()
 
     def provide(self, text: str) -> None:
-        """Make the queries that SQL of this text may read: those it names, or all where it may list them."""
+        """Make the queries that SQL of this text may read: those that it names, or all where it may list them."""
         if _LISTS.search(text):
             self.provide_all()
         else:
@@ -57,14 +57,14 @@ class Views:
 
     def provide_all(self) -> bool:
         """Make all queries, and comments on everything. Returns whether that changed anything."""
-        if self._there == catalogue.catalogue().keys():
+        if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))
         self._connection.execute(";".join(_comments()))
         return True
 
     def _add(self, names: set[str]) -> None:
-        if new := names - self._there:
+        if new := names - self._made:
             # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names,
             # not tables, and so reads whatever has the name later.
             self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
@@ -73,7 +73,7 @@ class Views:
             self._connection.execute(";".join(made))
             self._connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
             self._create_tables()
-            self._there |= new
+            self._made |= new
 
     def _create_tables(self) -> None:
         import duckdb
@@ -98,31 +98,31 @@ def write(file: Path, dataset: Path) -> None:
         connection.execute("BEGIN")
         Views(connection, folder.place(dataset.resolve())).provide_all()
         connection.execute("COMMIT")
-        told = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
-        columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in told.items())
+        about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
+        columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
         connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
 
 
 def replace_views(dataset: Path, file: Path, folder: Path) -> None:
-    """Write the database file of a dataset unless it is there and right; a reader sees the old or the new one.
+    """Write the database file of a dataset unless it is current; a reader gets the old or the new one.
 
-    folder: for what is half written, on the file system of `file`. Raises OSError where there is no room.
+    folder: for the unfinished file, on the file system of `file`. Raises OSError where there is no space.
     """
     if is_current(file, dataset):
         return
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
-        made = Path(scratch) / FILE  # there because DuckDB takes a question mark in a path for more than a letter
+        made = Path(scratch) / FILE  # DuckDB gives a question mark in a path another meaning
         write(made, dataset)
         with whole_file(file, folder) as half_written:
             shutil.copyfile(made, half_written)
-            # what somebody wrote into the old file, and DuckDB had no time to put there, would break the new one
+            # changes of the old file that DuckDB has not yet moved into it would break the new one
             file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
 
 
 def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
     """Make all views and macros in a database, of files relative to where it is opened or to its file_search_path.
 
-    tables: those that there are; the others are empty. Raises duckdb.Error.
+    tables: names of the tables with files; the others are empty. Raises duckdb.Error.
     """
     connection.execute("BEGIN")
     connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
@@ -138,7 +138,7 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
 
 
 def is_current(file: Path, dataset: Path) -> bool:
-    """Whether the database file says what write() would write."""
+    """Whether the database file has the definitions that write() would write."""
     import duckdb
 
     if not file.is_file():
@@ -146,7 +146,7 @@ def is_current(file: Path, dataset: Path) -> bool:
     try:
         with duckdb.connect(str(file), read_only=True) as connection:
             found = connection.execute("SELECT definitions FROM ddnn_traces.about").fetchall()
-    except duckdb.Error:  # made by something else, of another DuckDB, or somebody writes into it
+    except duckdb.Error:  # written by another program or DuckDB version, or open for writing
         return False
     return found == [(_fingerprint(dataset),)]
 
@@ -168,7 +168,7 @@ def _table_view(table: schema.Table, files: Sequence[str], runs: Sequence[str] |
     if not files:
         columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
         return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
-    # run_id from the folder names prunes files; its type is said so that a run named 2021-05-01 stays text.
+    # run_id from the folder names prunes files; it has a type so that a run named 2021-05-01 stays text.
     listed = ", ".join(map(sql_literal, files))
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
@@ -197,8 +197,16 @@ def _comments() -> list[str]:
             unit = f" [{column.unit}]" if column.unit else ""
             comments.append(f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}")
     for query in catalogue.catalogue().values():
-        kind = "MACRO TABLE" if query.params else "VIEW"
-        comments.append(f"COMMENT ON {kind} {query.name} IS {sql_literal(f'{query.question} One row: {query.row}')}")
+        comment = f"{query.question} One row: {query.row}"
+        if query.params:  # DuckDB has no comments on the columns of a macro
+            comment += "".join(f"\n{column.name}: {column.comment}" for column in query.columns)
+            comments.append(f"COMMENT ON MACRO TABLE {query.name} IS {sql_literal(comment)}")
+        else:
+            comments.append(f"COMMENT ON VIEW {query.name} IS {sql_literal(comment)}")
+            comments += [
+                f"COMMENT ON COLUMN {query.name}.{column.name} IS {sql_literal(column.comment)}"
+                for column in query.columns
+            ]
     return comments
 
 

@@ -1,10 +1,15 @@
 -- question: Which packets are likely to count at both their ends?
--- row: a flow or a capture, and what speaks for it
+-- row: a flow or a capture, and the evidence
 -- inputs: flows, captures, capture_ledger, packets
--- A packet captured at two hosts counts at one (duplicate_vantage in the ledger). Where it did at both: packets of a flow
--- are of captures of several hosts (seen only with --packets); two files hold the same records and equally many of both
--- count; the same five-tuple is there inside and outside of a tunnel with the same packets; or half of the payload of a
--- flow of more than 1 MB looks sent again, as in a file that holds both ends' packets or a mirror port of both directions.
+-- column: run_id; run
+-- column: flow_id; number of the flow; null where a capture is meant
+-- column: capture_id; name of the capture file; null where a flow is meant
+-- column: problem; the evidence
+-- A packet captured at two hosts counts at one (duplicate_vantage in the ledger). Evidence that it counted at both:
+-- packets of a flow are of captures of several hosts (visible only with --packets); two files hold the same records and
+-- equally many of both count; the same five-tuple is there inside and outside of a tunnel with the same packets; or
+-- half of the payload of a flow of more than 1 MB looks sent again, as in a file that holds both ends' packets or a
+-- mirror port of both directions.
 WITH several_hosts AS (
     SELECT run_id, flow_id, count(DISTINCT vantage_ip) AS vantages
     FROM packets

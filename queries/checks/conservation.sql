@@ -1,8 +1,18 @@
 -- question: Which runs transmit more or less than their algorithm must move, by more than 2% that nothing explains?
 -- row: a run whose exchange is flagged
 -- inputs: conservation
--- Packets are missing (a capture that dropped some, a worker without one) or counted twice, or the declared model_bytes are
--- not what is exchanged.
+-- column: run_id; run
+-- column: topology; inferred topology
+-- column: law; law of the exchange, as in exchange_laws
+-- column: steps steps; different steps in the run's logs
+-- column: expected_bytes bytes; as in conservation
+-- column: payload_bytes bytes; as in conservation
+-- column: spilled_bytes bytes; as in conservation
+-- column: retransmitted_bytes bytes; as in conservation
+-- column: unexplained_bytes bytes; as in conservation
+-- column: unexplained_share ratio; unexplained_bytes over expected_bytes
+-- Packets are missing (a capture that dropped some, a worker without one) or counted twice, or the declared model_bytes
+-- differ from what is exchanged.
 SELECT run_id, topology, law, steps, expected_bytes, payload_bytes, spilled_bytes, retransmitted_bytes, unexplained_bytes,
        unexplained_share
 FROM conservation()

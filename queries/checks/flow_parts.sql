@@ -1,6 +1,15 @@
 -- question: Which flows are not the sum of their windows, steps, opcodes or packets?
 -- row: a flow and a table whose rows do not add up to it
 -- inputs: flows, steps, flow_windows, step_flows, flow_opcodes, packets
+-- column: run_id; run
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: table_name; table whose rows do not add up to the flow
+-- column: flow_packets packets; packets of the flow in flows; null where flows has no such flow
+-- column: table_packets packets; sum of the table's rows; null where it has none
+-- column: flow_wire_bytes bytes; wire bytes of the flow in flows
+-- column: table_wire_bytes bytes; sum of the table's rows
+-- column: flow_payload_bytes bytes; payload of the flow in flows
+-- column: table_payload_bytes bytes; sum of the table's rows
 WITH parts AS (
     SELECT run_id, flow_id, 'flow_windows' AS table_name, sum(packets)::BIGINT AS packets,
            sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes

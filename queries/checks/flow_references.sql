@@ -1,6 +1,10 @@
--- question: Which flows are there twice, or name a tunnel or a reverse flow that is none of theirs?
+-- question: Which flows are duplicates, or refer to a tunnel or a reverse flow that does not match them?
 -- row: a flow, or a tunnel (then flow_id is null), and what is wrong with it
 -- inputs: flows, encapsulations
+-- column: run_id; run
+-- column: flow_id; number of the flow; null where a tunnel is meant
+-- column: encapsulation_id; tunnel; null where the flow is in none
+-- column: problem; what is wrong
 WITH problems AS (
     SELECT run_id, flow_id, encapsulation_id,
            'another flow has the same addresses, ports, tunnel, queue pair and connection' AS problem

@@ -1,6 +1,12 @@
--- question: In which runs do flows, windows or steps hold other packets than the ledger says?
+-- question: In which runs do flows, windows or steps hold other packets than the ledger?
 -- row: a run and a table whose sums differ from the ledger's in_flows
 -- inputs: runs, capture_ledger, flows, flow_windows, step_flows
+-- column: run_id; run
+-- column: table_name; table whose sums differ
+-- column: ledger_packets packets; packets in the ledger under in_flows
+-- column: table_packets packets; packets in the table
+-- column: ledger_wire_bytes bytes; wire bytes in the ledger under in_flows
+-- column: table_wire_bytes bytes; wire bytes in the table
 WITH expected AS (
     SELECT run_id, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes
     FROM capture_ledger

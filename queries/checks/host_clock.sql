@@ -1,15 +1,20 @@
 -- question: Which captures are on another clock than those of the run's other hosts?
--- row: a capture, and what speaks against its clock
+-- row: a capture, and the evidence against its clock
 -- inputs: captures
--- An offset counts beyond its uncertainty and 5 ms. Where packets were seen in one direction only, the uncertainty is
--- null and the delay of the network is in the offset: then it counts beyond 1 s.
+-- column: run_id; run
+-- column: capture_id; name of the capture file
+-- column: vantage_ip; host at which it was captured
+-- column: problem; the evidence
+-- column: off_by_ms ms; estimated offset of the clock; where no time is shared, the gap to the nearest other host's captures
+-- An offset counts beyond its uncertainty and 5 ms. Where packets were captured in one direction only, the uncertainty
+-- is null and the delay of the network is in the offset: then it counts beyond 1 s.
 WITH hosts_seen AS (  -- files of one host that follow each other are one capture
     SELECT run_id, vantage_ip, min(first_ns) AS begin_ns, max(last_ns) AS end_ns
     FROM captures
     WHERE vantage_ip IS NOT NULL AND records > 0
     GROUP BY run_id, vantage_ip
     HAVING begin_ns <= end_ns
-), apart AS (
+), without_shared_time AS (
     SELECT a.run_id, a.vantage_ip, min(greatest(a.begin_ns - b.end_ns, b.begin_ns - a.end_ns)) AS gap_ns
     FROM hosts_seen AS a
     JOIN hosts_seen AS b ON b.run_id = a.run_id AND b.vantage_ip <> a.vantage_ip
@@ -23,7 +28,7 @@ WITH hosts_seen AS (  -- files of one host that follow each other are one captur
     UNION ALL
     SELECT run_id, capture_id, vantage_ip, 'it shares no time with the captures of any other host', gap_ns / 1e6
     FROM captures
-    JOIN apart USING (run_id, vantage_ip)
+    JOIN without_shared_time USING (run_id, vantage_ip)
 )
 SELECT run_id, capture_id, vantage_ip, problem, off_by_ms
 FROM problems

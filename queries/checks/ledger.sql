@@ -1,6 +1,12 @@
 -- question: Which captures have records that are neither in flows nor in the ledger under another reason?
 -- row: a capture whose ledger does not add up to its records
 -- inputs: captures, capture_ledger
+-- column: run_id; run
+-- column: capture_id; name of the capture file
+-- column: records packets; complete records in the file; null where the ledger has a file that captures lacks
+-- column: ledger_packets packets; sum of the file's ledger rows
+-- column: wire_bytes bytes; original lengths of all records
+-- column: ledger_wire_bytes bytes; sum of the file's ledger rows
 WITH sums AS (
     SELECT run_id, capture_id, sum(packets)::BIGINT AS ledger_packets, sum(wire_bytes)::BIGINT AS ledger_wire_bytes
     FROM capture_ledger

@@ -1,6 +1,10 @@
 -- question: Which training logs are on another clock than the captures?
--- row: a run, or a worker's log in a run, and what speaks against its clock
+-- row: a run, or a worker's log in a run, and the evidence against its clock
 -- inputs: runs, steps, step_flows
+-- column: run_id; run
+-- column: worker; label of the worker; null where the run is meant
+-- column: problem; the evidence
+-- column: off_by_ms ms; estimated shift that is missing, or the gap to the nearest other worker's steps; null where neither is known
 -- The estimate of runs.clock_offset_estimate_ns errs by up to 8 ms with windows of 1 ms, and by 17 ms with 20 ms
 -- (docs/clocks.md): 20 ms are beyond it. `ingest --clock-offset auto` applies the estimate.
 WITH in_steps AS (

@@ -1,6 +1,10 @@
 -- question: Which workers took part in a run but were not captured?
 -- row: a run and a worker, or a run with too few captured hosts (then worker is null)
 -- inputs: runs, hosts, captures, flows, steps
+-- column: run_id; run
+-- column: worker; label of the worker; null where the run has too few captured hosts
+-- column: host_ip; address of the host; null where it is not known
+-- column: problem; what is missing
 -- Where every capture is of a known host, a host was captured when it has a capture of its own; else (a mirror port, a
 -- simulation) when it sends something.
 WITH vantages AS (

@@ -1,6 +1,12 @@
 -- question: What ends before it begins?
 -- row: a step, an event, a flow or a capture
 -- inputs: steps, events, flows, captures
+-- column: run_id; run
+-- column: table_name; table of the row
+-- column: key; the row: worker and step (and kind of event), flow or capture
+-- column: begin_ns ns since the epoch, UTC; begin
+-- column: end_ns ns since the epoch, UTC; end
+-- column: duration_ns ns; end_ns - begin_ns, negative
 WITH spans AS (
     SELECT run_id, 'steps' AS table_name, worker || ', step ' || step AS key, start_ns AS begin_ns, end_ns
     FROM steps

@@ -1,8 +1,13 @@
--- question: Which rows name a run, host, capture or step that is nowhere?
--- row: a table, a column (or columns) and a value that it names in vain, with how many rows do
+-- question: Which rows refer to a run, host, capture or step that does not exist?
+-- row: a table, a column (or columns) and a value without a match, with the number of rows that hold it
 -- inputs: runs, hosts, captures, capture_ledger, flows, encapsulations, flow_opcodes, flow_windows, steps, step_flows, events, packets
--- Flows that flow_windows, step_flows, flow_opcodes and packets name are told by flow_parts, captures that capture_ledger
--- names by ledger, tunnels and reverse flows by flow_references. A multicast address is no host.
+-- column: run_id; run
+-- column: table_name; table of the rows
+-- column: column_name; column, or columns separated by a comma
+-- column: value; value that has no match
+-- column: named_by_rows rows; rows that hold the value
+-- flow_parts covers flows that flow_windows, step_flows, flow_opcodes and packets refer to, ledger captures that
+-- capture_ledger refers to, flow_references tunnels and reverse flows. A multicast address is no host.
 WITH run_names AS (
     SELECT 'hosts' AS table_name, run_id, count(*) AS named FROM hosts GROUP BY run_id
     UNION ALL
@@ -36,7 +41,7 @@ WITH run_names AS (
     UNION ALL
     SELECT 'captures', 'vantage_ip', run_id, vantage_ip, count(*)
     FROM captures
-    WHERE records > 0  -- a capture of which nothing counts may be of a host that sends and receives nothing
+    WHERE records > 0  -- a capture without packets that count may be of a host that sends and receives nothing
       AND (run_id, capture_id) IN (SELECT (run_id, capture_id) FROM capture_ledger WHERE reason = 'in_flows' AND packets > 0)
     GROUP BY ALL
 ), step_names AS (

@@ -1,6 +1,13 @@
--- question: Which steps of a worker begin before the one before has ended, or are there twice?
+-- question: Which steps of a worker begin before the one before has ended, or are duplicates?
 -- row: a run, a worker and a step, with the end of the step before it
 -- inputs: steps
+-- column: run_id; run
+-- column: worker; label of the worker
+-- column: step; number of the training step, from 0
+-- column: previous_step; number of the step before
+-- column: previous_end_ns ns since the epoch, UTC; end of the step before
+-- column: start_ns ns since the epoch, UTC; begin of the step
+-- column: end_ns ns since the epoch, UTC; its end
 WITH following AS (
     SELECT run_id, worker, step, start_ns, end_ns,
            lag(step) OVER by_step AS previous_step, lag(end_ns) OVER by_step AS previous_end_ns

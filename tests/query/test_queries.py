@@ -1,8 +1,8 @@
-"""Every named query against its cases, and through each of the ways that a user has to it.
+"""Every named query against its cases and its head, and through each of the ways in which a user can run it.
 
 A case is a folder tests/queries/QUERY/CASE/ with TABLE.csv for each input (the columns that matter; the others are
 null, a table without a file is empty), params.toml where parameters are not the defaults, and expected.csv: all columns
-and rows of the result, in order. An empty field is null. README says what the case's name does not.
+and rows of the result, in order. An empty field is null. README explains what the case's name does not.
 """
 
 from __future__ import annotations
@@ -22,13 +22,45 @@ from datasets import write_dataset
 from polars.testing import assert_frame_equal
 
 from ddnn_traces.errors import QueryError
-from ddnn_traces.query import catalogue
+from ddnn_traces.query import catalogue, checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
 
 CASES = sorted((Path(__file__).parents[1] / "queries").glob("*/*/"))
 QUERIES = list(catalogue.catalogue())
+CHECKS = [catalogue.read(checks.folder() / f"{name}.sql") for name in sorted(checks.names())]
 TYPES = {"BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN"}
+#: Units of schemas/, and those that only results have.
+UNITS = {column.unit for table in schema.tables() for column in table.columns} | {
+    *("s", "Gbit/s", "samples/s", "share", "ratio", "degrees of freedom", "standard errors"),  # not counted
+    *(
+        "runs",
+        "captures",
+        "rows",
+        "flows",
+        "flow iterations",
+        "iterations",
+        "steps",
+        "boundaries",
+        "transfers",
+        "bursts",
+    ),
+    *("batches", "replicates", "links", "edges", "groups"),
+}
+#: Name of a result column -> the units that it may have; the first match counts.
+NAMED_UNITS = {
+    r"share_.*|(.*_)?share|(.*_)?ratio": {"share", "ratio"},
+    r".*_ns": {"ns", "ns since the epoch, UTC"},
+    r".*_ms": {"ms"},
+    r".*gbit_per_s": {"Gbit/s"},
+    r"samples_per_s": {"samples/s"},
+    r".*_s": {"s"},
+    r".*_mb": {"MB (10^6 bytes)"},
+    r".*_mbit": {"Mbit/s"},
+    r".*_pct": {"percent"},
+    r"(.*_)?bytes": {"bytes"},
+    r"(.*_)?packets": {"packets"},
+}
 STABLE = {
     "traffic_matrix": ["run_id", "src_ip", "dst_ip", "wire_bytes", "payload_bytes", "packets"],
     "ring_order": ["run_id", "is_ring", "position", "host_ip", "next_host_ip"],
@@ -68,15 +100,15 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def syntax_tree(dataset: Dataset, name: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of a query, which is one SELECT statement."""
-    text = dataset.sql("SELECT json_serialize_sql(?)", [catalogue.find(name).sql]).item()
+def syntax_tree(dataset: Dataset, sql: str) -> dict[str, Any]:
+    """DuckDB's syntax tree of a query's SQL, which is one SELECT statement."""
+    text = dataset.sql("SELECT json_serialize_sql(?)", [sql]).item()
     [statement] = json.loads(text)["statements"]
     return statement["node"]
 
 
 def reads(tree: dict[str, Any]) -> set[str]:
-    """What a query reads: tables, views and macros, without its own CTEs."""
+    """Inputs of a query: tables, views and macros, without its own CTEs."""
     named = {node.get("table_name") for node in nodes(tree) if node.get("type") == "BASE_TABLE"}
     called = {node["function"]["function_name"] for node in nodes(tree) if node.get("type") == "TABLE_FUNCTION"}
     ctes = {entry["key"] for node in nodes(tree) if "cte_map" in node for entry in node["cte_map"]["map"]}
@@ -110,9 +142,9 @@ def test_case_gives_the_expected_rows(case: Path, tmp_path: Path) -> None:
         expected = pl.read_csv(case / "expected.csv", schema_overrides=result.schema)
         assert_frame_equal(result, expected, rel_tol=1e-9, abs_tol=0)
         assert_frame_equal(opened.sql(in_sql(name, params)), result)
-        key = order_columns(syntax_tree(opened, name))
+        key = order_columns(syntax_tree(opened, catalogue.find(name).sql))
     if set(key) <= set(result.columns):
-        assert result.select(key).is_unique().all(), f"{key} do not settle the order of the rows"
+        assert result.select(key).is_unique().all(), f"{key} do not determine the order of the rows"
     backwards = {table: frame.reverse() for table, frame in inputs.items()}
     with write_dataset(tmp_path / "backwards", backwards) as opened:
         assert_frame_equal(opened.query(name, **params), result)
@@ -123,7 +155,7 @@ def test_query_has_a_case(name: str) -> None:
     assert any(case.parent.name == name for case in CASES), f"tests/queries/{name}/ has no case"
 
 
-def test_cases_hold_only_files_that_are_read() -> None:
+def test_cases_hold_no_other_files() -> None:
     known = {"expected.csv", "params.toml", "README", *(f"{table}.csv" for table in schema.TABLES)}
     assert [path for case in CASES for path in case.iterdir() if path.name not in known] == []
 
@@ -138,15 +170,16 @@ def test_head_is_complete(name: str) -> None:
     keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
     assert query.question.endswith("?")
     assert query.row
-    assert set(keys) <= {"question", "row", "inputs", "param", "figure"}
-    assert keys.count("param") == len(query.params), "a parameter stands below the head's other lines and is not read"
+    assert set(keys) <= {"question", "row", "inputs", "param", "figure", "column"}
+    for key, found in (("param", query.params), ("column", query.columns)):
+        assert keys.count(key) == len(found), f"a {key} line stands below the head's other lines and is not read"
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_head_names_what_the_query_reads(name: str, dataset: Dataset) -> None:
+def test_head_names_the_inputs_of_the_query(name: str, dataset: Dataset) -> None:
     inputs = catalogue.find(name).inputs
     assert set(inputs) <= {*schema.TABLES, *QUERIES}
-    assert set(inputs) == reads(syntax_tree(dataset, name))
+    assert set(inputs) == reads(syntax_tree(dataset, catalogue.find(name).sql))
     assert len(inputs) == len(set(inputs))
 
 
@@ -161,15 +194,37 @@ def test_parameters_of_the_head_are_those_of_the_sql(name: str) -> None:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_rows_come_in_an_order(name: str, dataset: Dataset) -> None:
-    assert order_columns(syntax_tree(dataset, name)) != []
+    assert order_columns(syntax_tree(dataset, catalogue.find(name).sql)) != []
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_results_have_plain_types(name: str, dataset: Dataset) -> None:
+def test_result_has_the_columns_of_the_head_in_plain_types(name: str, dataset: Dataset) -> None:
     """DuckDB sums BIGINT to HUGEINT, which other programs do not know and Arrow makes a double of."""
     described = dataset.sql(f"DESCRIBE {in_sql(name, {})}")
+    assert described["column_name"].to_list() == [column.name for column in catalogue.find(name).columns]
     odd = described.filter(~pl.col("column_type").is_in(TYPES))
     assert odd.select("column_name", "column_type").rows() == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_check_has_the_columns_of_its_head(check: catalogue.Query, dataset: Dataset) -> None:
+    described = dataset.sql(f"DESCRIBE {check.sql}")
+    assert described["column_name"].to_list() == [column.name for column in check.columns]
+    assert check.question.endswith("?")
+    assert check.row
+    assert set(check.inputs) == reads(syntax_tree(dataset, check.sql))
+
+
+@pytest.mark.parametrize("query", [*catalogue.catalogue().values(), *CHECKS], ids=lambda query: query.name)
+def test_units_of_result_columns(query: catalogue.Query) -> None:
+    tables = {column.name: column.unit for table in schema.tables() for column in table.columns if column.unit}
+    for column in query.columns:
+        units = next(
+            (units for pattern, units in NAMED_UNITS.items() if re.fullmatch(pattern, column.name)), UNITS | {""}
+        )
+        assert column.unit in units, f"{column.name} is in {column.unit}"
+        if column.name in tables:
+            assert column.unit == tables[column.name], f"{column.name} has another unit in schemas/"
 
 
 @pytest.mark.parametrize("name", STABLE)
@@ -177,7 +232,7 @@ def test_columns_that_other_programs_rely_on(name: str, dataset: Dataset) -> Non
     assert dataset.query(name).columns == STABLE[name]
 
 
-# --- what the user gets wrong
+# --- mistakes of the user
 
 
 def test_unknown_query_names_the_nearest(dataset: Dataset) -> None:
@@ -196,7 +251,7 @@ def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("value", ["ten", "", "1,5", [10]])
-def test_value_that_is_no_number(value: Any, dataset: Dataset) -> None:
+def test_value_that_is_not_a_number(value: Any, dataset: Dataset) -> None:
     with pytest.raises(QueryError, match=r"DOUBLE|BIGINT"):
         dataset.query("pair_throughput", window_ms=value)
 
@@ -224,8 +279,10 @@ def test_parameter_that_must_be_above_0(name: str, value: Any, dataset: Dataset)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", float("nan"), float("-inf")])
-def test_parameter_that_is_no_number(value: Any, dataset: Dataset) -> None:
-    with pytest.raises(QueryError, match=r"parameter window_ms = .*(nan|inf).* is no(t a DOUBLE| number): length"):
+def test_parameter_that_is_not_a_finite_number(value: Any, dataset: Dataset) -> None:
+    with pytest.raises(
+        QueryError, match=r"parameter window_ms = .*(nan|inf).* is not a (DOUBLE|finite number): length"
+    ):
         dataset.query("pair_throughput", window_ms=value)
 
 

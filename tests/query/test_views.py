@@ -1,4 +1,4 @@
-"""traces.duckdb: what plain DuckDB sees is what the dataset shows, from any folder, and ingest keeps it so."""
+"""traces.duckdb: plain DuckDB shows what the dataset shows, from any folder, and ingest keeps the file current."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
-    """What DuckDB alone answers in a folder."""
+    """Output of DuckDB alone in a folder."""
     call = [sys.executable, "-c", PLAIN, str(file), sql]
     return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=True).stdout
 
@@ -47,19 +47,26 @@ def test_file_shows_the_same(sample_dataset: Dataset, name: str) -> None:
 
 
 def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
-    told = (
+    lists = (
         "SELECT table_name, column_name, comment FROM duckdb_columns() "
         "WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
         "SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
         "SELECT function_name, comment, parameters FROM duckdb_functions() WHERE NOT internal ORDER BY ALL",
     )
     with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
-        for sql in told:
+        for sql in lists:
             found = connection.execute(sql).fetchall()
             assert found == sample_dataset.sql(sql).rows()
             assert found
         missing = "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND comment IS NULL"
         assert connection.execute(missing).fetchall() == []
+        missing = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
+        assert connection.execute(f"{missing} AND schema_name = 'main'").fetchall() == []
+        columns = "SELECT comment FROM duckdb_columns() WHERE table_name = 'step_volume' AND column_name = 'wire_bytes'"
+        assert connection.execute(columns).fetchall() == [("wire bytes of all flows in the step [bytes]",)]
+        macro = "SELECT DISTINCT comment FROM duckdb_functions() WHERE function_name = 'flow_counts'"
+        [(comment,)] = connection.execute(macro).fetchall()
+        assert "\nlarge_flows: fewest flows that together carry" in comment
 
 
 def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
@@ -70,11 +77,13 @@ def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
 
 def test_attached_under_another_name(dataset: Path) -> None:
     with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE flows AS SELECT 'mine' AS run_id")  # which no view may take for the dataset's
+        connection.execute(
+            "CREATE TABLE flows AS SELECT 'mine' AS run_id"
+        )  # no view may read this instead of the dataset's
         connection.execute(f"ATTACH '{dataset / views.FILE}' AS t (READ_ONLY)")
         assert connection.execute("SELECT count(*) FROM t.traffic_matrix").fetchall() == [(6,)]
         assert connection.execute("SELECT DISTINCT run_id FROM t.total_volume").fetchall() == [("one",)]
-        connection.execute("USE t")  # macros are text: what they read is looked up where the caller is
+        connection.execute("USE t")  # macros are text: DuckDB looks their tables up in the caller's database
         assert connection.execute("SELECT DISTINCT run_id FROM flow_counts()").fetchall() == [("one",)]
 
 
@@ -106,7 +115,7 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no database"])
-def test_ingest_mends_it(dataset: Path, tmp_path: Path, content: bytes | None) -> None:
+def test_ingest_repairs_it(dataset: Path, tmp_path: Path, content: bytes | None) -> None:
     if content is None:
         (dataset / views.FILE).unlink()
     else:
@@ -116,8 +125,8 @@ def test_ingest_mends_it(dataset: Path, tmp_path: Path, content: bytes | None) -
     assert sorted(path.name for path in dataset.iterdir() if path.name.startswith(".")) == []
 
 
-def test_reader_and_ingest_do_not_meet(dataset: Path, tmp_path: Path) -> None:
-    """Somebody has the file open, for writing at that: an ingest goes on, and the reader reads on."""
+def test_reader_and_ingest_do_not_disturb_each_other(dataset: Path, tmp_path: Path) -> None:
+    """Another process has the file open, even for writing: an ingest goes on, and the reader reads on."""
     code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.readline()\n"
     code += "print(c.execute('SELECT count(*) FROM flows').fetchall())"
     call = [sys.executable, "-c", code, str(dataset / views.FILE)]
