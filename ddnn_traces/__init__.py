@@ -41,7 +41,7 @@ def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: A
 def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = False) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
-    dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and what else fsspec knows).
+    dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and the other schemes of fsspec).
 
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
     """
@@ -51,7 +51,7 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
 
 
 def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
-    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless `formula` says otherwise.
+    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless a `formula` is given.
 
     options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
     ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
@@ -73,8 +73,8 @@ def predict(
     """Predict what a job sends in a step, in a run of `steps` steps and in an hour, from the dataset's runs.
 
     job: the runs' attributes by name (model_bytes, framework_backend, batch_size, topology, workers, ...).
-    step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job that is not like
-    the runs, unless `extrapolate`, and for one of which they say nothing.
+    step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job outside the range
+    of the runs, unless `extrapolate`, and for one that the runs have no data for.
     """
     from ddnn_traces.regression.job import Job
     from ddnn_traces.regression.predict import predict as predict_job
@@ -97,14 +97,15 @@ def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
 
 
 def write_report(dataset: Dataset, out: str | Path) -> Path:
-    """Write the dataset's report, one self-contained HTML file, and its charts beside it; return its path."""
+    """Write the dataset's report, one self-contained HTML file, and its charts next to it; return its path."""
     from ddnn_traces.report import page
 
     return page.write(dataset, Path(out))
 
 
 def push(release: str | Path, to: str, **options: Any) -> Outcome:
-    """Bring a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; send what is not there.
+    """Upload a release to a folder, an S3-compatible store, the Hugging Face Hub or Zenodo; only missing files are
+    sent.
 
     to: as --to of the command `ddnn-traces push`. options: as of that command, with underscores (endpoint_url, record,
     publish_deposit, private). Raises errors.PushError.
@@ -115,10 +116,11 @@ def push(release: str | Path, to: str, **options: Any) -> Outcome:
 
 
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
-    """Prove a release (a folder, bag or zip file): a row a thing looked at, with check, subject, status and detail.
+    """Verify a release (a folder, bag or zip file): a row for each file or table examined, with check, subject, status,
+    detail.
 
-    status: passed, failed, flagged (the release says itself that the run fails) or not checked. say: is told each check
-    as it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
+    status: passed, failed, flagged (the release itself states that the run fails) or not checked. say: called with the
+    name of each check when it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
     """
     import dataclasses
 

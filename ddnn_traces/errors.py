@@ -1,14 +1,14 @@
-"""Errors a user can cause. Each message says what happened, to which file, and what to try next."""
+"""Errors that a user can cause. Each message states what happened, to which file, and the next step."""
 
 
 class DdnnTracesError(Exception):
-    """Base of all errors that are the user's to mend; the command line prints the message alone."""
+    """Base of all errors that a user can correct; the command line prints only the message."""
 
     exit_code = 1
 
 
 class UsageError(DdnnTracesError):
-    """The call is wrong: a missing path, an unknown name, a folder that is no dataset."""
+    """The call is wrong: a missing path, an unknown name, a folder that is not a dataset."""
 
     exit_code = 2
 
@@ -34,11 +34,11 @@ class QueryError(UsageError):
 
 
 class StorageError(DdnnTracesError):
-    """There is no room for what is to be written, or it cannot take the old dataset's place."""
+    """There is no space for the new files, or they cannot replace the old dataset."""
 
 
 class BusyError(DdnnTracesError):
-    """Another ingest is writing the dataset, and the caller did not want to wait."""
+    """Another ingest is writing the dataset, and the caller does not wait."""
 
 
 class LedgerError(DdnnTracesError):
@@ -50,23 +50,23 @@ class RegressionError(UsageError):
 
 
 class ModelError(UsageError):
-    """A document that is no traffic model, or one of another version."""
+    """A document that is not a traffic model, or is of another version."""
 
 
 class PredictionError(DdnnTracesError):
-    """A job that the runs say nothing of, or that is not like them."""
+    """A job that the runs have no data for, or that is outside their range."""
 
 
 class ReleaseError(DdnnTracesError):
-    """A release that is damaged, cannot be had, or is not to be trusted."""
+    """A release that is damaged, not available, or not trustworthy."""
 
 
 class PublishError(DdnnTracesError):
-    """A dataset that is not published as it is: data checks fail, or a release is in the way."""
+    """A dataset that cannot be published: data checks fail, or the folder of the release exists."""
 
 
 class LeakError(DdnnTracesError):
-    """Something that a release must not tell is in it; the release was removed."""
+    """The release held original addresses, names, paths or times; it was removed."""
 
 
 class MissingExtra(UsageError):
@@ -74,4 +74,4 @@ class MissingExtra(UsageError):
 
 
 class PushError(DdnnTracesError):
-    """A release that could not be brought to its place, or a place that holds something else."""
+    """A release that could not be uploaded, or a target that holds other files."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import subprocess
@@ -68,16 +69,21 @@ def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Itera
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     """Runs the command line in this process, in tmp_path; an exception that is not handled fails the test."""
 
+    import pandas  # noqa: F401  before ingest hides it: pyarrow asks for it only once
+    import scipy  # noqa: F401
+
     def run(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         line = ["ddnn-traces", *map(str, arguments)]
-        terminate = signal.getsignal(signal.SIGTERM)
+        terminate, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
         with monkeypatch.context() as patch, CliRunner().isolation(input=stdin) as (stdout, stderr, _):
             patch.chdir(tmp_path)
             patch.setattr("sys.argv", line)
+            patch.setattr("sys.meta_path", [*sys.meta_path])  # ingest hides pandas and scipy from its own process
             with pytest.raises(SystemExit) as ended:
                 main()
             sys.stdout.flush()
         signal.signal(signal.SIGTERM, terminate)
+        gc.set_threshold(*threshold)
         return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
 
     return run

@@ -23,7 +23,7 @@ from ddnn_traces.errors import DdnnTracesError
 
 def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes what it has half written
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes its half-written files
     try:
         sys.exit(
             cli.main(prog_name="ddnn-traces", standalone_mode=False)
@@ -34,12 +34,12 @@ def main() -> NoReturn:
     except DdnnTracesError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
-        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; mend that and try again", 1)
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}; correct that and try again", 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        said = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without words of a Ctrl-C
-        _fail(said or "interrupted; no half-written file is left", 130)
+        message = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without a message of a Ctrl-C
+        _fail(message or "interrupted; no half-written file is left", 130)
     except RuntimeError as error:
-        if str(error) != "Query interrupted":  # what DuckDB makes of a Ctrl-C
+        if str(error) != "Query interrupted":  # DuckDB's error for a Ctrl-C
             raise
         _fail("interrupted; no half-written file is left", 130)
 

@@ -1,4 +1,4 @@
-"""What a shell completes behind <TAB>: names of queries, parameters, runs and tables. Nothing heavy is imported."""
+"""Completion in a shell: names of queries, parameters, runs and tables. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_ids(context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def tables(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tables, each with what a row is."""
+    """Tables, each with the meaning of a row."""
     return [
         CompletionItem(table.name, help=f"a row: {table.row}")
         for table in schema.tables()

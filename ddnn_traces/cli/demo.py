@@ -1,4 +1,4 @@
-"""The main job on the shipped sample, end to end: what `make demo` shows."""
+"""The main job on the shipped sample, end to end: the output of `make demo`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SHOWN_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
 def run(sample: Path | None, out: Path, talk: Talk) -> None:
-    """Ingest `sample` into out/dataset, print what the queries and the regression say, write out/report.html.
+    """Ingest `sample` into out/dataset, print the results of queries and of the regression, write out/report.html.
 
-    Raises UsageError when no sample is given and none is beside the package.
+    Raises UsageError when no sample is given and there is none next to the package.
     """
     source = sample or _shipped_sample()
     dataset = out / "dataset"
@@ -31,9 +31,7 @@ def run(sample: Path | None, out: Path, talk: Talk) -> None:
         terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
         matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
         terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
-        terminal.print_table(
-            opened.query_arrow("ring_comparison", {}), "The ring in the traffic beside the declared one"
-        )
+        terminal.print_table(opened.query_arrow("ring_comparison", {}), "The ring in the traffic and the declared one")
         click.echo("What drives the volume of a step\n")
         click.echo(regression_text.text(ddnn_traces.regress(opened)))
         report = ddnn_traces.write_report(opened, out / "report.html")

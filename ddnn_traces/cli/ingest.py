@@ -12,7 +12,7 @@ import click
 
 
 def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
-    """auto, none, a number of seconds, or offer where the option is not given."""
+    """auto, none, a number of seconds, or offer (the default)."""
     if value is None:
         return "offer"
     if value in ("auto", "none"):
@@ -31,7 +31,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     type=click.Choice(["numba", "pyshark"]),
     default="numba",
     show_default=True,
-    help="numba: fast. pyshark: tshark's dissectors, slow, reads whatever tshark reads.",
+    help="numba: fast. pyshark: tshark's dissectors, slow, reads every format of tshark.",
 )
 @click.option("--window-ms", default=1.0, show_default=True, help="Base window of flow_windows, ms.")
 @click.option(
@@ -49,7 +49,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 @click.option(
     "--filter",
     metavar="EXPR",
-    help="Only flows that a capture-filter expression lets through, as 'tcp port 5000 and not host 10.0.0.9': "
+    help="Only flows that match a capture-filter expression, such as 'tcp port 5000 and not host 10.0.0.9': "
     "host, net, port, portrange, proto and protocols with src, dst, and, or, not. The packets of the "
     "others are in the ledger as filtered.",
 )
@@ -58,7 +58,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     type=click.Choice(["inner", "outer"]),
     default="inner",
     show_default=True,
-    help="inner: flows are what is inside IPIP, GRE, VXLAN and Geneve. outer: the tunnels themselves.",
+    help="inner: the flows inside IPIP, GRE, VXLAN and Geneve. outer: the tunnels themselves.",
 )
 @click.option(
     "--packets", is_flag=True, help="Also write the table packets, one row a packet: as large as the capture."
@@ -67,19 +67,19 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     "--clock-offset",
     metavar="auto|none|SECONDS",
     callback=_clock_offset,
-    help="Seconds to add to the times of the training logs; auto: as many as line their steps up with the traffic; "
-    "none: none. Without it, a warning says when they do not line up.",
+    help="Seconds to add to the times of the training logs; auto: the offset that aligns their steps with the traffic; "
+    "none: 0. Without this option, ingest warns when they are not aligned.",
 )
-@click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold a single one.")
+@click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold only one.")
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
 @click.option("--no-wait", is_flag=True, help="Fail when another ingest is writing the dataset, instead of waiting.")
 def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -> None:
     """Read captures and training logs into a dataset.
 
     SOURCES are files, globs, folders, folders of run folders, or - for standard input. A folder that holds captures is
-    one run. A run whose files and parameters are those of the run in the dataset is not read again; one that changed
-    replaces it whole; other runs stay. Each run that is finished is in the dataset within seconds, also when the ingest
-    is killed later: the next one goes on with the others.
+    one run. A run whose files and parameters have not changed is not read again; a changed run is replaced; other runs
+    stay. A finished run is in the dataset within seconds, also when the ingest is killed later: the next ingest
+    continues with the other runs.
     """
     _prepare_for_ingest()
     from ddnn_traces.cli import terminal
@@ -94,17 +94,17 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
 def _prepare_for_ingest() -> None:
     """Settings of a process that does nothing else, which save a third of its start and an eighth of its memory."""
     sys.meta_path.insert(0, _HiddenLibraries)
-    gc.set_threshold(1_000_000)  # numba's modules are many objects that stay
+    gc.set_threshold(1_000_000)  # numba's modules are many objects that are never freed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here multiplies matrices
     import pyarrow as pa
 
-    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own one keeps what it once had
+    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own pool never returns memory
 
 
 class _HiddenLibraries:
     """Import hook under which scipy and pandas are not installed.
 
-    numba looks for scipy's BLAS and pyarrow for pandas as soon as they are there. Ingest needs neither, and importing
+    numba loads scipy's BLAS, and pyarrow loads pandas, when they are installed. Ingest needs neither, and importing
     the two takes longer than reading a small capture.
     """
 

@@ -1,4 +1,4 @@
-"""Questions to a dataset: runs, dictionary, named queries, SQL, checks."""
+"""Commands that query a dataset: runs, describe, query, sql, check."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 
     With a DATASET, also its numbers of rows.
     """
-    from ddnn_traces.query import dictionary
+    from ddnn_traces.store import schema
 
     counts = {}
     if dataset is not None:
         with open_dataset(dataset) as opened:
-            counts = dictionary.row_counts(opened)
-    click.echo(dictionary.markdown(names, counts))
+            counts = opened.row_counts()
+    click.echo(schema.markdown(names, counts))
 
 
 @click.command()
@@ -64,7 +64,9 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
     shell_complete=completion.parameters,
     help="Value of a parameter; may be repeated.",
 )
-@click.option("--describe", "only_describe", is_flag=True, help="Print what the query answers, its parameters and SQL.")
+@click.option(
+    "--describe", "only_describe", is_flag=True, help="Print the question, the parameters, the columns and the SQL."
+)
 @format_option
 @out_option
 @limit_option
@@ -80,7 +82,7 @@ def query(
 ) -> None:
     """Run a named query. Without NAME: list the queries.
 
-    What the runs lack of the tables that the query reads, it says on standard error.
+    Notes on standard error list data that the query reads and that runs lack.
     """
     from ddnn_traces.query import catalogue
 

@@ -1,4 +1,4 @@
-"""What several commands have: arguments, options, and how results are printed or written."""
+"""Arguments and options of several commands; printing and writing of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ddnn_traces.cli import completion
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store.places.url import is_url
+from ddnn_traces.store.places.place import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ FORMATS = ("table", "csv", "json", "parquet", "arrow")
 
 
 class DatasetPath(click.Path):
-    """A path, or a URL, which stays as it is: a Path would make one slash of two."""
+    """A path, or a URL, which stays text: a Path would make one slash of two."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -45,7 +45,7 @@ runs_option = click.option(
 
 
 def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
-    """Open a dataset; runs: those to see, empty: all. Raises UsageError."""
+    """Open a dataset; runs: the visible ones, empty: all. Raises UsageError."""
     import ddnn_traces
 
     return ddnn_traces.open(dataset, list(runs) or None, read_only)

@@ -46,7 +46,7 @@ def run_shell(dataset: Dataset, limit: int) -> None:
 
 
 class Completer:
-    """Tables, queries, columns and keywords that a word may become."""
+    """Completes tables, queries, columns and keywords."""
 
     def __init__(self, dataset: Dataset) -> None:
         queries = (name + "(" * bool(query.params) for name, query in catalogue().items())
@@ -56,7 +56,7 @@ class Completer:
         self._columns = sorted(set(dataset.sql(columns)["column_name"]) | params)
 
     def words(self, line: str, text: str) -> list[str]:
-        """What `text`, the end of `line`, may become: behind FROM a table or query, elsewhere anything."""
+        """Completions of `text`, the end of `line`: after FROM tables and queries, elsewhere all names."""
         before = re.findall(r"\w+|\S", line[: len(line) - len(text)].upper())
         known = self._tables if before[-1:] and before[-1] in _BEFORE_A_TABLE else [*self._columns, *self._tables]
         found = [name for name in known if name.startswith(text.lower())]
@@ -66,13 +66,13 @@ class Completer:
         return list(dict.fromkeys(found))
 
     def word(self, line: str, text: str, state: int) -> str | None:
-        """As readline asks: the word number `state`, None behind the last."""
+        """As readline calls it: the completion number `state`, None after the last."""
         found = self.words(line, text)
         return found[state] if state < len(found) else None
 
 
 def _read_statement() -> str | None:
-    """Lines up to one that ends in ';'; None at the end of input. Ctrl-C drops what was typed."""
+    """Lines up to one that ends in ';'; None at the end of input. Ctrl-C drops the typed text."""
     lines: list[str] = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a person sees: tables on stdout, progress and warnings on stderr."""
+"""Output for people: tables on stdout, progress and warnings on stderr."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """Console for talk."""
+    """Console for messages."""
     return Console(file=sys.stderr, stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
     """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out.
 
-    Columns that do not fit beside each other on the terminal follow below, each time with the first column.
+    Columns that do not fit the width of the terminal follow below, with the first column repeated.
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
@@ -45,7 +45,7 @@ def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
 
 
 def _fitting(rows: pa.Table, width: int) -> list[list[int]]:
-    """Groups of columns, by number since names may be there twice, that fit into `width` characters, each beginning
+    """Groups of columns, by number since names may repeat, that fit into `width` characters, each beginning
     with the first column.
     """
     groups: list[list[int]] = []
@@ -77,7 +77,7 @@ def _table(rows: pa.Table, title: str) -> Table:
 
 
 def cell(value: Any, column: str = "") -> str:
-    """A value as a person reads it: thousands separated, except in times and numbers that are names."""
+    """A value for people: thousands separated, except in times, identifiers and ports."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -149,7 +149,7 @@ class BarTalk(LineTalk):
                 self._progress.update(self._task, advance=size, packets=self._packets)
 
     def summarize(self, line: str) -> None:
-        """The bar tells it already."""
+        """The bar shows it already."""
 
     def end_files(self) -> None:
         if self._progress:
@@ -158,7 +158,7 @@ class BarTalk(LineTalk):
 
 
 class _Rate(ProgressColumn):
-    """Packets, or what else is counted, a second since the begin."""
+    """Packets, or another unit, per second since the start."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -170,5 +170,5 @@ class _Rate(ProgressColumn):
 
 
 def talk(unit: str = "packets") -> LineTalk:
-    """A bar on a terminal, lines elsewhere. unit: what a file's parts are."""
+    """A bar on a terminal, lines elsewhere. unit: what is counted, for the rate."""
     return BarTalk(unit) if sys.stderr.isatty() else LineTalk()

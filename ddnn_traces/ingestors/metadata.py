@@ -36,7 +36,6 @@ ROLES = ("worker", "parameter_server", "chief", "other")
 _NOT_METADATA = ("run_id", "clock_offset_ns")
 #: Where a run may say that it comes from; without a word it is a capture.
 SOURCES = ("capture", "testbed", "simulation", "ns3", "synthetic")
-_TYPES = {"string": str, "int64": int, "double": float}
 _ABOVE_0 = "above 0; leave it out where it is not known"
 _NOT_BELOW_0 = "0 or more"
 #: What a number may be, in words; every number must also be finite.
@@ -208,7 +207,7 @@ def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _typed(path: Path, name: str, value: Any) -> Any:
     """A TOML value, checked against its column."""
-    wanted = _TYPES[_column_type(path, name)]
+    wanted = schema.TYPES[_column_type(path, name)].python
     if wanted is float and _has_type(value, int):
         value = float(value)
     if not _has_type(value, wanted):
@@ -219,7 +218,7 @@ def _typed(path: Path, name: str, value: Any) -> Any:
 
 def _parsed(path: Path, name: str, text: str) -> Any:
     """A CSV cell, converted to its column's type."""
-    wanted = _TYPES[_column_type(path, name)]
+    wanted = schema.TYPES[_column_type(path, name)].python
     try:
         value = wanted(text)
     except ValueError:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ddnn_traces.query.dataset import Dataset
 
-#: Rows of all tables that are checked at once. With 1 GB of memory, conservation of 74 million went to disk and
-#: took four times as long.
+#: Rows of all tables that are checked at once. With 1 GB of memory, the conservation check of 74 million rows spilled
+#: to disk and took four times as long.
 _TOGETHER = 40_000_000
 
 
@@ -28,7 +28,7 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
 def run_in_groups(
     open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], rows: Mapping[str, int]
 ) -> dict[str, pa.Table]:
-    """As run_checks(), of so many runs at a time that their windows fit into memory. rows: of each run."""
+    """As run_checks(), in groups of runs whose windows fit into memory. rows: number of rows of each run."""
     import pyarrow as pa
 
     parts = [part for runs in _groups(rows) for part in _run_some(open_runs, runs)]
@@ -40,7 +40,7 @@ def run_in_groups(
 def _run_some(
     open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], runs: list[str]
 ) -> list[dict[str, pa.Table]]:
-    """What the checks return of these runs, or of one half and of the other where memory is short."""
+    """Results of the checks for these runs; where memory is short, for each half of them."""
     import duckdb
 
     try:
@@ -67,7 +67,7 @@ def _groups(rows: Mapping[str, int]) -> list[list[str]]:
 
 
 def folder() -> Path:
-    """Where the checks are."""
+    """Folder of the checks."""
     return schema.shipped_folder("queries") / "checks"
 
 
@@ -77,7 +77,7 @@ def names() -> set[str]:
 
 
 def by_run(found: dict[str, pa.Table]) -> dict[str, dict[str, int]]:
-    """How many rows each check returned of each run: {run: {check: rows}}, without what returned none."""
+    """How many rows each check returned of each run: {run: {check: rows}}, without checks that returned no row."""
     failed: dict[str, dict[str, int]] = {}
     for name, rows in found.items():
         for run_id in rows["run_id"].to_pylist() if rows.num_rows else ():

@@ -18,15 +18,15 @@ import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
-from ddnn_traces.query.progress_bar import hide_progress_bar
-from ddnn_traces.store.places import finding
+from ddnn_traces.store import schema
+from ddnn_traces.store.places import place
 from ddnn_traces.text import nearest
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-# Nothing is fetched from the network at run time, and a frame of the caller's is no table of the dataset.
+# No extension is downloaded at run time, and a frame of the caller is not visible as a table.
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -34,11 +34,20 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch off DuckDB's progress bar, which it draws on stdout, among the data.
+
+    In Jupyter without ipywidgets it is off, and DuckDB refuses to set it.
+    """
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        connection.execute("SET enable_progress_bar = false")
+
+
 def _spill_folder() -> str:
-    """A folder where queries put what memory does not hold, for this user's eyes only; "": all has to fit."""
+    """A folder, readable only by this user, where queries spill data that exceed the memory; "": none."""
     try:
         return tempfile.mkdtemp(prefix="ddnn-traces-")
-    except OSError:  # a full disk, or none to write to: most queries do without
+    except OSError:  # a full or read-only disk: most queries need none
         return ""
 
 
@@ -46,17 +55,17 @@ class Dataset:
     """The tables of a dataset as views (with their comments), queries without parameters as views, the others as
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
-    runs: names of the runs to see; None: all. read_only: refuse SQL that writes a file or changes a view, with
+    runs: names of the visible runs; None: all. read_only: refuse SQL that writes a file or changes a view, with
     errors.QueryError. where: a folder, a zip file of a release, a URL of a release. Raises errors.UsageError when it is
-    no dataset of this schema version, or has no such run, and errors.ReleaseError when it cannot be had.
+    not a dataset of this schema version, or has no such run, and errors.ReleaseError when it cannot be read.
     """
 
     def __init__(self, where: str | Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
-        self.place = finding.find(where, runs)
+        self.place = place.find(where, runs)
         self.name = self.place.name
         spill = _spill_folder()
         self._config = _CONFIG | {"temp_directory": spill}
-        self._asking = threading.Lock()
+        self._running = threading.Lock()
         self.connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self.connection, shutil.rmtree, spill, ignore_errors=True)
         try:
@@ -79,7 +88,7 @@ class Dataset:
             )
 
     def _all_run_ids(self) -> list[str]:
-        """Runs that the dataset has, also those not to see."""
+        """All runs of the dataset, also those that are not visible."""
         with duckdb.connect(config=self._config) as connection:
             self.place.attach(connection)
             views.Views(connection, self.place)
@@ -92,7 +101,7 @@ class Dataset:
         self.close()
 
     def close(self) -> None:
-        """Close the DuckDB connection, interrupting what it does, and remove what was unpacked, fetched or spilled."""
+        """Close the DuckDB connection, interrupt its query, and remove unpacked, downloaded and spilled files."""
         try:
             self._interrupt_until(self._is_closed)
         finally:
@@ -108,7 +117,7 @@ class Dataset:
         return True
 
     def _interrupt_until(self, done: Callable[[], bool]) -> None:
-        """Interrupt the connection's query, again while it is not yet running what there is to interrupt."""
+        """Interrupt the connection's query until `done`: the first interrupts may come before the query runs."""
         while not done():
             self.connection.interrupt()
             time.sleep(0.005)
@@ -125,11 +134,11 @@ class Dataset:
 
     @property
     def only_run(self) -> str:
-        """Name of the run, where there is a single one to see. Raises UsageError."""
+        """Name of the only visible run. Raises UsageError where there are several."""
         runs = self.run_ids
         if len(runs) != 1:
             shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-            raise UsageError(f"this is of one run, and {self.name} has {len(runs)}: give --run, of {shown}")
+            raise UsageError(f"this needs one run, and {self.name} has {len(runs)}: give --run, of {shown}")
         return runs[0]
 
     def query(self, name: str, **params: Any) -> pl.DataFrame:
@@ -147,19 +156,19 @@ class Dataset:
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table."""
-        # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always look for signals.
+        # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always check for signals.
         with ThreadPoolExecutor(1) as thread:
             try:
-                return thread.submit(self._ask_alone, text, params).result()
+                return thread.submit(self._run_alone, text, params).result()
             except (KeyboardInterrupt, SystemExit):
-                self._interrupt_until(lambda: not self._asking.locked())
+                self._interrupt_until(lambda: not self._running.locked())
                 raise
 
-    def _ask_alone(self, text: str, params: Any) -> pa.Table:
-        with self._asking:
-            return self._ask(text, params)
+    def _run_alone(self, text: str, params: Any) -> pa.Table:
+        with self._running:
+            return self._run(text, params)
 
-    def _ask(self, text: str, params: Any) -> pa.Table:
+    def _run(self, text: str, params: Any) -> pa.Table:
         import pyarrow as pa
 
         if self._read_only:
@@ -176,23 +185,23 @@ class Dataset:
         self._views.provide(text)
         try:
             return self.connection.sql(text, params=params)
-        except duckdb.CatalogException:  # a name put together by the SQL; else the message is to have the nearest names
+        except duckdb.CatalogException:  # a name that the SQL builds; otherwise the message needs the nearest names
             if not self._views.provide_all():
                 raise
             return self.connection.sql(text, params=params)
 
     def _message(self, error: duckdb.Error, text: str, params: Any) -> str:
-        """DuckDB's message with the line of the text and a caret below what is meant.
+        """DuckDB's message with the line of the text and a caret below the place.
 
-        What is wrong with names, sql() tells without the line, execute() with it, and neither does anything before. A
-        line is one of the statement, counted from its first word.
+        For unknown names, sql() gives the message without the line, execute() with it, and neither runs anything. Lines
+        are counted from the first word of the statement.
         """
         statements = self.statements(text)
         if len(statements) == 1 and isinstance(error, duckdb.BinderException | duckdb.CatalogException):
             try:
                 self.connection.execute(statements[0].lstrip("\n"), params)
-            except duckdb.Error as told:
-                error = told
+            except duckdb.Error as located:
+                error = located
         before = len(statements[0]) - len(statements[0].lstrip("\n")) if len(statements) == 1 else 0
         return re.sub(r"^LINE (\d+):", lambda line: f"LINE {int(line[1]) + before}:", str(error), flags=re.M)
 
@@ -202,14 +211,18 @@ class Dataset:
             for statement in statements:
                 read_only.check(statement)
 
+    def row_counts(self) -> dict[str, int]:
+        """Number of rows of each table."""
+        return {name: self.sql_arrow(f"SELECT count(*) FROM {name}")[0][0].as_py() for name in schema.TABLES}
+
     def missing(self, name: str) -> list[str]:
-        """What a named query's runs lack, a line for each kind of data, with what to do about it."""
+        """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
         return missing.lines(self.connection, self.place, name, self.run_ids)
 
     def statements(self, text: str) -> list[str]:
         """The SQL statements in a text. Raises QueryError with DuckDB's message.
 
-        Each begins with as many line ends as there are before it, so that messages name the text's lines.
+        Each begins with as many line ends as there are before it, so that messages have the line numbers of the text.
         """
         try:
             found, place = [], 0

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from ddnn_traces.store.places.place import Place
 
-#: Table -> the table whose lack explains its own: what is said is said once.
+#: Table -> the table whose missing rows explain its own: each cause is reported once.
 _EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}
 
 #: Table -> what a run without rows in it does not have, and what to do.
 _HINTS = {
-    "flows": ("no packet that counts", "query ledger_sums says what became of its records"),
+    "flows": ("no packet that counts", "query ledger_sums shows the reasons for its records"),
     "hosts": ("no hosts", "ingest again"),
-    "flow_windows": ("no windows of its flows", "ingest again, or write the table as schemas/flow_windows.toml says"),
+    "flow_windows": ("no windows of its flows", "ingest again, or write it as schemas/flow_windows.toml defines"),
     "step_flows": ("a training log, but no packet by its steps", "ingest again with --clock-offset auto"),
     "capture_ledger": ("no ledger of its captures", "ingest again"),
     "steps": ("no training log", "put train_history.log into the run's folder and ingest again"),
@@ -49,10 +49,10 @@ def lines(connection: duckdb.DuckDBPyConnection, place: Place, name: str, runs: 
 
 def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[str], runs: list[str]) -> list[str]:
     """As lines(), for tables. Reads the ends of Parquet files only."""
-    told = []
-    asked = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
+    lines = []
+    needed = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
     lacking: dict[str, list[str]] = {}
-    for table in asked:
+    for table in needed:
         if table == "runs":
             continue
         filled = _runs_with_rows(connection, place.files[table])
@@ -60,8 +60,8 @@ def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[s
         lacking[table] = [run for run in runs if run not in filled]
         if unexplained := [run for run in lacking[table] if run not in explained]:
             what, remedy = _HINTS[table]
-            told.append(f"{_named(unexplained, len(runs))}: {what} (table {table} is empty); {remedy}")
-    return told
+            lines.append(f"{_named(unexplained, len(runs))}: {what} (table {table} is empty); {remedy}")
+    return lines
 
 
 def _named(lacking: list[str], runs: int) -> str:

@@ -1,8 +1,8 @@
 """Whether SQL only reads, by DuckDB's own parser.
 
-What has no statement type of its own is told by its words: a COPY, INSERT, ... in WITH is a SELECT to DuckDB (it may
-stand in the outermost WITH only), and EXPLAIN ANALYZE runs what it explains. Table functions that change settings
-(enable_logging, which writes files) are kept out by `lock_configuration`, see Dataset.
+Statements without a type of their own are recognised by their words: a COPY, INSERT, ... in WITH is a SELECT to DuckDB
+(it may stand in the outermost WITH only), and EXPLAIN ANALYZE runs what it explains. Table functions that change
+settings (enable_logging, which writes files) are kept out by `lock_configuration`, see Dataset.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _statement_type(statement: str) -> str:
 
 
 def _explained(statement: str) -> str:
-    """What an EXPLAIN statement explains: behind EXPLAIN [ANALYZE] or EXPLAIN (OPTION, ...)."""
+    """The statement that an EXPLAIN statement explains: after EXPLAIN [ANALYZE] or EXPLAIN (OPTION, ...)."""
     tokens = _tokens(statement)[1:]
     words = [text for _, text in tokens]
     if words[:1] == ["("] and ")" in words:

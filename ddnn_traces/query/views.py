@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
-from ddnn_traces.store.places import folder
+from ddnn_traces.store.places import place
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import sql_literal
 from ddnn_traces.version import __version__
@@ -31,8 +31,6 @@ FILE = "traces.duckdb"
 
 # Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
 _LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
-
-_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
 class Views:
@@ -96,7 +94,7 @@ def write(file: Path, dataset: Path) -> None:
 
     with duckdb.connect(str(file)) as connection:
         connection.execute("BEGIN")
-        Views(connection, folder.place(dataset.resolve())).provide_all()
+        Views(connection, place.in_folder(dataset.resolve())).provide_all()
         connection.execute("COMMIT")
         about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
         columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
@@ -153,20 +151,20 @@ def is_current(file: Path, dataset: Path) -> bool:
 
 def _fingerprint(dataset: Path) -> str:
     """SHA-256 of all definitions."""
-    files = folder.files(dataset.resolve())
+    files = place.table_globs(dataset.resolve())
     parts = [_table_view(table, files[table.name], None) for table in schema.tables()]
     parts += [*map(_query, catalogue.catalogue().values()), *_comments(), __version__]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _empty_table(table: schema.Table) -> str:
-    columns = ", ".join(f'"{column.name}" {_TYPES[column.type]}' for column in table.columns)
+    columns = ", ".join(f'"{column.name}" {column.types.duckdb}' for column in table.columns)
     return f"CREATE TABLE {table.name} ({columns})"
 
 
 def _table_view(table: schema.Table, files: Sequence[str], runs: Sequence[str] | None) -> str:
     if not files:
-        columns = ", ".join(f'NULL::{_TYPES[column.type]} AS "{column.name}"' for column in table.columns)
+        columns = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
         return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
     # run_id from the folder names prunes files; it has a type so that a run named 2021-05-01 stays text.
     listed = ", ".join(map(sql_literal, files))

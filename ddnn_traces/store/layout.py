@@ -6,7 +6,7 @@
         release.json                       facts.Release
         everything else below
 
-As a BagIt bag (RFC 8493) all of it stands in RELEASE/data/, with bagit.txt and the manifests beside it.
+As a BagIt bag (RFC 8493) all of it is in RELEASE/data/, with bagit.txt and the manifests next to it.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ def refuse_inside(path: Path) -> None:
     for folder in (path, *path.parents):
         if (content(folder) / RELEASE).is_file() and (content(folder) / MARKER).is_file():
             where = "is a release" if path == folder else f"is inside the release {folder}"
-            raise UsageError(f"{path}: {where}, which its checksums hold as it is; choose another --out")
+            raise UsageError(f"{path}: {where}, which its checksums protect; choose another --out")

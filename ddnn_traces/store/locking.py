@@ -1,4 +1,4 @@
-"""One ingest at a time into a dataset: flock on a hidden file beside it, let go by the kernel when its holder dies."""
+"""One ingest at a time into a dataset: flock on a hidden file next to it, released by the kernel when its holder dies."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 
 from ddnn_traces.errors import BusyError
 
-#: What flock answers where the file system has no locks (some network file systems).
+#: Errors of flock where the file system has no locks (some network file systems).
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class DatasetLock:
-    """The right to write the dataset at `out`. The lock file is there only while somebody holds or wants it."""
+    """The right to write the dataset at `out`. The lock file exists only while a process holds it or waits for it."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self._path = out.parent / f".{out.name}.lock"
         self._file: int | None = None
-        #: Whether the lock is really held: not on a file system without locks.
+        #: Whether the lock is held: never on a file system without locks.
         self.is_held = False
 
     def acquire(self, wait: bool, say: Callable[[str], None]) -> bool:
-        """Take the lock; return whether another ingest had to be waited for.
+        """Take the lock; return whether it had to wait for another ingest.
 
-        Raises BusyError when somebody has it and `wait` is false, OSError when the file cannot be made.
+        Raises BusyError when another process holds it and `wait` is false, OSError when the file cannot be made.
         """
         waited = False
         while True:
@@ -40,7 +40,7 @@ class DatasetLock:
                 raise
             if current:
                 break
-            os.close(file)  # its last holder removed it while we waited: whoever comes now locks another file
+            os.close(file)  # its last holder removed it during the wait: others lock a new file now
         self._file = file
         os.ftruncate(file, 0)
         os.pwrite(file, str(os.getpid()).encode(), 0)
@@ -62,7 +62,9 @@ class DatasetLock:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            say(f"{self._path.parent} has no file locks; let no other ingest write {self._out.name} meanwhile")
+            say(
+                f"{self._path.parent} has no file locks; do not run another ingest into {self._out.name} at the same time"
+            )
             return False
         self.is_held = True
         return False
@@ -75,9 +77,9 @@ class DatasetLock:
             return False
 
     def release(self) -> None:
-        """Let the next one in."""
+        """Release the lock."""
         if self._file is None:
             return
-        self._path.unlink(missing_ok=True)  # while it is held, so that nobody's file but ours goes
+        self._path.unlink(missing_ok=True)  # while it is held, so that no other process loses its file
         os.close(self._file)
         self._file, self.is_held = None, False

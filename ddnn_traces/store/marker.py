@@ -13,19 +13,19 @@ MARKER = "dataset.json"
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether the folder is marked as a dataset, of whatever version."""
+    """Whether the folder is marked as a dataset, of any schema version."""
     return (folder / MARKER).is_file()
 
 
 def write_marker(dataset: Path, tables: Sequence[str] | None = None) -> None:
     """Mark a folder as a dataset of this schema version. tables: those it has, where it may lack some (a release)."""
     text = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
-    told = text if tables is None else {**text, "tables": list(tables)}
-    (dataset / MARKER).write_text(json.dumps(told, indent=1) + "\n")
+    marker = text if tables is None else {**text, "tables": list(tables)}
+    (dataset / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
 
 
 def read_marker(dataset: Path, name: str = "") -> tuple[str, ...]:
-    """The tables of a dataset. name: for messages, where it is not the folder's.
+    """The tables of a dataset. name: for messages, if not the folder.
 
     Raises UsageError unless the folder is a dataset of this schema version.
     """
@@ -42,8 +42,8 @@ def read_marker(dataset: Path, name: str = "") -> tuple[str, ...]:
 def parse(text: bytes, name: str) -> tuple[str, ...]:
     """The tables that a dataset of this marker has: a release may lack some. Raises UsageError, as read_marker()."""
     try:
-        told = json.loads(text)
-        version, tables = told["schema_version"], told.get("tables", schema.TABLES)
+        marker = json.loads(text)
+        version, tables = marker["schema_version"], marker.get("tables", schema.TABLES)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_dataset(name) from error
     if version != schema.SCHEMA_VERSION:
@@ -53,9 +53,9 @@ def parse(text: bytes, name: str) -> tuple[str, ...]:
             + ("update ddnn_traces" if newer else "ingest the captures again, into a new folder")
         )
     if isinstance(tables, str) or not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
-        raise UsageError(f"{name}: {MARKER} names tables that are none; get this dataset again from where it is from")
+        raise UsageError(f"{name}: {MARKER} names unknown tables; download this dataset again from its source")
     return tuple(table for table in schema.TABLES if table in tables)
 
 
 def _no_dataset(name: str) -> UsageError:
-    return UsageError(f"{name}: no ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'")
+    return UsageError(f"{name}: not a ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'")

@@ -1,4 +1,4 @@
-"""A table's Parquet files: where they lie, what they say of their columns, how they are encoded."""
+"""A table's Parquet files: paths, metadata of columns, encodings, row groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ddnn_traces.store import schema
 
-_HIVE_NULLS = ("null", "__hive_default_partition__")  # what readers of Hive partitions take for NULL
+_HIVE_NULLS = ("null", "__hive_default_partition__")  # what readers of Hive partitions read as NULL
 
 
 def partition(dataset: Path, table: str, run_id: str) -> Path:
@@ -24,9 +24,9 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
 
 
 def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table | None = None) -> pa.Schema:
-    """The table's schema with meaning and unit at each column and the provenance at the file.
+    """The table's schema with meaning and unit in the metadata of each column and the provenance in that of the file.
 
-    defined: the table with other meanings than those of schemas/.
+    defined: the table, where its meanings differ from those of schemas/.
     """
     arrow = schema.table(table).arrow()
     for i, column in enumerate((defined or schema.table(table)).columns):
@@ -34,36 +34,29 @@ def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table |
         if column.inaccuracy:
             notes["inaccuracy"] = column.inaccuracy
         arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
-    said = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
-    return arrow.with_metadata(said | {"pandas": pandas_types(table)})
-
-
-#: pandas' names of a column's type: where it is never null, and where it may be.
-_PANDAS = {
-    "string": ("unicode", "object", "object"),
-    "int64": ("int64", "int64", "Int64"),
-    "double": ("float64", "float64", "float64"),
-    "bool": ("bool", "bool", "boolean"),
-}
+    notes = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
+    return arrow.with_metadata(notes | {"pandas": pandas_types(table)})
 
 
 def pandas_types(table: str) -> str:
-    """What a Parquet file tells pandas of its columns, so that integers with nulls do not become floating point.
+    """The pandas metadata of a Parquet file, so that integers with nulls do not become floating point.
 
-    Times since the epoch are larger than what a double holds exactly, and to frictionless and mlcroissant, which read
-    by pandas, NaN is no integer. Format: pandas, "Storing pandas DataFrame objects in Apache Parquet format".
+    Times since the epoch are larger than the integers that a double holds exactly, and frictionless and mlcroissant,
+    which read by pandas, reject NaN as an integer. Format: pandas, "Storing pandas DataFrame objects in Apache Parquet
+    format".
     """
     columns = []
     for column in schema.table(table).columns:
-        kind, never_null, nullable = _PANDAS[column.type]
-        numpy = nullable if column.nullable else never_null
-        told = {"name": column.name, "field_name": column.name, "pandas_type": kind, "numpy_type": numpy}
-        columns.append(told | {"metadata": None})
+        kind, numpy = column.types.pandas, column.types.numpy[column.nullable]
+        names = {"name": column.name, "field_name": column.name, "pandas_type": kind, "numpy_type": numpy}
+        columns.append(names | {"metadata": None})
     return json.dumps({"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"})
 
 
 def encodings(name: str) -> dict[str, Any]:
-    """Numbers that tables are sorted by as differences, which are small; all else by dictionary: most of it repeats."""
+    """Encodings for pyarrow: sorted numbers as differences, which are small; other columns, which repeat, by
+    dictionary.
+    """
     table = schema.table(name)
     sorted_by = {column.name for column in table.columns if column.name in table.key and column.type == "int64"}
     others = [column.name for column in table.columns if column.name not in sorted_by]
@@ -71,7 +64,7 @@ def encodings(name: str) -> dict[str, Any]:
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, size: int) -> Iterable[pa.Table]:
-    """Tables of `size` rows in this schema, the last one shorter: the same groups however the batches are cut."""
+    """Tables of `size` rows in this schema, the last one shorter: the same groups for any cut of the batches."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

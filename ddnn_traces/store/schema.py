@@ -1,16 +1,19 @@
 """The tables, read from schemas/: the only place where a column is defined.
 
-Everything else that knows columns is made from here: the Arrow schemas of ingest, `ddnn-traces describe` and DuckDB's
-column comments.
+The Arrow schemas of ingest, `ddnn-traces describe`, DuckDB's column comments and the descriptions of a release are made
+from it.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ddnn_traces.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,17 +28,43 @@ TABLES = (
 )  # fmt: skip
 
 
-#: What a column may tell of who, where or when: a release maps those (releases/anonymise), all but run, which are the
-#: publisher's own words and stay. file: name of a capture; label: name of a host; tunnel: a number that follows the
-#: order of addresses; text: words in which any of these may stand.
+#: What a column may identify. A release maps all of these (release/anonymise) except run, which the publisher names.
+#: file: name of a capture; label: name of a host; tunnel: a number that follows the order of addresses; text: words
+#: that may contain any of these.
 IDENTIFIES = ("address", "port", "time", "file", "label", "text", "tunnel", "run")
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: name, Arrow type name, unit, meaning, source, known inaccuracy, and what it tells of whom or when.
+class Type:
+    """A column type of schemas/ and its names in the systems that tables are written for.
 
-    identifies: one of IDENTIFIES, empty for none.
+    python: the type of a value. duckdb: SQL. pandas: the logical type in a Parquet file's pandas metadata; numpy: the
+    storage type there of a column that is never null, and of one that may be. croissant, data_package, hub: Croissant
+    1.1, Data Package 2.0, features of the Hugging Face Hub.
+    """
+
+    python: type
+    duckdb: str
+    pandas: str
+    numpy: tuple[str, str]
+    croissant: str
+    data_package: str
+    hub: str
+
+
+TYPES = {
+    "string": Type(str, "VARCHAR", "unicode", ("object", "object"), "sc:Text", "string", "string"),
+    "int64": Type(int, "BIGINT", "int64", ("int64", "Int64"), "cr:Int64", "integer", "int64"),
+    "double": Type(float, "DOUBLE", "float64", ("float64", "float64"), "cr:Float64", "number", "float64"),
+    "bool": Type(bool, "BOOLEAN", "bool", ("bool", "boolean"), "sc:Boolean", "boolean", "bool"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: name, type (a key of TYPES), unit, meaning, source and known inaccuracy.
+
+    identifies: one of IDENTIFIES, or empty.
     """
 
     name: str
@@ -46,6 +75,11 @@ class Column:
     inaccuracy: str = ""
     nullable: bool = True
     identifies: str = ""
+
+    @property
+    def types(self) -> Type:
+        """The column's type in other systems."""
+        return TYPES[self.type]
 
 
 @dataclass(frozen=True)
@@ -66,12 +100,12 @@ class Table:
 
 
 def shipped_folder(name: str) -> Path:
-    """Folder `queries` or `schemas`: beside the package in a checkout, inside it in an installed wheel."""
+    """Folder `queries` or `schemas`: next to the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"{name}/ is neither in {package} nor beside it: the installation is incomplete")
+    raise FileNotFoundError(f"{name}/ is neither in {package} nor next to it: the installation is incomplete")
 
 
 @cache
@@ -86,3 +120,24 @@ def table(name: str) -> Table:
 def tables() -> list[Table]:
     """All tables."""
     return [table(name) for name in TABLES]
+
+
+def markdown(names: Sequence[str] = (), counts: Mapping[str, int] | None = None) -> str:
+    """The data dictionary of these tables (default: of all) as Markdown, with numbers of rows where they are given.
+
+    Raises UsageError for an unknown name.
+    """
+    for name in names:
+        if name not in TABLES:
+            raise UsageError(f"no table named {name}; there are {', '.join(TABLES)}")
+    return "\n".join(_markdown(table(name), (counts or {}).get(name)) for name in names or TABLES)
+
+
+def _markdown(table: Table, rows: int | None) -> str:
+    size = "" if rows is None else f" {rows:,} rows."
+    lines = [f"## {table.name}", "", f"One row is {table.row}.{size} Key: {', '.join(table.key)}.", ""]
+    lines += ["| column | type | unit | meaning | source | known inaccuracy |", "|---|---|---|---|---|---|"]
+    for c in table.columns:
+        kind = c.type if c.nullable else f"{c.type}, never null"
+        lines.append(f"| {c.name} | {kind} | {c.unit} | {c.meaning} | {c.source} | {c.inaccuracy} |")
+    return "\n".join([*lines, ""])

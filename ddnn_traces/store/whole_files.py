@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-#: `errno` of an OSError that says that nothing more can be written: disk or quota full, file too large, read-only.
+#: `errno` of an OSError that means that nothing more can be written: disk or quota full, file too large, read-only.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -48,7 +48,7 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def remove_left_behind(path: Path) -> None:
-    """Remove what killed programs left half written beside a file or folder; not what a living one may be writing."""
+    """Remove the half-written files of killed programs next to a file or folder; not those of running programs."""
     for half_written in path.parent.glob(f".{glob.escape(path.name)}.*"):
         pid = half_written.name.rpartition(".")[2]
         if pid.isdigit() and not is_running(int(pid)):

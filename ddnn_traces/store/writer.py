@@ -1,10 +1,10 @@
-"""Writing a dataset: beside the old one, then in its place by one rename.
+"""Writing a dataset: next to the old one, then in its place by one rename.
 
 DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows; DATASET/traces.duckdb
-(views.py) is made of what is in place. A new version is built
-in a hidden folder beside it (unchanged runs as hard links) and exchanged with the old one in one system call where
-Linux has it, so that a reader sees the old dataset or the new one, never a half. A long ingest does so several times:
-each run is wholly the old or wholly the new one.
+(query/views.py) is written after a commit. A new version is built
+in a hidden folder next to it (unchanged runs as hard links) and exchanged with the old one in one system call where
+Linux has it, so that a reader finds the old dataset or the new one, never a mixture. A long ingest does so several
+times: all tables of a run are the old ones or all are the new ones.
 
     .NAME.partial-PID/next/       the next version
     .NAME.partial-PID/scratch/    temporary files
@@ -44,14 +44,14 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 class DatasetWriter:
     """New versions of the dataset at `out`: commit() puts one in place, leaving the context discards the rest.
 
-    Entering waits until no other ingest writes the dataset, and says so with `say`; with `wait` false it raises
-    BusyError instead. Raises UsageError when `out` exists and is no dataset, or cannot be written.
+    Entering waits until no other ingest writes the dataset, and reports that with `say`; with `wait` false it raises
+    BusyError instead. Raises UsageError when `out` exists and is not a dataset, or cannot be written.
     """
 
     def __init__(self, out: Path, wait: bool = True, say: Callable[[str], None] = lambda _: None) -> None:
         self.name = str(out)
         self.out = out.resolve()
-        #: Whether another ingest had to be waited for.
+        #: Whether it had to wait for another ingest.
         self.waited = False
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
@@ -67,7 +67,7 @@ class DatasetWriter:
             self.waited = self._lock.acquire(self._wait, self._say)
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
-                check_target(self.out)  # again: now nobody else changes it
+                check_target(self.out)  # again: no other process changes it now
                 self.partial.mkdir()
                 self.scratch.mkdir()
             except BaseException:
@@ -145,12 +145,12 @@ def check_target(out: Path) -> None:
     if not out.exists():
         return
     if not out.is_dir() or (any(out.iterdir()) and not is_dataset(out)):
-        raise UsageError(f"{out}: exists and is no ddnn_traces dataset; choose another --out or remove it")
+        raise UsageError(f"{out}: exists and is not a ddnn_traces dataset; choose another --out or remove it")
     if is_dataset(out):
         read_marker(out)
     if _is_mount_point(out):
         raise UsageError(
-            f"{out}: is a mount point, which no other folder can take the place of; choose a folder in it, like "
+            f"{out}: is a mount point, which cannot be replaced by another folder; choose a folder in it, like "
             f"{out / 'dataset'}"
         )
 
@@ -179,7 +179,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _keep_other_files(old: Path, new: Path, replaced: Iterable[str]) -> None:
-    """What somebody else put into the dataset's folder (a report, notes) stays there."""
+    """Keep other files in the dataset's folder (a report, notes)."""
     for path in sorted(old.iterdir()) if old.exists() else []:
         if path.name in (*schema.TABLES, MARKER, *replaced):
             continue
@@ -190,13 +190,13 @@ def _keep_other_files(old: Path, new: Path, replaced: Iterable[str]) -> None:
 
 
 def _put_in_place(new: Path, out: Path) -> None:
-    """Rename `new` to `out`; what was at `out` ends up at `new` or beside it, for the caller to remove."""
+    """Rename `new` to `out`; the old folder is then at `new` or next to it, for the caller to remove."""
     if not out.exists():
         new.rename(out)
     elif not _exchange(new, out):
         old = new.with_name(_OLD)
         out.rename(old)
-        new.rename(out)  # killed before this, the next ingest finds the old one: see _discard
+        new.rename(out)  # after a kill before this line, the next ingest restores the old one: see _discard
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -213,7 +213,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _discard(partial: Path, out: Path) -> None:
-    """Remove a hidden folder. An old version in it whose place is empty goes back there."""
+    """Remove a hidden folder. An old version in it is moved back if its place is empty."""
     old = partial / _OLD
     if not out.exists() and is_dataset(old):
         old.rename(out)
@@ -221,7 +221,7 @@ def _discard(partial: Path, out: Path) -> None:
 
 
 def _remove_stale(out: Path, all_are_stale: bool) -> None:
-    """Remove what killed ingests left beside `out`: all of it, or what no living process may be writing."""
+    """Remove the folders that killed ingests left next to `out`: all, or those of processes that no longer run."""
     for path in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
         pid = path.name.rsplit("-", 1)[1]
         # In a container pids come again: one that is ours is not that ingest.

@@ -17,7 +17,7 @@ from ddnn_traces.cli import cli
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, StorageError, UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import marker, schema
-from ddnn_traces.store.places import path, zipped
+from ddnn_traces.store.places import place, zipped
 
 TABLES = ("runs", "hosts", "flows", "flow_windows")
 
@@ -157,6 +157,6 @@ def test_a_marker_with_odd_tables(tmp_path: Path, tables: object) -> None:
 
 def test_which_paths_are_safe() -> None:
     for name in ("a", "flows/run_id=a%2Fb/part-0.parquet", "ä/b c", "...", "run."):
-        assert path.is_safe(name), name
+        assert place.is_safe(name), name
     for name in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "C:a", "a\nb", "a" * 2000):
-        assert not path.is_safe(name), name
+        assert not place.is_safe(name), name

@@ -23,7 +23,7 @@ from ddnn_traces.ingestors.reconcile.encapsulations import number_encapsulations
 from ddnn_traces.ingestors.reconcile.log_clock import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, is_host, number_series, order_of_files
 from ddnn_traces.ingestors.reconcile.windows import CellFile, merge_windows
-from ddnn_traces.query.progress_bar import hide_progress_bar
+from ddnn_traces.query.dataset import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 

@@ -15,7 +15,7 @@ from ddnn_traces.release.verify.examined import Examined
 from ddnn_traces.release.verify.result import FAILED, PASSED, Result, WrongError
 from ddnn_traces.release.verify.untrusted import shown
 from ddnn_traces.store import layout
-from ddnn_traces.store.places.path import is_safe
+from ddnn_traces.store.places.place import is_safe
 from ddnn_traces.text import counted
 
 PLACES = "links and names"

@@ -32,7 +32,7 @@ from ddnn_traces.release.verify.untrusted import shown
 from ddnn_traces.store import layout
 from ddnn_traces.store.marker import MARKER
 from ddnn_traces.store.places import zipped
-from ddnn_traces.store.places.url import is_url
+from ddnn_traces.store.places.place import is_url
 
 #: Name of each check and what it does, in order: what others rely on comes first.
 CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Result]]], ...] = (

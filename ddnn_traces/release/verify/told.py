@@ -13,7 +13,7 @@ from ddnn_traces.release.verify.result import FAILED, PASSED, Result, WrongError
 from ddnn_traces.release.verify.untrusted import shown
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.marker import MARKER, parse
-from ddnn_traces.store.places.path import is_safe, run_of
+from ddnn_traces.store.places.place import is_safe, run_of
 from ddnn_traces.text import counted
 
 TOLD = "release.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.release.verify.result import WrongError
-from ddnn_traces.store.places.path import is_safe
+from ddnn_traces.store.places.place import is_safe
 
 #: The descriptions of a release of a thousand runs have some 20 MB.
 _LARGEST = 256 << 20

@@ -1,25 +1,41 @@
-"""What is known of the place of a dataset's files."""
+"""Where the files of a dataset or release are: a folder, a zip file (zipped.py) or a URL (remote.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import glob
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
+from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, UsageError
+from ddnn_traces.store import layout, schema
+from ddnn_traces.store.marker import read_marker
 
 if TYPE_CHECKING:
     import duckdb
+
+# no *, ? or [, which fsspec and DuckDB would take for a pattern
+_PARTITION = re.compile(r"(\w+)/run_id=([^/*?\[]+)/([\w.-]+)\.parquet")
+
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://.+", re.S)
+
+#: Longest path, in characters, that every common file system can store.
+_LONGEST = 1024
 
 
 @dataclass(frozen=True)
 class Place:
     """Where the files of an open dataset are.
 
-    name: as the user wrote it. files: what DuckDB reads for each table: paths and globs; none where the dataset does
-    not have the table. folder: the tables' folder on this machine, if they are on it. filesystem: of fsspec, through
-    which DuckDB reads what is elsewhere; `failure` says why it could not.
+    name: as the user wrote it. files: what DuckDB reads for each table: paths and globs; empty where the dataset does
+    not have the table. folder: the folder of the tables, if they are on this machine. filesystem: of fsspec, through
+    which DuckDB reads remote files; `failure` returns the error of a failed read.
     """
 
     name: str
@@ -35,7 +51,68 @@ class Place:
             connection.register_filesystem(self.filesystem)
 
     def on_this_machine(self) -> Path:
-        """The tables' folder. Raises UsageError where they are elsewhere."""
+        """The folder of the tables. Raises UsageError where they are on another machine."""
         if self.folder is None:
-            raise UsageError(f"{self.name}: this works on files of this machine only; download the release first")
+            raise UsageError(f"{self.name}: this works only on files of this machine; download the release first")
         return self.folder
+
+
+def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
+    """The place of a dataset. runs: those that will be read; None: all. Raises errors.DdnnTracesError."""
+    if is_url(where) and not str(where).lower().startswith("file://"):
+        with extras.required():
+            from ddnn_traces.store.places import remote
+
+        return remote.place(str(where), runs)
+    path = Path(url2pathname(urlsplit(str(where)).path)) if is_url(where) else Path(where)
+    if path.is_file() and zipfile.is_zipfile(path):
+        from ddnn_traces.store.places import zipped
+
+        return zipped.place(path, runs)
+    return in_folder(path)
+
+
+def in_folder(path: Path) -> Place:
+    """The place of a dataset, a release or a BagIt bag in a folder. Raises UsageError where there is none of this
+    schema version.
+    """
+    content = layout.content(path)
+    tables = read_marker(content)
+    return Place(str(path), table_globs(content, tables), content)
+
+
+def table_globs(folder: Path, tables: tuple[str, ...] = schema.TABLES) -> dict[str, list[str]]:
+    """The globs that DuckDB reads for each of these tables of a dataset's folder; an empty list for the others."""
+    globs = {table: [f"{glob.escape(str(folder / table))}/*/*.parquet"] for table in tables}
+    return {table: globs.get(table, []) for table in schema.TABLES}
+
+
+def is_url(text: object) -> bool:
+    """Whether a value is the text of a URL; a Path never is."""
+    return isinstance(text, str) and bool(_URL.fullmatch(text))
+
+
+def is_safe(path: str) -> bool:
+    """Whether a relative path, with slashes, stays in its folder, also on a system with backslashes and drives."""
+    parts = path.split("/")
+    odd = any(part in ("", ".", "..") for part in parts)
+    return not odd and len(path) <= _LONGEST and path.isprintable() and not {"\\", ":"} & set(path)
+
+
+def run_of(path: str) -> tuple[str, str] | None:
+    """Table and run of TABLE/run_id=RUN/NAME.parquet; None for every other path."""
+    found = _PARTITION.fullmatch(path)
+    if found is None or found[1] not in schema.TABLES or not is_safe(path):
+        return None
+    return found[1], unquote(found[2])
+
+
+def by_table(paths: Iterable[str], runs: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """The Parquet files among the paths by table, sorted; all tables are there. runs: only of these; None: of all."""
+    wanted = None if runs is None else set(runs)
+    found: dict[str, list[str]] = {table: [] for table in schema.TABLES}
+    for path in sorted(paths):
+        named = run_of(path)
+        if named and (wanted is None or named[1] in wanted):
+            found[named[0]].append(path)
+    return found

@@ -1,4 +1,4 @@
-"""A release at a URL, through fsspec: release.json says which files there are, since a web server lists none.
+"""A release at a URL, through fsspec: release.json lists the files, since a web server does not.
 
 DuckDB reads through a file system of its own scheme, `release://`, which knows the release's files and nothing else.
 A small file is fetched whole, once, with the others of its table, and has to have its checksum; of a large one only
@@ -22,15 +22,14 @@ from fsspec.spec import AbstractFileSystem
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, marker, schema
-from ddnn_traces.store.places import path as names
 from ddnn_traces.store.places import zipped
-from ddnn_traces.store.places.place import Place
+from ddnn_traces.store.places.place import Place, by_table, run_of
 
 #: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
 _WHOLE = 1 << 20
-#: So many bytes of small files are asked for at once.
+#: Bytes of small files that are requested at once.
 _TOGETHER = 32 << 20
-#: What is read at once of a large file.
+#: Bytes of a large file that are read at once.
 _BLOCK = 1 << 20
 #: A release.json of a thousand runs has 4 MB.
 _LARGEST_RELEASE_JSON = 256 << 20
@@ -55,7 +54,7 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
         raise UsageError(f"{_shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
     try:
         filesystem, root = url_to_fs(url)
-    except Exception as error:  # each kind of store has errors of its own for what it cannot make out
+    except Exception as error:  # each kind of store has its own errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"{_shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
     if root.split("?")[0].lower().endswith(".zip"):
@@ -65,7 +64,7 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
     tables = marker.parse(content.fetch(marker.MARKER), content.name)
     files = {file.path: file for file in _files(text, content.name)}
     remote = _ReleaseFiles(content, files)
-    paths = names.of_tables(files, runs) | {"runs": names.of_tables(files)["runs"]}
+    paths = by_table(files, runs) | {"runs": by_table(files)["runs"]}
     listed = {name: [f"{_SCHEME}://{path}" for path in paths[name]] for name in schema.TABLES if name in tables}
     return Place(
         content.name,
@@ -91,7 +90,7 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
 
 
 def _shown(url: str) -> str:
-    """The URL without a password or signature, which no message may have."""
+    """The URL without its password or signature, which messages must not contain."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -106,7 +105,7 @@ def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | Usag
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{what}: no such file; check the URL: it is that of the release's folder or zip file")
     if isinstance(error, PermissionError):
-        return ReleaseError(f"{what}: not allowed; give your credentials as the store's tools take them")
+        return ReleaseError(f"{what}: not allowed; give credentials as for the tools of that store")
     kind = type(error).__name__
     return ReleaseError(f"{what}: cannot be fetched ({kind}: {reason[:200]}); try again, or download the release")
 
@@ -114,21 +113,19 @@ def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | Usag
 def _files(text: bytes, name: str) -> Iterable[_File]:
     """The Parquet files that release.json lists. Raises ReleaseError."""
     try:
-        told = [file for table in json.loads(text)["tables"] for file in table["files"]]
-        found = [_File(str(file["path"]), int(file["bytes"]), str(file["sha256"])) for file in told]
+        listed = [file for table in json.loads(text)["tables"] for file in table["files"]]
+        found = [_File(str(file["path"]), int(file["bytes"]), str(file["sha256"])) for file in listed]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ReleaseError(
-            f"{name}/{layout.RELEASE}: cannot be read ({error!r:.200}); ask whoever published it"
-        ) from error
+        raise ReleaseError(f"{name}/{layout.RELEASE}: cannot be read ({error!r:.200}); ask the publisher") from error
     for file in found:
-        if names.run_of(file.path) is None:
-            raise ReleaseError(f"{name}/{layout.RELEASE}: {file.path[:200]!r} is no file of a table; not opened")
+        if run_of(file.path) is None:
+            raise ReleaseError(f"{name}/{layout.RELEASE}: {file.path[:200]!r} is not a file of a table; not opened")
     return found
 
 
 @dataclass
 class _Content:
-    """The files below a URL. failure: why one of them could not be had."""
+    """The files below a URL. failure: the error of a failed read."""
 
     name: str
     filesystem: Any
@@ -137,7 +134,7 @@ class _Content:
     _ranges: bool | None = None
 
     def release_json(self) -> tuple[bytes, str]:
-        """release.json, and where it is: at the URL, or in data/ of a bag."""
+        """release.json and its folder: the URL, or data/ of a bag."""
         for root in (self.root, f"{self.root}/data"):
             try:
                 text = self.filesystem.cat_file(self._at(layout.RELEASE, root), start=0, end=_LARGEST_RELEASE_JSON)
@@ -165,7 +162,7 @@ class _Content:
     def fetch_all(self, paths: Sequence[str]) -> dict[str, bytes]:
         """Several files whole, at the same time where the store can."""
         try:
-            # Not cat(): it takes names for patterns, and its answer depends on the store and on how many they are.
+            # Not cat(): it takes names as patterns, and its result depends on the store and on their number.
             if len(paths) == 1:
                 return {paths[0]: bytes(self.filesystem.cat_file(self._at(paths[0], self.root)))}
             whole = [None] * len(paths)
@@ -189,7 +186,7 @@ class _Content:
             raise self.fail(file.path, error) from error
 
     def fail(self, path: str, error: Exception) -> ReleaseError | UsageError:
-        """Remember why a file could not be had: DuckDB's own message would not say it."""
+        """Record the error of a failed read: DuckDB's own message does not contain it."""
         self.failure = error if isinstance(error, ReleaseError | UsageError) else _cannot_fetch(self.name, path, error)
         return self.failure
 
@@ -200,7 +197,7 @@ class _Content:
 
 
 class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
-    """The release's Parquet files as DuckDB asks for them."""
+    """The release's Parquet files as a file system for DuckDB."""
 
     protocol = _SCHEME
     cachable = False
@@ -247,9 +244,9 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
         return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
 
     def _small_ones_from(self, first: _File) -> list[_File]:
-        """The file; if not the table's first, also the small ones behind it: a query over many runs reads them next.
+        """The file; if not the table's first, also the small files after it: a query over many runs reads them next.
 
-        The first one alone tells DuckDB the columns when the dataset is opened.
+        When the dataset is opened, DuckDB reads the columns from the first file alone.
         """
         table = first.path.partition("/")[0] + "/"
         if not any(path.startswith(table) for path in self._fetched):
@@ -282,13 +279,13 @@ class _Reader:
     It remembers why a read failed.
     """
 
-    def __init__(self, file: Any, told: _File, content: _Content) -> None:
-        self._file, self._told, self._content = file, told, content
+    def __init__(self, file: Any, listed: _File, content: _Content) -> None:
+        self._file, self._listed, self._content = file, listed, content
         self._lock, self._place = threading.Lock(), threading.local()
 
     def seek(self, place: int, whence: int = 0) -> int:
         """Go to a place, in this thread. whence: as of io.IOBase."""
-        begin = (0, self.tell(), self._told.bytes)[whence]
+        begin = (0, self.tell(), self._listed.bytes)[whence]
         self._place.at = begin + place
         return int(self._place.at)
 
@@ -303,7 +300,7 @@ class _Reader:
                 self._file.seek(self.tell())
                 data = bytes(self._file.read(size))
         except Exception as error:
-            raise self._content.fail(self._told.path, error) from error
+            raise self._content.fail(self._listed.path, error) from error
         self._place.at = self.tell() + len(data)
         return data
 

@@ -1,7 +1,7 @@
 """A release in a zip file: unpacked into a temporary folder, which is removed when the dataset is closed.
 
 DuckDB cannot read in a zip file, and a compressed member cannot be read from its middle. A zip file comes from others:
-nothing in it may name a place outside its folder, be a link, or grow beyond what there is room for.
+no member may have a path outside its folder, be a link, or need more space than there is.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ from pathlib import Path, PurePosixPath
 
 from ddnn_traces.errors import ReleaseError, StorageError, UsageError
 from ddnn_traces.store.marker import MARKER, read_marker
-from ddnn_traces.store.places import folder
-from ddnn_traces.store.places.path import is_safe, run_of
-from ddnn_traces.store.places.place import Place
+from ddnn_traces.store.places.place import Place, is_safe, run_of, table_globs
 
-#: A member may grow by so much: deflate reaches 1,032, Parquet that is compressed already grows by 1 to 3, JSON by 20.
+#: Largest ratio of unpacked to packed size: deflate reaches 1,032; Parquet, already compressed, 1 to 3; JSON 20.
 _MOST_GROWTH = 200
-#: Members up to so many bytes may grow by more.
+#: Members up to this many bytes may exceed the ratio.
 _SMALL = 1 << 20
 _MOST_MEMBERS = 1_000_000
 
 
 def place(path: Path, runs: Sequence[str] | None = None) -> Place:
-    """Unpack what opening takes: the tables, of these runs (None: of all). Raises UsageError, ReleaseError."""
+    """Unpack the tables, of these runs (None: of all). Raises UsageError, ReleaseError."""
     wanted = None if runs is None else set(runs)
 
     def needed(name: str) -> bool:
         found = run_of(name)
-        # the table of runs whole: it says which there are
+        # the whole table of runs: it lists the runs
         return name == MARKER or bool(found and (wanted is None or found[0] == "runs" or found[1] in wanted))
 
     scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
@@ -41,7 +39,7 @@ def place(path: Path, runs: Sequence[str] | None = None) -> Place:
         unpack(path, Path(scratch.name), needed)
         tables = read_marker(Path(scratch.name), str(path))
         there = tuple(table for table in tables if (Path(scratch.name) / table).is_dir())
-        return Place(str(path), folder.files(Path(scratch.name), there), Path(scratch.name), close=scratch.cleanup)
+        return Place(str(path), table_globs(Path(scratch.name), there), Path(scratch.name), close=scratch.cleanup)
     except BaseException:
         scratch.cleanup()
         raise
@@ -50,9 +48,9 @@ def place(path: Path, runs: Sequence[str] | None = None) -> Place:
 def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True, whole: bool = False) -> None:
     """Unpack the files of the release in a zip file into the folder `out`.
 
-    needed: whether a file is wanted, by its path in the release. whole: all that stands beside the release's content,
-    as a bag's manifests do, too. Raises UsageError where the file holds no release, ReleaseError where it is damaged or
-    not to be trusted, StorageError where there is no room.
+    needed: whether to unpack a file, by its path in the release. whole: also the files outside the release's content,
+    such as a bag's manifests. Raises UsageError where the file holds no release, ReleaseError where it is damaged or
+    cannot be trusted, StorageError where there is no space.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -65,7 +63,7 @@ def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True
                 for name, member in members.items()
                 if name.startswith(root) and needed(name.removeprefix(root))
             }
-            _check_room(path, chosen.values(), out)
+            _check_space(path, chosen.values(), out)
             for name, member in chosen.items():
                 _extract(archive, member, out / name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
@@ -73,16 +71,16 @@ def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The files in the archive by name. Raises ReleaseError for what could be meant to do harm."""
+    """The files in the archive by name. Raises ReleaseError for members that may be an attack."""
     infos = archive.infolist()
     if len(infos) > _MOST_MEMBERS:
-        raise ReleaseError(f"{path}: {len(infos):,} files are too many for a release; ask whoever sent it")
+        raise ReleaseError(f"{path}: {len(infos):,} files are too many for a release; ask the sender")
     members: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         kind = stat.S_IFMT(info.external_attr >> 16)
         name = info.filename.removesuffix("/")
         if not is_safe(name) or name in members:
-            raise _refused(path, info.filename, "a name that leaves its folder, or is there twice")
+            raise _refused(path, info.filename, "a name that leaves its folder, or is repeated")
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _refused(path, info.filename, "a link or device")
         if info.file_size > max(_SMALL, _MOST_GROWTH * info.compress_size):
@@ -93,11 +91,11 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 def _refused(path: Path, member: str, why: str) -> ReleaseError:
-    return ReleaseError(f"{path}: not unpacked, because of {member!r} in it ({why}); ask whoever sent it")
+    return ReleaseError(f"{path}: not unpacked, because of {member!r} in it ({why}); ask the sender")
 
 
 def _root(path: Path, members: Collection[str]) -> str:
-    """What the names of the release's files begin with: nothing, or a folder with a slash, or that of a bag's data."""
+    """The prefix of the names of the release's files: empty, a folder with a slash, or the data/ of a bag."""
     for deep in range(3):
         found = [name for name in members if name.count("/") == deep and name.split("/")[-1] == MARKER]
         if len(found) > 1:
@@ -107,12 +105,12 @@ def _root(path: Path, members: Collection[str]) -> str:
     raise UsageError(f"{path}: no release (no {MARKER} in it); give a release made with 'ddnn-traces publish'")
 
 
-def _check_room(path: Path, members: Collection[zipfile.ZipInfo], out: Path) -> None:
+def _check_space(path: Path, members: Collection[zipfile.ZipInfo], out: Path) -> None:
     needed, free = sum(member.file_size for member in members), shutil.disk_usage(out).free
     if needed > free:
         raise StorageError(
-            f"{path}: unpacked it takes {needed:,} bytes, and {out} has room for {free:,}; set TMPDIR to a folder with "
-            "more room, or unpack it yourself and open the folder"
+            f"{path}: unpacked it takes {needed:,} bytes, and {out} has {free:,} bytes free; set TMPDIR to a folder with "
+            "more space, or unpack it yourself and open the folder"
         )
 
 
