@@ -1,4 +1,4 @@
-"""One ingest at a time into a dataset: flock on a hidden file next to it, released by the kernel when its holder dies."""
+"""One ingest at a time into a dataset: flock on a hidden file next to it, released by the kernel at exit."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ class DatasetLock:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            say(
-                f"{self._path.parent} has no file locks; do not run another ingest into {self._out.name} at the same time"
-            )
+            say(f"{self._path.parent} has no file locks; run no other ingest into {self._out.name} now")
             return False
         self.is_held = True
         return False

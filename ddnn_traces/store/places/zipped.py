@@ -109,8 +109,8 @@ def _check_space(path: Path, members: Collection[zipfile.ZipInfo], out: Path) ->
     needed, free = sum(member.file_size for member in members), shutil.disk_usage(out).free
     if needed > free:
         raise StorageError(
-            f"{path}: unpacked it takes {needed:,} bytes, and {out} has {free:,} bytes free; set TMPDIR to a folder with "
-            "more space, or unpack it yourself and open the folder"
+            f"{path}: unpacked it takes {needed:,} bytes, and {out} has {free:,} bytes free; set TMPDIR to a folder "
+            "with more space, or unpack it yourself and open the folder"
         )
 
 
