@@ -1,12 +1,12 @@
-"""The page: one HTML file that loads nothing, with every chart as SVG and PNG in a folder beside it."""
+"""The page: one HTML file that loads nothing, with every chart as SVG and PNG in a folder next to it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import vl_convert
@@ -14,49 +14,65 @@ from markupsafe import Markup
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
-from ddnn_traces.report import contents
-from ddnn_traces.report.section import Chapter, Figure
+from ddnn_traces.report.chapters import chang, farhat, overview, regression, wire, zerwas
+from ddnn_traces.report.charts.style import CHARTS
+from ddnn_traces.report.section import Chapter, Results, Section
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
+CHAPTERS = (overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, wire.chapter)
 PNG_SCALE = 2
 _HERE = Path(__file__).parent
 
 
 def write(dataset: Dataset, out: Path) -> Path:
-    """Write the report to `out` and its charts to the folder `<stem of out>-charts` beside it; return `out`.
+    """Write the report to `out` and its charts to the folder `<stem of out>-charts` next to it; return `out`.
 
     The same dataset gives the same bytes. Files are replaced whole, and a chart that the dataset no longer has is
     removed. Raises UsageError where `out` is a folder.
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name the report's file, for example {out / 'report.html'}")
+    chapters: dict[Chapter, list[Section]] = {}
     drawings: dict[str, Future[dict[str, bytes]]] = {}
-    with ThreadPoolExecutor(1) as artist:  # draws while DuckDB answers
-
-        def begin(figure: Figure) -> None:
-            drawings[figure.name] = artist.submit(_draw, figure)
-
-        chapters = contents.chapters(dataset, begin)
+    with ThreadPoolExecutor(1) as artist, Results(dataset) as results:  # the thread draws while DuckDB runs queries
+        heading = title(results)
+        for chapter, section in sections(results):
+            chapters.setdefault(chapter, []).append(section)
+            for figure in section.figures:
+                drawings[figure.name] = artist.submit(_draw, figure.spec)
     folder = out.with_name(f"{out.stem}-charts")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in contents.FIGURES:
+    for name in CHARTS:
         files = drawings[name].result() if name in drawings else {}
         for suffix in ("svg", "png"):
             if suffix in files:
                 _write(folder / f"{name}.{suffix}", files[suffix])
             else:
                 (folder / f"{name}.{suffix}").unlink(missing_ok=True)
-    _write(out, _page(contents.title(dataset), chapters, folder.name).encode())
+    _write(out, _page(heading, chapters, folder.name).encode())
     return out
 
 
-def _draw(figure: Figure) -> dict[str, bytes]:
-    """The figure's files, by suffix."""
-    svg = _renumbered(vl_convert.vegalite_to_svg(figure.spec, allowed_base_urls=[]))
+def title(results: Results) -> str:
+    """The page's title, which states how many runs are synthetic."""
+    note = f" ({results.synthetic} synthetic, not measured)" if results.synthetic else ""
+    return f"Traffic of distributed training runs{note}"
+
+
+def sections(results: Results) -> Iterator[tuple[Chapter, Section]]:
+    """All sections of the report, in the page's order."""
+    for chapter in CHAPTERS:
+        for section in chapter.sections(results):
+            yield chapter, section
+
+
+def _draw(spec: dict[str, Any]) -> dict[str, bytes]:
+    """A chart's files, by suffix."""
+    svg = _renumbered(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
     return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
 
@@ -74,29 +90,29 @@ def _write(path: Path, content: bytes) -> None:
         half_written.write_bytes(content)
 
 
-def _page(title: str, chapters: Sequence[Chapter], folder: str) -> str:
+def _page(heading: str, chapters: dict[Chapter, list[Section]], folder: str) -> str:
+    # both are the project's or Vega's own text; only an early end of the element must be prevented
+    script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
+    vega = Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))  # noqa: S704
+    return render(
+        "page.html", title=heading, chapters=chapters, queries=_queries(chapters), folder=folder, script=script,
+        vega=vega,
+    )  # fmt: skip
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of this folder with the values, the style sheet and the version; texts are escaped, Markup is not."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    # all are the project's or Vega's own text; only an early end of the element must be kept out
-    css, script = (Markup((_HERE / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))  # noqa: S704
-    vega = Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))  # noqa: S704
-    return environment.get_template("page.html").render(
-        title=title,
-        chapters=chapters,
-        queries=_queries(chapters),
-        folder=folder,
-        css=css,
-        script=script,
-        vega=vega,
-        version=__version__,
-    )
+    css = Markup((_HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704, the project's own
+    return environment.get_template(template).render(css=css, version=__version__, **values)
 
 
-def _queries(chapters: Sequence[Chapter]) -> list[catalogue.Query]:
+def _queries(chapters: dict[Chapter, list[Section]]) -> list[catalogue.Query]:
     """The queries that the page's figures and tables come from, and those that these read, by name."""
-    wanted = {source.query for chapter in chapters for source in chapter.sources}
+    wanted = {source.query for found in chapters.values() for section in found for source in section.sources}
     read: set[str] = set()
     while wanted:
         read |= wanted

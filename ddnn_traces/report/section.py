@@ -1,18 +1,37 @@
-"""What a report is made of: chapters of sections with figures and tables, each with the queries that it comes from."""
+"""Sections of the report: the rows of named queries as a headline, charts, tables and sentences."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from ddnn_traces.report.words import digits, left_out, text
+from ddnn_traces import regression
+from ddnn_traces.query import catalogue
+from ddnn_traces.report.words import digits, text
+from ddnn_traces.text import counted
 
-# What a table shows at most, so that the page of any dataset stays readable and below 15 MB.
+if TYPE_CHECKING:
+    import altair as alt
+
+    from ddnn_traces.query.dataset import Dataset
+    from ddnn_traces.regression import Regression
+
+#: Rows of a table at most, so that the page of any dataset stays readable and below 15 MB.
 TABLE_ROWS = 1000
+#: runs.source of a run that was generated, not captured.
+SYNTHETIC = "synthetic"
+NO_FLOWS = "No run of this dataset has a flow; the table of captured packets above states why."
+NO_LOG = (
+    "No run has training steps: put the training's log (train_history.log, or a train_history-worker-N.log of each "
+    "worker) next to its captures and ingest the run again."
+)
 
 
 @dataclass(frozen=True)
@@ -24,14 +43,75 @@ class Source:
 
     @property
     def command(self) -> str:
-        """What a reader types to get the same rows."""
+        """The command line that returns the same rows."""
         params = (word for name, value in self.params.items() for word in ("--param", f"{name}={value}"))
         return shlex.join(["ddnn-traces", "query", "DATASET", self.query, *params])
 
 
+class Results:
+    """The results of a dataset's queries, each run at most once, within a `with` block.
+
+    Views that queries read become temporary tables of the same names, which DuckDB finds before the views: many
+    queries read topology or pair_payload, and would compute them again each time.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._frames: dict[str, pl.DataFrame] = {}
+        self._stored: dict[str, None] = {}  # in order
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for name in reversed(self._stored):
+            self._dataset.sql(f"DROP TABLE temp.{name}")
+
+    def rows(self, source: Source) -> pl.DataFrame:
+        """The rows of a query."""
+        if source.command not in self._frames:
+            for name in catalogue.find(source.query).inputs:
+                self._store(name)
+            self._frames[source.command] = self._dataset.query(source.query, **source.params)
+        return self._frames[source.command]
+
+    def _store(self, name: str) -> None:
+        query = catalogue.catalogue().get(name)
+        if query is None or name in self._stored:
+            return
+        for inner in query.inputs:
+            self._store(inner)
+        if not query.params:
+            self._dataset.sql(f"CREATE TEMP TABLE {name} AS FROM {name}")
+            self._stored[name] = None
+
+    @cached_property
+    def fit(self) -> Regression:
+        """The regression of the volume of a step."""
+        return regression.fit(self.rows(Source("run_step_volume")))
+
+    @property
+    def places(self) -> pl.DataFrame:
+        """The runs that have a flow, in the order in which they enter a figure."""
+        return self.rows(Source("figure_runs"))
+
+    @cached_property
+    def synthetic(self) -> str:
+        """The number of runs that were never measured, of all; empty where all were measured."""
+        sources = self.rows(Source("run_overview"))["source"]
+        synthetic = int((sources == SYNTHETIC).sum())
+        return f"{synthetic:,} of {counted(len(sources), 'run')}" if synthetic else ""
+
+    @property
+    def synthetic_sentence(self) -> str:
+        """The same as a sentence."""
+        note = f"Synthetic (computed by the laws of the collectives), not measured: {self.synthetic}."
+        return note if self.synthetic else ""
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A chart as a Vega-Lite specification; `name` is also its file's."""
+    """A chart as a Vega-Lite specification; `name` is also the name of its files."""
 
     name: str
     spec: dict[str, Any]
@@ -41,7 +121,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; the columns in `numeric` are set right."""
+    """A table of texts; the columns in `numeric` are aligned right."""
 
     caption: str
     columns: Sequence[str]
@@ -51,50 +131,17 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A question and its answer in one sentence, with what it is read from. lists: sentences under a heading each."""
-
-    slug: str
-    title: str
-    headline: str
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
-    sentences: Sequence[str] = ()
-    lists: Sequence[tuple[str, Sequence[str]]] = ()
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """Sections that belong together: those of a paper."""
-
-    slug: str
-    title: str
-    sections: Sequence[Section]
-
-    @property
-    def figures(self) -> list[Figure]:
-        """Of all sections, in the page's order."""
-        return [figure for section in self.sections for figure in section.figures]
-
-    @property
-    def sources(self) -> list[Source]:
-        """Of all figures and tables."""
-        of_figures = [source for figure in self.figures for source in figure.sources]
-        return of_figures + [source for section in self.sections for part in section.tables for source in part.sources]
-
-
-@dataclass(frozen=True)
 class Column:
-    """A table's column: its title, and the text of a row's cell."""
+    """A column of a table: its title, and the text of a row's cell."""
 
     title: str
     cell: Callable[[dict[str, Any]], str]
-    is_number: bool
+    is_number: bool = False
 
 
-def named(title: str, name: str, form: Callable[[Any], str] = text) -> Column:
-    """A column of words, from the frame's column of that name."""
-    return Column(title, lambda row: form(row[name]), is_number=False)
+def texts(title: str, name: str, form: Callable[[Any], str] = text) -> Column:
+    """A column of texts, from the frame's column of that name."""
+    return Column(title, lambda row: form(row[name]))
 
 
 def numbers(title: str, name: str, form: Callable[[Any], str] = digits) -> Column:
@@ -102,13 +149,128 @@ def numbers(title: str, name: str, form: Callable[[Any], str] = digits) -> Colum
     return Column(title, lambda row: form(row[name]), is_number=True)
 
 
-def table(frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source, noun: str = "run") -> Table:
-    """A table of the frame's rows, one a `noun`; the caption says what is left out."""
-    rows = [tuple(column.cell(row) for column in columns) for row in frame.head(TABLE_ROWS).iter_rows(named=True)]
-    return Table(
-        f"{caption} {left_out(len(rows), frame.height, source.query, noun)}".rstrip(),
-        [column.title for column in columns],
-        rows,
-        [column.title for column in columns if column.is_number],
-        [source],
-    )
+class _NoDataError(Exception):
+    """A section has nothing to show; its headline states what is missing."""
+
+
+class Section:
+    """One question: a headline that answers it, then charts, tables, sentences, and lists under a heading each.
+
+    A chapter's function fills it. `rows` and `need` end that function where there are no rows: the section then has
+    what was added before, and what is missing as its headline.
+    """
+
+    def __init__(self, slug: str, title: str, results: Results) -> None:
+        self.slug, self.title, self.results = slug, title, results
+        self.headline = ""
+        self.figures: list[Figure] = []
+        self.tables: list[Table] = []
+        self.sentences: Sequence[str] = ()
+        self.lists: list[tuple[str, Sequence[str]]] = []
+
+    def rows(self, source: Source, missing: str = "") -> pl.DataFrame:
+        """The rows of a query. missing: what to state, and how to get it, where there are none; empty: go on."""
+        frame = self.results.rows(source)
+        return self.need(frame, missing) if missing else frame
+
+    def need(self, frame: pl.DataFrame, missing: str) -> pl.DataFrame:
+        """The frame, unless it has no rows: then the section ends here, with `missing` as its headline."""
+        if frame.is_empty():
+            self.headline = missing
+            raise _NoDataError
+        return frame
+
+    @property
+    def sources(self) -> list[Source]:
+        """The sources of all figures and tables."""
+        of_figures = [source for figure in self.figures for source in figure.sources]
+        return of_figures + [source for table in self.tables for source in table.sources]
+
+    @property
+    def no_steps(self) -> str:
+        """What is missing where no run has traffic in steps."""
+        return NO_FLOWS if self.results.places.is_empty() else NO_LOG
+
+    def first_runs(self, frame: pl.DataFrame, most: int) -> pl.DataFrame:
+        """The rows of at most so many runs, in the frame's order.
+
+        Runs that come first in figure_runs are taken; runs without a flow, which are not in there, come last.
+        """
+        runs = frame.select("run_id").unique(maintain_order=True)
+        placed = runs.join(self.results.places, on="run_id", how="left", maintain_order="left")
+        among = placed.sort("place", nulls_last=True, maintain_order=True).head(most)
+        return frame.join(among, on="run_id", how="semi", maintain_order="left")
+
+    def of_drawn(self, frame: pl.DataFrame) -> str:
+        """The limit of a headline that is made from fewer runs than have flows."""
+        drawn = frame["run_id"].n_unique()
+        return "" if drawn == self.results.places.height else f" (of the {counted(drawn, 'run')} drawn here)"
+
+    def figure(
+        self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, *others: Any, caption: str,
+        sources: Sequence[Source], of: pl.DataFrame | None = None, by: str | Sequence[str] = "run_id",
+        noun: str = "run",
+    ) -> None:  # fmt: skip
+        """Add the chart that a function of charts/ draws; the function's name is the figure's.
+
+        others: further arguments of the function. of: the rows of all that could be drawn; the caption then states how
+        many values of the columns `by`, each a `noun`, are left out.
+        """
+        if of is not None:
+            shown, total = (rows.select(by).n_unique() for rows in (frame, of))
+            caption = f"{caption} {_left_out(shown, total, noun, sources[0].query)}".rstrip()
+        spec: dict[str, Any] = chart(frame, *others).to_dict(validate=False)
+        if note := self.results.synthetic_sentence:
+            caption, spec = f"{caption} {note}", _with_note(spec, note)
+        self.figures.append(Figure(chart.__name__, spec, caption, sources))
+
+    def table(
+        self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source, noun: str = "run"
+    ) -> None:
+        """Add a table of the frame's rows, each a `noun`; the caption states how many are left out."""
+        rows = [tuple(column.cell(row) for column in columns) for row in frame.head(TABLE_ROWS).iter_rows(named=True)]
+        caption = f"{caption} {_left_out(len(rows), frame.height, noun, source.query)}".rstrip()
+        numeric = [column.title for column in columns if column.is_number]
+        self.tables.append(Table(caption, [column.title for column in columns], rows, numeric, [source]))
+
+
+def _left_out(shown: int, total: int, noun: str, query: str) -> str:
+    if shown >= total:
+        return ""
+    return f"{counted(total - shown, noun)} of {total:,} left out here; the query {query} has all."
+
+
+def _with_note(spec: dict[str, Any], note: str) -> dict[str, Any]:
+    """The chart with `note` as the first line of its title: its files are also used without the page."""
+    own = spec.get("title", [])
+    title = own if isinstance(own, dict) else {"text": own}
+    lines = title["text"] if isinstance(title["text"], list) else [title["text"]]
+    return {
+        **spec,
+        "title": {"anchor": "start", "fontSize": 11, "fontWeight": "normal", **title, "text": [note, *lines]},
+    }
+
+
+class Chapter:
+    """Sections that belong together, in the order in which `section` declares them."""
+
+    def __init__(self, slug: str, title: str) -> None:
+        self.slug, self.title = slug, title
+        self._sections: list[tuple[str, str, Callable[[Section], None]]] = []
+
+    def section(self, slug: str, title: str) -> Callable[[Callable[[Section], None]], Callable[[Section], None]]:
+        """Decorator of a function that fills a section. slug: its name in links."""
+
+        def declare(fill: Callable[[Section], None]) -> Callable[[Section], None]:
+            self._sections.append((slug, title, fill))
+            return fill
+
+        return declare
+
+    def sections(self, results: Results) -> Iterator[Section]:
+        """The chapter's sections, filled."""
+        for slug, title, fill in self._sections:
+            section = Section(slug, title, results)
+            with contextlib.suppress(_NoDataError):
+                fill(section)
+            yield section

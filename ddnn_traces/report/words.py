@@ -1,40 +1,13 @@
-"""Numbers and names as a reader wants them in sentences and cells."""
+"""Numbers and names as text of sentences and cells; a dash is a value that is not known."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 
-
-def left_out(shown: int, total: int, query: str, noun: str = "run") -> str:
-    """What a figure or table does not show, and where it is; nothing where all is shown."""
-    if shown >= total:
-        return ""
-    return f"{number(total - shown, noun)} of {total:,} left out here; the query {query} has all."
-
-
-def span(values: pl.Series, noun: str) -> str:
-    low, high = (int(number_of(value)) for value in (values.min(), values.max()))
-    return number(high, noun) if low == high else f"{low:,} to {number(high, noun)}"
-
-
-def digits_span(values: pl.Series) -> str:
-    low, high = (digits(number_of(value)) for value in (values.min(), values.max()))
-    return low if low == high else f"{low} to {high}"
-
-
-def percents(shares: pl.Series) -> str:
-    low, high = (percent(number_of(value)) for value in (shares.min(), shares.max()))
-    return low if low == high else f"{low} to {high}"
-
-
-def number(count: Any, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def number_of(value: Any) -> float:
-    return float(value or 0)
+from ddnn_traces.text import counted
 
 
 def text(value: Any) -> str:
@@ -42,6 +15,7 @@ def text(value: Any) -> str:
 
 
 def words(value: str | None) -> str:
+    """A name of the data, for example reduce_scatter, as words."""
     return text(value).replace("_", " ")
 
 
@@ -59,6 +33,7 @@ def count(value: int | None) -> str:
 
 
 def digits(value: float | None) -> str:
+    """Three digits, or all of an integer part that has more."""
     return "–" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -81,6 +56,18 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
-def size_span(values: pl.Series) -> str:
-    low, high = (size(number_of(value)) for value in (values.min(), values.max()))
+def number_of(value: Any) -> float:
+    """An aggregate as a number; 0 where there was nothing to aggregate."""
+    return float(value or 0)
+
+
+def span(values: pl.Series, form: Callable[[float], str] = digits) -> str:
+    """The least and the most of the values, each in that form."""
+    low, high = (form(number_of(value)) for value in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
+
+
+def counts(values: pl.Series, noun: str) -> str:
+    """The least and the most of whole numbers of a noun: 3 to 5 flows."""
+    low, high = (int(number_of(value)) for value in (values.min(), values.max()))
+    return counted(high, noun) if low == high else f"{low:,} to {counted(high, noun)}"

@@ -1,4 +1,4 @@
-"""Farhat: what is sent before, during and after training, and what an iteration takes and sends."""
+"""Farhat: what is sent before, during and after training, and how long an iteration takes and how much it sends."""
 
 from __future__ import annotations
 
@@ -6,83 +6,66 @@ import math
 
 import polars as pl
 
-from ddnn_traces.report.answers import NO_FLOWS, NO_LOG, Answers, figure
-from ddnn_traces.report.charts import farhat
-from ddnn_traces.report.section import Section, Source, named, numbers, table
-from ddnn_traces.report.words import (  # fmt: skip
-    count,
-    digits,
-    digits_span,
-    left_out,
-    number,
-    number_of,
-    percent,
-    percents,
-    size,
-    size_span,
-    span,
-    words,
-)
+from ddnn_traces.report.charts import farhat as charts
+from ddnn_traces.report.section import NO_FLOWS, NO_LOG, Chapter, Section, Source, numbers, texts
+from ddnn_traces.report.words import count, counts, digits, number_of, percent, size, span, words
+from ddnn_traces.text import counted
 
-# What a figure shows at most, so that a page of any dataset stays readable and below 15 MB.
+# Most that a figure shows, so that a page of any dataset stays readable and below 15 MB.
 BAR_RUNS = 80
 PANEL_RUNS = 12
 ITERATIONS, ITERATION_WINDOWS = 5, 1000
 CDF_POINTS = 40
 
+chapter = Chapter("farhat", "Farhat: flows and iterations")
 
-def positions(answers: Answers) -> Section:
-    slug, title = "positions", "Before, during and after training (figs. 2 and 3)"
+
+@chapter.section("positions", "Before, during and after training (figs. 2 and 3)")
+def positions(section: Section) -> None:
     source = Source("position_volume")
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, answers.no_steps)
+    frame = section.rows(source, section.no_steps)
     during, outside = frame.filter(position="during"), frame.filter(pl.col("position") != "during")
-    runs = frame["run_id"].n_unique()
-    headline = (
-        f"Training itself carries {percents(during['share_of_wire_bytes'])} of a run's bytes and "
-        f"{percents(during['share_of_packets'])} of its packets; what comes before it or after it is at most "
-        f"{percent(number_of(outside['share_of_wire_bytes'].max()))} of the bytes, over {number(runs, 'run')} with a "
-        "log."
+    section.headline = (
+        f"Training itself carries {span(during['share_of_wire_bytes'], percent)} of a run's bytes and "
+        f"{span(during['share_of_packets'], percent)} of its packets; what comes before it or after it is at most "
+        f"{percent(number_of(outside['share_of_wire_bytes'].max()))} of the bytes, over "
+        f"{counted(frame['run_id'].n_unique(), 'run')} with a log."
     )
-    shown = answers.first_runs(frame, BAR_RUNS)
-    caption = (
-        "Before the first step, during training and after the last step, by the log of the worker at which a packet "
-        f"was captured. {left_out(shown['run_id'].n_unique(), runs, source.query)}"
+    section.figure(
+        charts.position_volume,
+        section.first_runs(frame, BAR_RUNS),
+        caption="Before the first step, during training and after the last step, by the log of the worker at which a "
+        "packet was captured.",
+        sources=[source],
+        of=frame,
     )
-    return Section(slug, title, headline, [figure("position_volume", farhat.position_volume(shown), caption, [source])])
 
 
-def iteration_packets(answers: Answers) -> Section:
-    slug, title = "iteration-packets", "Packets over the marks of iterations"
+@chapter.section("iteration-packets", "Packets over the marks of iterations")
+def iteration_packets(section: Section) -> None:
     excerpt = {"step_count": ITERATIONS, "runs": PANEL_RUNS}
-    marks_source = Source("iteration_markers", excerpt)
-    marks = answers.frame(marks_source)
-    if marks.is_empty():
-        return Section(slug, title, answers.no_steps)
+    of_marks = Source("iteration_markers", excerpt)
+    marks = section.rows(of_marks, section.no_steps)
     source = Source("packets_over_iterations", {**excerpt, "window_ms": _window_ms(number_of(marks["end_ms"].max()))})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(
-            slug,
-            title,
-            "No run has traffic in its first iterations: its log's clock is not that of its captures; ingest it again "
-            "with --clock-offset auto.",
-        )
+    frame = section.rows(
+        source,
+        "No run has traffic in its first iterations: the clock of its log is not that of its captures; ingest it again "
+        "with --clock-offset auto.",
+    )
     busiest = frame.sort("packets", descending=True, maintain_order=True).row(0, named=True)
-    headline = (
+    section.headline = (
         f"In the first {ITERATIONS} iterations, the busiest {busiest['length_ms']:g} ms hold "
-        f"{number(busiest['packets'], 'packet')} ({busiest['gbit_per_s']:.3g} Gbit/s), in "
-        f"{busiest['run_id']}{answers.of_drawn(frame)}."
+        f"{counted(busiest['packets'], 'packet')} ({busiest['gbit_per_s']:.3g} Gbit/s), in "
+        f"{busiest['run_id']}{section.of_drawn(frame)}."
     )
-    caption = (
-        "Packets of all hosts in windows, with the begin and end of each iteration by one worker's log. "
-        f"{left_out(frame['run_id'].n_unique(), answers.places.height, source.query)}"
+    section.figure(
+        charts.packets_over_iterations,
+        frame,
+        marks,
+        caption="Packets of all hosts in windows, with the begin and end of each iteration by one worker's log.",
+        sources=[source, of_marks],
+        of=section.results.places,
     )
-    chart = figure(
-        "packets_over_iterations", farhat.packets_over_iterations(frame, marks), caption, [source, marks_source]
-    )
-    return Section(slug, title, headline, [chart])
 
 
 def _window_ms(longest_ms: float) -> float:
@@ -94,100 +77,97 @@ def _window_ms(longest_ms: float) -> float:
     return next(times * power for times in (1, 2, 5, 10) if times * power >= least)
 
 
-def iteration_durations(answers: Answers) -> Section:
-    slug, title = "iteration-durations", "How long iterations take (fig. 4)"
+@chapter.section("iteration-durations", "How long iterations take (fig. 4)")
+def iteration_durations(section: Section) -> None:
     source = Source("iteration_duration_cdf", {"points": CDF_POINTS})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_LOG)
+    frame = section.rows(source, NO_LOG)
     longest = frame.sort("duration_ms", descending=True, maintain_order=True).row(0, named=True)
-    headline = (
-        f"Half of a run's iterations take at most {digits_span(_halves(frame, 'duration_ms'))} ms; the longest of all "
-        f"takes {digits(longest['duration_ms'])} ms, in {longest['run_id']}."
+    section.headline = (
+        f"Half of a run's iterations take at most {span(_medians(frame, 'duration_ms'))} ms; the longest of all takes "
+        f"{digits(longest['duration_ms'])} ms, in {longest['run_id']}."
     )
-    shown = answers.first_runs(frame, PANEL_RUNS)
-    caption = (
-        "Cumulative distribution over the iterations of all workers. "
-        f"{left_out(shown['run_id'].n_unique(), frame['run_id'].n_unique(), source.query)}"
+    section.figure(
+        charts.iteration_duration_cdf,
+        section.first_runs(frame, PANEL_RUNS),
+        caption="Cumulative distribution over the iterations of all workers.",
+        sources=[source],
+        of=frame,
     )
-    chart = figure("iteration_duration_cdf", farhat.iteration_duration_cdf(shown), caption, [source])
-    return Section(slug, title, headline, [chart])
 
 
-def iteration_flow_sizes(answers: Answers) -> Section:
-    slug, title = "iteration-flow-sizes", "What a flow sends in an iteration (fig. 5)"
+@chapter.section("iteration-flow-sizes", "Size of a flow in an iteration (fig. 5)")
+def iteration_flow_sizes(section: Section) -> None:
     source = Source("iteration_flow_size_cdf", {"points": CDF_POINTS})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        missing = (
-            "No flow sends data inside training steps: that needs a log beside the captures (train_history.log) whose "
-            "clock is theirs; ingest with --clock-offset auto where it is not."
-        )
-        return Section(slug, title, NO_FLOWS if answers.places.is_empty() else missing)
-    headline = (
+    missing = (
+        "No flow sends data inside training steps: that needs a log next to the captures (train_history.log) with the "
+        "same clock; ingest with --clock-offset auto where the clocks differ."
+    )
+    frame = section.rows(source, NO_FLOWS if section.results.places.is_empty() else missing)
+    section.headline = (
         "In half of the iterations, a flow that carries data sends at most "
-        f"{size_span(_halves(frame, 'wire_bytes'))} a run; the most is {size(number_of(frame['wire_bytes'].max()))}."
+        f"{span(_medians(frame, 'wire_bytes'), size)} a run; the most is {size(number_of(frame['wire_bytes'].max()))}."
     )
-    shown = answers.first_runs(frame, PANEL_RUNS)
-    caption = (
-        "Cumulative distribution over iterations of data flows; a data flow is large and sends payload in steps. "
-        f"{left_out(shown['run_id'].n_unique(), frame['run_id'].n_unique(), source.query)}"
+    section.figure(
+        charts.iteration_flow_size_cdf,
+        section.first_runs(frame, PANEL_RUNS),
+        caption="Cumulative distribution over iterations of data flows; a data flow is large and sends payload in "
+        "steps.",
+        sources=[source],
+        of=frame,
     )
-    chart = figure("iteration_flow_size_cdf", farhat.iteration_flow_size_cdf(shown), caption, [source])
-    return Section(slug, title, headline, [chart])
 
 
-def _halves(frame: pl.DataFrame, column: str) -> pl.Series:
+def _medians(frame: pl.DataFrame, column: str) -> pl.Series:
     """Of each run the smallest value that half of its values do not exceed."""
     return frame.filter(pl.col("cumulative_share") >= 0.5).group_by("run_id").agg(pl.col(column).min())[column]
 
 
-def flow_classes(answers: Answers) -> Section:
-    slug, title = "flow-classes", "Small, medium and large flows"
+@chapter.section("flow-classes", "Small, medium and large flows")
+def flow_classes(section: Section) -> None:
     source = Source("flow_class_counts")
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_FLOWS)
+    frame = section.rows(source, NO_FLOWS)
     large = frame.filter(size_class="large")
     others = frame.filter(pl.col("size_class") != "large").group_by("run_id").agg(pl.col("flows").sum())
-    headline = (
-        f"{span(large['flows'], 'flow')} of a run {'is' if large['flows'].max() == 1 else 'are'} large and carry "
-        f"{percents(large['share_of_wire_bytes'])} of its volume; {span(others['flows'], 'flow')} are medium or small."
+    section.headline = (
+        f"{counts(large['flows'], 'flow')} of a run {'is' if large['flows'].max() == 1 else 'are'} large and carry "
+        f"{span(large['share_of_wire_bytes'], percent)} of its volume; {counts(others['flows'], 'flow')} are medium or "
+        "small."
     )
-    shown = answers.first_runs(frame, BAR_RUNS)
-    caption = (
-        "Classes are parted at the two widest gaps of a run's flow sizes; a bar runs from the smallest flow of a class "
-        f"to its largest. {left_out(shown['run_id'].n_unique(), frame['run_id'].n_unique(), source.query)}"
+    section.figure(
+        charts.flow_classes,
+        section.first_runs(frame, BAR_RUNS),
+        caption="Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
+        "flow of a class to its largest.",
+        sources=[source],
+        of=frame,
     )
-    return Section(slug, title, headline, [figure("flow_classes", farhat.flow_classes(shown), caption, [source])])
 
 
-def model_sizes(answers: Answers) -> Section:
-    slug, title = "flow-and-model", "Flow size and model size"
+@chapter.section("flow-and-model", "Flow size and model size")
+def model_sizes(section: Section) -> None:
     source = Source("iteration_flow_size")
-    frame = answers.frame(source)
-    known = frame.drop_nulls(["model_size_bytes", "mean_bytes"])
-    if known.is_empty():
-        return Section(
-            slug,
-            title,
-            "No run has both a model size and a flow that carries data in steps: the size is model_bytes in a run.toml "
-            "beside the captures, the steps are in the training's log.",
-        )
-    headline = (
-        f"In an iteration a flow that carries data sends {digits_span(known['ratio'])} times the model's size on "
-        f"average, over {number(known.height, 'run')}."
+    frame = section.rows(source)
+    known = section.need(
+        frame.drop_nulls(["model_size_bytes", "mean_bytes"]),
+        "No run has both a model size and a flow that carries data in steps: the size is model_bytes in a run.toml "
+        "next to the captures, the steps are in the training's log.",
     )
-    caption = (
-        "Lines are one and two bytes on the wire for each byte of the model. "
-        f"{left_out(known.height, frame.height, source.query)}"
+    section.headline = (
+        f"In an iteration a flow that carries data sends {span(known['ratio'])} times the model's size on average, "
+        f"over {counted(known.height, 'run')}."
     )
-    chart = figure("iteration_flow_size", farhat.iteration_flow_size(known), caption, [source])
+    section.figure(
+        charts.iteration_flow_size,
+        known,
+        caption="Lines are one and two bytes on the wire for each byte of the model.",
+        sources=[source],
+        of=frame,
+    )
     columns = [
-        named("run", "run_id"), named("topology (declared)", "topology", words),
+        texts("run", "run_id"), texts("topology (declared)", "topology", words),
         numbers("model", "model_size_bytes", size), numbers("data flows", "data_flows", count),
         numbers("a flow's iteration (mean)", "mean_bytes", size), numbers("median", "median_bytes", size),
         numbers("of the model", "ratio"), numbers("payload of the model", "payload_ratio"),
         numbers("2(N-1)/N of a ring", "ring_ratio"),
     ]  # fmt: skip
-    return Section(slug, title, headline, [chart], [table(frame, columns, "Size of a data flow.", source)])
+    section.table(frame, columns, "Size of a data flow.", source)

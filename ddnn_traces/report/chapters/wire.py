@@ -1,47 +1,36 @@
-"""What the wire tells, for which no paper has a figure: topology, conservation, steps, overlap and stragglers."""
+"""Results that no paper has a figure of: topology, conservation, steps without a log, overlap and stragglers."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from ddnn_traces.report.answers import NO_FLOWS, NO_LOG, Answers, figure
-from ddnn_traces.report.charts import wire
-from ddnn_traces.report.section import Column, Section, Source, named, numbers, table
-from ddnn_traces.report.words import (  # fmt: skip
-    count,
-    digits_span,
-    left_out,
-    number,
-    number_of,
-    percent,
-    percents,
-    size,
-    words,
-    yes_no,
-)
+from ddnn_traces.report.charts import wire as charts
+from ddnn_traces.report.section import NO_FLOWS, NO_LOG, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.words import count, number_of, percent, size, span, words, yes_no
+from ddnn_traces.text import counted
 
-# What a figure shows at most, so that a page of any dataset stays readable and below 15 MB.
+# Most that a figure shows, so that a page of any dataset stays readable and below 15 MB.
 BOUNDARY_RUNS, PANEL_RUNS = 12, 12
 BANDWIDTH_STEPS = 100
 
+chapter = Chapter("wire", "From the traffic alone")
 
-def topology(answers: Answers) -> Section:
-    slug, title = "topology", "Topology, inferred from payload"
+
+@chapter.section("topology", "Topology, inferred from payload")
+def topology(section: Section) -> None:
     source = Source("topology")
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_FLOWS)
+    frame = section.rows(source, NO_FLOWS)
     kinds = frame.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
     found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
     sure = frame.filter(pl.col("topology") != "unknown")["confidence"].drop_nulls()
-    with_confidence = f"; confidence {percents(sure)}" if len(sure) else ""
-    headline = f"The traffic of {number(frame.height, 'run')} shows: {found}{with_confidence}."
+    confidence = f"; confidence {span(sure, percent)}" if len(sure) else ""
+    section.headline = f"The traffic of {counted(frame.height, 'run')} shows: {found}{confidence}."
     columns = [
-        named("run", "run_id"), named("topology", "topology", words), numbers("confidence", "confidence", percent),
-        named("root or centre", "root_ip"), numbers("hosts", "hosts", count),
+        texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
+        texts("root or centre", "root_ip"), numbers("hosts", "hosts", count),
         numbers("directed pairs", "edges", count), numbers("payload on them", "matched_share", percent),
-        Column("runner-up", _runner_up, is_number=False), numbers("evenness", "evenness"),
-        numbers("irregularity", "irregularity"), numbers("turn", "turn"), named("by steps", "by_steps", yes_no),
+        Column("runner-up", _runner_up), numbers("evenness", "evenness"),
+        numbers("irregularity", "irregularity"), numbers("turn", "turn"), texts("by steps", "by_steps", yes_no),
     ]  # fmt: skip
     caption = (
         "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "
@@ -49,7 +38,7 @@ def topology(answers: Answers) -> Section:
         "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
         "other (turn)."
     )
-    return Section(slug, title, headline, tables=[table(frame, columns, caption, source)])
+    section.table(frame, columns, caption, source)
 
 
 def _runner_up(row: dict[str, object]) -> str:
@@ -57,197 +46,180 @@ def _runner_up(row: dict[str, object]) -> str:
     return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
 
 
-def rings(answers: Answers) -> Section:
-    slug, title = "rings", "Rings, declared and inferred"
+@chapter.section("rings", "Rings, declared and inferred")
+def rings(section: Section) -> None:
     source = Source("ring_comparison")
-    frame = answers.frame(source)
-    declared = frame.filter(pl.col("agrees").is_not_null())
-    found = frame["is_ring"].sum()
-    if declared.is_empty():
-        headline = (
-            f"No run declares a topology; {found:,} of {number(frame.height, 'run')} sent in a ring. "
-            "A run.toml with topology and the hosts' ring_position gives something to compare with."
-        )
-    else:
-        headline = (
-            f"Traffic agrees with the declaration in {declared['agrees'].sum()} of {number(declared.height, 'run')} "
-            f"that declare a topology; {number(found, 'run')} sent in a ring."
-        )
+    frame = section.rows(source)
     columns = [
-        named("run", "run_id"), named("topology (declared)", "declared_topology", words),
-        named("ring (declared)", "declared_ring"),
-        named("ring (inferred from traffic)", "inferred_ring", lambda ring: ring or "no ring"),
-        named("agrees", "agrees", yes_no),
+        texts("run", "run_id"), texts("topology (declared)", "declared_topology", words),
+        texts("ring (declared)", "declared_ring"),
+        texts("ring (inferred from traffic)", "inferred_ring", lambda ring: ring or "no ring"),
+        texts("agrees", "agrees", yes_no),
     ]  # fmt: skip
     caption = (
         "Order in which data flows from host to host. Rings agree where they have the same edges in the same direction."
     )
-    return Section(slug, title, headline, tables=[table(frame, columns, caption, source)])
+    section.table(frame, columns, caption, source)
+    found = int(frame["is_ring"].sum())
+    declared = section.need(
+        frame.drop_nulls("agrees"),
+        f"No run declares a topology; {found:,} of {counted(frame.height, 'run')} sent in a ring. "
+        "Declare topology and the hosts' ring_position in a run.toml to compare them.",
+    )
+    section.headline = (
+        f"Traffic agrees with the declaration in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
+        f"that declare a topology; {counted(found, 'run')} sent in a ring."
+    )
 
 
-def conservation(answers: Answers) -> Section:
-    slug, title = "conservation", "What the algorithm must move, and what was moved"
+@chapter.section("conservation", "Expected and observed volume")
+def conservation(section: Section) -> None:
     source = Source("conservation")
-    frame = answers.frame(source)
-    judged = frame.filter(pl.col("flagged").is_not_null())
-    if judged.is_empty():
-        problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"
-        headline = (
-            f"No run can be held against what its algorithm must move ({problems}): that needs steps (a training log), "
-            "a topology that is told from them, and model_bytes in a run.toml."
-        )
-    else:
-        flagged = judged.filter("flagged")
-        worst = judged.sort(pl.col("unexplained_share").abs(), descending=True, maintain_order=True).row(0, named=True)
-        headline = (
-            f"{judged.height - flagged.height} of {number(judged.height, 'run')} transmit what the algorithm must move "
-            f"to within 2%; the most that is unexplained is {percent(worst['unexplained_share'])}, in "
-            f"{worst['run_id']}."
-        )
+    frame = section.rows(source)
     columns = [
-        named("run", "run_id"), named("topology", "topology", words), named("law", "law", words),
+        texts("run", "run_id"), texts("topology", "topology", words), texts("law", "law", words),
         numbers("expected payload", "expected_bytes", size), numbers("payload in steps", "payload_bytes", size),
         numbers("after the last step", "spilled_bytes", size), numbers("sent again", "retransmitted_bytes", size),
         numbers("unexplained", "unexplained_share", percent), numbers("control", "control_bytes", size),
-        numbers("headers", "header_bytes", size), named("flagged", "flagged", yes_no), named("problem", "problem"),
+        numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
     ]  # fmt: skip
     caption = "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm."
-    return Section(slug, title, headline, tables=[table(frame, columns, caption, source)])
+    section.table(frame, columns, caption, source)
+    problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"
+    judged = section.need(
+        frame.drop_nulls("flagged"),
+        f"No run can be compared with the volume that its algorithm must transmit ({problems}): that needs steps (a "
+        "training log), a topology that is inferred from them, and model_bytes in a run.toml.",
+    )
+    worst = judged.sort(pl.col("unexplained_share").abs(), descending=True, maintain_order=True).row(0, named=True)
+    section.headline = (
+        f"{judged.height - judged['flagged'].sum()} of {counted(judged.height, 'run')} transmit the volume that the "
+        f"algorithm must transmit to within 2%; the most that is unexplained is {percent(worst['unexplained_share'])}, "
+        f"in {worst['run_id']}."
+    )
 
 
-def bus_bandwidth(answers: Answers) -> Section:
-    slug, title = "bus-bandwidth", "Algorithm and bus bandwidth, from the wire"
+@chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire")
+def bus_bandwidth(section: Section) -> None:
     source = Source("bus_bandwidth")
-    frame = answers.frame(source).drop_nulls("bus_gbit_per_s")
-    if frame.is_empty():
-        return Section(
-            slug,
-            title,
-            "No run has steps (a training log) and a topology that is told from them, which the bandwidth of an "
-            "algorithm needs.",
-        )
+    frame = section.need(
+        section.rows(source).drop_nulls("bus_gbit_per_s"),
+        "No run has steps (a training log) and a topology that is inferred from them, which the bandwidth of an "
+        "algorithm needs.",
+    )
     names = ["exchanged_bytes", "exchange_ms", "algorithm_gbit_per_s", "bus_gbit_per_s", "link_gbit_per_s"]
     keys = ["run_id", "algorithm", "law", "vantage", "hosts"]
     medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
-    headline = (
-        f"In the median step of a run the bus carries {digits_span(medians['bus_gbit_per_s'])} Gbit/s, and the busiest "
-        f"host's link {digits_span(medians['link_gbit_per_s'])} Gbit/s, over {number(medians.height, 'run')}."
+    section.headline = (
+        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'])} Gbit/s, and the busiest "
+        f"host's link {span(medians['link_gbit_per_s'])} Gbit/s, over {counted(medians.height, 'run')}."
     )
-    drawn = answers.first_runs(frame, PANEL_RUNS)
+    drawn = section.first_runs(frame, PANEL_RUNS)
     shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
-    steps = f"Of a run the first {BANDWIDTH_STEPS} steps are drawn. " if shown.height < drawn.height else ""
-    caption = (
-        "Bus bandwidth is what the algorithm exchanges over the time with payload on the busiest worker's wire, times "
-        "2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or received in that time. "
-        f"{steps}{left_out(shown['run_id'].n_unique(), medians.height, source.query)}"
+    steps = f" Of a run the first {BANDWIDTH_STEPS} steps are drawn." if shown.height < drawn.height else ""
+    section.figure(
+        charts.bus_bandwidth,
+        shown,
+        caption="Bus bandwidth is the volume that the algorithm exchanges over the time with payload on the busiest "
+        "worker's wire, times 2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or "
+        f"received in that time.{steps}",
+        sources=[source],
+        of=frame,
     )
     columns = [
-        named("run", "run_id"), named("algorithm", "algorithm", words), named("law", "law", words),
-        named("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
+        texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
+        texts("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
         numbers("exchanged", "exchanged_bytes", size), numbers("exchange (ms)", "exchange_ms"),
         numbers("algorithm (Gbit/s)", "algorithm_gbit_per_s"), numbers("bus (Gbit/s)", "bus_gbit_per_s"),
         numbers("link (Gbit/s)", "link_gbit_per_s"),
     ]  # fmt: skip
-    values = table(medians, columns, "Medians of a run's steps; the query has every step.", source)
-    chart = figure("bus_bandwidth", wire.bus_bandwidth(shown), caption, [source])
-    return Section(slug, title, headline, [chart], [values])
+    section.table(medians, columns, "Medians of a run's steps; the query has every step.", source)
 
 
-def inferred_steps(answers: Answers) -> Section:
-    slug, title = "inferred-steps", "Steps without a log"
-    source = Source("step_inference_score")
-    boundaries = Source("step_boundaries", {"runs": BOUNDARY_RUNS})
-    score, frame = answers.frame(source), answers.frame(boundaries)
+@chapter.section("inferred-steps", "Steps without a log")
+def inferred_steps(section: Section) -> None:
+    source, of_boundaries = Source("step_inference_score"), Source("step_boundaries", {"runs": BOUNDARY_RUNS})
+    score, frame = section.rows(source), section.rows(of_boundaries)
     structured = score.filter("structured")
     scored = structured.drop_nulls(["recall", "precision"])
-    against = (
-        f"; against the logs of {number(scored.height, 'run')}, {percents(scored['recall'])} of the boundaries are "
-        f"found and {percents(scored['precision'])} of those found are right"
-        if not scored.is_empty()
-        else "; there is no log to hold them against"
-    )
-    headline = (
-        f"Traffic alone shows steps in {structured.height} of {number(score.height, 'run')}"
-        f"{against if not structured.is_empty() else ''}."
-    )
+    against = "" if structured.is_empty() else "; there is no log to compare them with"
+    if not scored.is_empty():
+        against = (
+            f"; of the boundaries in the logs of {counted(scored.height, 'run')}, "
+            f"{span(scored['recall'], percent)} are found, and {span(scored['precision'], percent)} of those found are "
+            "right"
+        )
+    section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
+    if not frame.is_empty():
+        section.figure(
+            charts.step_boundaries,
+            frame,
+            caption="Ends of the first steps. Asynchronous runs have no structure in their traffic.",
+            sources=[of_boundaries],
+            of=score,
+        )
     columns = [
-        named("run", "run_id"), named("steps in the traffic", "structured", yes_no),
+        texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
         numbers("confidence", "confidence", percent), numbers("boundaries in the logs", "in_log", count),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
         numbers("recall (first worker's log)", "first_worker_recall", percent),
         numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
-    values = table(score, columns, "Boundaries inferred from traffic against those of the logs.", source)
-    if frame.is_empty():
-        return Section(slug, title, headline, tables=[values])
-    caption = (
-        "Ends of the first steps. Asynchronous runs have no structure in their traffic. "
-        f"{left_out(frame['run_id'].n_unique(), score.height, boundaries.query)}"
-    )
-    chart = figure("step_boundaries", wire.step_boundaries(frame), caption, [boundaries])
-    return Section(slug, title, headline, [chart], [values])
+    section.table(score, columns, "Boundaries inferred from traffic against those of the logs.", source)
 
 
-def overlap(answers: Answers) -> Section:
-    slug, title = "overlap", "Communication behind computation"
+@chapter.section("overlap", "Communication during computation")
+def overlap(section: Section) -> None:
     source = Source("overlap_summary")
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_LOG)
-    drawable = frame.drop_nulls("only_wire_ms")
-    if drawable.is_empty():
-        return Section(
-            slug,
-            title,
-            "No traffic is known to be that of a worker in the logs: a label there has to be that of a host (label in "
-            "run.toml, or a capture named after the worker).",
-        )
-    known = frame.drop_nulls("overlap_share")
-    on_wire = f"A worker sends or receives payload in {percents(frame['wire_share_of_step'].drop_nulls())} of a step"
-    if known.is_empty():
-        headline = (
-            f"{on_wire}; what of it is behind computation needs the program's own intervals (phases-worker-N.csv "
-            "beside the captures)."
-        )
-    else:
-        headline = (
-            f"{on_wire}; {percents(known['overlap_share'])} of that is behind its computation, by the intervals of "
-            f"{number(known['run_id'].n_unique(), 'run')}."
-        )
-    shown = answers.first_runs(drawable, PANEL_RUNS)
-    caption = (
-        "Means of a worker's steps. Where a program says when it computes, overlap is measured; elsewhere "
-        "communication is taken to be the time with payload on the wire, and the rest computation. "
-        f"{left_out(shown['run_id'].n_unique(), frame['run_id'].n_unique(), source.query)}"
+    frame = section.rows(source, NO_LOG)
+    drawable = section.need(
+        frame.drop_nulls("only_wire_ms"),
+        "No traffic can be assigned to a worker of the logs: a label there must be that of a host (label in run.toml, "
+        "or a capture named after the worker).",
     )
-    return Section(slug, title, headline, [figure("overlap_shares", wire.overlap_shares(shown), caption, [source])])
+    known = frame.drop_nulls("overlap_share")
+    measured = (
+        "the share of it that overlaps with computation needs the program's own intervals (phases-worker-N.csv next to "
+        "the captures)"
+        if known.is_empty()
+        else f"{span(known['overlap_share'], percent)} of that overlaps with its computation, by the intervals of "
+        f"{counted(known['run_id'].n_unique(), 'run')}"
+    )
+    on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
+    section.headline = f"A worker sends or receives payload in {on_wire} of a step; {measured}."
+    section.figure(
+        charts.overlap_shares,
+        section.first_runs(drawable, PANEL_RUNS),
+        caption="Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
+        "communication is taken to be the time with payload on the wire, and the rest computation.",
+        sources=[source],
+        of=frame,
+    )
 
 
-def stragglers(answers: Answers) -> Section:
-    slug, title = "stragglers", "Stragglers, and what they cost"
+@chapter.section("stragglers", "Stragglers and their cost")
+def stragglers(section: Section) -> None:
     source = Source("straggler_summary")
-    frame = answers.frame(source)
-    waiting = frame.drop_nulls("worker")
+    frame = section.rows(source)
     runs = frame["run_id"].n_unique()
-    if waiting.is_empty():
-        return Section(
-            slug,
-            title,
-            f"In none of {number(runs, 'run')} do workers wait for each other, as far as logs of several workers tell: "
-            "each needs a train_history-worker-N.log.",
-        )
+    waiting = section.need(
+        frame.drop_nulls("worker"),
+        f"In none of {counted(runs, 'run')} do logs show that workers wait for each other: this needs a "
+        "train_history-worker-N.log of several workers.",
+    )
     costs = waiting.unique("run_id", maintain_order=True)["run_cost_share"].drop_nulls()
     most = waiting.sort("share_last", descending=True, maintain_order=True).row(0, named=True)
-    cost = f", which costs {percents(costs)} of a run's time" if len(costs) else ""
-    headline = (
-        f"In {waiting['run_id'].n_unique()} of {number(runs, 'run')} workers wait for the last to start{cost}; most "
+    cost = f", which costs {span(costs, percent)} of a run's time" if len(costs) else ""
+    section.headline = (
+        f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; most "
         f"often the same, in {percent(most['share_last'])} of the steps, for {most['worker']} of {most['run_id']}."
     )
-    shown = answers.first_runs(waiting, PANEL_RUNS)
-    caption = (
-        "Slack is how much later a worker could start to communicate without making the step longer. The cost is how "
-        "much shorter steps were, had the last started with the median worker. "
-        f"{left_out(shown['run_id'].n_unique(), runs, source.query)}"
+    section.figure(
+        charts.straggler_slack,
+        section.first_runs(waiting, PANEL_RUNS),
+        caption="Slack is how much later a worker could start to communicate without making the step longer. The cost "
+        "is how much shorter steps would be, had the last started with the median worker.",
+        sources=[source],
+        of=frame,
     )
-    return Section(slug, title, headline, [figure("straggler_slack", wire.straggler_slack(shown), caption, [source])])

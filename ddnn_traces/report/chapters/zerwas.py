@@ -1,136 +1,376 @@
-"""Zerwas, the traffic itself: who sends to whom, in how many flows, when and how bursty (figs. 4 to 7)."""
+"""Zerwas: the traffic of training (figs. 3 to 7), what it costs (figs. 8 to 10) and throughput (tables I and II)."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from ddnn_traces.report.answers import NO_FLOWS, Answers, figure
-from ddnn_traces.report.charts import zerwas
-from ddnn_traces.report.section import Figure, Section, Source
-from ddnn_traces.report.words import left_out, number_of, percent, percents, span
+from ddnn_traces.report.charts import zerwas as charts
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.words import (  # fmt: skip
+    count,
+    counts,
+    digits,
+    number_of,
+    pair,
+    percent,
+    size,
+    span,
+    text,
+    words,
+    yes_no,
+)
+from ddnn_traces.text import counted
 
-# What a figure shows at most, so that a page of any dataset stays readable and below 15 MB.
+# Most that a figure shows, so that a page of any dataset stays readable and below 15 MB.
+MODEL_BARS = 60
 HEATMAP_RUNS, HEATMAP_HOSTS = 24, 32
+BAR_RUNS = 80
 TIMELINE_RUNS, TIMELINE_FLOWS = 12, 30
 BURST_RUNS, BURST_PAIRS = 12, 12
-BAR_RUNS = 80
+ACCURACY_RUNS, ACCURACY_POINTS = 40, 60
+BATCH_RUNS = 12
+
+chapter = Chapter("zerwas", "Zerwas: traffic of training")
 
 
-def heatmaps(answers: Answers) -> Section:
-    slug, title = "heatmaps", "Who sends to whom (fig. 4)"
+@chapter.section("model-volume", "Volume of each model and framework (fig. 3)")
+def volume_by_model(section: Section) -> None:
+    source, noun = Source("volume_by_model"), "pair of model and framework"
+    frame = section.rows(source, NO_FLOWS)
+    known = section.need(
+        frame.filter(pl.col("model") != "unknown"),
+        f"{counted(int(frame['runs'].sum()), 'run')} transmit {span(frame['mean_wire_bytes'], size)} on average, but "
+        "none declares its model: write model and model_bytes into a run.toml next to its captures and ingest it "
+        "again.",
+    )
+    most = known.sort("mean_wire_bytes", descending=True, maintain_order=True).row(0, named=True)
+    section.headline = (
+        f"Runs of one model and framework transmit {span(known['mean_wire_bytes'], size)} on average; the most, "
+        f"{size(most['mean_wire_bytes'])} in {digits(most['mean_steps'])} steps, {most['model']} with "
+        f"{most['framework_setting']}."
+    )
+    section.figure(
+        charts.volume_by_model,
+        known.head(MODEL_BARS),
+        caption="Mean over the runs of a model and framework setting; the number of their steps, which differs, is in "
+        "the tooltips.",
+        sources=[source],
+        of=frame,
+        by=("model", "framework_setting"),
+        noun=noun,
+    )
+    columns = [
+        texts("model", "model"), texts("framework setting", "framework_setting"), numbers("runs", "runs", count),
+        numbers("model size (MB)", "model_mb"), numbers("steps (mean)", "mean_steps"),
+        numbers("volume (mean)", "mean_wire_bytes", size), numbers("least", "least_wire_bytes", size),
+        numbers("most", "most_wire_bytes", size),
+    ]  # fmt: skip
+    section.table(frame, columns, "Volume on the wire, of whole runs.", source, noun)
+
+
+@chapter.section("heatmaps", "Volume of each pair of hosts (fig. 4)")
+def heatmaps(section: Section) -> None:
     source = Source("pair_volume", {"runs": HEATMAP_RUNS, "hosts": HEATMAP_HOSTS})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_FLOWS)
+    frame = section.rows(source, NO_FLOWS)
     heavy = frame.group_by("run_id").agg(
         pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
     )
-    headline = (
-        f"A run's heaviest pairs of hosts ({span(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
-        f"much as the first) carry {percents(heavy['share'])} of its volume{answers.of_drawn(frame)}."
+    section.headline = (
+        f"A run's heaviest pairs of hosts ({counts(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
+        f"much as the first) carry {span(heavy['share'], percent)} of its volume{section.of_drawn(frame)}."
     )
-    caption = (
-        "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M and G "
-        "are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief. "
-        f"{_hosts_left_out(frame)}{left_out(frame['run_id'].n_unique(), answers.places.height, 'pair_volume')}"
-    )
-    runs = figure("volume_heatmaps", zerwas.volume_heatmaps(frame), caption, [source])
-    return Section(slug, title, headline, [runs, _mean_heatmaps(answers)])
-
-
-def _hosts_left_out(frame: pl.DataFrame) -> str:
     least = number_of(frame.group_by("run_id").agg(pl.col("share_of_run").sum())["share_of_run"].min())
-    if least > 1 - 1e-9:
-        return ""
-    return (
-        f"Of each run the {HEATMAP_HOSTS} hosts with the most traffic are drawn; in the worst case the pairs among "
-        f"them carry {percent(least)} of the run's volume. "
-    )
-
-
-def _mean_heatmaps(answers: Answers) -> Figure:
-    source = Source("mean_traffic_matrix")
-    frame = answers.frame(source)
-    configurations = frame["configuration"].unique(maintain_order=True)
-    shown = frame.filter(
-        pl.col("configuration").is_in(configurations.head(HEATMAP_RUNS).implode()),
-        pl.max_horizontal("src_place", "dst_place") <= HEATMAP_HOSTS,
-    )
     hosts = (
-        f"Of each the first {HEATMAP_HOSTS} hosts by rank are drawn. "
-        if number_of(frame.select(pl.max_horizontal("src_place", "dst_place").max()).item()) > HEATMAP_HOSTS
+        f" Of each run the {HEATMAP_HOSTS} hosts with the most traffic are drawn; in the worst case the pairs among "
+        f"them carry {percent(least)} of the run's volume."
+        if least < 1 - 1e-9
         else ""
     )
-    caption = (
-        "The same, as the mean over the runs of each configuration: framework setting and declared topology. "
-        f"{hosts}{left_out(shown['configuration'].n_unique(), len(configurations), source.query, 'configuration')}"
+    section.figure(
+        charts.volume_heatmaps,
+        frame,
+        caption="Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M "
+        "and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief."
+        f"{hosts}",
+        sources=[source],
+        of=section.results.places,
     )
-    return figure("mean_volume_heatmaps", zerwas.mean_volume_heatmaps(shown), caption, [source])
+    of_means = Source("mean_traffic_matrix")
+    means = section.rows(of_means)
+    first = means["configuration"].unique(maintain_order=True).head(HEATMAP_RUNS)
+    place = pl.max_horizontal("src_place", "dst_place")
+    has_more = number_of(means.select(place.max()).item()) > HEATMAP_HOSTS
+    section.figure(
+        charts.mean_volume_heatmaps,
+        means.filter(pl.col("configuration").is_in(first.implode()), place <= HEATMAP_HOSTS),
+        caption="The same, as the mean over the runs of each configuration: framework setting and declared topology."
+        + (f" Of each the first {HEATMAP_HOSTS} hosts by rank are drawn." if has_more else ""),
+        sources=[of_means],
+        of=means,
+        by="configuration",
+        noun="configuration",
+    )
 
 
-def flow_counts(answers: Answers) -> Section:
-    slug, title = "flow-counts", "How many flows (fig. 5)"
+@chapter.section("flow-counts", "Number of flows (fig. 5)")
+def flow_counts(section: Section) -> None:
     source = Source("flow_counts")
-    counts = answers.frame(source).filter(pl.col("flows") > 0)
-    if counts.is_empty():
-        return Section(slug, title, NO_FLOWS)
-    headline = (
-        f"A run has {span(counts['flows'], 'flow')}; 99% of its volume is in {span(counts['large_flows'], 'large one')}"
-        f". {span(counts['acknowledgement_flows'], 'flow').capitalize()} only acknowledge large ones, and "
-        f"{span(counts['side_flows'], 'flow')} carry something else."
+    frame = section.need(section.rows(source).filter(pl.col("flows") > 0), NO_FLOWS)
+    section.headline = (
+        f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
+        f"{counts(frame['large_flows'], 'large one')}. "
+        f"{counts(frame['acknowledgement_flows'], 'flow').capitalize()} only acknowledge large ones, and "
+        f"{counts(frame['side_flows'], 'flow')} carry something else."
     )
-    frame = answers.first_runs(counts, BAR_RUNS)
-    caption = (
-        "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% of the "
-        "run's bytes on the wire, an acknowledgement flow among them counted as such: it goes back along a large flow "
-        "with nearly no payload. Side flows are all others. "
-        f"{left_out(frame.height, counts.height, source.query)}"
+    section.figure(
+        charts.flow_counts,
+        section.first_runs(frame, BAR_RUNS),
+        caption="Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
+        "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
+        "back along a large flow with nearly no payload. Side flows are all others.",
+        sources=[source],
+        of=frame,
     )
-    return Section(slug, title, headline, [figure("flow_counts", zerwas.flow_counts(frame), caption, [source])])
 
 
-def flow_timeline(answers: Answers) -> Section:
-    slug, title = "flow-timeline", "When flows send (fig. 6)"
+@chapter.section("flow-timeline", "When flows send (fig. 6)")
+def flow_timeline(section: Section) -> None:
     source = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_FLOWS)
+    frame = section.rows(source, NO_FLOWS)
     flows = frame.unique(["run_id", "flow_place"])
-    shares = [number_of(flows.filter(pl.col("is_large") == large)["active_share"].median()) for large in (True, False)]
-    small = f", the median other flow in {percent(shares[1])}" if flows["is_large"].not_().any() else ""
-    large = f"The median large flow sends in {percent(shares[0])} of its run's windows"
-    headline = f"{large}{small}{answers.of_drawn(frame)}."
-    counts = answers.frame(Source("flow_counts")).filter(pl.col("run_id").is_in(frame["run_id"].unique().implode()))
-    fewer = (
-        f"Of a run the {TIMELINE_FLOWS} largest flows are drawn. "
-        if number_of(counts["flows"].max()) > TIMELINE_FLOWS
-        else ""
+    large, other = (
+        percent(number_of(flows.filter(is_large=is_large)["active_share"].median())) for is_large in (True, False)
     )
-    caption = (
-        "One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a share "
-        "of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that makes at "
-        f"most 100 of the run; its length stands over each panel. {fewer}"
-        f"{left_out(frame['run_id'].n_unique(), answers.places.height, 'flow_timeline')}"
+    small = f", the median other flow in {other}" if not flows["is_large"].all() else ""
+    section.headline = f"The median large flow sends in {large} of its run's windows{small}{section.of_drawn(frame)}."
+    flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
+    has_more = number_of(flows_of.max()) > TIMELINE_FLOWS
+    section.figure(
+        charts.flow_timeline,
+        frame,
+        caption="One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
+        "share of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that "
+        "makes at most 100 of the run; its length stands over each panel."
+        + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else ""),
+        sources=[source],
+        of=section.results.places,
     )
-    return Section(slug, title, headline, [figure("flow_timeline", zerwas.flow_timeline(frame), caption, [source])])
 
 
-def pair_throughput(answers: Answers) -> Section:
-    slug, title = "pair-throughput", "How bursty pairs of hosts are (fig. 7)"
+@chapter.section("pair-throughput", "Bursts of pairs of hosts (fig. 7)")
+def pair_throughput(section: Section) -> None:
     source = Source("pair_burst", {"runs": BURST_RUNS, "pairs": BURST_PAIRS})
-    frame = answers.frame(source)
-    if frame.is_empty():
-        return Section(slug, title, NO_FLOWS)
+    frame = section.rows(source, NO_FLOWS)
     peak = frame.sort("gbit_per_s", descending=True, maintain_order=True).row(0, named=True)
-    headline = (
+    section.headline = (
         f"The highest throughput of a pair is {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: "
-        f"{peak['pair']} in {peak['run_id']}{answers.of_drawn(frame)}."
+        f"{peak['pair']} in {peak['run_id']}{section.of_drawn(frame)}."
     )
     window_ms, excerpt_ms = (f"{number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
-    caption = (
-        f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a row is a "
-        "directed pair of hosts, its full height the run's highest value, which stands over the panel. Of a run at "
-        f"most the {BURST_PAIRS} pairs that send most are drawn. "
-        f"{left_out(frame['run_id'].n_unique(), answers.places.height, 'pair_burst')}"
+    section.figure(
+        charts.pair_throughput,
+        frame,
+        caption=f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
+        "row is a directed pair of hosts, its full height the run's highest value, which stands over the panel. Of a "
+        f"run at most the {BURST_PAIRS} pairs that send most are drawn.",
+        sources=[source],
+        of=section.results.places,
     )
-    return Section(slug, title, headline, [figure("pair_throughput", zerwas.pair_throughput(frame), caption, [source])])
+
+
+@chapter.section("total-throughput", "Total throughput with 95% intervals (table I)")
+def total_throughput(section: Section) -> None:
+    source, published = Source("total_throughput"), Source("total_throughput", {"method": "paper"})
+    frame = section.rows(source)
+    known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
+    section.headline = (
+        f"Over all links together a run transmits {span(known['gbit_per_s'])} Gbit/s on average; half a 95% "
+        f"interval is {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)} of the mean."
+    )
+    section.figure(
+        charts.throughput_intervals,
+        section.first_runs(known, BAR_RUNS),
+        caption="Mean of the throughput in batches of equal length over the training (without a log: the capture), "
+        "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
+        "that is where the lag-1 autocorrelation is near 0.",
+        sources=[source],
+        of=frame,
+    )
+    columns = _interval_columns()
+    section.table(frame, columns, "By Student's t on the batch means.", source)
+    paper = section.rows(published).drop_nulls("gbit_per_s")
+    section.sentences = [
+        f"The paper's notebook takes windows of 1 s from 200 s to 300 s of a run, so it gives a number for "
+        f"{paper.height} of {counted(frame.height, 'run')} here: those that last so long."
+    ]
+    if not paper.is_empty():
+        caption = (
+            "As the authors' notebook computes it: mean ± 1.96 s / √n of windows of 1 s from 200 s to 300 s, not "
+            "batched."
+        )
+        section.table(paper, columns, caption, published)
+
+
+def _interval_columns() -> list[Column]:
+    return [
+        texts("run", "run_id"), numbers("mean (Gbit/s)", "gbit_per_s"),
+        numbers("95% interval, ±", "half_width_gbit_per_s"), texts("over", "stretch"), texts("computed", "computation"),
+        numbers("samples", "samples", count), numbers("each (ms)", "sample_ms"),
+        numbers("lag-1 autocorrelation", "lag1_autocorrelation"),
+    ]  # fmt: skip
+
+
+@chapter.section("gradient-flow", "Throughput of the flow that carries gradients (table II)")
+def gradient_flow(section: Section) -> None:
+    source = Source("gradient_flow_throughput")
+    frame = section.rows(source)
+    known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
+    section.headline = (
+        f"The flow with the most payload in training averages {span(known['gbit_per_s'])} Gbit/s, and in its "
+        f"busiest window {span(known['peak_gbit_per_s'])} Gbit/s."
+    )
+    section.figure(
+        charts.gradient_flow_intervals,
+        section.first_runs(known, BAR_RUNS),
+        caption="Mean with its 95% interval by Student's t on batch means, and the busiest window of "
+        f"{number_of(known['peak_sample_ms'].max()):g} ms.",
+        sources=[source],
+        of=frame,
+    )
+    run, *others = _interval_columns()
+    columns = [run, Column("flow", _flow), numbers("peak (Gbit/s)", "peak_gbit_per_s"), *others]
+    section.table(frame, columns, "The gradient-carrying flow of each run.", source)
+    published = Source(source.query, {"method": "paper"}).command
+    section.sentences = [
+        f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}",
+    ]
+
+
+def _flow(row: dict[str, object]) -> str:
+    if row["src_host"] is None:
+        return "–"
+    return f"{row['src_host']}:{text(row['src_port'])} → {row['dst_host']}:{text(row['dst_port'])}"
+
+
+@chapter.section("accuracy", "Accuracy and transmitted volume (fig. 8)")
+def accuracy(section: Section) -> None:
+    source = Source("accuracy_volume", {"points": ACCURACY_POINTS})
+    of_marks, of_savings = Source("volume_to_accuracy"), Source("accuracy_saving")
+    frame = section.rows(
+        source, "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
+    )
+    section.figure(
+        charts.accuracy_volume,
+        section.first_runs(frame, ACCURACY_RUNS),
+        caption="A line is a run; dashed lines are the accuracies to reach. Of a run about "
+        f"{ACCURACY_POINTS} steps are drawn.",
+        sources=[source],
+        of=frame,
+    )
+    marks = section.rows(of_marks)
+    reached = "; ".join(_reached(mark, rows) for (mark,), rows in marks.group_by("mark", maintain_order=True))
+    section.headline = f"{reached}."
+    columns = [
+        texts("run", "run_id"), texts("framework setting", "framework_setting"), texts("model", "model"),
+        numbers("accuracy", "mark", percent), texts("reached", "is_reached", yes_no), numbers("step", "step", count),
+        numbers("volume until then", "wire_bytes", size), numbers("until it lasts", "lasting_wire_bytes", size),
+        numbers("best accuracy", "best_accuracy", percent), numbers("volume of the run", "run_wire_bytes", size),
+    ]  # fmt: skip
+    caption = (
+        "Volume until the first step with that accuracy, and until the first step from which on it stays there to the "
+        "end."
+    )
+    section.table(marks, columns, caption, of_marks, "row")
+    savings = section.rows(of_savings).drop_nulls("saving")
+    if savings.is_empty():
+        section.sentences = ["No two framework settings reach a mark with the same model, so no saving is known."]
+        return
+    most = savings.sort("saving", descending=True, maintain_order=True).row(0, named=True)
+    section.sentences = [
+        f"The largest saving: {most['framework_setting']} needs {percent(most['saving'])} less volume than "
+        f"{most['other_setting']} for {most['model'] or 'an unnamed model'} to reach {percent(most['mark'])}."
+    ]
+    columns = [
+        texts("model", "model"), numbers("accuracy", "mark", percent), texts("setting", "framework_setting"),
+        Column("runs that reach it", lambda row: f"{row['reaching_runs']} of {row['runs']}", is_number=True),
+        numbers("volume (mean)", "mean_wire_bytes", size), texts("other setting", "other_setting"),
+        Column("of its runs", lambda row: f"{row['other_reaching_runs']} of {row['other_runs']}", is_number=True),
+        numbers("its volume", "other_mean_wire_bytes", size), numbers("saving", "saving", percent),
+    ]  # fmt: skip
+    section.table(savings, columns, "Volume that one setting saves against another until then.", of_savings, "row")
+
+
+def _reached(mark: object, rows: pl.DataFrame) -> str:
+    reached = rows.filter("is_reached")
+    start = f"{reached.height} of {counted(rows.height, 'run')} reach an accuracy of {percent(number_of(mark))}"
+    return start if reached.is_empty() else f"{start}, after {span(reached['wire_bytes'], size)}"
+
+
+@chapter.section("batch-sizes", "Bursts and valleys by batch size (fig. 9)")
+def batch_sizes(section: Section) -> None:
+    source, of_bursts = Source("batch_pair_excerpt"), Source("batch_burst_structure")
+    frame, bursts = section.rows(source), section.rows(of_bursts)
+    known = bursts.drop_nulls("computation_to_communication")
+    section.headline = (
+        "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley."
+        if known.is_empty()
+        else f"The busiest pair of a run sends in bursts of {span(known['burst_ms'])} ms with valleys of "
+        f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): computation takes "
+        f"{span(known['computation_to_communication'])} times as long as communication."
+    )
+    columns = [
+        texts("run", "run_id"), numbers("batch (samples)", "batch_size", count), texts("pair", "pair", pair),
+        texts("over", "stretch"), numbers("bursts", "bursts", count), numbers("steps", "steps", count),
+        numbers("burst (ms)", "burst_ms"), numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
+        numbers("median valley", "median_valley_ms"),
+        numbers("computation to communication", "computation_to_communication"),
+        numbers("in bursts (Gbit/s)", "burst_gbit_per_s"), numbers("share in bursts", "share_in_bursts", percent),
+    ]  # fmt: skip
+    section.table(bursts, columns, "Bursts of each run's busiest pair of hosts.", of_bursts)
+    if frame.is_empty():
+        section.sentences = [
+            "No two runs differ in their batch size alone, so no excerpt is drawn: capture a run again with another "
+            "batch_size and everything else the same."
+        ]
+        return
+    runs = frame["run_id"].unique(maintain_order=True)
+    section.figure(
+        charts.batch_pair_excerpt,
+        frame.filter(pl.col("run_id").is_in(runs.head(BATCH_RUNS).implode())),
+        caption=f"The pair's throughput in windows of {number_of(frame['sample_ms'].min()):g} ms, for runs that differ "
+        "in their batch size alone, from the first step after the middle of the training.",
+        sources=[source],
+        of=frame,
+    )
+
+
+@chapter.section("loss", "Duration and packet loss (fig. 10)")
+def packet_loss(section: Section) -> None:
+    source = Source("duration_by_loss")
+    frame = section.rows(source)
+    lossy = section.need(
+        frame.filter(pl.col("loss_pct") > 0).drop_nulls("normalised_duration"),
+        f"No run can be compared: {counted(frame.filter(pl.col('loss_pct') > 0).height, 'run')} of {frame.height} "
+        "declared to lose packets, without a lossless run that is equal in everything else. Declare loss_pct in "
+        "run.toml (0 for lossless), or capture the same training without loss.",
+    )
+    worst = lossy.sort("normalised_duration", descending=True, maintain_order=True).row(0, named=True)
+    section.headline = (
+        f"In {counted(lossy.height, 'run')} with loss, training takes {span(lossy['normalised_duration'])} times as "
+        f"long as without; the longest at {digits(worst['loss_pct'])}% in {worst['run_id']}."
+    )
+    comparable = frame.drop_nulls(["normalised_duration", "loss_pct"])
+    section.figure(
+        charts.duration_by_loss,
+        comparable,
+        caption="Duration over the mean of the lossless runs of the same setting.",
+        sources=[source],
+        of=frame,
+    )
+    columns = [
+        texts("run", "run_id"), numbers("packet loss (%)", "loss_pct"), numbers("duration (s)", "duration_s"),
+        texts("known from", "duration_source", words), numbers("steps", "steps", count),
+        numbers("lossless runs", "lossless_runs", count), texts("compared by", "normalised_by"),
+        numbers("of the lossless duration", "normalised_duration"),
+    ]  # fmt: skip
+    section.table(comparable, columns, "Runs with a lossless run to compare with.", source)

@@ -1,6 +1,6 @@
 """Figures of chang: the phases of parameter-server training.
 
-Drawing only: what they show is decided in queries/. Each function takes the frame of one query and returns a chart.
+Drawing only: queries/ decides what they show. Each function takes the frame of one query and returns a chart.
 """
 
 from __future__ import annotations
@@ -10,28 +10,26 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import DARK, INK, data_chart, finished, row_step
+from ddnn_traces.report.charts.style import DARK, INK, NAMES, chart, data_chart, kind_color, row_step, run_rows
 
 _PHASES = {"aggregation": "#E69F00", "distribution": DARK}
 
 
+@chart("Duration and payload of aggregation and distribution in an iteration, by run")
 def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Time and volume of both phases of an iteration, of query parameter_server_transfers: chang section 3 and fig. 2.
 
-    Runs whose phases cannot be told are not drawn. Raises ValueError where no run is left.
+    Runs without measured phases are not drawn. Raises ValueError where no run is left.
     """
     phases = frame.filter(pl.col("phase").is_in(list(_PHASES)))
     if phases.is_empty():
         raise ValueError("no run has parameter-server phases")
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
     duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
-    times = _bars(shown, duration, "mean_remaining_ms", alt.Axis(labelLimit=330, ticks=False))
+    times = _bars(shown, duration, "mean_remaining_ms", NAMES)
     payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)")
     volumes = _bars(shown, payload, "expected_mb", None)
-    return finished(
-        alt.hconcat(times, volumes, spacing=14),
-        "Duration and payload of aggregation and distribution in an iteration, by run",
-    )
+    return alt.hconcat(times, volumes, spacing=14)
 
 
 def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> Any:
@@ -39,14 +37,14 @@ def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> An
     base = (
         data_chart(frame)
         .encode(
-            y=alt.Y("run_id:N", title="run (name)", sort=None, axis=axis),
+            y=run_rows(axis),
             yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
             tooltip=[
                 alt.Tooltip("run_id:N", title="run"),
                 alt.Tooltip("phase:N", title="phase"),
                 alt.Tooltip("mean_ms:Q", title="duration, mean (ms)", format=".4~g"),
                 alt.Tooltip("mean_remaining_ms:Q", title="still to send, mean (ms)", format=".4~g"),
-                alt.Tooltip("measured_by:N", title="which is measured by"),
+                alt.Tooltip("measured_by:N", title="measured by"),
                 alt.Tooltip("mean_overlap_ms:Q", title="overlap of the phases, mean (ms)", format=".4~g"),
                 alt.Tooltip("payload_mb:Q", title="payload, mean (MB)", format=".4~g"),
                 alt.Tooltip("expected_mb:Q", title="model × workers (MB)", format=".4~g"),
@@ -57,12 +55,6 @@ def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> An
         )
         .properties(width=290, height=row_step(frame["run_id"].n_unique(), 40))
     )
-    color = alt.Color(
-        "phase:N",
-        title="phase",
-        scale=alt.Scale(domain=list(_PHASES), range=list(_PHASES.values())),
-        legend=alt.Legend(orient="top"),
-    )
-    bars = base.mark_bar().encode(x=x, color=color)
+    bars = base.mark_bar().encode(x=x, color=kind_color("phase:N", "phase", _PHASES))
     marks = base.mark_tick(color=INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
     return alt.layer(bars, marks)

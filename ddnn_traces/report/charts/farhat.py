@@ -1,6 +1,6 @@
-"""Figures of farhat: what is sent before, during and after training, and what an iteration takes and sends.
+"""Figures of farhat: traffic before, during and after training, and the duration and volume of an iteration.
 
-Drawing only: what they show is decided in queries/. Each function takes the frame of a query and returns a chart.
+Drawing only: queries/ decides what they show. Each function takes the frame of a query and returns a chart.
 """
 
 from __future__ import annotations
@@ -13,22 +13,27 @@ import polars as pl
 from ddnn_traces.report.charts.style import (  # fmt: skip
     DARK,
     INK,
+    NAMES,
+    NAMES_AND_GRID,
     OKABE_ITO,
     SHAPES,
     by_run,
+    chart,
     data_chart,
-    finished,
+    kind_color,
     panel_title,
     positive_scale,
     row_step,
     run_chart,
     run_panels,
+    run_rows,
 )
 
 _POSITIONS = {"before": "#E69F00", "during": DARK, "after": "#999999"}
 _CLASSES = {"small": "#E69F00", "medium": "#56B4E9", "large": DARK}
 
 
+@chart("Packets and bytes before, during and after training, by run")
 def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Shares of packets and bytes before, during and after training, of query position_volume: farhat figs. 2 and 3."""
     names = {"share_of_packets": "packets", "share_of_wire_bytes": "bytes on the wire"}
@@ -48,13 +53,8 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     scale=alt.Scale(domain=[0, 1], nice=False),
                     axis=alt.Axis(format=".0%", tickCount=5),
                 ),
-                y=alt.Y("run_id:N", title="run (name)", sort=None, axis=axis),
-                color=alt.Color(
-                    "position:N",
-                    title="sent",
-                    scale=alt.Scale(domain=list(_POSITIONS), range=list(_POSITIONS.values())),
-                    legend=alt.Legend(orient="top"),
-                ),
+                y=run_rows(axis),
+                color=kind_color("position:N", "sent", _POSITIONS),
                 order=alt.Order("place:Q"),
                 tooltip=[
                     alt.Tooltip("run_id:N", title="run"),
@@ -68,12 +68,10 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
 
     packets, volume = names.values()
-    return finished(
-        alt.hconcat(bars(packets, alt.Axis(labelLimit=330, ticks=False)), bars(volume, None), spacing=14),
-        "Packets and bytes before, during and after training, by run",
-    )
+    return alt.hconcat(bars(packets, NAMES), bars(volume, None), spacing=14)
 
 
+@chart("Packets over time, with the begin and end of each iteration")
 def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.TopLevelMixin:
     """Packets over time with the begin and end of each iteration: farhat section 3.
 
@@ -114,12 +112,7 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
             .mark_rule(strokeWidth=1.2)
             .encode(
                 x="at_ms:Q",
-                color=alt.Color(
-                    "mark:N",
-                    title="iteration",
-                    scale=alt.Scale(domain=["begin", "end"], range=["#009E73", "#D55E00"]),
-                    legend=alt.Legend(orient="top"),
-                ),
+                color=kind_color("mark:N", "iteration", {"begin": "#009E73", "end": "#D55E00"}),
                 strokeDash=alt.StrokeDash(
                     "mark:N", title="iteration", scale=alt.Scale(domain=["begin", "end"], range=[[1, 0], [4, 3]])
                 ),
@@ -135,10 +128,10 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
         title = panel_title(run_id, 400, f"steps by the log of {marks['worker'][0]}")
         return alt.layer(bars, rules, title=title).properties(width=370, height=110)
 
-    return run_panels(frame, panel, 440, "Packets over time, with the begin and end of each iteration")
+    return run_panels(frame, panel, 440)
 
 
-def _steps_of_share(frame: pl.DataFrame, column: str, title: str, description: str) -> alt.TopLevelMixin:
+def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLevelMixin:
     """The cumulative share of a column's values as steps, one panel a run."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
@@ -167,46 +160,41 @@ def _steps_of_share(frame: pl.DataFrame, column: str, title: str, description: s
         points = base.mark_point(color=DARK, filled=True, size=14)
         return alt.layer(line, points, title=panel_title(run_id, 240)).properties(width=205, height=120)
 
-    return run_panels(frame, panel, 300, description)
+    return run_panels(frame, panel, 300)
 
 
+@chart("Cumulative distribution of the durations of iterations, by run")
 def iteration_duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Cumulative distribution of iteration durations, of query iteration_duration_cdf: farhat fig. 4."""
     return _steps_of_share(
         frame.select("run_id", "duration_ms", "cumulative_share"),
         "duration_ms",
         "duration of an iteration (ms)",
-        "Cumulative distribution of the durations of iterations, by run",
     )
 
 
+@chart("Cumulative distribution of the sizes of flows in an iteration, by run")
 def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Cumulative distribution of what a flow sends in an iteration, of query iteration_flow_size_cdf: farhat fig. 5."""
+    """Cumulative distribution of flow sizes in an iteration, of query iteration_flow_size_cdf: farhat fig. 5."""
     return _steps_of_share(
         frame.select("run_id", "cumulative_share", size_mb=pl.col("wire_bytes") / 1e6),
         "size_mb",
         "flow size of an iteration (MB on the wire)",
-        "Cumulative distribution of the sizes of flows in an iteration, by run",
     )
 
 
+@chart("Sizes and numbers of small, medium and large flows, by run")
 def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Sizes and numbers of small, medium and large flows, of query flow_class_counts: farhat section 3."""
     shown = frame.filter(pl.col("flows") > 0)
-    color = alt.Color(
-        "size_class:N",
-        title="flows",
-        scale=alt.Scale(domain=list(_CLASSES), range=list(_CLASSES.values())),
-        legend=alt.Legend(orient="top"),
-    )
     base = data_chart(shown).encode(
         x=alt.X(
             "least_bytes:Q",
-            title="size of a flow, with the number of flows beside their range (bytes on the wire)",
+            title="size of a flow, with the number of flows right of their range (bytes on the wire)",
             scale=alt.Scale(type="log", nice=True),
             axis=alt.Axis(format="~s", tickCount=8),
         ),
-        y=alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False, grid=True)),
+        y=run_rows(NAMES_AND_GRID),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
             alt.Tooltip("size_class:N", title="class"),
@@ -217,18 +205,18 @@ def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
             alt.Tooltip("thresholds:N", title="thresholds"),
         ],
     )
-    ranges = base.mark_rule(strokeWidth=9, strokeCap="round").encode(x2="most_bytes:Q", color=color)
+    ranges = base.mark_rule(strokeWidth=9, strokeCap="round").encode(
+        x2="most_bytes:Q", color=kind_color("size_class:N", "flows", _CLASSES)
+    )
     numbers = base.mark_text(align="left", dx=9, fontSize=10, color=INK).encode(
         x="most_bytes:Q", text=alt.Text("flows:Q", format=",")
     )
-    return finished(
-        alt.layer(ranges, numbers).properties(width=560, height=row_step(frame["run_id"].n_unique(), 18)),
-        "Sizes and numbers of small, medium and large flows, by run",
-    )
+    return alt.layer(ranges, numbers).properties(width=560, height=row_step(frame["run_id"].n_unique(), 18))
 
 
+@chart("Size of a data flow in an iteration against model size")
 def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """What a data flow sends in an iteration against model size, of query iteration_flow_size: farhat section 3.
+    """Size of a data flow in an iteration against model size, of query iteration_flow_size: farhat section 3.
 
     Runs without a model size or a data flow are not drawn; lines are one and two bytes a byte of model. Raises
     ValueError where no run is left.
@@ -282,7 +270,5 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ],
         )
     )
-    return finished(
-        alt.layer(lines, points).resolve_scale(color="independent").properties(width=560, height=330),
-        "Size of a data flow in an iteration against model size",
-    )
+    layers: alt.LayerChart = alt.layer(lines, points).resolve_scale(color="independent")
+    return layers.properties(width=560, height=330)

@@ -1,15 +1,16 @@
-"""What all figures share: colours, fonts, panels, scales.
+"""What all figures share: their register, colours, fonts, panels, scales.
 
-Colours are from scales that colour-blind readers and black-and-white printers can tell apart (Okabe and Ito;
+Colours are from scales that colour-blind readers and black-and-white printers can distinguish (Okabe and Ito;
 ColorBrewer's YlGnBu). Small multiples are one panel a run.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import altair as alt
 import polars as pl
@@ -17,14 +18,39 @@ import polars.selectors as cs
 
 PAGE_WIDTH = 980  # px that a row of panels may take
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
-BLANK = "#fefefe"  # paper behind cells: white, and told apart from it by dark pages (report/page.css)
+BLANK = "#fefefe"  # background of cells: as white, but report/page.css gives it another colour on dark pages
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
+NAMES = alt.Axis(labelLimit=330, ticks=False)
+NAMES_AND_GRID = alt.Axis(labelLimit=330, ticks=False, grid=True)
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
+
+_P = ParamSpec("_P")
+_Draw = Callable[_P, alt.TopLevelMixin]
+
+#: Every chart of the report by its name, which is that of its function and of its files.
+CHARTS: dict[str, Callable[..., alt.TopLevelMixin]] = {}
+
+
+def chart(description: str) -> Callable[[_Draw[_P]], _Draw[_P]]:
+    """Decorator of a function that draws a chart: registers it in CHARTS and gives the chart the look of all.
+
+    description: the chart in one sentence, for readers that do not see it.
+    """
+
+    def declare(draw: _Draw[_P]) -> _Draw[_P]:
+        @functools.wraps(draw)
+        def finished(*args: _P.args, **kwargs: _P.kwargs) -> alt.TopLevelMixin:
+            return _finished(draw(*args, **kwargs), description)
+
+        CHARTS[draw.__name__] = finished
+        return finished
+
+    return declare
 
 
 def data_chart(frame: pl.DataFrame) -> alt.Chart:
-    """A chart of the frame's rows. Seven digits are more than a reader sees, and keep the page small."""
+    """A chart of the frame's rows. Seven digits are more than a reader can see, and limit the size of the page."""
     no_json = [float("nan"), float("inf"), float("-inf")]
     rows = frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None))
     # a tuple, since Altair copies lists with all that is in them, and several times
@@ -32,7 +58,7 @@ def data_chart(frame: pl.DataFrame) -> alt.Chart:
 
 
 def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
-    """As _chart, of one run, with its name as `run` in every row."""
+    """As data_chart, of one run, with its name as `run` in every row."""
     # a JSON string is a string of Vega's expression language too, so that no name can be read as code
     return data_chart(run).transform_calculate(run=json.dumps(run_id))
 
@@ -41,16 +67,14 @@ def by_run(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     return [(str(run_id), run) for (run_id,), run in frame.group_by("run_id", maintain_order=True)]
 
 
-def run_panels(
-    frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int, description: str
-) -> alt.TopLevelMixin:
+def run_panels(frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int) -> alt.TopLevelMixin:
     """One panel a run, as many in a row as fit."""
     panels = [panel(run_id, run) for run_id, run in by_run(frame)]
     columns = max(1, PAGE_WIDTH // panel_width)
-    return finished(alt.concat(*panels, columns=columns, spacing={"row": 26, "column": 22}), description)
+    return alt.concat(*panels, columns=columns, spacing={"row": 26, "column": 22})
 
 
-def finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
+def _finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
     """The chart with the look of all figures. Every call on a chart copies it whole, hence a single one."""
     styled: alt.TopLevelMixin = chart.properties(
         description=description,
@@ -79,6 +103,17 @@ def panel_title(run_id: str, width: int, subtitle: str | None = None) -> alt.Tit
     if len(lines) > 3:
         lines = [*lines[:2], lines[2][:-1] + "…"]
     return alt.Title(lines, subtitle=subtitle) if subtitle else alt.Title(lines)
+
+
+def run_rows(axis: alt.Axis | None = NAMES) -> alt.Y:
+    """One row a run, in the frame's order. axis: NAMES, NAMES_AND_GRID, or None next to a chart with the names."""
+    return alt.Y("run_id:N", title="run (name)", sort=None, axis=axis)
+
+
+def kind_color(field: str, title: str | None, colors: Mapping[str, str]) -> alt.Color:
+    """Colours of kinds by name, in that order, with a legend above."""
+    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    return alt.Color(field, title=title, scale=scale, legend=alt.Legend(orient="top", labelLimit=0))
 
 
 def row_step(count: int, step: int) -> alt.Step:

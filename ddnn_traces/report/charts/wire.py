@@ -1,6 +1,6 @@
-"""What the wire tells about the training, for which no paper has a figure: steps without a log, overlap, stragglers.
+"""Figures that no paper has: steps without a log, overlap of communication with computation, stragglers, bandwidth.
 
-Drawing only: what they show is decided in queries/. Each function takes the frame of one query and returns a chart.
+Drawing only: queries/ decides what they show. Each function takes the frame of one query and returns a chart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,18 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import DARK, INK, OKABE_ITO, PALE, panel_title, row_step, run_chart, run_panels
+from ddnn_traces.report.charts.style import (  # fmt: skip
+    DARK,
+    INK,
+    OKABE_ITO,
+    PALE,
+    chart,
+    kind_color,
+    panel_title,
+    row_step,
+    run_chart,
+    run_panels,
+)
 
 _PARTS = {
     "only_compute_ms": "computation",
@@ -21,6 +32,7 @@ _PARTS = {
 _PART_COLORS = [PALE, OKABE_ITO[1], DARK, "#dddddd"]
 
 
+@chart("Ends of training steps as the traffic shows and as the logs have them, by run")
 def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Ends of steps as inferred and as logged, of query step_boundaries."""
 
@@ -57,11 +69,10 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
         )
 
-    return run_panels(
-        frame, panel, 480, "Ends of training steps as the traffic shows and as the logs have them, by run"
-    )
+    return run_panels(frame, panel, 480)
 
 
+@chart("Slack of each worker at the start of communication, by run")
 def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
 
@@ -96,17 +107,16 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
             title=panel_title(run_id, 430, subtitle),
         ).properties(width=340, height=row_step(run.height, 18))
 
-    return run_panels(
-        frame.drop_nulls("worker"), panel, 480, "Slack of each worker at the start of communication, by run"
-    )
+    return run_panels(frame.drop_nulls("worker"), panel, 480)
 
 
+@chart("Computation, communication and their overlap in a step, by run and worker")
 def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """How each worker spends a mean step, of query overlap_summary."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        kept = ["worker", "overlap_share", "measured_by"]
-        parts = run.unpivot(list(_PARTS), index=kept, variable_name="part", value_name="ms").with_columns(
+        keys = ["worker", "overlap_share", "measured_by"]
+        parts = run.unpivot(list(_PARTS), index=keys, variable_name="part", value_name="ms").with_columns(
             pl.col("part").replace(_PARTS),
             place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
         )
@@ -122,16 +132,12 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     axis=alt.Axis(ticks=False, labelLimit=120),
                 ),
                 order=alt.Order("place:Q"),
-                color=alt.Color(
-                    "part:N",
-                    scale=alt.Scale(domain=list(_PARTS.values()), range=_PART_COLORS),
-                    legend=alt.Legend(title=None, orient="top", labelLimit=0),
-                ),
+                color=kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
                 tooltip=[
                     alt.Tooltip("worker:N", title="worker"),
                     alt.Tooltip("part:N", title="part of the step"),
                     alt.Tooltip("ms:Q", title="mean (ms)", format=".3~g"),
-                    alt.Tooltip("overlap_share:Q", title="wire time behind computation", format=".2~%"),
+                    alt.Tooltip("overlap_share:Q", title="wire time during computation", format=".2~%"),
                     alt.Tooltip("measured_by:N", title="measured by"),
                     alt.Tooltip("run:N", title="run"),
                 ],
@@ -139,24 +145,21 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             .properties(width=340, height=row_step(run.height, 18), title=panel_title(run_id, 430))
         )
 
-    return run_panels(frame, panel, 480, "Computation, communication and their overlap in a step, by run and worker")
+    return run_panels(frame, panel, 480)
 
 
+@chart("Bus bandwidth and throughput of the busiest link of each step, by run")
 def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
     names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
-    kept = ["algorithm", "exchange_ms", "algorithm_gbit_per_s"]
+    keys = ["algorithm", "exchange_ms", "algorithm_gbit_per_s"]
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        rates = run.unpivot(list(names), index=["step", *kept], variable_name="rate", value_name="gbit_per_s")
+        rates = run.unpivot(list(names), index=["step", *keys], variable_name="rate", value_name="gbit_per_s")
         base = run_chart(run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")).encode(
             x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
             y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
-            color=alt.Color(
-                "rate:N",
-                scale=alt.Scale(domain=list(names.values()), range=[DARK, OKABE_ITO[1]]),
-                legend=alt.Legend(title=None, orient="top", labelLimit=0),
-            ),
+            color=kind_color("rate:N", None, dict(zip(names.values(), (DARK, OKABE_ITO[1]), strict=True))),
             tooltip=[
                 alt.Tooltip("rate:N", title="rate of"),
                 alt.Tooltip("gbit_per_s:Q", title="rate (Gbit/s)", format=".4~g"),
@@ -170,4 +173,4 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
         layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
         return alt.layer(*layers, title=panel_title(run_id, 240)).properties(width=215, height=110)
 
-    return run_panels(frame, panel, 300, "Bus bandwidth and throughput of the busiest link of each step, by run")
+    return run_panels(frame, panel, 300)

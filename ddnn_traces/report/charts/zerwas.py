@@ -1,6 +1,6 @@
-"""Figures of zerwas: who sends to whom, how many flows, when, how bursty, and what a step transmits.
+"""Figures of zerwas: volume, flows and throughput (figs. 3 to 7), accuracy, batch size and loss (figs. 8 to 10).
 
-Drawing only: what they show is decided in queries/. Each function takes the frame of one query and returns a chart.
+Drawing only: queries/ decides what they show. Each function takes the frame of one query and returns a chart.
 """
 
 from __future__ import annotations
@@ -14,26 +14,29 @@ from ddnn_traces.report.charts.style import (  # fmt: skip
     BLANK,
     DARK,
     INK,
+    NAMES_AND_GRID,
     OKABE_ITO,
+    PAGE_WIDTH,
     PALE,
     SHAPES,
     by_run,
+    chart,
     data_chart,
-    finished,
     host_axis,
     host_order,
+    kind_color,
     log_domain,
     panel_title,
-    positive_scale,
     row_step,
     run_chart,
     run_panels,
+    run_rows,
 )
 
-_FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
-_NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
+_SETTING = alt.Legend(title="framework, backend", orient="top", labelLimit=0, columns=4)
 
 
+@chart("Transmitted volume of each pair of hosts, by run")
 def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of every pair of hosts, of query pair_volume: zerwas fig. 4."""
     shown = frame.select(
@@ -44,9 +47,10 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
         alt.Tooltip("packets:Q", title="packets", format=","),
         alt.Tooltip("run:N", title="run"),
     ]
-    return _heatmaps(shown, tooltip, "Transmitted volume of each pair of hosts, by run")
+    return _heatmaps(shown, tooltip)
 
 
+@chart("Transmitted volume of each pair of hosts, averaged, by configuration")
 def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of every pair of hosts, mean of a configuration's runs, of query mean_traffic_matrix: fig. 4."""
     shown = frame.select(
@@ -58,10 +62,10 @@ def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
         alt.Tooltip("runs:Q", title="mean over so many runs"),
         alt.Tooltip("run:N", title="configuration"),
     ]
-    return _heatmaps(shown, tooltip, "Transmitted volume of each pair of hosts, averaged, by configuration")
+    return _heatmaps(shown, tooltip)
 
 
-def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str) -> alt.TopLevelMixin:
+def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip]) -> alt.TopLevelMixin:
     """A panel a run_id with wire_bytes of each pair of hosts, on one logarithmic scale."""
     low, high = log_domain(frame["wire_bytes"])
     color = alt.Color(
@@ -99,9 +103,10 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip], description: str)
             view=alt.ViewBackground(fill=BLANK, stroke="#bbb"),
         )
 
-    return run_panels(frame, panel, step * most_hosts + 44, description)
+    return run_panels(frame, panel, step * most_hosts + 44)
 
 
+@chart("Number of large flows, acknowledgement flows and side flows of each run")
 def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Large, acknowledgement and side flows of each run, of query flow_counts: zerwas fig. 5."""
     names = {
@@ -109,12 +114,12 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "acknowledgement_flows": "acknowledgement flows",
         "side_flows": "side flows",
     }
-    kinds = list(names.values())
+    colors = dict(zip(names.values(), (DARK, OKABE_ITO[4], PALE), strict=True))
     bars = frame.unpivot(list(names), index="run_id", variable_name="kind", value_name="count").with_columns(
         place=pl.col("kind").replace_strict({name: place for place, name in enumerate(names)}),
         kind=pl.col("kind").replace(names),
     )
-    y = alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False))
+    y = run_rows()
     stacked = (
         data_chart(bars)
         .mark_bar(size=13)
@@ -122,11 +127,7 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
             x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
             y=y,
             order="place:Q",
-            color=alt.Color(
-                "kind:N",
-                scale=alt.Scale(domain=kinds, range=[DARK, OKABE_ITO[4], PALE]),
-                legend=alt.Legend(title=None, orient="top", labelLimit=0),
-            ),
+            color=kind_color("kind:N", None, colors),
             tooltip=[
                 alt.Tooltip("run_id:N", title="run"),
                 alt.Tooltip("kind:N", title="flows"),
@@ -144,12 +145,10 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
             tooltip=[alt.Tooltip("run_id:N", title="run"), alt.Tooltip("flows:Q", title="flows", format=",")],
         )
     )
-    return finished(
-        alt.layer(stacked, totals).properties(width=560, height=row_step(frame.height, 18)),
-        "Number of large flows, acknowledgement flows and side flows of each run",
-    )
+    return alt.layer(stacked, totals).properties(width=560, height=row_step(frame.height, 18))
 
 
+@chart("Throughput of each flow over time, by run")
 def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """When each flow sends, and how much, of query flow_timeline: zerwas fig. 6."""
     opacity = alt.Opacity(
@@ -195,9 +194,10 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
         )
 
-    return run_panels(frame, panel, 480, "Throughput of each flow over time, by run")
+    return run_panels(frame, panel, 480)
 
 
+@chart("Throughput of each pair of hosts in the run's busiest stretch")
 def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Throughput of the pairs of hosts in each run's busiest stretch, of query pair_burst: zerwas fig. 7.
 
@@ -252,73 +252,200 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
         )
 
-    return run_panels(frame, panel, 320, "Throughput of each pair of hosts in the run's busiest stretch")
+    return run_panels(frame, panel, 320)
 
 
-def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Volume of a step against model size: what was measured, and the regression's fitted value of the same run.
-
-    frame: run_id, step_bytes, size_bytes, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
-    """
-    shown = frame.select(
-        "run_id", "framework_backend", "batch_size", "topology",
-        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
-    )  # fmt: skip
+@chart("Transmitted volume of each model and framework, and the model's size where it is known")
+def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Mean volume of the runs of each model and framework, with the model's size, of query volume_by_model: fig. 3."""
+    shown = frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)
     base = data_chart(shown).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=positive_scale(shown, ["model_mb"])),
+        x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140)),
         tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
+            alt.Tooltip("model:N", title="model"),
+            alt.Tooltip("framework_setting:N", title="framework, backend"),
+            alt.Tooltip("volume_mb:Q", title="transmitted volume (MB, mean)", format=",.4~r"),
+            alt.Tooltip("runs:Q", title="runs"),
+            alt.Tooltip("mean_steps:Q", title="steps (mean)", format=".4~g"),
             alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),
-            alt.Tooltip("step_mb:Q", title="volume of a step (MB)", format=".4~g"),
-            alt.Tooltip("fitted_mb:Q", title="fitted (MB)", format=".4~g"),
-            alt.Tooltip("framework_backend:N", title="framework and backend"),
-            alt.Tooltip("topology:N", title="topology"),
-            alt.Tooltip("batch_size:Q", title="batch size (samples)"),
         ],
     )
-    y = (
-        alt.Y("step_mb:Q")
-        .title("volume of a step (MB on the wire)")
-        .scale(positive_scale(shown, ["step_mb", "fitted_mb"]))
+    bars = base.mark_bar().encode(
+        xOffset=alt.XOffset("framework_setting:N"),
+        y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
+        color=alt.Color("framework_setting:N", scale=alt.Scale(range=OKABE_ITO), legend=_SETTING),
     )
-    fitted = base.mark_tick(color=INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
-    measured = base.mark_point(size=90, strokeWidth=2.2).encode(
-        y=y,
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
-        shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
+    width = max(360, min(PAGE_WIDTH - 200, 26 * frame.height))
+    if not frame["model_mb"].count():
+        chart_of_bars: alt.Chart = bars.properties(width=width, height=320)
+        return chart_of_bars
+    size = base.mark_point(shape="diamond", filled=True, size=110, color=INK, stroke="white", strokeWidth=1.2).encode(
+        y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False)),
     )
-    return finished(
-        alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360),
-        "Volume of a step against model size, with the fit",
-    )
+    both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
+    return both.properties(width=width, height=320)
 
 
-def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
-    shown = frame.select(
-        "run_id", "framework_backend",
-        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
-    )  # fmt: skip
+@chart("Training accuracy against transmitted volume, by model")
+def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Accuracy against transmitted volume, one panel a model, of query accuracy_volume: fig. 8."""
+    settings = frame["framework_setting"].unique().sort().to_list()
+    color = alt.Color("framework_setting:N", scale=alt.Scale(domain=settings, range=OKABE_ITO), legend=_SETTING)
+
+    def panel(model: str, rows: pl.DataFrame) -> Any:
+        shown = rows.select(
+            "run_id", "framework_setting", "step", "epoch", "accuracy", volume_mb=pl.col("wire_bytes") / 1e6
+        )
+        base = data_chart(shown).encode(
+            x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)", axis=alt.Axis(tickCount=5)),
+            y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
+            detail="run_id:N",
+            color=color,
+            tooltip=[
+                alt.Tooltip("run_id:N", title="run"),
+                alt.Tooltip("step:Q", title="step"),
+                alt.Tooltip("epoch:Q", title="epoch"),
+                alt.Tooltip("accuracy:Q", title="accuracy", format=".3~f"),
+                alt.Tooltip("volume_mb:Q", title="volume (MB)", format=",.4~r"),
+            ],
+        )
+        marks = (
+            rows.select(pl.concat_list("low_mark", "high_mark").alias("mark"))
+            .explode("mark")
+            .unique(maintain_order=True)
+        )
+        dashed = (
+            data_chart(marks)
+            .mark_rule(strokeDash=[5, 4], color=INK, strokeWidth=1.2)
+            .encode(y="mark:Q", tooltip=[alt.Tooltip("mark:Q", title="accuracy to reach", format=".0%")])
+        )
+        return alt.layer(
+            base.mark_line(strokeWidth=1.8).encode(order="step:Q"),
+            base.mark_point(size=14, filled=True),
+            dashed,
+            title=panel_title(model, 400),
+        ).properties(width=390, height=240)
+
+    panels = [
+        panel(str(model or "model unknown"), rows) for (model,), rows in frame.group_by("model", maintain_order=True)
+    ]
+    return alt.concat(*panels, columns=2, spacing={"row": 26, "column": 26})
+
+
+@chart("Throughput of one pair of hosts at several batch sizes of otherwise equal runs")
+def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Throughput of one pair of hosts at several batch sizes, a panel each, of query batch_pair_excerpt: fig. 9."""
+
+    def panel(rows: pl.DataFrame, peak: float) -> Any:
+        first = rows.row(0, named=True)
+        shown = rows.select("run_id", "since_excerpt_ms", "gbit_per_s")
+        return (
+            data_chart(shown)
+            .transform_calculate(until_ms=f"datum.since_excerpt_ms + {first['sample_ms']}")
+            .mark_rect(color=DARK)
+            .encode(
+                x=alt.X(
+                    "since_excerpt_ms:Q",
+                    title=f"time since {first['excerpt_start_ms'] / 1e3:g} s into the run (ms)",
+                    scale=alt.Scale(domain=[0, first["excerpt_ms"]], nice=False),
+                ),
+                x2="until_ms:Q",
+                y=alt.Y("gbit_per_s:Q", title="throughput (Gbit/s)", scale=alt.Scale(domain=[0, peak])),
+                y2=alt.datum(0),
+                tooltip=[
+                    alt.Tooltip("run_id:N", title="run"),
+                    alt.Tooltip("since_excerpt_ms:Q", title=f"{first['sample_ms']:g} ms from (ms)"),
+                    alt.Tooltip("gbit_per_s:Q", title="throughput (Gbit/s)", format=".3~g"),
+                ],
+            )
+            .properties(
+                width=420,
+                height=110,
+                title=alt.Title(
+                    f"batch size {first['batch_size']}",
+                    subtitle=f"{first['model']}, {first['framework_setting']}, {first['pair']}",
+                ),
+            )
+        )
+
+    columns = []
+    for _, rows in frame.group_by("comparison", maintain_order=True):
+        peak = float(rows["gbit_per_s"].max())  # type: ignore[arg-type]
+        panels = [panel(run, peak) for _, run in rows.group_by("run_id", maintain_order=True)]
+        columns.append(alt.vconcat(*panels, spacing=14))
+    return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
+
+
+@chart("Training duration against packet loss, normalised to the lossless runs")
+def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10."""
+    shown = frame.filter(pl.col("normalised_duration").is_not_null() & pl.col("loss_pct").is_not_null()).with_columns(
+        setting=pl.concat_str(pl.col("model"), pl.col("framework_setting"), separator=", ")
+    )
     base = data_chart(shown).encode(
-        y=alt.Y("run_id:N", title="run (name)", sort=None, axis=alt.Axis(labelLimit=330, ticks=False, grid=True)),
+        x=alt.X("loss_pct:Q", title="packet loss (%)", scale=alt.Scale(nice=False, padding=14)),
+        y=alt.Y(
+            "normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
+            scale=alt.Scale(zero=True),
+        ),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("measured:Q", title="measured (MB per MB)", format=".4~g"),
-            alt.Tooltip("fitted:Q", title="fitted (MB per MB)", format=".4~g"),
+            alt.Tooltip("loss_pct:Q", title="packet loss (%)"),
+            alt.Tooltip("normalised_duration:Q", title="of the lossless duration", format=".3~f"),
+            alt.Tooltip("normalised_by:N", title="compared by"),
+            alt.Tooltip("duration_s:Q", title="duration (s)", format=",.4~r"),
+            alt.Tooltip("duration_source:N", title="known from"),
+            alt.Tooltip("lossless_runs:Q", title="lossless runs"),
+        ],
+    )  # fmt: skip
+    points = base.mark_point(size=80, strokeWidth=2).encode(
+        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=OKABE_ITO)),
+        shape=alt.Shape("model:N", title="model (name)", scale=alt.Scale(range=SHAPES)),
+    )
+    lossless = (
+        data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
+        .mark_rule(strokeDash=[5, 4], color=INK)
+        .encode(y="one:Q", tooltip=alt.Tooltip("meaning:N", title="duration of"))
+    )
+    return alt.layer(lossless, points).properties(width=560, height=320)
+
+
+@chart("Total throughput of each run with 95% interval")
+def throughput_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Mean throughput of each run with its 95% interval, of query total_throughput: table I."""
+    return _intervals(frame, None)
+
+
+@chart("Throughput of the gradient-carrying flow of each run, mean and peak")
+def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Mean with 95% interval and peak of the gradient flow, of query gradient_flow_throughput: table II."""
+    return _intervals(frame, "peak_gbit_per_s")
+
+
+def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
+    """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
+    base = data_chart(frame).encode(
+        y=run_rows(NAMES_AND_GRID),
+        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=OKABE_ITO)),
+        tooltip=[
+            alt.Tooltip("run_id:N", title="run"),
+            alt.Tooltip("gbit_per_s:Q", title="mean (Gbit/s)", format=".4~g"),
+            alt.Tooltip("low_gbit_per_s:Q", title="95% interval from (Gbit/s)", format=".4~g"),
+            alt.Tooltip("high_gbit_per_s:Q", title="to (Gbit/s)", format=".4~g"),
+            *([alt.Tooltip(f"{peak}:Q", title="peak (Gbit/s)", format=".4~g")] if peak else []),
+            alt.Tooltip("computation:N", title="computed"),
+            alt.Tooltip("samples:Q", title="samples"),
+            alt.Tooltip("sample_ms:Q", title="each (ms)", format=".4~g"),
+            alt.Tooltip("lag1_autocorrelation:Q", title="their lag-1 autocorrelation", format=".2f"),
         ],
     )
-    fitted = base.mark_tick(color=INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
-    measured = base.mark_point(size=60, strokeWidth=2.2).encode(
-        x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
-    )
-    return finished(
-        alt.layer(fitted, measured, title=_marks(shown)).properties(width=430, height=row_step(frame.height, 18)),
-        "Volume of a step for each MB of model, by run, with the fit",
-    )
-
-
-def _marks(frame: pl.DataFrame) -> alt.Title:
-    """What the marks of a chart with fitted values are."""
-    fitted = any("fitted" in name and frame[name].count() for name in frame.columns)
-    return _FITTED if fitted else _NOT_FITTED
+    title = f"mean, 95% interval{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
+    layers = [
+        base.mark_rule(strokeWidth=4, opacity=0.45).encode(
+            x=alt.X("low_gbit_per_s:Q", title=title), x2="high_gbit_per_s:Q"
+        ),
+        base.mark_point(size=55, filled=True, opacity=1).encode(x="gbit_per_s:Q"),
+    ]
+    if peak:
+        layers.append(base.mark_tick(thickness=2, height=13).encode(x=f"{peak}:Q"))
+    return alt.layer(*layers).properties(width=470, height=row_step(frame.height, 18))

@@ -1,0 +1,199 @@
+"""Figures of a regression: its fitted values (zerwas section VI), and its residuals as diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import altair as alt
+import polars as pl
+
+from ddnn_traces.report.charts.style import (  # fmt: skip
+    DARK,
+    INK,
+    NAMES_AND_GRID,
+    OKABE_ITO,
+    SHAPES,
+    chart,
+    data_chart,
+    positive_scale,
+    row_step,
+    run_rows,
+)
+
+_FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
+_NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
+# Residuals whose studentized value is beyond this are coloured as far off: 5% of Student's t are, of large fits.
+_FAR = 2
+#: Rows that a chart draws at most; the farthest off are always among them.
+MOST = 2000
+#: A chart of Regression.points and the left side of the formula.
+OfResiduals = Callable[[pl.DataFrame, str], alt.TopLevelMixin]
+_FARTHEST = 50
+_TITLES = {
+    "step_ms": "duration of a step (ms)",
+    "samples_per_s": "throughput (samples/s)",
+    "normalised_duration": "duration (over that without loss)",
+    "np.log(comparable_s)": "natural logarithm of the duration of a step, or of a run without a log (s)",
+}
+
+
+@chart("Volume of a step against model size, with the fit")
+def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Volume of a step against model size: measured, and the regression's fitted value of the same run.
+
+    frame: run_id, step_bytes, size_bytes, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
+    """
+    shown = frame.select(
+        "run_id", "framework_backend", "batch_size", "topology",
+        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
+    )  # fmt: skip
+    base = data_chart(shown).encode(
+        x=alt.X("model_mb:Q", title="model size (MB)", scale=positive_scale(shown, ["model_mb"])),
+        tooltip=[
+            alt.Tooltip("run_id:N", title="run"),
+            alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),
+            alt.Tooltip("step_mb:Q", title="volume of a step (MB)", format=".4~g"),
+            alt.Tooltip("fitted_mb:Q", title="fitted (MB)", format=".4~g"),
+            alt.Tooltip("framework_backend:N", title="framework and backend"),
+            alt.Tooltip("topology:N", title="topology"),
+            alt.Tooltip("batch_size:Q", title="batch size (samples)"),
+        ],
+    )
+    y = (
+        alt.Y("step_mb:Q")
+        .title("volume of a step (MB on the wire)")
+        .scale(positive_scale(shown, ["step_mb", "fitted_mb"]))
+    )
+    fitted = base.mark_tick(color=INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
+    measured = base.mark_point(size=90, strokeWidth=2.2).encode(
+        y=y,
+        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
+        shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
+    )
+    return alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360)
+
+
+@chart("Volume of a step for each MB of model, by run, with the fit")
+def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
+    shown = frame.select(
+        "run_id", "framework_backend",
+        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
+    )  # fmt: skip
+    base = data_chart(shown).encode(
+        y=run_rows(NAMES_AND_GRID),
+        tooltip=[
+            alt.Tooltip("run_id:N", title="run"),
+            alt.Tooltip("measured:Q", title="measured (MB per MB)", format=".4~g"),
+            alt.Tooltip("fitted:Q", title="fitted (MB per MB)", format=".4~g"),
+        ],
+    )
+    fitted = base.mark_tick(color=INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
+    measured = base.mark_point(size=60, strokeWidth=2.2).encode(
+        x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
+        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
+    )
+    return alt.layer(fitted, measured, title=_marks(shown)).properties(width=430, height=row_step(frame.height, 18))
+
+
+def _marks(frame: pl.DataFrame) -> alt.Title:
+    """A title that explains the marks of a chart with fitted values."""
+    fitted = any("fitted" in name and frame[name].count() for name in frame.columns)
+    return _FITTED if fitted else _NOT_FITTED
+
+
+@chart("Residual of each row of the regression against its fitted value")
+def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
+    """Residual of each row against its fitted value.
+
+    frame: columns of Regression.points, fitted not null. left: left side of the formula.
+    """
+    factor, unit = _scale(left)
+    thinned = _thinned(_named(frame).sort("residual", "row", maintain_order=True))
+    shown = thinned.with_columns(pl.col("fitted", "residual", "observed") * factor)
+    base = data_chart(shown).encode(
+        x=alt.X("fitted:Q", title=f"fitted: {unit}", scale=alt.Scale(zero=False)),
+        y=alt.Y("residual:Q", title=f"residual: {unit}"),
+        tooltip=[
+            alt.Tooltip("row:N", title="run"),
+            alt.Tooltip("observed:Q", title=f"observed {unit}", format=".4~g"),
+            alt.Tooltip("fitted:Q", title=f"fitted {unit}", format=".4~g"),
+            alt.Tooltip("residual:Q", title=f"residual {unit}", format=".4~g"),
+            alt.Tooltip("studentized_residual:Q", title="studentized", format=".3~g"),
+        ],
+    )
+    zero = (
+        alt.Chart(alt.InlineData(({"zero": 0},)))
+        .mark_rule(color="#888")
+        .encode(y="zero:Q", tooltip=alt.Tooltip("zero:Q", title="residual of a row on the fit"))
+    )
+    points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
+    return alt.layer(zero, points, title="Residuals against fitted values").properties(width=400, height=280)
+
+
+@chart("Normal quantile-quantile plot of the regression's studentized residuals")
+def regression_quantiles(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
+    """Studentized residuals, in order, against the quantiles of the normal distribution (Q-Q plot); the line is y = x.
+
+    frame: columns of Regression.points; rows without a studentized residual are left out. left: not used, since
+    studentized residuals have no unit.
+    """
+    from statistics import NormalDist
+
+    there = _named(frame.drop_nulls("studentized_residual")).sort("studentized_residual", "row")
+    count = there.height
+    # Blom's plotting positions
+    places = [NormalDist().inv_cdf((rank + 1 - 0.375) / (count + 0.25)) for rank in range(count)]
+    shown = _thinned(there.with_columns(quantile=pl.Series(places, dtype=pl.Float64)))
+    base = data_chart(shown).encode(
+        x=alt.X("quantile:Q", title="quantile of the normal distribution (standard deviations)"),
+        y=alt.Y("studentized_residual:Q", title="studentized residual (standard errors)"),
+        tooltip=[
+            alt.Tooltip("row:N", title="run"),
+            alt.Tooltip("studentized_residual:Q", title="studentized residual", format=".3~g"),
+            alt.Tooltip("quantile:Q", title="normal quantile", format=".3~g"),
+        ],
+    )
+    reach = max([2.0, *(abs(place) for place in places)])
+    ends = alt.Chart(alt.InlineData(({"end": -reach}, {"end": reach})))
+    line = ends.mark_line(color="#888").encode(
+        x="end:Q", y="end:Q", tooltip=alt.Tooltip("end:Q", title="on the line: normal", format=".3~g")
+    )
+    points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
+    return alt.layer(line, points, title="Studentized residuals against a normal distribution").properties(
+        width=400, height=280
+    )
+
+
+def _named(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows with their name, and whether they lie far off."""
+    name = pl.col("run_id") + (pl.format(", step {}", "step") if "step" in frame.columns else pl.lit(""))
+    far = pl.col("studentized_residual").abs() > _FAR
+    kind = pl.when(far.fill_null(False)).then(pl.lit("beyond 2")).otherwise(pl.lit("within 2, or not defined"))
+    columns = ("observed", "fitted", "residual", "studentized_residual")
+    return frame.select(*columns, row=name, kind=kind)
+
+
+def _thinned(frame: pl.DataFrame) -> pl.DataFrame:
+    """At most MOST rows of an ordered frame: both ends, and evenly spread ones of the others."""
+    if frame.height <= MOST:
+        return frame
+    inner = frame.slice(_FARTHEST, frame.height - 2 * _FARTHEST)
+    every = -(-inner.height // (MOST - 2 * _FARTHEST))
+    return pl.concat([frame.head(_FARTHEST), inner.gather_every(every), frame.tail(_FARTHEST)])
+
+
+def _far_color() -> alt.Color:
+    return alt.Color(
+        "kind:N",
+        title="studentized residual",
+        scale=alt.Scale(domain=["within 2, or not defined", "beyond 2"], range=[DARK, "#D55E00"]),
+        legend=alt.Legend(orient="bottom", direction="vertical"),
+    )
+
+
+def _scale(left: str) -> tuple[float, str]:
+    """The factor by which the left side is drawn, and its title with its unit."""
+    if left == "step_bytes":
+        return 1e-6, "volume of a step (MB on the wire)"
+    return 1.0, _TITLES.get(left, f"left side of the formula ({left})")
