@@ -1,10 +1,11 @@
-"""The charts draw what the queries say, with a title and a unit on every axis."""
+"""The charts draw the results of the queries, with a title and a unit on every axis."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,13 @@ import vl_convert
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.report.charts import chang, farhat, residuals, wire, zerwas, zerwas_cost
+from ddnn_traces.report.charts import regression
+from ddnn_traces.report.page import CHARTS
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-RUNS = (
-    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
-    "torch-mlp1-sgd-128-gloo-0ms-ring-tso",
-    "torch-mlp1-sgd-32-gloo-0ms-ring-tso",
-    "torchp2p-mlp4-sgd-32-gloo-0ms-star-tso",
-)
+Query = Callable[..., pl.DataFrame]
 
-
-#: Points of a regression; the last run settles a coefficient alone.
-MADE_UP_FIT = pl.DataFrame(
+#: Points of a regression; the last run determines a coefficient alone.
+SYNTHETIC_FIT = pl.DataFrame(
     {
         "run_id": ["a", "b", "c", "d"],
         "observed": [11e6, 9e6, 30e6, 50e6],
@@ -38,77 +33,37 @@ MADE_UP_FIT = pl.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
-    with ddnn_traces.ingest([SAMPLE / run for run in RUNS], tmp_path_factory.mktemp("charts") / "dataset") as opened:
-        yield opened
+def query(dataset: Dataset) -> Query:
+    """Runs a query, once for all tests."""
+    return functools.cache(dataset.query)
 
 
 @pytest.fixture(scope="module")
-def frames(dataset: Dataset) -> dict[str, pl.DataFrame]:
-    """The frame of every chart."""
-    attributes = dataset.query("run_step_volume").select("run_id", "framework_backend", "batch_size", "topology")
-    fit = ddnn_traces.regress(dataset).points.join(attributes, on="run_id")
-    return {
-        "volume_heatmaps": dataset.query("pair_volume"),
-        "flow_counts": dataset.query("flow_counts"),
-        "flow_timeline": dataset.query("flow_timeline"),
-        "pair_throughput": dataset.query("pair_burst"),
-        "step_volume_fit": fit,
-        "step_volume_runs": fit,
-        "residuals_against_fitted": MADE_UP_FIT,
-        "normal_quantiles": MADE_UP_FIT,
-        "mean_volume_heatmaps": dataset.query("mean_traffic_matrix"),
-        "volume_by_model": dataset.query("volume_by_model"),
-        "accuracy_volume": dataset.query("accuracy_volume"),
-        "batch_pair_excerpt": dataset.query("batch_pair_excerpt"),
-        "duration_by_loss": dataset.query("duration_by_loss"),
-        "throughput_intervals": dataset.query("total_throughput"),
-        "gradient_flow_intervals": dataset.query("gradient_flow_throughput"),
-        "position_volume": dataset.query("position_volume"),
-        "packets_over_iterations": dataset.query("packets_over_iterations"),
-        "iteration_duration_cdf": dataset.query("iteration_duration_cdf"),
-        "iteration_flow_size_cdf": dataset.query("iteration_flow_size_cdf"),
-        "flow_classes": dataset.query("flow_class_counts"),
-        "iteration_flow_size": dataset.query("iteration_flow_size"),
-        "parameter_server_phases": dataset.query("parameter_server_transfers"),
-        "iteration_markers": dataset.query("iteration_markers", step_count=5),
-        "step_boundaries": dataset.query("step_boundaries"),
-        "straggler_slack": dataset.query("straggler_summary"),
-        "overlap_shares": dataset.query("overlap_summary"),
-        "bus_bandwidth": dataset.query("bus_bandwidth"),
-    }
+def fit(dataset: Dataset, query: Query) -> pl.DataFrame:
+    """The frame of step_volume_fit and step_volume_runs."""
+    attributes = query("run_step_volume").select("run_id", "framework_backend", "batch_size", "topology")
+    return ddnn_traces.regress(dataset).points.join(attributes, on="run_id")
 
 
-#: Charts of each module.
-CHARTS = {
-    zerwas: (
-        "volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput", "step_volume_fit", "step_volume_runs",
-        "mean_volume_heatmaps",
-    ),
-    zerwas_cost: (
-        "volume_by_model", "accuracy_volume", "batch_pair_excerpt", "duration_by_loss", "throughput_intervals",
-        "gradient_flow_intervals",
-    ),
-    residuals: ("residuals_against_fitted", "normal_quantiles"),
-    farhat: (
-        "position_volume", "packets_over_iterations", "iteration_duration_cdf", "iteration_flow_size_cdf",
-        "flow_classes", "iteration_flow_size",
-    ),
-    chang: ("parameter_server_phases",),
-    wire: ("step_boundaries", "straggler_slack", "overlap_shares", "bus_bandwidth"),
+@pytest.fixture(scope="module")
+def specs(written: Path, query: Query) -> dict[str, dict[str, Any]]:
+    """Every chart's specification: those of the report, and of charts that its runs have no data for."""
+    text = written.read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json" id="spec-(\w+)">(.*?)</script>', text, re.DOTALL)
+    others = {"duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT}
+    return {name: json.loads(spec) for name, spec in found} | {name: spec_of(name, others[name]) for name in others}
+
+
+#: Queries of charts, where they have another name.
+QUERIES = {
+    "volume_heatmaps": "pair_volume", "pair_throughput": "pair_burst", "throughput_intervals": "total_throughput",
+    "gradient_flow_intervals": "gradient_flow_throughput", "overlap_shares": "overlap_summary",
 }  # fmt: skip
-MODULES = {name: module for module, names in CHARTS.items() for name in names}
-NAMES = tuple(MODULES)
 
 
 def spec_of(name: str, frame: pl.DataFrame, *others: pl.DataFrame) -> dict[str, Any]:
-    spec: dict[str, Any] = getattr(MODULES[name], name)(frame, *others).to_dict()
+    spec: dict[str, Any] = CHARTS[name](frame, *others).to_dict()
     return spec
-
-
-def beside(name: str, frames: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
-    """The frames that a chart takes beside its own."""
-    return [frames["iteration_markers"]] if name == "packets_over_iterations" else []
 
 
 def drawn(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -150,81 +105,84 @@ def units(node: Any, inherited: bool = False) -> Iterator[tuple[Any, bool]]:
             yield from units(one, inherited)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_mark_has_a_tooltip(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    marks = list(units(spec_of(name, frames[name], *beside(name, frames))))
-    assert marks
-    assert [mark for mark, has_tooltip in marks if not has_tooltip] == []
+def test_every_chart_is_proven_here(specs: dict[str, dict[str, Any]]) -> None:
+    assert set(specs) == set(CHARTS)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_axis_has_a_title_with_a_unit(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    compiled = vl_convert.vegalite_to_vega(spec_of(name, frames[name], *beside(name, frames)))
-    found = list(axes(compiled))
-    assert {axis["orient"] for axis in found} >= {"bottom"}
-    for axis in found:
-        assert re.search(r"\(.+\)$", str(axis["title"])), axis["title"]
+def test_every_mark_has_a_tooltip(specs: dict[str, dict[str, Any]]) -> None:
+    for name, spec in specs.items():
+        marks = list(units(spec))
+        assert marks, name
+        assert [mark for mark, has_tooltip in marks if not has_tooltip] == [], name
 
 
-def test_residuals_are_drawn_in_megabytes_and_far_ones_are_told_apart() -> None:
-    rows = [row for row in drawn(spec_of("residuals_against_fitted", MADE_UP_FIT)) if "row" in row]
+def test_every_axis_has_a_title_with_a_unit(specs: dict[str, dict[str, Any]]) -> None:
+    for name, spec in specs.items():
+        found = list(axes(vl_convert.vegalite_to_vega(spec)))
+        assert {axis["orient"] for axis in found} >= {"bottom"}, name
+        for axis in found:
+            assert re.search(r"\(.+\)$", str(axis["title"])), (name, axis["title"])
+
+
+def test_residuals_are_drawn_in_megabytes_and_far_ones_are_distinguishable() -> None:
+    rows = [row for row in drawn(spec_of("regression_residuals", SYNTHETIC_FIT)) if "row" in row]
     assert [(row["fitted"], row["residual"]) for row in rows] == [(10, -1), (50, 0), (10, 1), (29, 1)]
     assert [row["kind"] for row in rows if row["row"] == "b"] == ["beyond 2"]
-    plain = residuals.residuals_against_fitted(MADE_UP_FIT, "step_ms").to_dict()
+    plain = regression.regression_residuals(SYNTHETIC_FIT, "step_ms").to_dict()
     assert [row["fitted"] for row in drawn(plain) if "row" in row] == [10e6, 50e6, 10e6, 29e6]
     assert "duration of a step (ms)" in json.dumps(plain)
 
 
 def test_many_residuals_are_thinned_but_for_the_farthest() -> None:
-    many = 10 * residuals.MOST
+    many = 10 * regression.MOST
     frame = pl.DataFrame({"run_id": [f"r{i}" for i in range(many)], "residual": [float(i % 9973) for i in range(many)]})
     frame = frame.with_columns(observed=2e6, fitted=1e6, studentized_residual=pl.col("residual") / 1e4)
-    for name in ("residuals_against_fitted", "normal_quantiles"):
+    for name in ("regression_residuals", "regression_quantiles"):
         rows = [row for row in drawn(spec_of(name, frame)) if "row" in row]
-        assert residuals.MOST / 2 < len(rows) <= residuals.MOST
+        assert regression.MOST / 2 < len(rows) <= regression.MOST
         assert {"r0", "r9973", "r9972", "r19945"} <= {row["row"] for row in rows}
 
 
 def test_quantiles_are_blom_s_and_leave_out_what_is_not_defined() -> None:
-    rows = [row for row in drawn(spec_of("normal_quantiles", MADE_UP_FIT)) if "row" in row]
+    rows = [row for row in drawn(spec_of("regression_quantiles", SYNTHETIC_FIT)) if "row" in row]
     # scipy.stats.norm.ppf((rank - 0.375) / (3 + 0.25))
     assert [(row["row"], round(row["quantile"], 4)) for row in rows] == [("b", -0.8694), ("a", 0.0), ("c", 0.8694)]
 
 
-def test_the_rows_of_pair_throughput_have_a_title_and_a_scale(frames: dict[str, pl.DataFrame]) -> None:
-    text = json.dumps(spec_of("pair_throughput", frames["pair_throughput"]), ensure_ascii=False)
+def test_the_rows_of_pair_throughput_have_a_title_and_a_scale(query: Query, runs: tuple[str, ...]) -> None:
+    text = json.dumps(spec_of("pair_throughput", query("pair_burst")), ensure_ascii=False)
     assert "sender → receiver (hosts)" in text
-    assert len(re.findall(r"full height of a row: [\d.]+ Gbit/s", text)) == len(RUNS)
+    assert len(re.findall(r"full height of a row: [\d.]+ Gbit/s", text)) == len(runs)
 
 
-def test_heatmaps_show_every_byte_of_the_flows(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    shown = sum(row["wire_bytes"] for row in drawn(spec_of("volume_heatmaps", frames["volume_heatmaps"])))
+def test_heatmaps_show_every_byte_of_the_flows(dataset: Dataset, query: Query) -> None:
+    shown = sum(row["wire_bytes"] for row in drawn(spec_of("volume_heatmaps", query("pair_volume"))))
     assert shown == dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0]
 
 
-def test_bars_count_every_flow(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    rows = [row for row in drawn(spec_of("flow_counts", frames["flow_counts"])) if "kind" in row]
+def test_bars_count_every_flow(dataset: Dataset, query: Query) -> None:
+    rows = [row for row in drawn(spec_of("flow_counts", query("flow_counts"))) if "kind" in row]
     assert sum(row["count"] for row in rows) == dataset.sql("SELECT count(*) AS flows FROM flows")["flows"][0]
     kinds = {"large_data_flows": "large", "acknowledgement_flows": "acknowledgement", "side_flows": "side"}
     for column, kind in kinds.items():
         of_kind = sum(row["count"] for row in rows if row["kind"].startswith(kind))
-        assert of_kind == frames["flow_counts"][column].sum()
+        assert of_kind == query("flow_counts")[column].sum()
 
 
-def test_mean_heatmaps_hold_the_mean_of_all_runs(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    rows = drawn(spec_of("mean_volume_heatmaps", frames["mean_volume_heatmaps"]))
+def test_mean_heatmaps_hold_the_mean_of_all_runs(dataset: Dataset, query: Query) -> None:
+    rows = drawn(spec_of("mean_volume_heatmaps", query("mean_traffic_matrix")))
     shown = sum(row["wire_bytes"] * row["runs"] for row in rows)
     assert shown == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
 
 
-def test_bars_hold_the_volume_of_all_runs(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    rows = drawn(spec_of("volume_by_model", frames["volume_by_model"]))
+def test_bars_hold_the_volume_of_all_runs(dataset: Dataset, query: Query) -> None:
+    rows = drawn(spec_of("volume_by_model", query("volume_by_model")))
     shown = sum(row["volume_mb"] * row["runs"] for row in rows) * 1e6
     assert shown == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
 
 
-def test_the_accuracy_chart_has_every_step_and_the_marks(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["accuracy_volume"]
+def test_the_accuracy_chart_has_every_step_and_the_marks(query: Query) -> None:
+    frame = query("accuracy_volume")
     spec = spec_of("accuracy_volume", frame)
     assert sum("accuracy" in row for row in drawn(spec)) == frame.height
     assert len(spec["concat"]) == frame["model"].n_unique()
@@ -233,33 +191,33 @@ def test_the_accuracy_chart_has_every_step_and_the_marks(frames: dict[str, pl.Da
         assert [row["mark"] for row in spec["datasets"][marks["data"]["name"]]] == [0.6, 0.8]
 
 
-def test_batch_sizes_are_compared_panel_by_panel(frames: dict[str, pl.DataFrame]) -> None:
-    spec = spec_of("batch_pair_excerpt", frames["batch_pair_excerpt"])
+def test_batch_sizes_are_compared_panel_by_panel(query: Query) -> None:
+    spec = spec_of("batch_pair_excerpt", query("batch_pair_excerpt"))
     [comparison] = spec["concat"]
     assert [panel["title"]["text"] for panel in comparison["vconcat"]] == ["batch size 32", "batch size 128"]
     assert len({str(panel["encoding"]["y"]["scale"]) for panel in comparison["vconcat"]}) == 1
     bits = sum(row["gbit_per_s"] for row in drawn(spec)) * 1e9 * 0.002
-    assert bits / 8 == pytest.approx(frames["batch_pair_excerpt"]["wire_bytes"].sum())
+    assert bits / 8 == pytest.approx(query("batch_pair_excerpt")["wire_bytes"].sum())
 
 
-def test_durations_without_a_lossless_run_are_not_drawn(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["duration_by_loss"]
-    incomparable = pl.when(run_id=RUNS[0]).then(None).otherwise("normalised_duration").alias("normalised_duration")
+def test_durations_without_a_lossless_run_are_not_drawn(query: Query, runs: tuple[str, ...]) -> None:
+    frame = query("duration_by_loss")
+    incomparable = pl.when(run_id=runs[0]).then(None).otherwise("normalised_duration").alias("normalised_duration")
     rows = drawn(spec_of("duration_by_loss", frame.with_columns(incomparable)))
-    assert {row["run_id"] for row in rows if "run_id" in row} == set(RUNS) - {RUNS[0]}
+    assert {row["run_id"] for row in rows if "run_id" in row} == set(runs) - {runs[0]}
 
 
 @pytest.mark.parametrize("name", ["throughput_intervals", "gradient_flow_intervals"])
-def test_intervals_are_about_the_mean(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    rows = drawn(spec_of(name, frames[name]))
-    assert [row["run_id"] for row in rows] == sorted(RUNS)
+def test_intervals_are_about_the_mean(name: str, query: Query, runs: tuple[str, ...]) -> None:
+    rows = drawn(spec_of(name, query(QUERIES.get(name, name))))
+    assert [row["run_id"] for row in rows] == sorted(runs)
     for row in rows:
         assert (row["low_gbit_per_s"] + row["high_gbit_per_s"]) / 2 == pytest.approx(row["gbit_per_s"])
         assert row["gbit_per_s"] <= row.get("peak_gbit_per_s", float("inf"))
 
 
-def test_the_timeline_holds_all_traffic(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["flow_timeline"]
+def test_the_timeline_holds_all_traffic(dataset: Dataset, query: Query) -> None:
+    frame = query("flow_timeline")
     spec = spec_of("flow_timeline", frame)
     windows = dict(frame.select("run_id", "window_s").unique().iter_rows())
     bits = 0.0
@@ -271,16 +229,16 @@ def test_the_timeline_holds_all_traffic(dataset: Dataset, frames: dict[str, pl.D
     assert bits / 8 == pytest.approx(dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes FROM flows")["bytes"][0])
 
 
-def test_the_throughput_of_pairs_adds_up_to_the_excerpt(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["pair_throughput"]
+def test_the_throughput_of_pairs_adds_up_to_the_excerpt(query: Query) -> None:
+    frame = query("pair_burst")
     rows = drawn(spec_of("pair_throughput", frame))
     assert sum(row["gbit_per_s"] for row in rows) * 1e9 / 8 * 0.01 == pytest.approx(frame["wire_bytes"].sum())
     assert all(0 <= row["since_excerpt_ms"] < 250 for row in rows)
 
 
-def test_the_excerpt_is_the_busiest(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
+def test_the_excerpt_is_the_busiest(dataset: Dataset, query: Query, runs: tuple[str, ...]) -> None:
     """Against all stretches of 25 windows, added up one by one."""
-    run_id = RUNS[0]
+    run_id = runs[0]
     windows = dataset.sql(
         """SELECT (window_start_ns - min(window_start_ns) OVER ()) // 10_000_000 AS number, wire_bytes
            FROM flow_windows WHERE run_id = ?""",
@@ -288,34 +246,34 @@ def test_the_excerpt_is_the_busiest(dataset: Dataset, frames: dict[str, pl.DataF
     )
     bytes_of = dict(windows.group_by("number").agg(pl.col("wire_bytes").sum()).iter_rows())
     busiest = max(sum(bytes_of.get(first + i, 0) for i in range(25)) for first in bytes_of)
-    assert frames["pair_throughput"].filter(run_id=run_id)["wire_bytes"].sum() == busiest
+    assert query("pair_burst").filter(run_id=run_id)["wire_bytes"].sum() == busiest
 
 
-def test_the_fit_draws_every_run_once(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["step_volume_fit"]
+def test_the_fit_draws_every_run_once(fit: pl.DataFrame, runs: tuple[str, ...]) -> None:
+    frame = fit
     rows = drawn(spec_of("step_volume_fit", frame))
-    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(RUNS)
+    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(runs)
     assert [row["step_mb"] for row in rows] == pytest.approx((frame["step_bytes"] / 1e6).to_list())
     assert [row["fitted_mb"] for row in rows] == pytest.approx((frame["fitted"] / 1e6).to_list())
 
 
-def test_runs_without_a_fit_are_drawn_without_it(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["step_volume_fit"].with_columns(fitted=pl.lit(None, pl.Float64))
+def test_runs_without_a_fit_are_drawn_without_it(fit: pl.DataFrame) -> None:
+    frame = fit.with_columns(fitted=pl.lit(None, pl.Float64))
     for name in ("step_volume_fit", "step_volume_runs"):
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 
 
-def test_shares_of_the_positions_make_the_whole_run(frames: dict[str, pl.DataFrame]) -> None:
-    rows = pl.DataFrame(drawn(spec_of("position_volume", frames["position_volume"])))
-    assert sorted(rows["run_id"].unique()) == sorted(RUNS)
+def test_shares_of_the_positions_make_the_whole_run(query: Query, runs: tuple[str, ...]) -> None:
+    rows = pl.DataFrame(drawn(spec_of("position_volume", query("position_volume"))))
+    assert sorted(rows["run_id"].unique()) == sorted(runs)
     totals = rows.group_by("run_id", "measure").agg(pl.col("share").sum())["share"].to_list()
-    assert totals == pytest.approx([1] * 2 * len(RUNS))
+    assert totals == pytest.approx([1] * 2 * len(runs))
 
 
-def test_packets_lie_between_the_marks_of_the_iterations(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    frame, markers = frames["packets_over_iterations"], frames["iteration_markers"]
+def test_packets_lie_between_the_marks_of_the_iterations(dataset: Dataset, query: Query, runs: tuple[str, ...]) -> None:
+    frame, markers = query("packets_over_iterations"), query("iteration_markers", step_count=5)
     spec = spec_of("packets_over_iterations", frame, markers)
-    for run_id, panel in zip(RUNS, spec["concat"], strict=True):
+    for run_id, panel in zip(runs, spec["concat"], strict=True):
         bars, marks = (spec["datasets"][layer["data"]["name"]] for layer in panel["layer"])
         counted = dataset.sql(
             """SELECT sum(packets)::BIGINT AS packets FROM flow_windows
@@ -331,37 +289,37 @@ def test_packets_lie_between_the_marks_of_the_iterations(dataset: Dataset, frame
 
 
 @pytest.mark.parametrize("name", ["iteration_duration_cdf", "iteration_flow_size_cdf"])
-def test_a_cumulative_share_climbs_from_nothing_to_all(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    spec = spec_of(name, frames[name])
+def test_a_cumulative_share_climbs_from_nothing_to_all(name: str, query: Query) -> None:
+    spec = spec_of(name, query(QUERIES.get(name, name)))
     for panel in spec["concat"]:
         shares = [row["cumulative_share"] for row in spec["datasets"][panel["data"]["name"]]]
         assert shares == sorted(shares)
         assert (shares[0], shares[-1]) == (0, 1)
 
 
-def test_the_classes_hold_every_flow(dataset: Dataset, frames: dict[str, pl.DataFrame]) -> None:
-    rows = drawn(spec_of("flow_classes", frames["flow_classes"]))
+def test_the_classes_hold_every_flow(dataset: Dataset, query: Query) -> None:
+    rows = drawn(spec_of("flow_classes", query("flow_class_counts")))
     assert sum(row["flows"] for row in rows) == dataset.sql("SELECT count(*) AS flows FROM flows")["flows"][0]
     assert all(row["least_bytes"] <= row["most_bytes"] for row in rows)
 
 
-def test_flow_sizes_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["iteration_flow_size"]
+def test_flow_sizes_are_those_of_the_query(query: Query, runs: tuple[str, ...]) -> None:
+    frame = query("iteration_flow_size")
     rows = [row for row in drawn(spec_of("iteration_flow_size", frame)) if "run_id" in row]
-    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(RUNS)
+    assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(runs)
     assert [row["flow_mb"] for row in rows] == pytest.approx((frame["mean_bytes"] / 1e6).to_list())
 
 
-def test_without_a_model_size_no_flow_size_is_drawn(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["iteration_flow_size"].with_columns(model_size_bytes=pl.lit(None, pl.Float64))
+def test_without_a_model_size_no_flow_size_is_drawn(query: Query) -> None:
+    frame = query("iteration_flow_size").with_columns(model_size_bytes=pl.lit(None, pl.Float64))
     with pytest.raises(ValueError, match="no run has both a model size and a data flow"):
         spec_of("iteration_flow_size", frame)
 
 
-def test_both_phases_of_the_star_are_drawn_beside_the_model(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["parameter_server_phases"]
+def test_both_phases_of_the_star_are_drawn_along_with_the_model(query: Query, runs: tuple[str, ...]) -> None:
+    frame = query("parameter_server_transfers")
     rows = drawn(spec_of("parameter_server_phases", frame))
-    assert {(row["run_id"], row["phase"]) for row in rows} == {(RUNS[-1], "aggregation"), (RUNS[-1], "distribution")}
+    assert {(row["run_id"], row["phase"]) for row in rows} == {(runs[-1], "aggregation"), (runs[-1], "distribution")}
     expected = dict(frame.select("phase", "payload_bytes").iter_rows())
     for row in rows:
         assert row["payload_mb"] == pytest.approx(expected[row["phase"]] / 1e6)
@@ -369,33 +327,33 @@ def test_both_phases_of_the_star_are_drawn_beside_the_model(frames: dict[str, pl
         assert row["payload_mb"] == pytest.approx(row["expected_mb"], rel=0.01)
 
 
-def test_without_phases_nothing_is_drawn(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["parameter_server_phases"].clear()
+def test_without_phases_nothing_is_drawn(query: Query) -> None:
+    frame = query("parameter_server_transfers").clear()
     with pytest.raises(ValueError, match="no run has parameter-server phases"):
         spec_of("parameter_server_phases", frame)
 
 
-def test_boundaries_are_those_of_the_query(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["step_boundaries"]
+def test_boundaries_are_those_of_the_query(query: Query) -> None:
+    frame = query("step_boundaries")
     rows = drawn(spec_of("step_boundaries", frame))
     assert [row["since_start_ms"] for row in rows] == pytest.approx(frame["since_start_ms"].to_list())
     assert {row["source"] for row in rows} >= {"traffic", "worker-1"}
 
 
-def test_a_run_without_structure_says_so(frames: dict[str, pl.DataFrame]) -> None:
-    logs = frames["step_boundaries"].filter(pl.col("source") != "traffic")
+def test_a_run_without_structure_is_marked(query: Query) -> None:
+    logs = query("step_boundaries").filter(pl.col("source") != "traffic")
     titles = [panel["title"] for panel in spec_of("step_boundaries", logs)["concat"]]
     assert {title["subtitle"] for title in titles} == {"no structure in the traffic"}
 
 
-def test_slack_leaves_out_runs_in_which_nobody_waits(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["straggler_slack"]
+def test_slack_leaves_out_runs_in_which_nobody_waits(query: Query) -> None:
+    frame = query("straggler_summary")
     nobody = frame.head(1).with_columns(run_id=pl.lit("asynchronous"), worker=pl.lit(None, pl.String))
     assert spec_of("straggler_slack", pl.concat([frame, nobody])) == spec_of("straggler_slack", frame)
 
 
-def test_the_parts_of_a_step_add_up(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["overlap_shares"]
+def test_the_parts_of_a_step_add_up(query: Query) -> None:
+    frame = query("overlap_summary")
     rows = drawn(spec_of("overlap_shares", frame))
     assert sum(row["ms"] for row in rows) == pytest.approx(frame["step_ms"].sum(), rel=1e-3)
 
@@ -406,36 +364,36 @@ HOSTILE = "a\"'); datum.x = alert(1) // \\u003c </script> \u2028 {{7*7}}"
 @pytest.mark.parametrize(
     "name", ["volume_heatmaps", "flow_timeline", "pair_throughput", "iteration_duration_cdf", "overlap_shares"]
 )
-def test_a_name_reaches_expressions_as_one_string(name: str, frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames[name].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
+def test_a_name_reaches_expressions_as_one_string(name: str, query: Query, runs: tuple[str, ...]) -> None:
+    frame = query(QUERIES.get(name, name)).filter(run_id=runs[0]).with_columns(run_id=pl.lit(HOSTILE))
     compiled = vl_convert.vegalite_to_vega(spec_of(name, frame))
     formulas = [t for source in compiled["data"] for t in source.get("transform", []) if t.get("as") == "run"]
     assert {json.loads(formula["expr"]) for formula in formulas} == {HOSTILE}
 
 
-def test_vega_reads_the_name_as_it_is(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["flow_timeline"].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit(HOSTILE))
+def test_vega_reads_the_name_unchanged(query: Query, runs: tuple[str, ...]) -> None:
+    frame = query("flow_timeline").filter(run_id=runs[0]).with_columns(run_id=pl.lit(HOSTILE))
     assert HOSTILE in strings(vl_convert.vegalite_to_scenegraph(spec_of("flow_timeline", frame)))
 
 
-def test_long_names_are_wrapped_and_cut(frames: dict[str, pl.DataFrame]) -> None:
-    frame = frames["volume_heatmaps"].filter(run_id=RUNS[0]).with_columns(run_id=pl.lit("name-" * 100))
+def test_long_names_are_wrapped_and_cut(query: Query, runs: tuple[str, ...]) -> None:
+    frame = query("pair_volume").filter(run_id=runs[0]).with_columns(run_id=pl.lit("name-" * 100))
     lines = spec_of("volume_heatmaps", frame)["concat"][0]["title"]["text"]
     assert len(lines) == 3
     assert max(len(line) for line in lines) <= 40
     assert lines[-1].endswith("…")
 
 
-def test_one_pair_has_a_colour_scale(frames: dict[str, pl.DataFrame]) -> None:
+def test_one_pair_has_a_colour_scale(query: Query) -> None:
     """A logarithmic domain of one value would leave everything white."""
-    spec = spec_of("volume_heatmaps", frames["volume_heatmaps"].head(1))
+    spec = spec_of("volume_heatmaps", query("pair_volume").head(1))
     low, high = spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert 0 < low < high
 
 
-def test_numbers_stand_only_in_cells_that_hold_them(frames: dict[str, pl.DataFrame]) -> None:
+def test_numbers_stand_only_in_cells_that_hold_them(query: Query) -> None:
     """All panels have cells of one size: that of the run with the most hosts."""
-    frame = frames["volume_heatmaps"]
+    frame = query("pair_volume")
     many = pl.concat(
         frame.head(1).with_columns(run_id=pl.lit("many"), dst_host=pl.lit(f"W{i}"), dst_place=pl.lit(i, pl.Int64))
         for i in range(2, 10)

@@ -13,8 +13,8 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.regression import DEFAULT_FORMULA, Regression
-from ddnn_traces.report import contents
-from ddnn_traces.report import page as writer
+from ddnn_traces.report import page
+from ddnn_traces.report.section import Results
 from ddnn_traces.traffic.synthetic import scenarios
 from ddnn_traces.traffic.synthetic.runs import write_runs
 from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, runs_of
@@ -168,21 +168,21 @@ def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> No
     assert server.ci_low is not None and server.ci_low > 0
 
 
-# --- what says so
+# --- labels of synthetic runs
 
 
-def test_the_report_says_that_nothing_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_states_that_nothing_was_measured(tmp_path: Path) -> None:
     write_runs(tmp_path / "dataset", [run for run in runs_of(steps=4) if run.model == "mobilenetv2"][:2])
-    monkeypatch.setattr(writer, "_draw", lambda _: {})
-    with ddnn_traces.open(tmp_path / "dataset") as opened:
-        assert contents.title(opened).endswith("(2 of 2 runs synthetic, not measured)")
-        chapters = contents.chapters(opened, lambda _: None)
-    sentence = "2 of 2 runs are synthetic (made up by the laws of the collectives), not measured."
-    assert chapters[0].sections[0].headline.startswith(sentence)
-    sections = {section.slug: section for chapter in chapters for section in chapter.sections}
-    assert "2 of 2 runs are synthetic: made up" in sections["step-volume"].headline
-    figures = [figure for chapter in chapters for figure in chapter.figures]
+    with ddnn_traces.open(tmp_path / "dataset") as opened, Results(opened) as results:
+        assert page.title(results).endswith("(2 of 2 runs synthetic, not measured)")
+        sections = {section.slug: section for _, section in page.sections(results)}
+        note = results.synthetic_sentence
+    for fact in ("synthetic", "not measured", "2 of 2 runs"):
+        assert fact in note.lower()
+    assert sections["captured"].headline.startswith(note)
+    assert "2 of 2 runs" in sections["step-volume"].headline and "synthetic" in sections["step-volume"].headline
+    figures = [figure for section in sections.values() for figure in section.figures]
     assert len(figures) > 5
     for figure in figures:
-        assert figure.caption.endswith(sentence)
-        assert figure.spec["title"]["text"][0] == sentence
+        assert figure.caption.endswith(note)
+        assert figure.spec["title"]["text"][0] == note

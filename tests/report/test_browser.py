@@ -1,0 +1,126 @@
+"""A browser draws every chart of the report, readably in light and dark colours, without an error."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools import needs_tool
+
+
+def probe(page: Path, folder: Path, javascript: str, *options: str, fragment: str = "") -> dict[str, Any]:
+    """The result of `javascript` (the body of a function) in a browser when all charts of the page are drawn."""
+    script = f"""<script>(async () => {{
+        const expected = document.querySelectorAll('script[id^="spec-"]').length;
+        while (document.querySelectorAll('svg.marks').length < expected) await new Promise((go) => setTimeout(go, 50));
+        const answer = document.createElement('div');
+        answer.id = 'probed';
+        answer.textContent = JSON.stringify((() => {{ {javascript} }})());
+        document.body.append(answer);
+    }})()</script></body>"""
+    copy = folder / "probed.html"
+    before, end, after = page.read_text(encoding="utf-8").rpartition("</body>")
+    assert end
+    copy.write_text(before + script + after, encoding="utf-8")
+    common = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+              "--disable-background-networking", "--disable-component-update", "--disable-sync",
+              "--enable-logging=stderr", "--virtual-time-budget=30000",
+              f"--user-data-dir={folder / 'browser'}")  # fmt: skip
+    command = [needs_tool("chromium"), *common, *options, "--dump-dom", copy.as_uri() + fragment]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    found = re.search(r'<div id="probed">(.*?)</div>', done.stdout, re.DOTALL)
+    assert found, done.stderr
+    answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return answer
+
+
+DARK = "--blink-settings=preferredColorScheme=0"
+LIGHT = "--blink-settings=preferredColorScheme=1"
+
+#: The paper's luminance, and the least contrast with it of texts and of marks in charts. Numbers in the cells of a
+#: heatmap, and cells, have a paper of their own.
+CONTRASTS = """
+    const number = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+    const luminance = (colour) => number(colour).slice(0, 3).map((part) => part / 255)
+        .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+    const paper = luminance(getComputedStyle(document.body).backgroundColor);
+    const contrast = (colour) => {
+        const [low, high] = [luminance(colour), paper].sort((a, b) => a - b);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const isPaint = (colour) => colour !== 'none' && number(colour).length && number(colour)[3] !== 0;
+    // an element is visible by its fill or by its outline
+    const contrasts = (element) => ['fill', 'stroke'].map((name) => getComputedStyle(element)[name]).filter(isPaint)
+        .map(contrast);
+    const least = (selector) => Math.min(...[...document.querySelectorAll(selector)].map(contrasts)
+        .filter((found) => found.length).map((found) => Math.max(...found)));
+    const flat = '.chart:not([id$="heatmaps"]) svg ';
+    const papers = [...document.querySelectorAll('svg.marks')].map((svg) => getComputedStyle(svg).backgroundColor)
+        .filter(isPaint).map(contrast);
+    return {
+        paper,
+        ofCharts: Math.max(1, ...papers),
+        texts: least('.chart svg text:not([fill="black"]):not([fill="white"])'),
+        marks: least(flat + '.role-mark path:not(.background), ' + flat + '.role-mark line'),
+        drawn: document.querySelectorAll('svg.marks').length,
+    };
+"""
+
+
+@pytest.mark.parametrize(
+    ("fixture", "colours"),
+    [
+        ("written", LIGHT),
+        pytest.param("written", DARK, marks=pytest.mark.long),
+        pytest.param("hostile", LIGHT, marks=pytest.mark.long),
+        pytest.param("hostile", DARK, marks=pytest.mark.long),
+    ],
+)
+def test_a_browser_draws_every_chart_readably(
+    fixture: str, colours: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    page = request.getfixturevalue(fixture)
+    found = probe(page, tmp_path, CONTRASTS, colours)
+    assert found["drawn"] == page.read_text(encoding="utf-8").count('id="spec-') > 20
+    assert found["paper"] < 0.02 if colours == DARK else found["paper"] == 1
+    assert found["ofCharts"] == 1, "charts are drawn on the page's own paper"
+    assert found["texts"] > 4.5
+    assert found["marks"] > 1.3
+
+
+@pytest.mark.parametrize("colours", [LIGHT, pytest.param(DARK, marks=pytest.mark.long)])
+def test_the_button_turns_the_colours_over(written: Path, colours: str, tmp_path: Path) -> None:
+    papers = """
+        const paper = () => getComputedStyle(document.body).backgroundColor;
+        const button = document.getElementById('theme');
+        const before = [paper(), button.textContent];
+        button.click();
+        const after = [paper(), button.textContent];
+        button.click();
+        return {before, after, again: [paper(), button.textContent]};
+    """
+    found = probe(written, tmp_path, papers, colours)
+    light, dark = ["rgb(255, 255, 255)", "Dark colours"], ["rgb(22, 24, 29)", "Light colours"]
+    assert (found["before"], found["after"]) == ((dark, light) if colours == DARK else (light, dark))
+    assert found["again"] == found["before"]
+
+
+@pytest.mark.long
+def test_a_link_to_a_query_opens_it(written: Path, tmp_path: Path) -> None:
+    opened = """return {open: [...document.querySelectorAll('details.query[open] pre')].map((pre) => pre.id)};"""
+    assert probe(written, tmp_path, opened, fragment="#query-topology") == {"open": ["query-topology"]}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "is_open"), [(1400, True), (600, False)])
+def test_the_index_is_folded_where_the_page_is_narrow(written: Path, width: int, is_open: bool, tmp_path: Path) -> None:
+    index = "return {open: document.getElementById('index').open, wide: document.body.scrollWidth <= innerWidth};"
+    found = probe(written, tmp_path, index, f"--window-size={width},900")
+    assert found == {"open": is_open, "wide": True}
