@@ -12,9 +12,9 @@ import polars as pl
 
 from ddnn_traces.regression.design import make_design
 from ddnn_traces.regression.estimate import Estimate
+from ddnn_traces.regression.fitting import PRESETS
 from ddnn_traces.regression.formula import parse
 from ddnn_traces.regression.inference import coefficients_of
-from ddnn_traces.regression.presets import PRESETS
 
 FORMULA = PRESETS["duration-on-loss"].formula
 #: The loss [%] of each run of a setting, for each setting that is compared.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.regression import Regression
-    from ddnn_traces.regression.predict import Prediction
+    from ddnn_traces.regression.results import Prediction
     from ddnn_traces.release.publish import Published
     from ddnn_traces.release.push import Outcome
 
@@ -55,11 +55,11 @@ def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Reg
 
     options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
     ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
-    regression.presets.regress.
+    regression.fitting.regress.
     """
-    from ddnn_traces.regression import presets
+    from ddnn_traces.regression import fitting
 
-    return presets.regress(dataset, formula, **options)
+    return fitting.regress(dataset, formula, **options)
 
 
 def predict(
@@ -76,8 +76,8 @@ def predict(
     step_ms: length of a step; None: by the runs' step times. Raises errors.PredictionError for a job outside the range
     of the runs, unless `extrapolate`, and for one that the runs have no data for.
     """
-    from ddnn_traces.regression.job import Job
     from ddnn_traces.regression.predict import predict as predict_job
+    from ddnn_traces.regression.results import Job
 
     described = Job({name: value for name, value in job.items() if value is not None}, steps, step_ms)
     volumes, times = dataset.query("run_step_volume"), dataset.query("run_step_time")

@@ -99,12 +99,12 @@ def predict(
     were never measured together, another number of workers, a combination that only looks measured.
     """
     import ddnn_traces
-    from ddnn_traces.regression import predict_text
+    from ddnn_traces.regression import documents
 
     values = described | key_values(settings, "--set")
     with open_dataset(dataset) as opened:
         predicted = ddnn_traces.predict(opened, values, steps, step_ms, formula, extrapolate)
-    click.echo(predict_text.written(predicted, output_format))
+    click.echo(documents.prediction(predicted, output_format))
 
 
 @click.command()

@@ -10,7 +10,7 @@ import ddnn_traces
 from ddnn_traces.cli import terminal
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.regression import text as regression_text
+from ddnn_traces.regression import documents
 from ddnn_traces.talk import Talk
 
 #: The run whose traffic matrix is shown: small, and a ring.
@@ -33,7 +33,7 @@ def run(sample: Path | None, out: Path, talk: Talk) -> None:
         terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
         terminal.print_table(opened.query_arrow("ring_comparison", {}), "The ring in the traffic and the declared one")
         click.echo("What drives the volume of a step\n")
-        click.echo(regression_text.text(ddnn_traces.regress(opened)))
+        click.echo(documents.text(ddnn_traces.regress(opened)))
         report = ddnn_traces.write_report(opened, out / "report.html")
     click.echo(f"\nThe dataset is in {dataset}, the report in {report}.")
 

@@ -1,5 +1,10 @@
 """Regression: the volume of a step, or another measure of runs, on the runs' attributes.
 
+formula: the language of formulas. design: rows, and the columns that a formula makes of them. estimate: ordinary least
+squares. inference: standard errors, tests and diagnostics. verdicts: conclusions as sentences. fitting: presets and
+fits. words, documents: tables and sentences, and the documents made of them. predict: a job's traffic by a fit.
+results: the data classes that they share.
+
 statsmodels (with scipy and pandas), patsy, numpy and polars are imported inside the functions that use them: together
 they take longer than the 0.3 s in which `ddnn-traces --help` must answer.
 """
@@ -8,7 +13,6 @@ from __future__ import annotations
 
 from ddnn_traces.regression.fitting import fit, ols
 from ddnn_traces.regression.formula import DEFAULT_FORMULA
-from ddnn_traces.regression.outcome import OlsFit, Regression
-from ddnn_traces.regression.results import ERRORS, Coefficient, Excluded, TermVerdict
+from ddnn_traces.regression.results import ERRORS, Coefficient, Excluded, OlsFit, Regression, TermVerdict
 
 __all__ = ["DEFAULT_FORMULA", "ERRORS", "Coefficient", "Excluded", "OlsFit", "Regression", "TermVerdict", "fit", "ols"]

@@ -1,18 +1,20 @@
-"""The design: the columns of numbers that a formula makes of the rows."""
+"""From rows to the columns of a fit: usable rows, the design that a formula makes of them, and its independent columns.
+
+patsy evaluates the formula. Rows that it cannot use are excluded with the reason. Columns that others span are dropped,
+and each term's share is the part that the other terms do not span.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression.formula import Formula, column_names
+from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
 from ddnn_traces.regression.results import Excluded
-from ddnn_traces.regression.rows import RUN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +22,101 @@ if TYPE_CHECKING:
 
     Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-INTERCEPT = "Intercept"
+#: Columns that identify a row, and are never part of a formula's result.
+RUN, STEP = "run_id", "step"
+#: Usable runs that a fit needs.
+MIN_RUNS = 3
 # Differences below this share of the values are rounding, and a test against rounding means nothing.
 ROUNDING = 1e-12
-# Of a column scaled to length 1, what must be left after the columns before it are projected out. Rounding leaves
+# The part of a column, scaled to length 1, that must remain after projection on the columns before it. Rounding leaves
 # 1e-15; the nearly collinear Longley data leaves 1e-5.
 INDEPENDENT = 1e-9
 # Largest values of a column, between which sums of squares neither vanish nor overflow.
 _SQUARABLE = (1e-140, 1e140)
+
+
+# --- rows
+
+
+def clean_numbers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Decimals, which DuckDB makes of some sums, as floats, and NaN as null."""
+    import polars as pl
+    import polars.selectors as cs
+
+    return rows.with_columns((cs.float() | cs.decimal()).cast(pl.Float64).fill_nan(None))
+
+
+def usable_rows(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows for which every column and part of `formula` is a finite number, and the runs of the others.
+
+    rows: as of clean_numbers. A formula that cannot be evaluated at all is left to make_design.
+    """
+    complete, missing = split_missing(rows, formula.names)
+    usable, infinite = _split_infinite(complete, formula)
+    return usable, (*missing, *infinite)
+
+
+def split_missing(rows: pl.DataFrame, names: Iterable[str]) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows with a finite value in every one of `names`, and the runs of the others with the missing columns."""
+    import polars as pl
+
+    used = sorted(names)
+    floats = [name for name in used if rows.schema[name].is_float()]
+    usable = pl.all_horizontal(
+        *(pl.col(name).is_not_null() for name in used), *(pl.col(name).is_finite() for name in floats)
+    ).fill_null(False)
+    lost = rows.filter(~usable).iter_rows(named=True)
+    return rows.filter(usable), _excluded((row[RUN], _missing(row, used)) for row in lost)
+
+
+def _missing(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    missing = [name for name in names if row[name] is None]
+    infinite = [name for name in names if isinstance(row[name], float) and row[name] in (float("inf"), -float("inf"))]
+    return "; ".join(_are(found, reason) for found, reason in ((missing, "missing"), (infinite, "infinite")) if found)
+
+
+def _are(names: Sequence[str], reason: str) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {reason}"
+
+
+def _excluded(rows: Iterable[tuple[Any, str]]) -> tuple[Excluded, ...]:
+    counts = Counter((str(run), reason) for run, reason in rows)
+    return tuple(Excluded(run, reason, count) for (run, reason), count in counts.items())
+
+
+def _split_infinite(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows for which every part of `formula` is a finite number, and the runs of the others with those parts."""
+    import numpy as np
+    import patsy
+    import polars as pl
+
+    if rows.is_empty():
+        return rows, ()
+    parts: dict[str, Vector] = {}
+
+    class Recorded(patsy.NAAction):  # type: ignore[misc]
+        """Records the rows in which a part is not finite, and removes none."""
+
+        def is_numerical_NA(self, values: Any) -> Any:
+            finite = np.isfinite(values)
+            return ~(finite if finite.ndim == 1 else finite.all(axis=1))
+
+        def handle_NA(self, values: Any, is_NAs: Any, origins: Any) -> Any:
+            parts.update((o.relevant_code(), mask) for o, mask in zip(origins, is_NAs, strict=True) if o and mask.any())
+            return values
+
+    try:
+        _matrices(rows, formula, Recorded())
+    except RegressionError:
+        return rows, ()
+    if not parts:
+        return rows, ()
+    found = ([name for name, mask in parts.items() if mask[row]] for row in range(rows.height))
+    reasons = [(run, _are(names, "not a finite number")) for run, names in zip(rows[RUN], found, strict=True) if names]
+    return rows.filter(pl.Series(~np.any(list(parts.values()), axis=0))), _excluded(reasons)
+
+
+# --- the design
 
 
 @dataclass(frozen=True)
@@ -42,27 +131,22 @@ class Term:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`.
-
-    place: its number among the columns that patsy makes.
-    """
+    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`."""
 
     name: str
     term: str
     label: str
     values: Vector
-    place: int
 
 
 @dataclass(frozen=True)
 class Design:
-    """The left side and the columns of the right side, in formula order; info is patsy's DesignInfo of the right."""
+    """The left side and the columns of the right side, in formula order."""
 
     formula: Formula
     response: Vector
     terms: tuple[Term, ...]
     columns: tuple[Column, ...]
-    info: Any
 
     @property
     def left(self) -> str:
@@ -76,23 +160,12 @@ class Design:
         return next(term for term in self.terms if term.name == name)
 
 
-def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
-    """Evaluate `formula` with patsy, the terms in formula order. Raises RegressionError."""
+def make_design(rows: pl.DataFrame, formula: Formula) -> Design:
+    """Evaluate `formula`, the terms in formula order. Raises RegressionError."""
     import numpy as np
-    import patsy  # type: ignore[import-untyped]
+    import patsy
 
-    data = _data(frame, formula, formula.names)
-    try:
-        with np.errstate(all="ignore"):
-            left, right = patsy.dmatrices(
-                formula.text,
-                data,
-                eval_env=patsy.EvalEnvironment([{"np": np}]),
-                NA_action=patsy.NAAction(on_NA="raise"),
-            )
-    except (patsy.PatsyError, SyntaxError) as error:
-        reason = getattr(error, "message", "invalid syntax")
-        raise RegressionError(f"The formula {formula.text} cannot be evaluated: {reason}") from error
+    left, right = _matrices(rows, formula, patsy.NAAction(on_NA="raise"))
     if left.shape[1] != 1:
         raise RegressionError(f"The left side of the formula must be one number a row: {formula.text}")
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
@@ -100,7 +173,7 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
     for values in (left, *right.T):
         largest = float(np.abs(values).max(initial=0.0))
         if largest and not _SQUARABLE[0] < largest < _SQUARABLE[1]:
-            raise RegressionError(f"The formula {formula.text} gives numbers whose squares no longer are numbers")
+            raise RegressionError(f"The squares of numbers of the formula {formula.text} overflow or vanish")
     info = right.design_info
     # patsy puts the categorical terms first; the formula's order decides which of two aliased terms stays
     order = [term.name() for term in patsy.ModelDesc.from_formula(formula.text).rhs_termlist]
@@ -110,96 +183,30 @@ def make_design(frame: pl.DataFrame, formula: Formula) -> Design:
         response=np.asarray(left)[:, 0],
         terms=tuple(_term(name, term, info) for name, term in by_name if name != INTERCEPT),
         columns=tuple(column for _, term in by_name for column in _columns(term, right)),
-        info=info,
     )
 
 
-def split_infinite(frame: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
-    """The rows for which every part of `formula` is a finite number, and the runs of the others with what is not.
-
-    A formula that cannot be evaluated at all is left to make_design.
-    """
+def _matrices(rows: pl.DataFrame, formula: Formula, action: Any) -> tuple[Any, Any]:
+    """Left and right side as patsy's design matrices. Raises RegressionError."""
     import numpy as np
     import patsy
-    import polars as pl
 
-    if frame.is_empty():
-        return frame, ()
-    parts: dict[str, Vector] = {}
-
-    class Noted(patsy.NAAction):  # type: ignore[misc]
-        """Notes what would not be finite, and changes nothing."""
-
-        def is_numerical_NA(self, values: Any) -> Any:
-            finite = np.isfinite(values)
-            return ~(finite if finite.ndim == 1 else finite.all(axis=1))
-
-        def handle_NA(self, values: Any, is_NAs: Any, origins: Any) -> Any:
-            parts.update((o.relevant_code(), mask) for o, mask in zip(origins, is_NAs, strict=True) if o and mask.any())
-            return values
-
+    data = {name: _values(rows, name, name in formula.numeric_names) for name in formula.names}
+    environment = patsy.EvalEnvironment([{"np": np}])
     try:
         with np.errstate(all="ignore"):
-            environment = patsy.EvalEnvironment([{"np": np}])
-            patsy.dmatrices(formula.text, _data(frame, formula, formula.names), environment, NA_action=Noted())
-    except (patsy.PatsyError, SyntaxError):
-        return frame, ()
-    if not parts:
-        return frame, ()
-    reasons: Counter[tuple[str, str]] = Counter()
-    for row, run in enumerate(frame[RUN].to_list()):
-        found = [name for name, mask in parts.items() if mask[row]]
-        if found:
-            reasons[str(run), f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not a finite number"] += 1
-    usable = frame.filter(pl.Series(~np.any(list(parts.values()), axis=0)))
-    return usable, tuple(Excluded(run, reason, count) for (run, reason), count in reasons.items())
-
-
-def matrix_of(design: Design, frame: pl.DataFrame, columns: Sequence[Column]) -> Vector:
-    """The values that `columns` of the design have in other rows, rows by columns.
-
-    `frame` has the columns of the formula's right side without nulls. Raises RegressionError for a level that the
-    design does not know.
-    """
-    import numpy as np
-    import patsy
-
-    data = _data(frame, design.formula, design.formula.right_names)
-    try:
-        (matrix,) = patsy.build_design_matrices([design.info], data, NA_action=patsy.NAAction(on_NA="raise"))
-    except patsy.PatsyError as error:
-        reason = getattr(error, "message", str(error))
-        raise RegressionError(f"The formula {design.formula.text} cannot be evaluated: {reason}") from error
-    # without a column of numbers patsy gives a single row of ones
-    values = np.broadcast_to(np.asarray(matrix), (frame.height, matrix.shape[1]))
-    return values[:, [column.place for column in columns]]
-
-
-def terms_of(formula: Formula) -> dict[str, frozenset[str]]:
-    """The terms of the right side in formula order, each with its columns; the intercept has none."""
-    import patsy
-
-    try:
-        terms = patsy.ModelDesc.from_formula(formula.text).rhs_termlist
+            left, right = patsy.dmatrices(formula.text, data, environment, NA_action=action)
     except (patsy.PatsyError, SyntaxError) as error:
-        reason = getattr(error, "message", "invalid syntax")
-        raise RegressionError(f"The formula {formula.text} cannot be evaluated: {reason}") from error
-    return {
-        term.name(): frozenset[str]().union(*(column_names(ast.parse(factor.code)) for factor in term.factors))
-        for term in terms
-    }
+        raise not_evaluated(formula, error) from error
+    return left, right
 
 
-def _data(frame: pl.DataFrame, formula: Formula, names: Iterable[str]) -> dict[str, Any]:
-    return {name: _values(frame, name, name in formula.numeric_names) for name in names}
-
-
-def _values(frame: pl.DataFrame, name: str, numeric: bool) -> Any:
-    """A column for patsy. Whole numbers that are calculated with become floats, for int64 overflows silently."""
+def _values(rows: pl.DataFrame, name: str, numeric: bool) -> Any:
+    """A column for patsy. Whole numbers in arithmetic become floats, for int64 overflows silently."""
     import pandas as pd
     import polars as pl
 
-    column = frame[name]
+    column = rows[name]
     if column.dtype.is_integer():
         return column.cast(pl.Float64 if numeric else pl.Int64).to_numpy()
     if column.dtype.is_numeric():
@@ -211,14 +218,13 @@ def _values(frame: pl.DataFrame, name: str, numeric: bool) -> Any:
 
 
 def _term(name: str, term: Any, info: Any) -> Term:
-    variables = {v: None for factor in term.factors for v in sorted(column_names(ast.parse(factor.code)))}
     infos = [info.factor_infos[factor] for factor in term.factors]
     categorical = any(i.type == "categorical" for i in infos)
     columns = info.term_name_slices[name]
     reference = None
     if categorical and len(infos) == 1 and columns.stop - columns.start == len(infos[0].categories) - 1:
         reference = f"{_bare(term.factors[0].name())} = {infos[0].categories[0]}"
-    return Term(name, tuple(variables), categorical, reference)
+    return Term(name, variables(term), categorical, reference)
 
 
 def _columns(term: Any, matrix: Any) -> list[Column]:
@@ -229,7 +235,7 @@ def _columns(term: Any, matrix: Any) -> list[Column]:
     names = [re.sub(r"np\.\w+\(([^()]*)\)(?=\])", r"\1", name) for name in matrix.design_info.column_names]
     numbers = range(*matrix.design_info.term_name_slices[term.name()].indices(len(names)))
     values = np.asarray(matrix)
-    return [Column(names[i], term.name(), _label(names[i], factors), values[:, i], i) for i in numbers]
+    return [Column(names[i], term.name(), _label(names[i], factors), values[:, i]) for i in numbers]
 
 
 def _label(column: str, factors: Sequence[str]) -> str:
@@ -253,8 +259,129 @@ def is_constant(values: Vector) -> bool:
     return bool(values.max() - values.min() <= ROUNDING * abs(values).max())
 
 
+# --- independent columns
+
+
 def unit(values: Vector) -> Vector:
+    """The column scaled to length 1; zeros stay zeros."""
     import numpy as np
 
     norm = np.linalg.norm(values)
     return values / norm if norm > 0 else values
+
+
+def constant_terms(design: Design, rows: pl.DataFrame) -> dict[str, str]:
+    """The terms that have one value in all runs, with that value as the reason."""
+    reasons = {}
+    for term in design.terms:
+        constant = [name for name in term.variables if rows[name].n_unique() == 1]
+        has_columns = any(column.term == term.name for column in design.columns)
+        # without an intercept a constant column takes its place, and can be estimated
+        if not has_columns or (design.has_intercept and len(constant) == len(term.variables)):
+            values = " and ".join(f"{name} = {rows[name][0]}" for name in constant)
+            reasons[term.name] = f"every run has {values}" if values else "the terms before it contain it"
+    return reasons
+
+
+def crowded_terms(design: Design, dropped: Mapping[str, str]) -> dict[str, str]:
+    """Terms to drop, from the formula's end, until a residual degree of freedom is left.
+
+    A fit with as many coefficients as runs passes through every run: it has R² 1 and no standard errors.
+    """
+    runs = len(design.response)
+    terms = [term.name for term in design.terms if term.name not in dropped]
+    reasons = {}
+    while terms:
+        columns = [c for c in design.columns if c.term == INTERCEPT or c.term in terms]
+        if len(split_aliased(columns)[0]) < runs:
+            break
+        reasons[terms.pop()] = f"{runs} runs for {len(columns)} coefficients"
+    return reasons
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A column that is a linear combination of `carriers`, which stand before it."""
+
+    column: Column
+    carriers: tuple[Column, ...]
+
+
+def split_aliased(columns: Sequence[Column]) -> tuple[list[Column], list[Alias]]:
+    """The columns that are independent of those before them, and the others (Gram-Schmidt on columns of length 1).
+
+    The scaling matters: compared with model sizes of 1e9 bytes, the ones of a level would pass for rounding.
+    """
+    import numpy as np
+
+    kept: list[Column] = []
+    aliases: list[Alias] = []
+    basis = np.empty((len(columns[0].values) if columns else 0, 0))
+    for column in columns:
+        rest = unit(column.values)
+        for _ in range(2):  # one projection leaves rounding of the projected part, two are enough
+            rest = rest - basis @ (basis.T @ rest)
+        size = np.linalg.norm(rest)
+        if size > INDEPENDENT:
+            basis = np.column_stack([basis, rest / size])
+            kept.append(column)
+        else:
+            aliases.append(Alias(column, _carriers(column, kept)))
+    return kept, aliases
+
+
+def _carriers(column: Column, kept: Sequence[Column]) -> tuple[Column, ...]:
+    import numpy as np
+
+    if not kept:
+        return ()
+    weights = np.linalg.lstsq(np.column_stack([unit(k.values) for k in kept]), unit(column.values), rcond=None)[0]
+    return tuple(k for k, weight in zip(kept, weights, strict=True) if abs(weight) > 1e-6)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a term that the other terms do not span, whatever their order in the formula.
+
+    others: independent columns of all other terms, which a fit without the term has. df: independent columns of the
+    term in addition to them; 0 where dropping it loses nothing. rank: its independent columns. aliases: its columns
+    that the others, and those before them, span. by_levels: the formula has no intercept, but the levels of a term make
+    one; others then has it, so that levels are compared with each other and not with 0.
+    """
+
+    others: tuple[Column, ...]
+    df: int
+    rank: int
+    aliases: tuple[Alias, ...]
+    by_levels: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no other term spans part of it. A level that no row has belongs to no term."""
+        return not any(alias.carriers for alias in self.aliases)
+
+
+def shares(columns: Sequence[Column]) -> dict[str, Share]:
+    """The share of each term that has a column among these."""
+    return {term: _share(columns, term) for term in dict.fromkeys(c.term for c in columns) if term != INTERCEPT}
+
+
+def _share(columns: Sequence[Column], term: str) -> Share:
+    import numpy as np
+
+    own = [column for column in columns if column.term == term]
+    # in an order that does not depend on the formula's, so that the sentences do not either
+    sorted_others = sorted((c for c in columns if c.term != term), key=lambda c: (c.term != INTERCEPT, c.term))
+    others, _ = split_aliased(sorted_others)
+    kept, aliases = split_aliased([*others, *own])
+    constant = Column(INTERCEPT, INTERCEPT, INTERCEPT, np.ones_like(columns[0].values))
+    with_constant, _ = split_aliased([constant, *sorted_others])
+    is_spanned = len(split_aliased([*kept, constant])[0]) == len(kept)
+    # a term that is a constant and nothing else can be compared with 0 only
+    keep_constant = is_spanned and len(split_aliased([constant, *own])[0]) > 1
+    by_levels = keep_constant and len(with_constant) > len(others)
+    if keep_constant:
+        kept, aliases_with_constant = split_aliased([*with_constant, *own])
+        aliases = aliases if len(kept) > len(with_constant) else aliases_with_constant
+        others = with_constant
+    return Share(tuple(others), len(kept) - len(others), len(split_aliased(own)[0]), tuple(aliases), by_levels)

@@ -1,14 +1,13 @@
 """Ordinary least squares on independent columns: estimates, three kinds of standard errors, and fits without a run.
 
-Everything is said in the singular value decomposition X D^-1 = U S V' of the design, its columns scaled to length 1 by
-D, since bytes beside dummies would cost digits. Without a run of rows r, U'y moves by (I - U_r'U_r)^-1 U_r'e; where the
-other runs cannot settle a coefficient, that matrix is singular, and its pseudo-inverse says what can be said of the
-rest.
+All results are computed from the singular value decomposition X D^-1 = U S V' of the design, its columns scaled to
+length 1 by D, since columns of bytes and of zeros and ones together would cost digits. Without a run of rows r, U'y
+moves by (I - U_r'U_r)^-1 U_r'e; where the other runs cannot determine a coefficient, that matrix is singular, and its
+pseudo-inverse gives the move of the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
     Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-# Of a row's leverage, and of a row's part in a direction that is lost with its run, what counts as all or as something.
-_ALL = 1 - 1e-8
+# Leverage from which a row determines a direction alone; part of a row in a lost direction that is not rounding.
+ALL = 1 - 1e-8
 _SOME = 1e-6
 # Condition number up to which a step on the normal equations, which square it, gains digits.
 _WELL_CONDITIONED = 1e6
@@ -31,8 +30,8 @@ _WELL_CONDITIONED = 1e6
 class Without:
     """The fit without a group of rows.
 
-    shift: how far U'y's coordinates move. lost: directions in these coordinates that only the group settles, as
-    columns. errors: of the group's rows, predicted without it; NaN for rows that cannot be.
+    shift: how far U'y's coordinates move. lost: directions in these coordinates that only the group determines, as
+    columns. errors: of the group's rows, predicted without it; NaN for rows that cannot be predicted.
     """
 
     shift: Vector
@@ -45,7 +44,7 @@ class Scatter:
     """Covariance of U'y, and the degrees of freedom of tests by it.
 
     is_estimated: whether each direction has its own estimate, and not the one variance of the classic errors. lost:
-    directions in these coordinates, as columns, that one row (hc3) or one run (cluster) settles alone: its residual
+    directions in these coordinates, as columns, that one row (hc3) or one run (cluster) determines alone: its residual
     there is 0 whatever the scatter is.
     """
 
@@ -54,9 +53,9 @@ class Scatter:
     is_estimated: bool
     lost: tuple[Vector, ...] = ()
 
-    def tells(self, directions: Vector) -> bool:
+    def is_known_along(self, directions: Vector) -> bool:
         """Whether it is known along all of these directions, which are columns of length 1."""
-        return not any(moves(lost, directions) for lost in self.lost)
+        return not any(overlap(lost, directions) for lost in self.lost)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Estimate:
 
     @property
     def to_coefficients(self) -> Vector:
-        """What turns coordinates in the basis into coefficients: (X'X)^-1 is this times its transpose."""
+        """The matrix from coordinates in the basis to coefficients: (X'X)^-1 is this times its transpose."""
         return self._decomposition[2]
 
     @property
@@ -132,7 +131,7 @@ class Estimate:
 
     @cached_property
     def coefficients(self) -> Vector:
-        """One for each column. Where the fit is exact, what is rounding beside the response is 0, not 1e-7 bytes."""
+        """One for each column. Where the fit is exact, rounding of the response is 0, not 1e-7 bytes."""
         import numpy as np
 
         is_zero = self.is_exact & (abs(self.result.params) <= ROUNDING * np.linalg.norm(self.response))
@@ -183,7 +182,7 @@ class Estimate:
 
     @cached_property
     def rows_of(self) -> dict[str, Vector]:
-        """The rows' numbers of each run, in the runs' order."""
+        """The numbers of the rows of each run, in the order of the runs."""
         import numpy as np
 
         places: dict[str, list[int]] = {}
@@ -197,7 +196,7 @@ class Estimate:
 
         basis, residuals = self.basis[rows], self.residuals[rows]
         shares, directions = np.linalg.eigh(basis.T @ basis)
-        stays = shares < _ALL
+        stays = shares < ALL
         stay, lost = directions[:, stays], directions[:, ~stays]
         shift = stay @ ((stay.T @ (basis.T @ residuals)) / (1 - shares[stays]))
         errors = residuals + basis @ shift
@@ -210,7 +209,7 @@ class Estimate:
         return {run: self.without(rows) for run, rows in self.rows_of.items()}
 
     def free(self, lost: Vector) -> list[int]:
-        """The numbers of the coefficients that move along lost directions."""
+        """The numbers of the coefficients that lost directions leave undetermined."""
         import numpy as np
 
         if not lost.shape[1]:
@@ -218,6 +217,10 @@ class Estimate:
         norms = np.linalg.norm(self.matrix, axis=0)
         moves = np.linalg.norm((self.to_coefficients @ lost) * norms[:, None], axis=1)
         return [int(i) for i in np.flatnonzero(moves > _SOME * moves.max())]
+
+    def labels_without(self, part: Without) -> list[str]:
+        """Labels of the columns that the fit without some rows cannot estimate."""
+        return [self.columns[number].label for number in self.free(part.lost)]
 
     def scatter(self, kind: str) -> Scatter:
         """Of U'y, by kind of standard errors.
@@ -230,7 +233,7 @@ class Estimate:
         if kind == "classic":
             return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
         if kind == "hc3":
-            alone = self.leverage > _ALL
+            alone = self.leverage > ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
             scores = self.basis * weighted[:, None]
             return Scatter(
@@ -245,7 +248,7 @@ class Estimate:
     def covariance(self, kind: str) -> tuple[Vector, int]:
         """Covariance matrix of the coefficients, and the degrees of freedom of its t-tests.
 
-        NaN in the rows and columns of coefficients that rest on one row (hc3) or one run (cluster) alone.
+        NaN in the rows and columns of coefficients that one row (hc3) or one run (cluster) determines alone.
         """
         import numpy as np
 
@@ -265,27 +268,8 @@ class Estimate:
         return float(minus_two_log_likelihood + 2 * free), float(minus_two_log_likelihood + np.log(count) * free)
 
 
-def moves(lost: Vector, directions: Vector) -> bool:
-    """Whether what is lost has a part in any of the directions; both are orthonormal columns."""
+def overlap(lost: Vector, directions: Vector) -> bool:
+    """Whether a lost direction has a part in any of the directions; both are orthonormal columns."""
     import numpy as np
 
     return bool((np.linalg.norm(lost.T @ directions, axis=0) > _SOME).any())
-
-
-def resting_on_one_run(estimate: Estimate) -> list[str]:
-    """A sentence for each run without which some coefficients could not be estimated, with their labels."""
-    return [
-        f"Without {run} these could not be estimated: {', '.join(labels)}."
-        for run, part in estimate.without_run.items()
-        if (labels := free_labels(estimate, part))
-    ]
-
-
-def free_labels(estimate: Estimate, part: Without) -> list[str]:
-    """Labels of the columns that a fit without some rows could not estimate."""
-    return [estimate.columns[number].label for number in estimate.free(part.lost)]
-
-
-def refit(estimate: Estimate, columns: Sequence[Column]) -> Estimate:
-    """The same rows fitted to other columns."""
-    return Estimate(estimate.response, tuple(columns), estimate.groups)

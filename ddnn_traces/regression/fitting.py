@@ -1,31 +1,162 @@
-"""What drives the data of a training step: equation (1) of Zerwas et al. 2021, section VI, fitted by OLS.
+"""Regressions of a dataset: equation (1) of Zerwas et al. 2021, section VI, other presets, and the user's formulas.
 
-Whatever the rows cannot tell is left out and named, with the reason: a constant column, levels that always occur
-together, more coefficients than rows.
+Terms and columns that the rows do not determine are dropped and named with the reason: a constant column, levels that
+always occur together, more coefficients than rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression.aliasing import Share, alias_sentence, constant_terms, crowded_terms, shares, split_aliased
-from ddnn_traces.regression.compare import log_formula, log_log, nested
-from ddnn_traces.regression.design import INTERCEPT, Design, is_constant, make_design, split_infinite, terms_of
-from ddnn_traces.regression.diagnostics import breusch_pagan, influence, left_out, studentized_residuals
-from ddnn_traces.regression.estimate import Estimate, resting_on_one_run
-from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula, parse
-from ddnn_traces.regression.inference import cluster_notes, coefficients_of, runs_settling, term_tests, whole_f
-from ddnn_traces.regression.outcome import OlsFit, Regression
-from ddnn_traces.regression.results import ERRORS, Coefficient, LogLog, TermTest, TermVerdict
-from ddnn_traces.regression.rows import RUN, STEP, clean_numbers, split_missing
-from ddnn_traces.regression.verdicts import SIZES, Judged, fit_notes, unheard_notes, verdict, zero_notes
+from ddnn_traces.regression.design import (
+    MIN_RUNS,
+    RUN,
+    STEP,
+    clean_numbers,
+    constant_terms,
+    crowded_terms,
+    is_constant,
+    make_design,
+    shares,
+    split_aliased,
+    split_missing,
+    usable_rows,
+)
+from ddnn_traces.regression.estimate import Estimate
+from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, in_logarithms, parse, terms_of
+from ddnn_traces.regression.inference import (
+    breusch_pagan,
+    coefficients_of,
+    influence,
+    left_out,
+    log_log,
+    nested,
+    studentized_residuals,
+    term_tests,
+    whole_f,
+)
+from ddnn_traces.regression.results import ERRORS, SIZES, Excluded, LogLog, OlsFit, Regression, TermVerdict
+from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, verdicts
 
 if TYPE_CHECKING:
     import polars as pl
 
-MIN_RUNS = 3
+    from ddnn_traces.query.dataset import Dataset
+
+_NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
+_LOSS = "loss_pct"
+#: Column of a query's rows with the reason why a row is not part of the preset's own formula; null where it is.
+_REASON = "left_out_reason"
+#: Logarithms beyond it overflow in exp().
+_LARGEST_LOG = math.log(1e300)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A regression with a name. run_query, step_query: the queries with a row a run, and with a row a run and step."""
+
+    formula: str
+    run_query: str
+    step_query: str | None
+
+
+PRESETS = {
+    # the volume of a step, with the sentences of zerwas section VI
+    "paper": Preset(DEFAULT_FORMULA, "run_step_volume", "step_volume_rows"),
+    # duration of a step, and samples a second, on the conditions that cheng varies
+    "step-time": Preset(f"step_ms ~ {_NETWORK}", "run_step_time", "step_time_rows"),
+    "throughput": Preset(f"samples_per_s ~ {_NETWORK}", "run_step_time", "step_time_rows"),
+    # duration compared with equal runs of other loss, zerwas fig. 10
+    "duration-on-loss": Preset(f"np.log(comparable_s) ~ C(setting) + {_LOSS}", "run_relative_duration", None),
+}
+ROWS = ("runs", "steps")
+BATCH = ("indicator", "number")
+SIZE = ("exchanged", "nominal")
+
+
+def regress(
+    dataset: Dataset,
+    formula: str | None = None,
+    *,
+    preset: str | None = None,
+    rows: str = "runs",
+    batch: str = "indicator",
+    size: str = "exchanged",
+    errors: str | None = None,
+) -> Regression:
+    """Fit a formula to the runs of a dataset, or to their steps.
+
+    formula: in statsmodels' language; None: that of the preset, and equation (1) of zerwas without one. preset: a name
+    of PRESETS, which also decides the rows. rows: runs or steps. batch, size: whether the batch size is an indicator or
+    a number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic
+    (default for runs), hc3 or cluster (by run; default for steps).
+
+    Raises RegressionError for an unknown name, and for a formula that cannot be used.
+    """
+    for option, value, known in (
+        ("preset", preset, (None, *PRESETS)), ("rows", rows, ROWS), ("batch", batch, BATCH), ("size", size, SIZE),
+    ):  # fmt: skip
+        if value not in known:
+            raise RegressionError(f"No {option} named {value}; there are: {', '.join(name for name in known if name)}")
+    chosen = PRESETS[preset or "paper"]
+    query = chosen.run_query if rows == "runs" else chosen.step_query
+    if query is None:
+        raise RegressionError(f"{preset} has a row a run only; leave out rows = {rows}")
+    default = _with_options(chosen.formula, batch, size)
+    if formula is not None and default != chosen.formula:
+        raise RegressionError(f"batch and size change the default formula only; write them into yours: {default}")
+    found = dataset.query(query)
+    if formula is not None:
+        return replace(fit(found, formula, errors, default), preset=preset)
+    used, unused = _comparable(found)
+    fitted = fit(used, None, errors, default)
+    notes = (*fitted.notes, *_loss_notes(fitted, used))
+    return replace(fitted, preset=preset, notes=notes, excluded=(*fitted.excluded, *unused))
+
+
+def _with_options(formula: str, batch: str, size: str) -> str:
+    if batch == "number":
+        formula = formula.replace("C(batch_size)", "batch_size")
+    if size == "nominal":
+        formula = re.sub(r"\bmodel_bytes\b", "nominal_bytes", formula)
+    return formula
+
+
+def _comparable(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
+    """The rows that the query does not leave out, and the others with its reason."""
+    import polars as pl
+
+    if _REASON not in rows.columns:
+        return rows, ()
+    unused = rows.drop_nulls(_REASON)
+    excluded = tuple(Excluded(str(run), reason) for run, reason in unused.select(RUN, _REASON).iter_rows())
+    return rows.filter(pl.col(_REASON).is_null()), excluded
+
+
+def _loss_notes(fitted: Regression, rows: pl.DataFrame) -> list[str]:
+    """The slope of a logarithm on loss as a factor."""
+    slope = next((c for c in fitted.coefficients if c.name == _LOSS), None)
+    if slope is None or fitted.left != "np.log(comparable_s)":
+        return []
+    low, high = slope.ci_low, slope.ci_high
+    interval = f" [{_factor(low)}, {_factor(high)}]" if low is not None and high is not None else ""
+    losses = [float(loss) for loss in rows[_LOSS].drop_nulls()]
+    return [
+        f"With 1% more of the packets lost a run takes {_factor(slope.estimate)}{interval} times as long as another of "
+        f"its setting, where the logarithm of the duration is a line in loss; measured from {min(losses):g}% to "
+        f"{max(losses):g}%."
+    ]
+
+
+def _factor(logarithm: float) -> str:
+    return f"{math.exp(logarithm):.4g}" if abs(logarithm) < _LARGEST_LOG else "1e300" if logarithm > 0 else "1e-300"
+
+
+# --- fits of given rows
 
 
 def fit(
@@ -33,14 +164,14 @@ def fit(
 ) -> Regression:
     """Fit a formula to `rows`, one row a run, or one a run and step where `rows` has a column step.
 
-    formula: the user's. None: `default`, in which nominal_bytes takes the place of model_bytes where no usable row has
-    the latter (Zerwas et al. 2021, section VI, equation 1). `rows` has run_id and the formula's columns, null where
+    formula: the user's. None: `default`, in which nominal_bytes replaces model_bytes where no usable row has the
+    latter (Zerwas et al. 2021, section VI, equation 1). `rows` has run_id and the formula's columns, null where
     unknown, and may have source and model. Rows that lack a value are excluded and their runs named. errors: classic,
     hc3 or cluster; None: classic, and cluster where a row is a step.
 
-    Raises RegressionError for a formula that names no column, is more than a formula, or cannot be evaluated.
+    Raises RegressionError for a formula that names an unknown column, is not a formula, or cannot be evaluated.
     """
-    grain = "step" if STEP in rows.columns else "run"
+    grain, robust = ("step", "cluster") if STEP in rows.columns else ("run", "hc3")
     errors = errors or ("cluster" if grain == "step" else "classic")
     if errors not in ERRORS:
         raise RegressionError(f"No standard errors named {errors}; there are: {', '.join(ERRORS)}")
@@ -48,22 +179,24 @@ def fit(
     chosen, size_notes = sized(clean, default) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
-    complete, excluded = split_missing(clean, known.names)
-    usable, infinite = split_infinite(complete, known)
-    obstacle = _obstacle(usable, parsed.left_names)
-    robust = "cluster" if grain == "step" else "hc3"
+    usable, excluded = usable_rows(clean, known)
+    obstacle = _obstacle(usable, parsed)
     outcome = OlsFit(notes=(obstacle,)) if obstacle else ols(usable, known.text, errors, robust)
     size = next((name for name in SIZES if name in known.right_names), None)
-    left = parsed.left if parsed.left in parsed.left_names else None
-    correlation, sentences = _correlation(usable, size, left)
-    verdicts = outcome.verdicts
-    if unknown:
-        order = list(terms_of(parsed))
-        verdicts = tuple(sorted((*verdicts, *unknown), key=lambda verdict: order.index(verdict.term)))
-    unheard = [*zero_notes(usable, parsed.left_names), *unheard_notes(usable, parsed.names)]
-    unheard = unheard if outcome.coefficients else []
-    parts = vars(outcome) | {"verdicts": verdicts, "notes": (*size_notes, *outcome.notes, *unheard, *sentences)}
+    correlation = _correlation(usable, size, parsed)
+    order = list(terms_of(parsed)) if unknown else []
+    notes = [*size_notes, *outcome.notes]
+    if outcome.coefficients:
+        notes += row_notes(usable, parsed.left_names, parsed.names)
+    if correlation is not None:
+        name = "data a step" if parsed.left == "step_bytes" else parsed.left
+        notes.append(f"correlation of model size with {name}: {correlation:.3f} over {usable.height} {grain}s")
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
+    terms = (*outcome.verdicts, *unknown)
+    parts = vars(outcome) | {
+        "verdicts": tuple(sorted(terms, key=lambda verdict: order.index(verdict.term))) if unknown else terms,
+        "notes": tuple(notes),
+    }
     return Regression(
         **parts,
         formula=parsed.text,
@@ -73,46 +206,43 @@ def fit(
         synthetic_runs=sources.count("synthetic"),
         correlation=correlation,
         size_column=size,
-        log_log=_log_log(usable, outcome, left, size, errors, robust),
-        excluded=(*excluded, *infinite),
+        log_log=_log_log(usable, outcome, size, errors, robust),
+        excluded=excluded,
         points=_points(usable, outcome, size),
     )
 
 
-def ols(frame: pl.DataFrame, formula: str, errors: str = "classic", robust: str = "hc3") -> OlsFit:
-    """Fit `formula` to a frame that has `run_id` and no missing value in the formula's columns.
+def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str = "hc3") -> OlsFit:
+    """Fit `formula` to rows that have `run_id` and no missing value in the formula's columns.
 
-    Columns that the rows cannot tell apart from those before them, in formula order, are dropped and named in the
-    term's verdict, and so are terms at the end for which there are too few rows. Raises RegressionError.
+    Columns that are combinations of those before them, in formula order, are dropped and named in the term's verdict,
+    and so are terms at the end for which there are too few rows. Raises RegressionError.
     """
-    design = make_design(frame, parse(formula, frame.columns))
+    design = make_design(rows, parse(formula, rows.columns))
     if is_constant(design.response):
         return OlsFit(notes=(f"Nothing is fitted: every run has the same {design.left}.",))
-    constant = constant_terms(design, frame)
+    constant = constant_terms(design, rows)
     crowded = crowded_terms(design, constant)
-    columns = [c for c in design.columns if c.term not in {*constant, *crowded}]
+    dropped = constant | crowded
+    columns = [c for c in design.columns if c.term not in dropped]
     kept, aliases = split_aliased(columns)
-    lost = {name: f"cannot be estimated: {reason}" for name, reason in {**constant, **crowded}.items()}
     if design.terms and {column.term for column in kept} <= {INTERCEPT}:
-        nothing = tuple(TermVerdict(term.name, False, None, lost[term.name]) for term in design.terms)
-        note = "Nothing is fitted: no term of the formula can be estimated."
-        return OlsFit(verdicts=nothing, notes=(note,))
-    estimate = Estimate(design.response, tuple(kept), tuple(str(run) for run in frame[RUN]))
-    beside = shares(columns)
+        nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in design.terms)
+        return OlsFit(verdicts=nothing, notes=("Nothing is fitted: no term of the formula can be estimated.",))
+    estimate = Estimate(design.response, tuple(kept), tuple(str(run) for run in rows[RUN]))
+    by_term = shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
     coefficients = coefficients_of(estimate, errors, robust, mixed)
-    tests = term_tests(estimate, beside, errors)
-    verdicts = _verdicts(estimate, design, frame, lost, beside, coefficients, tests, errors)
-    models = frame["model"].to_list() if "model" in frame.columns else None
+    tests = term_tests(estimate, by_term, errors)
     f_statistic, f_p_value = whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
     statistic, p_value = breusch_pagan(estimate)
-    terms = [term.name for term in design.terms if any(column.term == term.name for column in kept)]
+    fitted_terms = [term.name for term in design.terms if any(column.term == term.name for column in kept)]
     return OlsFit(
         coefficients=coefficients,
         tests=tests,
-        verdicts=verdicts,
-        notes=(*fit_notes(design, crowded, aliases), *_estimate_notes(estimate, errors)),
+        verdicts=verdicts(estimate, design, rows, dropped, by_term, coefficients, tests, errors),
+        notes=fit_notes(estimate, design, crowded, aliases, errors),
         errors=errors,
         robust=robust,
         clusters=len(estimate.rows_of),
@@ -128,76 +258,19 @@ def ols(frame: pl.DataFrame, formula: str, errors: str = "classic", robust: str 
         breusch_pagan=statistic,
         breusch_pagan_p_value=p_value,
         influence=influence(estimate),
-        left_out=left_out(estimate, models, design.left, left_column(design.formula)),
-        nested=nested(estimate, design, terms, beside),
+        left_out=left_out(estimate, rows["model"].to_list() if "model" in rows.columns else None, design.formula),
+        nested=nested(estimate, design, fitted_terms, by_term),
         fitted=tuple(estimate.fitted.tolist()),
         estimate=estimate,
         design=design,
     )
 
 
-def left_column(formula: Formula) -> str | None:
-    """The only column on the left side; None where there are several."""
-    return next(iter(formula.left_names)) if len(formula.left_names) == 1 else None
-
-
-def _verdicts(
-    estimate: Estimate,
-    design: Design,
-    frame: pl.DataFrame,
-    lost: Mapping[str, str],
-    beside: Mapping[str, Share],
-    coefficients: Sequence[Coefficient],
-    tests: Sequence[TermTest],
-    errors: str,
-) -> tuple[TermVerdict, ...]:
-    """On every term of the design. lost: why some have nothing to estimate, in words."""
-    by_term = {test.term: test for test in tests}
-    found = []
-    for term in design.terms:
-        if term.name in lost:
-            found.append(TermVerdict(term.name, False, None, lost[term.name]))
-            continue
-        share = beside[term.name]
-        aliased = "; ".join(alias_sentence(alias, design, frame) for alias in share.aliases)
-        if not share.df:
-            found.append(TermVerdict(term.name, False, None, f"cannot be estimated: {aliased}"))
-            continue
-        own = [c for c in coefficients if c.term == term.name]
-        judged = Judged(
-            term, own, by_term[term.name], share, aliased, estimate.is_exact, errors, runs_settling(estimate, share)
-        )
-        found.append(verdict(judged, design))
-    return tuple(found)
-
-
-def _estimate_notes(estimate: Estimate, errors: str) -> list[str]:
-    notes = []
-    if estimate.is_exact:
-        notes.append("Every row lies on the fit to within rounding: there is no scatter to test an estimate against.")
-    if not estimate.result.k_constant:
-        notes.append("Without an intercept R² is the share of the squares about 0, not about the mean.")
-    return [*notes, *cluster_notes(estimate, errors), *resting_on_one_run(estimate)]
-
-
-def _without_unknown(formula: Formula, rows: pl.DataFrame) -> tuple[Formula, list[TermVerdict]]:
-    """The formula without terms of columns that no row has a value of, and what to say of them."""
-    missing = {name for name in formula.right_names if rows.height and not rows[name].count()}
-    if not missing:
-        return formula, []
-    terms = terms_of(formula)
-    lost = {name: sorted(columns & missing) for name, columns in terms.items() if columns & missing}
-    kept = [name for name in terms if name not in lost and name != INTERCEPT]
-    right = " + ".join(["1" if INTERCEPT in terms else "0", *kept])
-    verdicts = [
-        TermVerdict(name, False, None, f"cannot be estimated: no run has {' or '.join(columns)}")
-        for name, columns in lost.items()
-    ]
-    return parse(f"{formula.left} ~ {right}", rows.columns), verdicts
-
-
 def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
-    """The default formula, on the nominal size where no row that is usable but for the size has the exchanged one."""
+    """The default formula for these rows, and a note where it has the nominal size.
+
+    It has that where no row that is usable but for the size has the exchanged one.
+    """
     exchanged, nominal = SIZES
     names = parse(formula, {*rows.columns, *SIZES}).names
     if exchanged not in names or not {exchanged, nominal} <= set(rows.columns):
@@ -206,15 +279,28 @@ def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
     if usable[exchanged].count() or not usable[nominal].count():
         return formula, []
     note = (
-        "No run tells the bytes that it exchanges (model_bytes): the nominal size is used instead (nominal_bytes), "
+        "No run has the bytes that it exchanges (model_bytes): the nominal size is used instead (nominal_bytes), "
         "which is rounded and may count parameters that are not trained."
     )
     return formula.replace(exchanged, nominal), [note]
 
 
-def _obstacle(rows: pl.DataFrame, left_names: frozenset[str]) -> str | None:
+def _without_unknown(formula: Formula, rows: pl.DataFrame) -> tuple[Formula, list[TermVerdict]]:
+    """The formula without terms of columns in which no row has a value, and the verdicts on those terms."""
+    missing = {name for name in formula.right_names if rows.height and not rows[name].count()}
+    if not missing:
+        return formula, []
+    terms = terms_of(formula)
+    lost = {name: sorted(columns & missing) for name, columns in terms.items() if columns & missing}
+    kept = [name for name in terms if name not in lost and name != INTERCEPT]
+    right = " + ".join(["1" if INTERCEPT in terms else "0", *kept])
+    unknown = [not_estimable(name, f"no run has {' or '.join(columns)}") for name, columns in lost.items()]
+    return parse(f"{formula.left} ~ {right}", rows.columns), unknown
+
+
+def _obstacle(rows: pl.DataFrame, formula: Formula) -> str | None:
     """Why nothing can be fitted to `rows` at all, as a sentence; None where something can."""
-    if not left_names:
+    if not formula.left_names:
         return "Nothing is fitted: the left side of the formula names no column."
     runs = rows[RUN].n_unique()
     if runs < MIN_RUNS:
@@ -222,38 +308,34 @@ def _obstacle(rows: pl.DataFrame, left_names: frozenset[str]) -> str | None:
     return None
 
 
-def _correlation(rows: pl.DataFrame, size: str | None, left: str | None) -> tuple[float | None, list[str]]:
-    """Pearson's correlation of model size with the left side (Zerwas section VI: 0.97), and its sentence."""
+def _correlation(rows: pl.DataFrame, size: str | None, formula: Formula) -> float | None:
+    """Pearson's correlation of model size with the left side, where that is a column (Zerwas section VI: 0.97)."""
     import numpy as np
 
-    if size is None or left is None or not rows.schema[left].is_numeric():
-        return None, []
+    left = formula.left
+    if size is None or left not in formula.left_names or not rows.schema[left].is_numeric():
+        return None
     pairs = rows.select(size, left).to_numpy().astype(float)
     if len(pairs) < MIN_RUNS or any(is_constant(column) for column in pairs.T):
-        return None, []
-    value = float(np.corrcoef(pairs.T)[0, 1])
-    name = "data a step" if left == "step_bytes" else left
-    unit = "steps" if STEP in rows.columns else "runs"
-    return value, [f"correlation of model size with {name}: {value:.3f} over {len(pairs)} {unit}"]
+        return None
+    return float(np.corrcoef(pairs.T)[0, 1])
 
 
-def _log_log(
-    rows: pl.DataFrame, outcome: OlsFit, left: str | None, size: str | None, errors: str, robust: str
-) -> LogLog | None:
+def _log_log(rows: pl.DataFrame, outcome: OlsFit, size: str | None, errors: str, robust: str) -> LogLog | None:
     """The log-log alternative, where size and left side are positive and not logarithms already."""
-    if left != "step_bytes" or size is None or outcome.estimate is None or outcome.estimate.is_exact:
+    plain, design = outcome.estimate, outcome.design
+    if plain is None or design is None or design.left != "step_bytes" or size is None or plain.is_exact:
         return None
-    assert outcome.design is not None
-    formula = log_formula(outcome.design.formula.text, left, size)
-    if formula is None or not (rows[[left, size]].min_horizontal() > 0).all():
+    formula = in_logarithms(design.formula, size)
+    if formula is None or not (rows[[design.left, size]].min_horizontal() > 0).all():
         return None
-    design = make_design(rows, parse(formula, rows.columns))
-    same = {column.term for column in outcome.estimate.columns}
-    columns = [c for c in design.columns if c.term in same or c.name == f"np.log({size})"]
-    logs = Estimate(design.response, tuple(split_aliased(columns)[0]), outcome.estimate.groups)
+    same = {column.term for column in plain.columns}
+    of_logs = make_design(rows, parse(formula, rows.columns))
+    columns = [c for c in of_logs.columns if c.term in same or c.name == f"np.log({size})"]
+    logs = Estimate(of_logs.response, tuple(split_aliased(columns)[0]), plain.groups)
     if logs.is_exact or not any(c.name == f"np.log({size})" for c in logs.columns):
         return None
-    return log_log(formula, size, outcome.estimate, logs, errors, robust)
+    return log_log(formula, size, plain, logs, errors, robust)
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFrame:

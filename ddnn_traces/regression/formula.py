@@ -1,7 +1,7 @@
-"""Formulas in statsmodels' language, checked before they are evaluated.
+"""Formulas in statsmodels' language: checked before they are evaluated, split into terms, rewritten.
 
-patsy, the formula engine of statsmodels, hands every factor to Python's eval, so a formula is code: only what is listed
-here reaches it.
+patsy, the formula engine of statsmodels, passes every factor to Python's eval, so a formula is code: only the
+expressions listed here reach it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from ddnn_traces.errors import RegressionError
 
+INTERCEPT = "Intercept"
 DEFAULT_FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 
 MAX_FORMULA_CHARACTERS = 500
@@ -29,7 +30,7 @@ _LANGUAGE = "names of columns, numbers, C(), I(), np.log(), np.log10(), np.exp()
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that is safe to evaluate. numeric_names: columns that stand outside C() somewhere."""
+    """A formula that is safe to evaluate. numeric_names: columns that occur outside C()."""
 
     text: str
     left: str
@@ -40,6 +41,16 @@ class Formula:
     @property
     def names(self) -> frozenset[str]:
         return self.left_names | self.right_names
+
+    @property
+    def left_column(self) -> str | None:
+        """The only column on the left side; None where there are several or none."""
+        return next(iter(self.left_names)) if len(self.left_names) == 1 else None
+
+    @property
+    def right(self) -> str:
+        """The text of the right side."""
+        return self.text.split("~")[1].strip()
 
 
 def parse(formula: str, columns: Iterable[str]) -> Formula:
@@ -63,10 +74,10 @@ def parse(formula: str, columns: Iterable[str]) -> Formula:
     return Formula(text, left, left_names, right_names, numeric)
 
 
-def undone(left: str, name: str) -> Callable[[Any], Any] | None:
-    """What makes the values of a left side those of its column again; None where that is not known.
+def inverse(left: str, name: str) -> Callable[[Any], Any] | None:
+    """The function from values of a left side to values of its column `name`; None where it is not known.
 
-    All of them rise, so that an interval's ends stay its ends.
+    All of them increase, so that the ends of an interval remain its ends.
     """
     import numpy as np
 
@@ -84,6 +95,38 @@ def undone(left: str, name: str) -> Callable[[Any], Any] | None:
     return known.get(plain)
 
 
+def terms_of(formula: Formula) -> dict[str, frozenset[str]]:
+    """The terms of the right side in formula order, each with its columns; the intercept has none."""
+    import patsy
+
+    try:
+        terms = patsy.ModelDesc.from_formula(formula.text).rhs_termlist
+    except (patsy.PatsyError, SyntaxError) as error:
+        raise not_evaluated(formula, error) from error
+    return {term.name(): frozenset(variables(term)) for term in terms}
+
+
+def variables(term: Any) -> tuple[str, ...]:
+    """The columns of a term of patsy's, in the order of its factors."""
+    names = (name for factor in term.factors for name in sorted(column_names(ast.parse(factor.code))))
+    return tuple(dict.fromkeys(names))
+
+
+def in_logarithms(formula: Formula, size: str) -> str | None:
+    """The formula with logarithms of its left side and of the size; None where either is not a plain column there."""
+    if formula.left not in formula.left_names or f"({size}" in formula.right.replace(" ", ""):
+        return None
+    right, count = re.subn(rf"\b{size}\b", f"np.log({size})", formula.right)
+    return f"np.log({formula.left}) ~ {right}" if count == 1 else None
+
+
+def not_evaluated(formula: Formula, error: Exception) -> RegressionError:
+    """The error of a formula on which patsy fails with `error`."""
+    return RegressionError(
+        f"The formula {formula.text} cannot be evaluated: {getattr(error, 'message', 'invalid syntax')}"
+    )
+
+
 def _not_a_formula(formula: str, part: str = "") -> RegressionError:
     where = f" ({part} is not allowed)" if part else ""
     shown = formula if len(formula) <= MAX_FORMULA_CHARACTERS else f"{formula[:60]}..."
@@ -92,16 +135,16 @@ def _not_a_formula(formula: str, part: str = "") -> RegressionError:
 
 def _tree(side: str, formula: str) -> ast.expr:
     try:
-        # Python has no operator `:`; for what is allowed and which names are used it is like `*`.
+        # Python has no operator `:`; the check of operators and names treats it like `*`.
         return ast.parse(side.replace(":", "*"), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise _not_a_formula(formula) from error
 
 
 def _check(node: ast.expr, formula: str, depth: int = 0) -> None:
-    """Raise RegressionError unless `node` and all below it are in the formula language."""
+    """Raise RegressionError unless `node` and all nodes below it are in the formula language."""
     if depth > MAX_DEPTH:
-        raise _not_a_formula(formula, "so deep a nesting")
+        raise _not_a_formula(formula, "deep nesting")
     match node:
         case ast.Name() if node.id not in _WRAPPERS | {"np"}:
             return
@@ -137,7 +180,7 @@ def _is_allowed_function(function: ast.expr) -> bool:
 
 
 def column_names(tree: ast.AST, skip: str | None = None) -> frozenset[str]:
-    """The names in `tree` apart from functions; without those inside calls of `skip`."""
+    """The names in `tree` that are not functions; without those inside calls of `skip`."""
     if isinstance(tree, ast.Name):
         return frozenset({tree.id})
     if isinstance(tree, ast.Call):

@@ -1,22 +1,36 @@
-"""Standard errors, intervals and tests of a fit's coefficients and terms."""
+"""Inference from a fit: standard errors, intervals and tests, and the diagnostics of its assumptions.
+
+The diagnostics are the influence of single runs, scatter that grows, predictions of left-out runs, and the comparison
+with shorter formulas and with logarithms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ddnn_traces.regression.aliasing import Share
-from ddnn_traces.regression.design import INTERCEPT, unit
-from ddnn_traces.regression.estimate import Estimate, Scatter, moves
-from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest
+from ddnn_traces.regression.design import Column, Design, Share, split_aliased, unit
+from ddnn_traces.regression.estimate import ALL, Estimate, Scatter, Without, overlap
+from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
+from ddnn_traces.regression.results import (
+    ALPHA,
+    Coefficient,
+    Excluded,
+    LeftOut,
+    LogLog,
+    Nested,
+    RunInfluence,
+    TermTest,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-#: Below so many runs, clustered errors are known to be too small.
-FEW_CLUSTERS = 40
+
+# --- coefficients and terms
 
 
 def coefficients_of(
@@ -24,7 +38,7 @@ def coefficients_of(
 ) -> tuple[Coefficient, ...]:
     """Every coefficient with its interval by the chosen `errors`, and the classic and `robust` standard errors.
 
-    mixed: names of those that hold the effect of another term's column too.
+    mixed: names of the columns whose coefficients include the effect of another term's column.
     """
     from scipy import stats
 
@@ -55,17 +69,17 @@ def _standard_errors(covariance: Vector) -> list[float | None]:
     return [float(np.sqrt(value)) if value > 0 else None for value in np.diag(covariance)]
 
 
-def term_tests(estimate: Estimate, beside: Mapping[str, Share], errors: str) -> tuple[TermTest, ...]:
-    """The joint F-test of what each term says beside the others, and its GVIF.
+def term_tests(estimate: Estimate, by_term: Mapping[str, Share], errors: str) -> tuple[TermTest, ...]:
+    """The joint F-test of each term's share, and its GVIF.
 
-    GVIF is None where other terms say part of the term: what they widen is then infinitely wide.
+    GVIF is None where other terms span part of the term: the interval of that part is then infinitely wide.
     """
     scatter = estimate.scatter(errors)
-    inflation = generalized_vif(estimate)
+    inflation = _generalized_vif(estimate)
     found = []
-    for term, share in beside.items():
+    for term, share in by_term.items():
         gvif = inflation.get(term) if share.is_whole and share.df else None
-        f = None if estimate.is_exact else wald_f(estimate, scatter, share)
+        f = None if estimate.is_exact else _wald_f(estimate, scatter, share)
         p = None if f is None else _upper_tail(f, share.df, scatter.df)
         found.append(TermTest(term, f, share.df, scatter.df, p, gvif))
     return tuple(found)
@@ -77,8 +91,8 @@ def _upper_tail(f: float, df: int, df_denominator: int) -> float:
     return float(stats.f.sf(f, df, df_denominator))
 
 
-def own_directions(estimate: Estimate, share: Share) -> Vector:
-    """Of U'y's coordinates, an orthonormal basis of what the other terms do not span, as columns."""
+def _own_directions(estimate: Estimate, share: Share) -> Vector:
+    """Of U'y's coordinates, an orthonormal basis of the directions that the other terms do not span, as columns."""
     import numpy as np
 
     if not share.others:
@@ -88,24 +102,24 @@ def own_directions(estimate: Estimate, share: Share) -> Vector:
     return directions
 
 
-def runs_settling(estimate: Estimate, share: Share) -> int:
+def needed_runs(estimate: Estimate, share: Share) -> int:
     """How many runs there are without any one of which part of the term could not be estimated."""
-    directions = own_directions(estimate, share)
-    return sum(moves(part.lost, directions) for part in estimate.without_run.values())
+    directions = _own_directions(estimate, share)
+    return sum(overlap(part.lost, directions) for part in estimate.without_run.values())
 
 
-def wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
+def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
     """Wald's F that the fit loses nothing without the term: of U'y in the directions that the others do not span.
 
-    By the classic scatter it is the F of the sums of squares of both fits. None where the scatter does not tell: a
+    By the classic scatter it is the F of the sums of squares of both fits. None where the scatter is not known: a
     clustered covariance of more directions than runs less 1 is singular.
     """
     import numpy as np
 
     if not share.df or scatter.df < 1 or (scatter.is_estimated and share.df > scatter.df):
         return None
-    directions = own_directions(estimate, share)
-    if not scatter.tells(directions):
+    directions = _own_directions(estimate, share)
+    if not scatter.is_known_along(directions):
         return None
     values = directions.T @ (estimate.basis.T @ estimate.response)
     block = directions.T @ scatter.covariance @ directions
@@ -116,7 +130,7 @@ def wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
     return float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled)) / share.df
 
 
-def generalized_vif(estimate: Estimate) -> dict[str, float]:
+def _generalized_vif(estimate: Estimate) -> dict[str, float]:
     """GVIF of each term (Fox and Monette 1992): det R_own det R_others / det R of the columns' correlations.
 
     Nothing without an intercept, since correlations are about the mean.
@@ -127,13 +141,14 @@ def generalized_vif(estimate: Estimate) -> dict[str, float]:
     if len(kept) == len(estimate.columns):
         return {}
     centred = estimate.matrix[:, kept] - estimate.matrix[:, kept].mean(axis=0)
-    unit = centred / np.linalg.norm(centred, axis=0)
+    scaled = centred / np.linalg.norm(centred, axis=0)
     owners = np.array([estimate.columns[i].term for i in kept])
-    whole = _log_volume(unit)
-    return {
-        str(term): float(np.exp(_log_volume(unit[:, owners == term]) + _log_volume(unit[:, owners != term]) - whole))
+    volumes = {
+        str(term): _log_volume(scaled[:, owners == term]) + _log_volume(scaled[:, owners != term])
         for term in dict.fromkeys(owners.tolist())
     }
+    whole = _log_volume(scaled)
+    return {term: float(np.exp(volume - whole)) for term, volume in volumes.items()}
 
 
 def _log_volume(columns: Vector) -> float:
@@ -153,14 +168,185 @@ def whole_f(estimate: Estimate) -> tuple[float | None, float | None]:
     return f, _upper_tail(f, count, estimate.df_resid)
 
 
-def cluster_notes(estimate: Estimate, errors: str) -> list[str]:
-    """What to know of errors where runs have several rows, and of clustered ones where runs are few."""
-    count = len(estimate.rows_of)
-    if errors != "cluster" and count < len(estimate.response):
-        return [
-            f"The {len(estimate.response)} rows are of {count} runs, and {ERRORS[errors]} errors take them for "
-            "independent: they are too small where rows of a run are alike. Errors clustered by run (cluster) are not."
-        ]
-    if errors != "cluster" or count >= FEW_CLUSTERS:
-        return []
-    return [f"Errors are clustered by {count} runs: with fewer than {FEW_CLUSTERS} they tend to be too small."]
+# --- influence and scatter
+
+
+def influence(estimate: Estimate) -> tuple[RunInfluence, ...]:
+    """Leverage and Cook's distance of every run; empty where all rows lie on the fit."""
+    if estimate.is_exact:
+        return ()
+    studentized = studentized_residuals(estimate)
+    return tuple(
+        RunInfluence(
+            run,
+            float(estimate.leverage[rows].sum()),
+            None if part.lost.shape[1] else float(part.shift @ part.shift) / len(estimate.columns) / estimate.variance,
+            studentized[int(rows[0])] if len(rows) == 1 else None,
+        )
+        for (run, rows), part in zip(estimate.rows_of.items(), estimate.without_run.values(), strict=True)
+    )
+
+
+def studentized_residuals(estimate: Estimate) -> list[float | None]:
+    """External studentized residual of each row: over its standard error by the fit without the row."""
+    import numpy as np
+
+    df = estimate.df_resid - 1
+    if estimate.is_exact or df < 1:
+        return [None] * len(estimate.response)
+    found: list[float | None] = []
+    for residual, leverage in zip(estimate.residuals.tolist(), estimate.leverage.tolist(), strict=True):
+        if leverage > ALL:
+            found.append(None)
+            continue
+        left = max(estimate.df_resid * estimate.variance - residual**2 / (1 - leverage), 0.0) / df
+        found.append(float(residual / np.sqrt(left * (1 - leverage))) if left > 0 else None)
+    return found
+
+
+def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
+    """Koenker's studentized Breusch-Pagan test: n R^2 of the squared residuals on the design, and its p-value.
+
+    None where the columns do not span the constant, or nothing else, and where all rows lie on the fit.
+    """
+    from scipy import stats
+
+    if estimate.is_exact or not estimate.has_constant or len(estimate.columns) == 1:
+        return None, None
+    squares = estimate.residuals**2
+    centred = squares - squares.mean()
+    explained = estimate.basis.T @ centred
+    statistic = float(len(squares) * (explained @ explained) / (centred @ centred))
+    return statistic, float(stats.chi2.sf(statistic, len(estimate.columns) - 1))
+
+
+# --- predictions of left-out runs
+
+
+def left_out(estimate: Estimate, models: Sequence[str | None] | None, formula: Formula) -> tuple[LeftOut, ...]:
+    """Errors of predictions of each run by the others and, where `models` has several, of each model by the others.
+
+    They are of the column on the left side, where the left side can be inverted; else of the left side.
+    """
+    if estimate.is_exact:
+        return ()
+    column = formula.left_column
+    invert = None if column is None else inverse(formula.left, column)
+    scale = _Scale(formula.left, None) if column is None or invert is None else _Scale(column, invert)
+    found = [_left_out("run", estimate, scale, estimate.rows_of, estimate.without_run)]
+    if models is not None and len(set(models)) > 1:
+        names = tuple("unknown" if model is None else str(model) for model in models)
+        rows = replace(estimate, groups=names).rows_of
+        found.append(_left_out("model", estimate, scale, rows, {name: estimate.without(rows[name]) for name in rows}))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The quantity that errors are of; invert computes it from values of the left side, None where nothing does."""
+
+    of: str
+    invert: Callable[[Any], Any] | None
+
+
+def _left_out(
+    by: str, estimate: Estimate, scale: _Scale, rows: Mapping[str, Vector], parts: Mapping[str, Without]
+) -> LeftOut:
+    import numpy as np
+
+    errors = np.concatenate([part.errors for part in parts.values()])
+    observed = estimate.response[np.concatenate([rows[name] for name in parts])]
+    predictable = ~np.isnan(errors)
+    errors, observed = errors[predictable], observed[predictable]
+    lost = {name: int(np.isnan(part.errors).sum()) for name, part in parts.items()}
+    impossible = tuple(
+        Excluded(name, f"only it determines {', '.join(estimate.labels_without(parts[name]))}", count)
+        for name, count in lost.items()
+        if count
+    )
+    if not len(errors):
+        return LeftOut(by, len(parts), 0, None, None, None, impossible, scale.of)
+    if scale.invert is not None:
+        with np.errstate(over="ignore"):
+            predicted = scale.invert(observed - errors)
+        observed = scale.invert(observed)
+        errors = observed - predicted
+    about_mean = float(((observed - observed.mean()) ** 2).sum())
+    return LeftOut(
+        by,
+        len(parts),
+        len(errors),
+        float(np.sqrt(np.mean(errors**2))),
+        float(np.median(abs(errors / observed))) if scale.invert is not None and observed.all() else None,
+        float(1 - errors @ errors / about_mean) if about_mean > 0 else None,
+        impossible,
+        scale.of,
+    )
+
+
+# --- other formulas on the same rows
+
+
+def nested(
+    estimate: Estimate, design: Design, terms: Sequence[str], by_term: Mapping[str, Share]
+) -> tuple[Nested, ...]:
+    """The whole formula, then each term left out of it, then the formula built up in its order.
+
+    terms: those that have a coefficient. by_term: the share of each term that has a column; the fit without the term
+    also estimates the columns of others that it had aliased. A term that is part of an interaction is not left out
+    alone. Empty where all rows lie on the fit.
+    """
+    if estimate.is_exact:
+        return ()
+    found = [_nested(estimate, estimate.columns, "")]
+    alone = [term for term in by_term if not any(_is_part(term, other) for other in by_term)]
+    found += [_nested(estimate, by_term[term].others, f"- {term}") for term in alone if by_term[term].others]
+    start = ["intercept alone"] if design.has_intercept else []
+    for count in range(0 if start else 1, len(terms)):
+        change = f"+ {terms[count - 1]}" if count else "intercept alone"
+        columns = [column for column in design.columns if column.term in {INTERCEPT, *terms[:count]}]
+        found.append(_nested(estimate, split_aliased(columns)[0], change))
+    return tuple(found)
+
+
+def _is_part(term: str, other: str) -> bool:
+    """Whether an interaction contains `term`."""
+    return term != other and set(term.split(":")) < set(other.split(":"))
+
+
+def _nested(whole: Estimate, columns: Sequence[Column], change: str) -> Nested:
+    part = replace(whole, columns=tuple(columns))
+    aic, bic = part.information_criteria
+    df = len(whole.columns) - len(columns)
+    f = p = None
+    if df > 0:
+        f = float((part.result.ssr - whole.result.ssr) / df / whole.variance)
+        p = _upper_tail(f, df, whole.df_resid)
+    return Nested(change, len(columns), float(part.result.rsquared), aic, bic, f, p)
+
+
+def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: str, robust: str) -> LogLog | None:
+    """Both fits by how well they predict rows from the other runs, on the plain scale; None where they share no row."""
+    import numpy as np
+
+    rows = np.concatenate(list(plain.rows_of.values()))
+    of_plain = np.concatenate([part.errors for part in plain.without_run.values()])
+    of_logs = np.concatenate([part.errors for part in logs.without_run.values()])
+    observed = plain.response[rows]
+    back = observed - np.exp(logs.response[rows] - of_logs)
+    predictable = ~(np.isnan(of_plain) | np.isnan(back))
+    if not predictable.any():
+        return None
+    of_plain, back, observed = of_plain[predictable], back[predictable], observed[predictable]
+    (slope,) = (c for c in coefficients_of(logs, errors, robust) if c.name == f"np.log({size})")
+    return LogLog(
+        formula,
+        slope.estimate,
+        slope.ci_low,
+        slope.ci_high,
+        len(observed),
+        float(np.median(abs(back) / observed)),
+        float(np.median(abs(of_plain) / observed)),
+        float(np.sqrt(np.mean(back**2))),
+        float(np.sqrt(np.mean(of_plain**2))),
+    )

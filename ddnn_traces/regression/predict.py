@@ -1,60 +1,44 @@
-"""What a described job would send: a step, a run of so many steps, an hour; with intervals, or not at all.
+"""The traffic of a described job by the regression's own least squares: a step, a run of so many steps, an hour.
 
-The prediction is that of the regression's own ordinary least squares at the job's row of the design. A job that is not
-like the runs is refused with all reasons, or predicted with them as warnings where the caller insists; what the runs
-say nothing of is never predicted. docs/prediction.md has the definitions.
+The prediction is the fit at the job's row of the design, with its errors. A job that the runs do not determine is
+refused; one that differs from the runs is refused too, unless the caller requests it, and then has the differences as
+warnings. docs/prediction.md has the definitions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression.design import INTERCEPT, terms_of
+from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, clean_numbers, make_design, split_aliased, usable_rows
+from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.fitting import sized
-from ddnn_traces.regression.formula import DEFAULT_FORMULA, Formula
-from ddnn_traces.regression.job import Job, number
-from ddnn_traces.regression.point import LEVEL, MIN_RUNS, Point, Predicted, point_of, refusal
-from ddnn_traces.regression.results import made_up
-from ddnn_traces.regression.rows import RUN, clean_numbers
-from ddnn_traces.regression.verdicts import SIZES
+from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, inverse, parse, terms_of
+from ddnn_traces.regression.inference import breusch_pagan
+from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, Job, Predicted, Prediction, plain
+from ddnn_traces.text import nearest
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 
-#: Draws of volume and step time for the interval of an hour, and where they begin.
+    Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+#: Draws of volume and step time for the interval of an hour, and their seed.
 DRAWS, SEED = 200_000, 0
 _MS_AN_HOUR = 3_600_000.0
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a job would send. warnings: why it is an extrapolation; empty where it is none. notes: what else to know.
-
-    runs: those of the fit; synthetic_runs: of them made up, not measured.
-    """
-
-    formula: str
-    job: Job
-    runs: int
-    synthetic_runs: int
-    predicted: tuple[Predicted, ...]
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def of(self, quantity: str) -> Predicted | None:
-        """The number for that quantity, where there is one."""
-        return next((p for p in self.predicted if p.quantity == quantity), None)
-
-    @property
-    def synthetic(self) -> str | None:
-        """What must be said of made-up runs; None where there are none."""
-        if not self.synthetic_runs:
-            return None
-        return f"{made_up(self.synthetic_runs, self.runs)} (made up by the laws of the collectives), not measured"
+#: Columns of a model's size, one of which in a formula represents all.
+_ALL_SIZES = frozenset({*SIZES, "model_size_mb"})
+_POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
+#: Columns of the runs' rows that are measured, and not attributes of a job.
+_MEASURED = frozenset({RUN, "step_bytes", "step_ms", "samples_per_s"})
+_MOST_NAMED = 5
+#: Of a dropped column's largest value, how far the job's may lie from the combination of the other columns.
+_OUTSIDE = 1e-7
 
 
 def predict(
@@ -67,25 +51,25 @@ def predict(
     """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
 
     formula: None: that of regress, which takes nominal_bytes where no usable run has model_bytes. The hour needs
-    job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError
-    where the runs say nothing of such a job, or where it is none like them and `extrapolate` is false; UsageError for a
-    job that is not described, RegressionError for a formula that cannot be used.
+    job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError where the runs
+    do not determine the job's traffic, or where the job differs from them and `extrapolate` is false; UsageError for a
+    job whose description is incomplete or invalid, RegressionError for a formula that cannot be used.
     """
     for name, value in (("steps", job.steps), ("step_ms", job.step_ms)):
         if value is not None:
-            number(name, value)
+            _number(name, value)
     chosen, notes = (formula, []) if formula is not None else _default(volumes, job)
-    volume = point_of(volumes, chosen, "step_bytes", job)
+    volume = _point(volumes, chosen, "step_bytes", job)
     warnings = [*volume.warnings]
     notes += volume.notes
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
         warnings.append(
-            f"the predicted volume is negative ({step.estimate / 1e6:,.3f} MB a step), which none can be; a "
+            f"the predicted volume is negative ({step.estimate / 1e6:,.3f} MB a step), which is impossible; a "
             "formula of logarithms, np.log(step_bytes) ~ np.log(model_bytes) + ..., never predicts one"
         )
     elif step.low is not None and step.low < 0:
-        notes.append("the prediction interval reaches below 0, which no volume does: read its lower end as 0")
+        notes.append("the prediction interval extends below 0, which no volume does: read its lower end as 0")
     found = [step]
     if job.steps is not None:
         found.append(step.times(job.steps, "run"))
@@ -97,7 +81,10 @@ def predict(
         warnings += more
         notes += why
     if warnings and not extrapolate:
-        raise PredictionError(refusal(warnings, True))
+        reasons = _lines(warnings)
+        raise PredictionError(
+            f"not predicted, since the job differs from the runs:{reasons}\n--extrapolate shows the numbers anyway"
+        )
     return Prediction(
         formula=volume.formula.text,
         job=job,
@@ -110,31 +97,26 @@ def predict(
 
 
 def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
-    """The formula of regress for these runs, and what to say of its size. Raises UsageError if the job lacks that."""
-    chosen, said = sized(clean_numbers(volumes), DEFAULT_FORMULA)
+    """The formula of regress for these runs, and the note on its size. Raises UsageError if the job lacks that."""
+    chosen, size_notes = sized(clean_numbers(volumes), DEFAULT_FORMULA)
     nominal = SIZES[1]
-    if said and job.values.get(nominal) is None:
-        raise UsageError(f"{' '.join(said)} Give the job's {nominal} too, or another formula.")
-    return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in said]
+    if size_notes and job.values.get(nominal) is None:
+        raise UsageError(f"{' '.join(size_notes)} Give the job's {nominal} too, or another formula.")
+    return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in size_notes]
+
+
+def _lines(reasons: Iterable[str]) -> str:
+    return "".join(f"\n- {reason}" for reason in dict.fromkeys(reasons))
+
+
+def _impossible(reasons: Iterable[str]) -> PredictionError:
+    return PredictionError(f"cannot be predicted from these runs:{_lines(reasons)}")
 
 
 # --- the hour
 
 
-def _step_time_formula(formula: Formula) -> tuple[str, list[str]]:
-    """The formula of the logarithm of the step time, and what to say of it.
-
-    It has an intercept always: without one, the step of a job of no size would last 1 ms.
-    """
-    right = formula.text.split("~")[1].strip()
-    terms = terms_of(formula)
-    if INTERCEPT in terms:
-        return f"np.log(step_ms) ~ {right}", []
-    text = f"np.log(step_ms) ~ {' + '.join(['1', *terms])}"
-    return text, [f"the step time is fitted with an intercept, which the formula leaves out: {text}"]
-
-
-def _hour(volume: Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
+def _hour(volume: _Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted], Sequence[str], Sequence[str]]:
     """Step time and the volume of an hour by the runs' own step times, warnings, and notes.
 
     Both are a number for each run. Errors of the two fits are drawn together, as Student's t with the correlation that
@@ -145,7 +127,7 @@ def _hour(volume: Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted]
 
     text, notes = _step_time_formula(volume.formula)
     try:
-        time = point_of(times, text, "step_ms", job)
+        time = _point(times, text, "step_ms", job)
         step_time = time.predicted("step_time", "ms")
     except (PredictionError, RegressionError) as error:
         return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
@@ -159,10 +141,10 @@ def _hour(volume: Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted]
     draws = np.random.default_rng(SEED)
     normal = draws.standard_normal((2, DRAWS))
     normal[1] = correlation * normal[0] + math.sqrt(1 - correlation**2) * normal[1]
-    student = [stats.t.ppf(stats.norm.cdf(z), p.df) for z, p in zip(normal, (volume, time), strict=True)]
+    student = [stats.t.ppf(stats.norm.cdf(z), p.fit.df_resid) for z, p in zip(normal, (volume, time), strict=True)]
     ends: dict[str, Any] = {}
     for kind, names in (("mean_error", ("mean_low", "mean_high")), ("new_error", ("low", "high"))):
-        drawn = [p.undone(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
+        drawn = [p.invert(p.centre + getattr(p, kind) * t) for p, t in zip((volume, time), student, strict=True)]
         quantiles = np.quantile(drawn[0] / drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * _MS_AN_HOUR
         ends |= dict(zip(names, quantiles.tolist(), strict=True))
     notes.append(
@@ -172,16 +154,329 @@ def _hour(volume: Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted]
     return [step_time, replace(hour, **ends)], warnings, notes
 
 
-def _correlation(volume: Point, time: Point) -> float:
-    """Of the two fits' residuals over the runs that are in both; 0 where too few are, or one fit is exact."""
+def _step_time_formula(formula: Formula) -> tuple[str, list[str]]:
+    """The formula of the logarithm of the step time, and a note where it differs.
+
+    It always has an intercept: without one, the step of a job of no size would last 1 ms.
+    """
+    terms = terms_of(formula)
+    if INTERCEPT in terms:
+        return f"np.log(step_ms) ~ {formula.right}", []
+    text = f"np.log(step_ms) ~ {' + '.join(['1', *terms])}"
+    return text, [f"the step time is fitted with an intercept, which the formula leaves out: {text}"]
+
+
+def _correlation(volume: _Point, time: _Point) -> float:
+    """Of the residuals of the two fits over the runs that are in both; 0 where those are few, or one fit is exact."""
     import numpy as np
 
-    mine = dict(zip(volume.rows[RUN].to_list(), volume.residuals.tolist(), strict=True))
-    other = dict(zip(time.rows[RUN].to_list(), time.residuals.tolist(), strict=True))
+    mine, other = (dict(zip(p.rows[RUN].to_list(), p.fit.residuals.tolist(), strict=True)) for p in (volume, time))
     common = [run for run in mine if run in other]
-    if len(common) < MIN_RUNS or volume.is_exact or time.is_exact:
+    if len(common) < MIN_RUNS or volume.fit.is_exact or time.fit.is_exact:
         return 0.0
     pairs = np.array([[mine[run], other[run]] for run in common])
     if not pairs.std(axis=0).all():
         return 0.0
     return float(np.clip(np.corrcoef(pairs.T)[0, 1], -1, 1))
+
+
+# --- the fit at the job
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
+
+    rows: the usable runs. mean_error: standard error of the mean; new_error: of one more run. invert: computes values
+    of the left side's column from values of the left side.
+    """
+
+    formula: Formula
+    rows: pl.DataFrame
+    fit: Estimate
+    centre: float
+    mean_error: float
+    new_error: float
+    invert: Callable[[Any], Any]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def synthetic_runs(self) -> int:
+        return self.rows["source"].to_list().count("synthetic") if "source" in self.rows.columns else 0
+
+    def predicted(self, quantity: str, unit: str) -> Predicted:
+        """The estimate and both intervals, on the scale of the column. Raises PredictionError where they overflow."""
+        import numpy as np
+        from scipy import stats
+
+        is_exact = self.fit.is_exact
+        reach = 0.0 if is_exact else float(stats.t.ppf((1 + LEVEL) / 2, self.fit.df_resid))
+        ends = [sign * reach * error for error in (self.mean_error, self.new_error) for sign in (-1, 1)]
+        with np.errstate(over="ignore"):
+            estimate, *bounds = (float(self.invert(self.centre + end)) for end in (0.0, *ends))
+        if not all(map(math.isfinite, (estimate, *bounds))):
+            raise PredictionError(f"{self.formula.left} of this job is too large to be converted to a number")
+        statistic = "mean" if self.formula.left in self.formula.left_names else "median"
+        found = Predicted(quantity, unit, estimate, *((None,) * 4 if is_exact else bounds))
+        return replace(found, statistic=statistic)
+
+
+def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
+    """Fit `text`, whose left side is of the column `response`, and evaluate it at the job's row.
+
+    Raises PredictionError for a job that the rows do not determine, UsageError for an incomplete description (with the
+    column's name), RegressionError for a wrong formula.
+    """
+    formula = parse(text, rows.columns)
+    if formula.left_names != {response}:
+        raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
+    invert = inverse(formula.left, response)
+    if invert is None:
+        raise RegressionError(
+            f"The left side {formula.left} cannot be inverted; give {response} or its np.log, np.log10 or np.sqrt"
+        )
+    usable, _ = usable_rows(clean_numbers(rows), formula)
+    if usable.height < MIN_RUNS:
+        raise PredictionError(_too_few(rows, usable.height, formula))
+    described = _described(usable, formula, job)
+    values = {name: described[name] for name in sorted(formula.right_names)}
+    _check_levels(usable, formula, values)
+    kept, place, response_values = _design_with(usable, formula, values)
+    if len(kept) >= usable.height:
+        raise PredictionError(
+            f"{usable.height} runs for {len(kept)} coefficients leave no scatter to compute an interval from; "
+            "give a --formula with fewer terms"
+        )
+    fit = Estimate(response_values, tuple(kept), tuple(str(run) for run in usable[RUN]))
+    coordinates = fit.to_coefficients.T @ place
+    leverage, largest = float(coordinates @ coordinates), float(fit.leverage.max())
+    warnings = [
+        *_outside(usable, formula, values), *_never_together(usable, formula, values),
+        *_differences(usable, formula, described),
+    ]  # fmt: skip
+    if leverage > largest * (1 + 1e-9):
+        warnings.append(
+            f"the job lies outside the space that the runs span together: leverage {leverage:.3g}, where the largest "
+            f"of a run is {largest:.3g} (hidden extrapolation)"
+        )
+    notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula)]
+    if usable.height < rows.height:
+        unused = rows.height - usable.height
+        notes.append(f"{unused} of {rows.height} runs are not in the fit, since they lack a value of the formula")
+    mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, 1 + leverage))
+    centre = float(place @ fit.coefficients)
+    return _Point(formula, usable, fit, centre, mean_error, new_error, invert, tuple(warnings), tuple(notes))
+
+
+def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:
+    empty = sorted(name for name in formula.names if not rows[name].count())
+    filled = [name for name in _attributes(rows) if name != "source" and rows[name].count()]
+    why = f"; no run has {' or '.join(empty)}, but there are {', '.join(filled)} for a --formula" if empty else ""
+    return f"{usable} usable runs, and at least {MIN_RUNS} are needed{why}"
+
+
+def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
+    """The assumptions and the scale of the intervals."""
+    notes = []
+    if formula.left not in formula.left_names:
+        notes.append(
+            f"{formula.left_column} is fitted as {formula.left}: the estimate is a median, and its interval that of a "
+            "median"
+        )
+    if fit.is_exact:
+        notes.append("every run lies on the fit to within rounding: there is no scatter to compute an interval from")
+    _, p_value = breusch_pagan(fit)
+    if p_value is not None and p_value < ALPHA:
+        notes.append(
+            f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, p = {p_value:.2g}), and the "
+            "intervals assume that it does not: too wide for some jobs, too narrow for others"
+        )
+    return notes
+
+
+def _design_with(
+    rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]
+) -> tuple[list[Column], Vector, Vector]:
+    """The independent columns of the runs' design, the job's row in them, and the response.
+
+    The job is evaluated as one more row, so that its levels become the same columns. Raises PredictionError where its
+    row is not a combination of the runs' rows: then the data has no estimate of it.
+    """
+    import numpy as np
+    import polars as pl
+
+    (left,) = formula.left_names
+    numbers = [name for name in formula.numeric_names if rows.schema[name].is_integer()]
+    used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))
+    # the response of the job's row is not used: any value will do
+    job = pl.DataFrame([{**values, left: used[left][0]}]).select(
+        pl.col(name).cast(used.schema[name]) for name in used.columns
+    )
+    design = make_design(pl.concat([used, job]), formula)
+    columns = [replace(column, values=column.values[:-1]) for column in design.columns]
+    at = {column.name: float(column.values[-1]) for column in design.columns}
+    kept, aliases = split_aliased(columns)
+    matrix = np.column_stack([column.values for column in kept])
+    scale = np.linalg.norm(matrix, axis=0)
+    place = np.array([at[column.name] for column in kept])
+    reasons = []
+    for alias in aliases:
+        weights = np.linalg.lstsq(matrix / scale, alias.column.values, rcond=None)[0]
+        expected = float(place / scale @ weights)
+        size = max(abs(at[alias.column.name]), float(np.abs(alias.column.values).max()))
+        if abs(at[alias.column.name] - expected) > _OUTSIDE * size:
+            others = [c.label for c in alias.carriers if c.label != INTERCEPT]
+            reasons.append(_confounded(alias.column, others))
+    if reasons:
+        raise _impossible([*_never_together(rows, formula, values), *reasons])
+    return kept, place, design.response[:-1]
+
+
+def _confounded(column: Column, others: Sequence[str]) -> str:
+    if not others:
+        value = float(column.values[0])
+        return f"every run has {column.label} = {value:g}, so that its effect is not known"
+    named = f"{', '.join(others[:_MOST_NAMED])}{' and others' if len(others) > _MOST_NAMED else ''}"
+    return (
+        f"the runs cannot separate {column.label} from {'a combination of ' if len(others) > 1 else ''}{named}, and "
+        "in this job they do not occur together as in the runs"
+    )
+
+
+# --- the job's description
+
+
+def _attributes(rows: pl.DataFrame) -> list[str]:
+    """The columns that are attributes of a job."""
+    return sorted(set(rows.columns) - _MEASURED)
+
+
+def _described(rows: pl.DataFrame, formula: Formula, job: Job) -> dict[str, Any]:
+    """The given attributes of the job, numbers as floats.
+
+    Raises UsageError for a name that is not an attribute, an invalid value, and a missing column of the right side.
+    """
+    values: dict[str, Any] = {}
+    for name, value in job.values.items():
+        if value is None:
+            continue
+        if name not in _attributes(rows):
+            raise UsageError(f"{name} is not an attribute of the runs; {nearest(name, _attributes(rows))}")
+        values[name] = _number(name, value) if rows[name].dtype.is_numeric() else str(value)
+    missing = sorted(formula.right_names - values.keys())
+    if missing:
+        raise UsageError(
+            f"the formula {formula.text} needs the job's {', '.join(missing)}; give them, or another formula"
+        )
+    return values
+
+
+def _number(name: str, value: Any) -> float:
+    """The value as a number that the attribute can have. Raises UsageError."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} = {value}: give a number") from None
+    if not math.isfinite(found):
+        raise UsageError(f"{name} = {value}: give a finite number")
+    if name in _POSITIVE and not found > 0:
+        raise UsageError(f"{name} = {value}: give a number above 0")
+    return found
+
+
+# --- differences of the job from the runs
+
+
+def _categorical(rows: pl.DataFrame, formula: Formula) -> list[str]:
+    """The columns of the right side that are levels to the formula, not numbers."""
+    return sorted(
+        name for name in formula.right_names if name not in formula.numeric_names or not rows[name].dtype.is_numeric()
+    )
+
+
+def _check_levels(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> None:
+    """Raise PredictionError for levels that no run has."""
+    reasons = []
+    for name in _categorical(rows, formula):
+        levels = rows[name].unique().to_list()
+        if values[name] not in levels:
+            near = ", ".join(str(level) for level in _nearest_first(values[name], levels))
+            reasons.append(f"no run has {name} = {plain(values[name])}; there are, the nearest first: {near}")
+    if reasons:
+        raise _impossible(reasons)
+
+
+def _nearest_first(value: Any, levels: Sequence[Any]) -> list[Any]:
+    """The levels, the nearest first: in value where they are numbers, else in letters."""
+    if isinstance(value, float):
+        return sorted(levels, key=lambda level: (abs(level - value), level))
+    return sorted(levels, key=lambda level: (-SequenceMatcher(None, value, str(level)).ratio(), str(level)))
+
+
+def _outside(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """Numbers outside the measured range."""
+    found = []
+    for name in sorted(formula.right_names - set(_categorical(rows, formula))):
+        low, high = float(rows[name].min()), float(rows[name].max())  # type: ignore[arg-type]
+        if not low <= values[name] <= high:
+            found.append(f"{name} = {plain(values[name])} is outside the measured range, {plain(low)} to {plain(high)}")
+    return found
+
+
+def _never_together(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """The job's levels, where they were never measured together, and the combination that shares most of them."""
+    levels = _categorical(rows, formula)
+    combinations = rows.select(levels).unique().sort(levels).to_dicts() if len(levels) > 1 else []
+    if len(levels) < 2 or any(all(row[name] == values[name] for name in levels) for row in combinations):
+        return []
+    nearest_one = max(combinations, key=lambda row: sum(row[name] == values[name] for name in levels))
+    together, near = (", ".join(f"{name} = {plain(row[name])}" for name in levels) for row in (values, nearest_one))
+    return [f"no run has these together: {together}; the nearest: {near}"]
+
+
+def _differences(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """Attributes of the job that are not in the formula, and so without effect, and that differ from the runs'.
+
+    Workers and words differ where no run has the value, other numbers where they are outside the runs' range. A second
+    size of the model may differ from the runs'.
+    """
+    found = []
+    used = formula.right_names | (_ALL_SIZES if formula.right_names & _ALL_SIZES else set())
+    for name in sorted(set(values) - used):
+        known, value = rows[name].drop_nulls(), values[name]
+        if known.is_empty():
+            found.append(f"the runs have no {name}, which is not in the formula")
+            continue
+        if name == "workers" or not known.dtype.is_numeric():
+            differs = value not in known.to_list()
+        else:
+            differs = not float(known.min()) <= value <= float(known.max())  # type: ignore[arg-type]
+        if differs:
+            found.append(
+                f"{name} = {plain(value)}, where the runs have {_range(rows, name)}, and it is not in the formula"
+            )
+    return found
+
+
+def _unused_notes(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any]) -> list[str]:
+    """Attributes of the job, and workers of the runs, that are not in the formula."""
+    notes = []
+    unused = [
+        f"{name} (the runs have {_range(rows, name)})" if rows[name].drop_nulls().n_unique() > 1 else name
+        for name in sorted(set(values) - formula.right_names - {"workers"})
+    ]
+    if unused:
+        notes.append(f"not in the formula, and so without effect: {', '.join(unused)}")
+    has_workers = "workers" in rows.columns and "workers" not in formula.right_names
+    if has_workers and rows["workers"].drop_nulls().n_unique() > 1:
+        notes.append(f"the runs have {_range(rows, 'workers')} workers, not in the formula")
+    return notes
+
+
+def _range(rows: pl.DataFrame, name: str) -> str:
+    """The values of workers and of words, least and largest of other numbers."""
+    values = rows[name].drop_nulls().unique().sort().to_list()
+    if name == "workers" or not rows[name].dtype.is_numeric():
+        return ", ".join(map(plain, values))
+    return plain(float(values[0])) if len(values) == 1 else f"{plain(float(values[0]))} to {plain(float(values[-1]))}"

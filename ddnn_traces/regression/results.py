@@ -1,18 +1,38 @@
-"""The parts of what a regression found: coefficients, tests, verdicts, diagnostics, runs that are left out."""
+"""What a regression and a prediction find: coefficients, tests, verdicts, diagnostics, predicted numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ddnn_traces.regression.design import Design
+    from ddnn_traces.regression.estimate import Estimate
 
 ALPHA = 0.05
-
-#: Kinds of standard errors, and what a reader calls them.
+#: Of the intervals of a prediction.
+LEVEL = 0.95
+#: Columns of a model's size in bytes: what a step exchanges, and the published size.
+SIZES = ("model_bytes", "nominal_bytes")
+#: Kinds of standard errors, and their names in documents.
 ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered"}
 
 
-def made_up(synthetic: int, runs: int) -> str:
-    """That so many of the runs are synthetic, as the begin of a sentence."""
-    return f"{synthetic} of {runs} runs {'is' if synthetic == 1 else 'are'} synthetic"
+def plain(value: Any) -> str:
+    """A level or number without a needless decimal point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _synthetic(synthetic: int, runs: int) -> str | None:
+    """That so many of the runs are synthetic; None where no run is."""
+    if not synthetic:
+        return None
+    are = "is" if synthetic == 1 else "are"
+    return f"{synthetic} of {runs} runs {are} synthetic: generated from the laws of the collectives, not measured"
 
 
 @dataclass(frozen=True)
@@ -21,8 +41,8 @@ class Coefficient:
 
     The interval is the 95% confidence interval by the chosen standard errors, std_error. It and `p_value` are None
     where the rows lie on the fit exactly, or where the chosen standard error is not defined (std_error is then None).
-    std_error_robust: HC3, or clustered by run where a row is a step. told_apart: whether the number is the column's
-    own; false where it holds the effect of another column that the rows cannot tell apart.
+    std_error_robust: HC3, or clustered by run where a row is a step. told_apart: whether the number is the effect of
+    this column alone; false where it includes the effect of a column that the rows cannot distinguish from this one.
     """
 
     name: str
@@ -35,6 +55,15 @@ class Coefficient:
     std_error_classic: float | None = None
     std_error_robust: float | None = None
     told_apart: bool = True
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the 95% confidence interval excludes 0."""
+        return self.p_value is not None and self.p_value < ALPHA
+
+    @property
+    def sign(self) -> str:
+        return "positive" if self.estimate > 0 else "negative"
 
 
 @dataclass(frozen=True)
@@ -61,7 +90,7 @@ class TermTest:
 
 @dataclass(frozen=True)
 class TermVerdict:
-    """What the rows say about a term. `significant` is that of the joint F-test, None where no test is possible."""
+    """The conclusion about a term. `significant` is that of the joint F-test, None where no test is possible."""
 
     term: str
     estimable: bool
@@ -80,7 +109,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class RunInfluence:
-    """How much one run decides. None where the fit cannot do without the run.
+    """How much one run decides. None where the fit needs the run.
 
     leverage: of all its rows together (their sum). cooks_distance: how far all fitted values move when the run is left
     out (Cook 1977; of a group of rows: Cook and Weisberg 1982, section 3.5). studentized_residual: external; only where
@@ -97,11 +126,11 @@ class RunInfluence:
 class LeftOut:
     """Errors of rows predicted by the fit to the other runs (by='run') or to the runs of other models (by='model').
 
-    groups: runs or models left out in turn. rows: predicted rows. of: what the errors are of, the left side's column
-    (step_bytes also where it is np.log(step_bytes)), or the left side where it cannot be undone. root_mean_square: in
-    units of that. median_relative: of |error| / |observed|, None where an observed one is 0 or the left side cannot be
-    undone. r_squared: 1 - sum of squared errors / sum of squares about the mean, over
-    the predicted rows; None for fewer than 2. impossible: groups with rows that cannot be predicted, with the reason.
+    groups: runs or models left out in turn. rows: predicted rows. of: the quantity that the errors are of, the left
+    side's column (step_bytes also where it is np.log(step_bytes)), or the left side where it cannot be inverted.
+    root_mean_square: in units of that. median_relative: of |error| / |observed|, None where an observed value is 0 or
+    the left side cannot be inverted. r_squared: 1 - sum of squared errors / sum of squares about the mean, over the
+    predicted rows; None for fewer than 2. impossible: groups with rows that cannot be predicted, with the reason.
     """
 
     by: str
@@ -116,7 +145,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Nested:
-    """A formula nested in the fitted one, on the same rows. change: `without TERM`, `+ TERM`, `intercept alone`.
+    """A formula nested in the fitted one, on the same rows. change: `- TERM`, `+ TERM`, `intercept alone`, or empty.
 
     AIC and BIC count the residual variance as a parameter, as R's AIC() does (statsmodels does not: 2, or log n, less).
     f, p_value: classic F-test against the whole formula; None for the whole formula itself.
@@ -133,10 +162,10 @@ class Nested:
 
 @dataclass(frozen=True)
 class LogLog:
-    """The same regression of logarithms, log(step_bytes) on log(size), by its predictions on the scale of bytes.
+    """The same regression of logarithms, log(step_bytes) on log(size), by its predictions in bytes.
 
     Both errors are medians of |error| / observed over the same rows, each predicted by the fit to the other runs; exp()
-    of a predicted logarithm is taken as it is, so that it predicts the median. exponent: of the size, with interval.
+    of a predicted logarithm is not corrected, so that it predicts the median. exponent: of the size, with interval.
     """
 
     formula: str
@@ -148,3 +177,160 @@ class LogLog:
     median_relative_linear: float
     root_mean_square: float
     root_mean_square_linear: float
+
+
+@dataclass(frozen=True)
+class OlsFit:
+    """A fit of any formula on any frame. Nothing could be fitted where `coefficients` is empty.
+
+    `fitted` has a number for every row of the frame, on the scale of the formula's left side. errors: the chosen
+    standard errors; robust: those in std_error_robust. clusters: runs, in which rows may depend on each other.
+    """
+
+    coefficients: tuple[Coefficient, ...] = ()
+    tests: tuple[TermTest, ...] = ()
+    verdicts: tuple[TermVerdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    errors: str = "classic"
+    robust: str = "hc3"
+    clusters: int = 0
+    r_squared: float | None = None
+    adj_r_squared: float | None = None
+    df_resid: int | None = None
+    residual_std_error: float | None = None
+    f_statistic: float | None = None
+    f_p_value: float | None = None
+    aic: float | None = None
+    bic: float | None = None
+    condition_number: float | None = None
+    breusch_pagan: float | None = None
+    breusch_pagan_p_value: float | None = None
+    influence: tuple[RunInfluence, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    nested: tuple[Nested, ...] = ()
+    fitted: tuple[float, ...] | None = None
+    estimate: Estimate | None = field(default=None, compare=False, repr=False)
+    design: Design | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def influential(self) -> list[RunInfluence]:
+        """Runs whose Cook's distance is above 4 / number of runs, the largest first."""
+        bound = 4 / max(len(self.influence), 1)
+        found = [run for run in self.influence if run.cooks_distance is not None and run.cooks_distance > bound]
+        return sorted(found, key=lambda run: -(run.cooks_distance or 0))
+
+
+@dataclass(frozen=True)
+class Regression(OlsFit):
+    """The regression of a dataset's runs, or of their steps.
+
+    rows: usable rows; runs: the runs that they belong to. grain: what a row is, run or step. synthetic_runs: those of
+    them that are synthetic. size_column: model_bytes or nominal_bytes, whichever the formula has (model_bytes if both),
+    else None. correlation: Pearson's, of that column with the left side, where the left side is a column; None with
+    fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed and fitted (left side's
+    scale, null where nothing is fitted), residual, studentized_residual, leverage, and step_bytes and size_bytes
+    [bytes] where they are known. r_squared and the like are None where nothing is fitted, and `notes` gives the reason.
+    """
+
+    formula: str = ""
+    preset: str | None = None
+    grain: str = "run"
+    rows: int = 0
+    runs: int = 0
+    synthetic_runs: int = 0
+    correlation: float | None = None
+    size_column: str | None = None
+    log_log: LogLog | None = None
+    excluded: tuple[Excluded, ...] = ()
+    points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
+
+    @property
+    def left(self) -> str:
+        """The formula's left side."""
+        return self.formula.split("~")[0].strip()
+
+    @property
+    def synthetic(self) -> str | None:
+        """The sentence on synthetic runs that every document has; None where there are none."""
+        found = _synthetic(self.synthetic_runs, self.runs)
+        return found and f"{found}."
+
+    def readable(self, coefficient: Coefficient) -> tuple[float, str]:
+        """The factor by which a coefficient is printed, and its unit then: MB/MB, MB (a step), bytes, or none.
+
+        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit. MB/MB is a slope
+        of the plain size, also where levels have their own (`model_bytes:C(topology)[T.star]`). bytes: for each 1 of
+        an expression of a size, as I(model_bytes ** 2). MB: of a level, or for each 1 of another number.
+        """
+        if self.left != "step_bytes":
+            return 1.0, ""
+        numbers = [part for part in coefficient.name.split(":") if not part.endswith("]")]
+        if numbers in ([size] for size in SIZES):
+            return 1.0, "MB/MB"
+        of_size = any(re.search(r"\b(model_bytes|nominal_bytes|model_size_mb)\b", part) for part in numbers)
+        return (1.0, "bytes") if of_size else (1e-6, "MB")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job.
+
+    values: of the runs' attributes, by name (model_bytes [bytes], framework_backend, batch_size, topology, workers,
+    ...). steps: of a run to predict. step_ms: length of a step, where it is known.
+    """
+
+    values: Mapping[str, Any]
+    steps: int | None = None
+    step_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One number: quantity step, run, hour (unit bytes) or step_time (ms).
+
+    mean_low to mean_high: the 95% confidence interval of the mean of all such runs. low to high: the 95% prediction
+    interval, in which one such run lies. All four are None where the runs lie on the fit exactly. statistic: mean,
+    median (of what is fitted as its logarithm or root), or ratio (of an hour: the volume of a step over the median step
+    time).
+    """
+
+    quantity: str
+    unit: str
+    estimate: float
+    mean_low: float | None
+    mean_high: float | None
+    low: float | None
+    high: float | None
+    statistic: str = "mean"
+
+    def times(self, factor: float, quantity: str) -> Predicted:
+        """Another quantity that is `factor` times this one."""
+        names = ("estimate", "mean_low", "mean_high", "low", "high")
+        ends = {name: getattr(self, name) for name in names}
+        scaled: dict[str, Any] = {name: None if end is None else end * factor for name, end in ends.items()}
+        return replace(self, quantity=quantity, **scaled)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted traffic of a job. warnings: why it is an extrapolation; empty where it is not one. notes: caveats.
+
+    runs: those of the fit; synthetic_runs: those of them that are synthetic, not measured.
+    """
+
+    formula: str
+    job: Job
+    runs: int
+    synthetic_runs: int
+    predicted: tuple[Predicted, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, quantity: str) -> Predicted | None:
+        """The number for that quantity; None where there is none."""
+        return next((p for p in self.predicted if p.quantity == quantity), None)
+
+    @property
+    def synthetic(self) -> str | None:
+        """The clause on synthetic runs that every document has; None where there are none."""
+        return _synthetic(self.synthetic_runs, self.runs)

@@ -1,32 +1,83 @@
-"""What the fit says of each term, in words."""
+"""The conclusions that a fit carries, as sentences: a verdict on each term, and notes on the fit and its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddnn_traces.regression.aliasing import Alias, Share
-from ddnn_traces.regression.design import INTERCEPT, Design, Term
-from ddnn_traces.regression.results import ALPHA, ERRORS, Coefficient, TermTest, TermVerdict
-from ddnn_traces.regression.rows import RUN, STEP
+from ddnn_traces.regression.design import RUN, STEP, Alias, Design, Share, Term
+from ddnn_traces.regression.estimate import Estimate
+from ddnn_traces.regression.formula import INTERCEPT
+from ddnn_traces.regression.inference import needed_runs
+from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, TermTest, TermVerdict
 
 if TYPE_CHECKING:
     import polars as pl
 
-EXACT = "not tested: every row lies on the fit to within rounding"
-#: Attributes of a run that are noted where they differ though the formula does not have them.
+#: Attributes of a run that are noted where they differ and are not in the formula.
 _ATTRIBUTES = ("workers", "delay_ms", "loss_pct", "bandwidth_mbit", "optimizer", "epochs")
 _MOST_NAMED = 6
-SIZES = ("model_bytes", "nominal_bytes")
+#: Below so many runs, clustered errors are known to be too small.
+_FEW_CLUSTERS = 40
+
+
+# --- terms
+
+
+def not_estimable(term: str, reason: str) -> TermVerdict:
+    """The verdict on a term without a coefficient of its own."""
+    return TermVerdict(term, False, None, f"cannot be estimated: {reason}")
+
+
+def verdicts(
+    estimate: Estimate,
+    design: Design,
+    rows: pl.DataFrame,
+    dropped: Mapping[str, str],
+    by_term: Mapping[str, Share],
+    coefficients: Sequence[Coefficient],
+    tests: Iterable[TermTest],
+    errors: str,
+) -> tuple[TermVerdict, ...]:
+    """The verdict on every term of the design, in the words of Zerwas et al., section VI.
+
+    dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms.
+    """
+    test_of = {test.term: test for test in tests}
+    found = []
+    for term in design.terms:
+        if term.name in dropped:
+            found.append(not_estimable(term.name, dropped[term.name]))
+            continue
+        share = by_term[term.name]
+        aliased = "; ".join(_alias_sentence(alias, design, rows) for alias in share.aliases)
+        if not share.df:
+            found.append(not_estimable(term.name, aliased))
+            continue
+        own = [c for c in coefficients if c.term == term.name]
+        judged = _Judged(
+            term, own, test_of[term.name], share, aliased, needed_runs(estimate, share), design,
+            _untested(estimate, errors),
+        )  # fmt: skip
+        found.append(_verdict(judged))
+    return tuple(found)
+
+
+def _untested(estimate: Estimate, errors: str) -> str:
+    """Why a term has no test, where it has none."""
+    if estimate.is_exact:
+        return "not tested: every row lies on the fit to within rounding"
+    alone = "row" if errors == "hc3" else "run"
+    return f"not tested: {ERRORS[errors]} errors need more than a single {alone} to decide, and more runs than levels"
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A term with all that its verdict is made of.
+class _Judged:
+    """A term with all facts that its verdict depends on.
 
-    own: its coefficients. aliased: what of it other terms say too, in words. single_runs: how many runs there are
-    without any one of which part of the term could not be estimated.
+    own: its coefficients. aliased: the sentences on its columns that other terms span. needed: how many runs there are
+    without any one of which part of the term could not be estimated. untested: why there is no test.
     """
 
     term: Term
@@ -34,152 +85,99 @@ class Judged:
     test: TermTest
     share: Share
     aliased: str
-    is_exact: bool
-    errors: str
-    single_runs: int = 0
+    needed: int
+    design: Design
+    untested: str
 
     @property
-    def told_apart(self) -> list[Coefficient]:
-        """Its coefficients that hold no other term's effect."""
+    def separate(self) -> list[Coefficient]:
+        """Its coefficients that include no other term's effect."""
         return [coefficient for coefficient in self.own if coefficient.told_apart]
-
-    @property
-    def reservations(self) -> list[str]:
-        """What limits the verdict."""
-        found = []
-        if not self.share.is_whole:
-            tested = "1 is" if self.share.df == 1 else f"{self.share.df} are"
-            found.append(f"of its {self.share.rank} degrees of freedom {tested} its own and tested")
-        if self.aliased:
-            found.append(self.aliased)
-        if self.single_runs:
-            runs = "a single run" if self.single_runs == 1 else f"{self.single_runs} single runs"
-            found.append(f"settled by {runs} (see the notes)")
-        return found
 
     @property
     def significant(self) -> bool | None:
         return None if self.test.p_value is None else self.test.p_value < ALPHA
 
     @property
-    def untested(self) -> str:
-        if self.is_exact:
-            return EXACT
-        alone = "row" if self.errors == "hc3" else "run"
-        kind = ERRORS[self.errors]
-        return f"not tested: {kind} errors need more than a single {alone} to decide, and more runs than levels"
-
-    @property
     def joint(self) -> str:
-        """The joint test, where there is more than one coefficient to it."""
+        """The joint test in parentheses; empty where there is none."""
         test = self.test
         if test.f is None or test.p_value is None:
             return ""
         name = "joint F" if test.df > 1 else "F"
-        p = f"p = {test.p_value:.3g}"
-        return f" ({name}({test.df}, {test.df_denominator}) = {test.f:.4g}, {p})"
+        return f" ({name}({test.df}, {test.df_denominator}) = {test.f:.4g}, p = {test.p_value:.3g})"
+
+    @property
+    def each_against_zero(self) -> str:
+        """The result against 0 of each level that the joint test compares with the others."""
+        found = [c for c in self.separate if c.is_significant]
+        return f"each against 0: {self.labels(found)}" if found else "the interval of each includes 0"
+
+    def labels(self, found: Sequence[Coefficient]) -> str:
+        labels = {column.name: column.label for column in self.design.columns}
+        return ", ".join(f"{labels[c.name]} ({c.sign})" for c in found)
 
 
-def fit_notes(design: Design, crowded: Iterable[str], aliases: Sequence[Alias]) -> list[str]:
-    """What a reader must know before reading an estimate."""
-    notes = []
-    if design.left != "step_bytes":
-        notes.append(f"Estimates and fitted values are of {design.left}.")
-    if crowded:
-        notes.append(f"Left out for lack of runs: {', '.join(crowded)}; the other estimates hold their effects.")
-    for alias in aliases:
-        terms = dict.fromkeys(c.term for c in alias.carriers if c.term != INTERCEPT)
-        if terms:
-            notes.append(f"The estimates of {', '.join(terms)} hold the effect of {alias.column.label} too.")
-    return notes
-
-
-def zero_notes(rows: pl.DataFrame, names: Iterable[str]) -> list[str]:
-    """Of the left side's columns, how many rows are 0: such rows are fitted like any other."""
-    notes = []
-    for name in (name for name in sorted(names) if rows.schema[name].is_numeric()):
-        zero = rows.filter(rows[name] == 0)
-        if zero.height:
-            runs = sorted(set(zero[RUN].to_list()))
-            what = "steps" if STEP in rows.columns else "runs"
-            listed = ", ".join(runs[:_MOST_NAMED]) + (", ..." if len(runs) > _MOST_NAMED else "")
-            notes.append(f"{name} is 0 in {zero.height} of {rows.height} {what}, which are in the fit: {listed}.")
-    return notes
-
-
-def unheard_notes(rows: pl.DataFrame, names: Collection[str]) -> list[str]:
-    """Attributes in which the runs differ and of which the formula does not know: it holds their effects elsewhere."""
-    notes = []
-    for name in (name for name in _ATTRIBUTES if name in rows.columns and name not in names):
-        values = [str(value) for value in rows[name].drop_nulls().unique().sort().to_list()]
-        if len(values) > 1:
-            listed = ", ".join(values[:_MOST_NAMED]) + (", ..." if len(values) > _MOST_NAMED else "")
-            said = f"{listed} workers" if name == "workers" else f"{len(values)} values of {name} ({listed})"
-            notes.append(f"The runs have {said}, of which the formula does not know.")
-    return notes
-
-
-def verdict(judged: Judged, design: Design) -> TermVerdict:
-    """The verdict on a term that has at least one coefficient, in the words of Zerwas et al., section VI."""
+def _verdict(judged: _Judged) -> TermVerdict:
     if judged.significant is False:
-        sentence = _insignificant(judged, design)
+        sentence = _insignificant(judged)
     elif judged.term.categorical:
-        sentence = _levels_sentence(judged, design)
+        sentence = _levels_sentence(judged)
     else:
-        sentence = _slope_sentence(judged, design)
-    return TermVerdict(judged.term.name, True, judged.significant, "; ".join([sentence, *judged.reservations]))
+        sentence = _slope_sentence(judged)
+    return TermVerdict(judged.term.name, True, judged.significant, "; ".join([sentence, *_reservations(judged)]))
 
 
-def _is_significant(coefficient: Coefficient) -> bool:
-    """Whether the 95% confidence interval leaves out 0."""
-    return coefficient.p_value is not None and coefficient.p_value < ALPHA
-
-
-def _labels(judged: Judged, design: Design, found: Sequence[Coefficient]) -> str:
-    labels = {column.name: column.label for column in design.columns}
-    return ", ".join(f"{labels[c.name]} ({'positive' if c.estimate > 0 else 'negative'})" for c in found)
-
-
-def _insignificant(judged: Judged, design: Design) -> str:
-    told = f"statistically insignificant at alpha = {ALPHA}{judged.joint}"
-    found = [c for c in judged.told_apart if _is_significant(c)]
-    if judged.share.by_levels:  # the intervals are about 0, the test is not
-        return f"{told}, its levels against each other{_each_against_zero(judged, design, found)}"
-    if found:  # one of several intervals may leave out 0 by chance, which the joint test allows for
-        return f"together {told}, though the own interval of {_labels(judged, design, found)} leaves out 0"
+def _reservations(judged: _Judged) -> list[str]:
+    """The limits of the verdict."""
+    found = []
     if not judged.share.is_whole:
-        return told
+        tested = "1 is" if judged.share.df == 1 else f"{judged.share.df} are"
+        found.append(f"of its {judged.share.rank} degrees of freedom {tested} its own and tested")
+    if judged.aliased:
+        found.append(judged.aliased)
+    if judged.needed:
+        runs = "a single run" if judged.needed == 1 else f"{judged.needed} single runs"
+        found.append(f"determined by {runs} (see the notes)")
+    return found
+
+
+def _insignificant(judged: _Judged) -> str:
+    result = f"statistically insignificant at alpha = {ALPHA}{judged.joint}"
+    found = [c for c in judged.separate if c.is_significant]
+    if judged.share.by_levels:  # the intervals are about 0, the test is not
+        return f"{result}, its levels against each other; {judged.each_against_zero}"
+    if found:  # one of several intervals may exclude 0 by chance, which the joint test allows for
+        return f"together {result}, though the own interval of {judged.labels(found)} excludes 0"
+    if not judged.share.is_whole:
+        return result
     intervals = "intervals of {} include 0" if judged.term.categorical else "interval of {} includes 0"
-    return f"95% confidence {intervals.format(judged.term.name)}: {told}"
+    return f"95% confidence {intervals.format(judged.term.name)}: {result}"
 
 
-def _each_against_zero(judged: Judged, design: Design, found: Sequence[Coefficient]) -> str:
-    return f"; each against 0: {_labels(judged, design, found)}" if found else "; the interval of each includes 0"
-
-
-def _levels_sentence(judged: Judged, design: Design) -> str:
+def _levels_sentence(judged: _Judged) -> str:
     if judged.significant is None:
         return f"estimated, but {judged.untested}"
-    told = f"significant at alpha = {ALPHA}{judged.joint}"
-    own = judged.told_apart
-    found = [c for c in own if _is_significant(c)]
+    result = f"significant at alpha = {ALPHA}{judged.joint}"
+    own = judged.separate
+    found = [c for c in own if c.is_significant]
     if judged.share.by_levels:
-        return f"{told}, its levels against each other{_each_against_zero(judged, design, found)}"
+        return f"{result}, its levels against each other; {judged.each_against_zero}"
     if not own:
-        return told
+        return result
     if not found:
-        return f"{told} together, though each level's own interval includes 0"
+        return f"{result} together, though each level's own interval includes 0"
     against = f" against {judged.term.reference}" if judged.term.reference is not None else ""
     rest = "; the intervals of the other levels include 0" if len(found) < len(own) else ""
-    return f"{told}{against}: {_labels(judged, design, found)}{rest}"
+    return f"{result}{against}: {judged.labels(found)}{rest}"
 
 
-def _slope_sentence(judged: Judged, design: Design) -> str:
-    term, slope = judged.term, judged.own[0]
+def _slope_sentence(judged: _Judged) -> str:
+    term, slope, left = judged.term, judged.own[0], judged.design.left
     is_plain = (
         term.name in SIZES
-        and design.left == "step_bytes"
-        and sum(term.name in t.variables for t in design.terms) == 1  # else there is no one slope of model size
+        and left == "step_bytes"
+        and sum(term.name in t.variables for t in judged.design.terms) == 1  # else model size has several slopes
     )
     sign = -1 if is_plain and slope.estimate < 0 else 1
     number = f"{sign * slope.estimate:.4g}"
@@ -189,5 +187,97 @@ def _slope_sentence(judged: Judged, design: Design) -> str:
         more = "more" if sign > 0 else "less"
         change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} data a step"
         return f"significant: {change}" if bounds else f"{change}; {judged.untested}"
-    change = f"{number}{interval} of {design.left} for each 1 of {term.name}"
+    change = f"{number}{interval} of {left} for each 1 of {term.name}"
     return f"significant at alpha = {ALPHA}{judged.joint}: {change}" if bounds else f"{change}; {judged.untested}"
+
+
+def _alias_sentence(alias: Alias, design: Design, rows: pl.DataFrame) -> str:
+    """The columns that a dropped column cannot be separated from."""
+    label = alias.column.label
+    if not alias.column.values.any():
+        return f"no run has {label}"
+    together = _always_together(alias, design, rows)
+    if together:
+        return f"{label} cannot be separated from {together}: they always occur together"
+    others = [c.label for c in alias.carriers if c.term != INTERCEPT] or ["the intercept"]
+    return f"{label} cannot be separated from {'' if len(others) == 1 else 'a combination of '}{', '.join(others)}"
+
+
+def _always_together(alias: Alias, design: Design, rows: pl.DataFrame) -> str | None:
+    """The levels of one earlier term that occur in the same runs as a dropped level, and in no others."""
+    carriers = {column.term for column in alias.carriers} - {INTERCEPT}
+    if len(carriers) != 1 or not design.term(alias.column.term).categorical:
+        return None
+    carrier = design.term(carriers.pop())
+    if not carrier.categorical or len(carrier.variables) != 1:
+        return None
+    here = alias.column.values != 0
+    values = rows[carrier.variables[0]].to_list()
+    levels = {value for value, is_here in zip(values, here, strict=True) if is_here}
+    if any((value in levels) != is_here for value, is_here in zip(values, here, strict=True)):
+        return None
+    return f"{carrier.variables[0]} = {' or '.join(str(level) for level in sorted(levels))}"
+
+
+# --- notes
+
+
+def fit_notes(
+    estimate: Estimate, design: Design, crowded: Iterable[str], aliases: Sequence[Alias], errors: str
+) -> tuple[str, ...]:
+    """The caveats of the fit. crowded: terms dropped for lack of runs. aliases: dropped columns."""
+    notes = []
+    if design.left != "step_bytes":
+        notes.append(f"Estimates and fitted values are of {design.left}.")
+    if crowded:
+        notes.append(f"Left out for lack of runs: {', '.join(crowded)}; the other estimates include their effects.")
+    for alias in aliases:
+        terms = dict.fromkeys(c.term for c in alias.carriers if c.term != INTERCEPT)
+        if terms:
+            notes.append(f"The estimates of {', '.join(terms)} include the effect of {alias.column.label}.")
+    if estimate.is_exact:
+        notes.append("Every row lies on the fit to within rounding: there is no scatter to test an estimate against.")
+    if not estimate.result.k_constant:
+        notes.append("Without an intercept R² is the share of the squares about 0, not about the mean.")
+    notes += _cluster_notes(estimate, errors)
+    for run, part in estimate.without_run.items():
+        if labels := estimate.labels_without(part):
+            notes.append(f"Without {run} these could not be estimated: {', '.join(labels)}.")
+    return tuple(notes)
+
+
+def _cluster_notes(estimate: Estimate, errors: str) -> list[str]:
+    """The caveats of errors where runs have several rows, and of clustered ones where runs are few."""
+    count = len(estimate.rows_of)
+    if errors != "cluster" and count < len(estimate.response):
+        return [
+            f"The {len(estimate.response)} rows are of {count} runs, and {ERRORS[errors]} errors assume that they are "
+            "independent: they are too small where rows of a run are alike. Errors clustered by run (cluster) are not."
+        ]
+    if errors != "cluster" or count >= _FEW_CLUSTERS:
+        return []
+    return [f"Errors are clustered by {count} runs: with fewer than {_FEW_CLUSTERS} they tend to be too small."]
+
+
+def row_notes(rows: pl.DataFrame, left_names: Collection[str], names: Collection[str]) -> list[str]:
+    """Rows whose left side is 0, and attributes in which the runs differ and that are not in the formula.
+
+    Rows of 0 are fitted like any other; the effects of such attributes are included in the estimates. left_names,
+    names: the columns of the left side, and of the formula.
+    """
+    notes = []
+    for name in (name for name in sorted(left_names) if rows.schema[name].is_numeric()):
+        zero = rows.filter(rows[name] == 0)
+        if zero.height:
+            unit = "steps" if STEP in rows.columns else "runs"
+            listed = _listed(sorted(set(zero[RUN].to_list())))
+            notes.append(f"{name} is 0 in {zero.height} of {rows.height} {unit}, which are in the fit: {listed}.")
+    for name in (name for name in _ATTRIBUTES if name in rows.columns and name not in names):
+        values = [str(value) for value in rows[name].drop_nulls().unique().sort().to_list()]
+        if len(values) > 1:
+            notes.append(f"The runs have {len(values)} values of {name} ({_listed(values)}), which is not in the formula.")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")

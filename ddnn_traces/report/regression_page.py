@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddnn_traces.regression import Regression, data, latex, layout, text
+from ddnn_traces.regression import Regression, documents, words
 
 
 def html(regression: Regression) -> str:
@@ -26,19 +26,19 @@ def html(regression: Regression) -> str:
         "regression.html",
         title=f"Regression of {regression.left}",
         regression=regression,
-        summary=layout.summary(regression),
-        tables=layout.tables(regression),
+        summary=words.summary(regression),
+        tables=words.tables(regression),
         figures=figures,
-        chapters=layout.chapters(regression),
+        chapters=words.sections(regression),
     )
 
 
 #: Formats and the functions that write them.
 FORMATS: dict[str, Callable[[Regression], str]] = {
-    "text": text.text,
-    "table": text.text,  # as the other commands name it
+    "text": documents.text,
+    "table": documents.text,  # as the other commands name it
     "html": html,
-    "latex": latex.latex,
-    "json": data.json_text,
-    "csv": data.csv_text,
+    "latex": documents.latex,
+    "json": documents.json_text,
+    "csv": documents.csv_text,
 }

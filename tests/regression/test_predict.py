@@ -19,10 +19,9 @@ from scipy import stats
 from tools import RunCommand
 
 from ddnn_traces.errors import DdnnTracesError, PredictionError, RegressionError, UsageError
-from ddnn_traces.regression import fit, predict_text
-from ddnn_traces.regression.job import Job
-from ddnn_traces.regression.point import Predicted
-from ddnn_traces.regression.predict import Prediction, predict
+from ddnn_traces.regression import documents, fit
+from ddnn_traces.regression.predict import predict
+from ddnn_traces.regression.results import Job, Predicted, Prediction
 from ddnn_traces.traffic.synthetic import scenarios
 from ddnn_traces.traffic.synthetic.runs import write_runs
 
@@ -172,8 +171,8 @@ def test_an_exact_fit_has_no_interval() -> None:
     assert any("no scatter" in note for note in prediction.notes)
     hour = number(prediction, "hour")
     assert hour.low is not None, "the step time still has scatter"
-    for output_format in predict_text.FORMATS:
-        assert predict_text.written(prediction, output_format)
+    for output_format in documents.PREDICTION_FORMATS:
+        assert documents.prediction(prediction, output_format)
 
 
 def test_scatter_that_grows_with_the_model_is_said() -> None:
@@ -200,8 +199,8 @@ def refused(**given: Any) -> str:
     assert message.endswith("--extrapolate shows the numbers anyway")
     forced = predicted(extrapolate=True, **given)
     assert [f"- {warning}" for warning in forced.warnings] == message.splitlines()[1:-1]
-    for output_format in predict_text.FORMATS:
-        text = predict_text.written(forced, output_format)
+    for output_format in documents.PREDICTION_FORMATS:
+        text = documents.prediction(forced, output_format)
         assert all(warning.split(";")[0] in text for warning in forced.warnings)
     return message
 
@@ -422,7 +421,7 @@ def test_a_mean_a_median_and_a_ratio_are_said_apart() -> None:
     assert [(p.quantity, p.statistic) for p in prediction.predicted] == [
         ("step", "mean"), ("run", "mean"), ("step_time", "median"), ("hour", "ratio")
     ]  # fmt: skip
-    lines = predict_text.written(prediction, "table").splitlines()
+    lines = documents.prediction(prediction, "table").splitlines()
     assert [line.split("  ")[0] for line in lines if "[" in line] == [
         "volume of a step", "volume of a run of 10 steps", "step time, median", "volume of an hour"
     ]  # fmt: skip
@@ -450,8 +449,8 @@ def test_scatter_of_the_step_time_that_changes_is_said() -> None:
 
 def test_json_and_csv_hold_the_numbers() -> None:
     prediction = predicted(ROWS.with_columns(source=pl.lit("synthetic")), steps=10)
-    document = json.loads(predict_text.written(prediction, "json"))
-    rows = list(csv.DictReader(io.StringIO(predict_text.written(prediction, "csv"))))
+    document = json.loads(documents.prediction(prediction, "json"))
+    rows = list(csv.DictReader(io.StringIO(documents.prediction(prediction, "csv"))))
     assert [row["quantity"] for row in rows] == [p["quantity"] for p in document["predicted"]]
     assert [row["quantity"] for row in rows] == ["step", "run", "step_time", "hour"]
     words = ("quantity", "unit", "statistic")
@@ -467,9 +466,9 @@ def test_predictions_from_synthetic_runs_say_so_everywhere() -> None:
     mixed = ROWS.with_columns(source=pl.Series(["synthetic"] * 3 + ["capture"] * 13))
     prediction = predicted(mixed)
     sentence = "3 of 16 runs are synthetic (made up by the laws of the collectives), not measured"
-    for output_format in predict_text.FORMATS:
-        assert sentence in predict_text.written(prediction, output_format)
-        assert "synthetic (" not in predict_text.written(predicted(), output_format)
+    for output_format in documents.PREDICTION_FORMATS:
+        assert sentence in documents.prediction(prediction, output_format)
+        assert "synthetic (" not in documents.prediction(predicted(), output_format)
 
 
 # --- from a dataset

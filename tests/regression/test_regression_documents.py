@@ -20,8 +20,8 @@ from tools import needs_tool
 import ddnn_traces
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.regression import Regression, fit, layout, paper
-from ddnn_traces.regression.latex import escape
+from ddnn_traces.regression import Regression, fit, words
+from ddnn_traces.regression.documents import latex_escape
 from ddnn_traces.report.regression_page import FORMATS
 
 SIZES = (14_000_000, 80_000_000, 97_000_000, 171_000_000)
@@ -207,7 +207,7 @@ def test_names_that_there_are_not(options: dict[str, Any], message: str, dataset
 
 def test_the_paper_s_table_has_this_dataset_s_numbers_beside_the_paper_s() -> None:
     result = as_paper(made_up_runs())
-    rows = {row.name: row for row in paper.table(result)}
+    rows = {row.name: row for row in words.paper_rows(result)}
     slope = next(c for c in result.coefficients if c.name == "model_bytes")
     assert rows["Model_Size"].here == (
         f"significant: {slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}] MB more data a step "
@@ -225,7 +225,7 @@ def test_the_paper_s_table_has_this_dataset_s_numbers_beside_the_paper_s() -> No
 
 def test_the_paper_s_sentences() -> None:
     result = as_paper(made_up_runs())
-    told = paper.sentences(result)
+    told = words.paper_sentences(result)
     assert told[0] == f"The regression yields an R2 of {result.r_squared:.6g} (the paper: 0.98)."
     assert told[1].startswith("C(batch_size) and C(topology) are statistically insignificant at alpha = 0.05")
     assert told[2].startswith(
@@ -236,17 +236,17 @@ def test_the_paper_s_sentences() -> None:
     assert slope == pytest.approx(6, abs=0.2)
     assert told[4].endswith(f"yields a correlation value of {result.correlation:.3g} (the paper: 0.97).")
     one_framework = as_paper(made_up_runs(framework_backend=pl.lit("tf-grpc")))
-    assert not any(sentence.startswith("Framework_Backend") for sentence in paper.sentences(one_framework))
+    assert not any(sentence.startswith("Framework_Backend") for sentence in words.paper_sentences(one_framework))
 
 
 def test_the_paper_s_equation_without_its_main_regressor_is_not_called_that() -> None:
     result = as_paper(made_up_runs(model_bytes=pl.lit(None, pl.Int64)))
-    assert paper.sentences(result)[0].startswith(
+    assert words.paper_sentences(result)[0].startswith(
         "Model_Size, the main regressor of equation (1), is not in this fit (no run has model_bytes): it is not"
     )
     assert "Equation (1) of Zerwas et al. 2021, without Model_Size\n" in FORMATS["text"](result)
     assert "Model_Size, the" not in FORMATS["text"](as_paper(made_up_runs()))
-    nothing = next(said for said in paper.sentences(result) if said.startswith("Framework_Backend"))
+    nothing = next(said for said in words.paper_sentences(result) if said.startswith("Framework_Backend"))
     assert (
         nothing
         == "Framework_Backend is significant for no configuration (the paper: only for KungFu PairAvg, negative)."
@@ -257,10 +257,10 @@ def test_the_paper_s_sentence_names_no_configuration_that_is_not_told_apart() ->
     """Star and tf-grpc are one: neither has an effect of its own."""
     star = pl.when(pl.col("framework_backend") == "tf-grpc").then(pl.lit("star")).otherwise(pl.lit("ring"))
     result = as_paper(made_up_runs().with_columns(topology=star))
-    (said,) = (sentence for sentence in paper.sentences(result) if sentence.startswith("Framework_Backend"))
+    (said,) = (sentence for sentence in words.paper_sentences(result) if sentence.startswith("Framework_Backend"))
     assert "tf-grpc" not in said
     assert "; some configurations cannot be told apart from another term (the paper:" in said
-    rows = {row.name: row.here for row in paper.table(result)}
+    rows = {row.name: row.here for row in words.paper_rows(result)}
     assert rows["Comm_Topology"].startswith("cannot be estimated: topology = ")
 
 
@@ -294,7 +294,7 @@ def test_where_a_missing_value_would_come_from() -> None:
 )
 def test_the_table_has_the_error_that_made_the_interval(errors: str, shown: tuple[str, str]) -> None:
     result = fit(made_up_runs(), errors=errors)
-    table = next(table for table in layout.tables(result) if table.columns[0] == "coefficient")
+    table = next(table for table in words.tables(result) if table.columns[0] == "coefficient")
     assert table.columns[2:4] == tuple(f"{kind} error" for kind in shown)
     slope = next(c for c in result.coefficients if c.name == "model_bytes")
     assert table.rows[1][2] == f"{slope.std_error:,.4f}"
@@ -308,7 +308,7 @@ def test_nothing_fitted_has_all_documents_too() -> None:
     for name, make in FORMATS.items():
         if name != "csv":
             assert "Nothing is fitted: 2 usable runs" in make(result), name
-    assert paper.table(result)[0].here == "not in the formula"
+    assert words.paper_rows(result)[0].here == "not in the formula"
     assert len(FORMATS["csv"](result).splitlines()) == 1
 
 
@@ -365,14 +365,14 @@ def test_the_page_loads_nothing_and_escapes(hostile: Regression) -> None:
 def test_latex_has_every_table_in_booktabs(hostile: Regression) -> None:
     text = FORMATS["latex"](hostile)
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == text.count(r"\end{tabular}") == 4
-    assert escape(HOSTILE) in text
+    assert latex_escape(HOSTILE) in text
     assert HOSTILE not in text
-    assert escape("50% of a_b\\") == r"50\% of a\_b\textbackslash{}"
+    assert latex_escape("50% of a_b\\") == r"50\% of a\_b\textbackslash{}"
 
 
 def test_latex_has_minus_signs_and_no_letter_that_it_cannot_set() -> None:
-    assert escape("slope -1.5 [-2, -1] of run-32") == "slope $-$1.5 [$-$2, $-$1] of run-32"
-    assert escape("a\u2215b Łódź, naïve, 模") == "aU+2215b Łódź, naïve, U+6A21"
+    assert latex_escape("slope -1.5 [-2, -1] of run-32") == "slope $-$1.5 [$-$2, $-$1] of run-32"
+    assert latex_escape("a\u2215b Łódź, naïve, 模") == "aU+2215b Łódź, naïve, U+6A21"
     result = fit(made_up_runs())
     (row,) = (line for line in FORMATS["latex"](result).splitlines() if line.lstrip().startswith("Intercept"))
     interval = next(c for c in result.coefficients if c.name == "Intercept")

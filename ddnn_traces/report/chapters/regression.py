@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from ddnn_traces.regression import ERRORS, Coefficient, Regression, layout
+from ddnn_traces.regression import ERRORS, Coefficient, Regression, words
 from ddnn_traces.report.charts import regression as charts
 from ddnn_traces.report.section import Chapter, Section, Source, Table
 from ddnn_traces.report.words import number_of, percent
@@ -80,7 +80,7 @@ def drivers(section: Section) -> None:
         section.headline = " ".join(notes[:1]) or "Nothing is fitted."
         notes, excluded = notes[1:], [*excluded, _HOW_TO_FIT]
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
-    lists = (("Terms", verdicts), ("Notes", notes), ("Diagnostics", layout.diagnosis(fit)), ("Left out", excluded))
+    lists = (("Terms", verdicts), ("Notes", notes), ("Diagnostics", words.diagnosis(fit)), ("Left out", excluded))
     section.lists = [(heading, sentences) for heading, sentences in lists if sentences]
 
 
@@ -104,14 +104,14 @@ def residual_charts(fit: Regression) -> list[tuple[charts.OfResiduals, pl.DataFr
 
 def _terms(fit: Regression) -> Table:
     """The joint test of each term."""
-    found = next(table for table in layout.tables(fit) if table.title.startswith("Joint F-test"))
+    found = next(table for table in words.tables(fit) if table.title.startswith("Joint F-test"))
     numeric = [found.columns[place] for place in found.numeric]
     caption = f"{found.title}. GVIF^(1/(2 df)) is by how much other terms widen its intervals (1: not at all)."
     return Table(caption, found.columns, found.rows, numeric, [_SOURCE])
 
 
 def _coefficients(fit: Regression) -> Table:
-    columns = ("coefficient", "estimate", *layout.shown_errors(fit), "95% interval", "p-value", "unit")
+    columns = ("coefficient", "estimate", *words.shown_errors(fit), "95% interval", "p-value", "unit")
     rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
     caption = (
         f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: "
@@ -132,7 +132,7 @@ def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ..
     p = coefficient.p_value
     p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
     name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
-    errors = (getattr(coefficient, name) for name in layout.shown_errors(fit).values())
+    errors = (getattr(coefficient, name) for name in words.shown_errors(fit).values())
     shown = ("–" if error is None else f"{error * factor:.3g}" for error in errors)
     return name, f"{coefficient.estimate * factor:.4g}", *shown, interval, p_text, unit
 

@@ -1,0 +1,408 @@
+"""A regression as tables of texts and as sentences, which every kind of document formats in its own way.
+
+The tables and sentences of the preset paper are those of Zerwas et al. 2021, section VI, with the numbers of this
+dataset and of the paper.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, Excluded, LeftOut, Regression
+from ddnn_traces.store import schema
+
+#: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
+_COLLINEAR = 30
+#: Of a generalized VIF: the equivalent of a plain VIF of 10.
+_INFLATED = math.sqrt(10)
+#: Columns of the rows that are computed from a column of runs.
+_COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framework"}
+#: The inputs of columns that are measured.
+_NEEDS = {
+    "step_bytes": "training steps (train_history.log next to the captures) and packets during them",
+    "step_ms": "training steps (train_history.log) whose begin is logged",
+    "samples_per_s": "step_ms above 0, batch_size and workers",
+    "normalised_duration": "runs without loss that are otherwise equal",
+}
+_NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; numeric: the numbers of the columns that are aligned right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[int, ...]
+
+
+def tables(regression: Regression) -> list[Table]:
+    """All tables of a regression, those of the preset first; of the preset alone where nothing is fitted."""
+    found = [_paper_table(regression)] if regression.preset == "paper" else []
+    if regression.coefficients:
+        found.append(_coefficient_table(regression))
+    if regression.tests:
+        found.append(_term_table(regression))
+    if len(regression.nested) > 1:
+        found.append(_nested_table(regression))
+    return found
+
+
+def sections(regression: Regression) -> list[tuple[str, list[str]]]:
+    """Headings with their sentences: on each term, on the assumptions of the fit, on the rows that are not in it."""
+    is_paper = regression.preset == "paper"
+    verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
+    verdicts += [] if regression.excluded else _supplies(regression)
+    found = [
+        ("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression) if is_paper else []),
+        ("Terms", verdicts),
+        ("Notes", list(regression.notes)),
+        ("Diagnostics", diagnosis(regression)),
+        ("Left out", _exclusions(regression)),
+    ]
+    return [(heading, sentences) for heading, sentences in found if sentences]
+
+
+def summary(regression: Regression) -> str:
+    """The number of rows and the quality of the fit, in one line."""
+    count = f"{regression.rows} runs"
+    if regression.grain == "step":
+        count = f"{regression.rows} steps of {regression.runs} runs"
+    if regression.r_squared is None or regression.adj_r_squared is None:
+        return count
+    parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
+    if regression.residual_std_error is not None:
+        parts.append(f"residual standard error {_amount(regression.left, regression.residual_std_error)}")
+    parts.append(f"{regression.df_resid} residual degrees of freedom")
+    return ", ".join(parts)
+
+
+def _amount(of: str, value: float) -> str:
+    """A value of that left side or column, with its unit."""
+    return f"{value / 1e6:,.4f} MB" if of == "step_bytes" else f"{value:.6g}"
+
+
+# --- rows that are not in the fit
+
+
+def _exclusions(regression: Regression) -> list[str]:
+    """Runs that are not in the fit, with the reason and the remedy."""
+    lost = [f"{run.run_id}: {run.reason}{_rows(regression, run)}" for run in regression.excluded]
+    return [*lost, *_supplies(regression)] if lost else []
+
+
+def _rows(regression: Regression, run: Excluded) -> str:
+    return f" ({run.rows} rows)" if regression.grain == "step" and run.rows > 1 else ""
+
+
+def _supplies(regression: Regression) -> list[str]:
+    """How to supply the values that rows lack."""
+    reasons = [part for run in regression.excluded for part in run.reason.split("; ") if part.endswith(" missing")]
+    reasons += [verdict.sentence for verdict in regression.verdicts if _NO_RUN_HAS.search(verdict.sentence)]
+    names = {_COMPUTED_FROM.get(name, name) for reason in reasons for name in re.findall(r"\w+", reason)}
+    given = ", ".join(column.name for column in schema.table("runs").columns if column.name in names)
+    found = [f"{given} can be given in a run.toml in the run's folder; then ingest it again."] if given else []
+    return [*found, *(f"{name} needs {inputs}." for name, inputs in _NEEDS.items() if name in names)]
+
+
+# --- tables
+
+
+def shown_errors(regression: Regression) -> dict[str, str]:
+    """The two kinds of standard errors that are shown, that of the intervals first, with a coefficient's attribute."""
+    other = regression.robust if regression.errors == "classic" else "classic"
+    of_other = "std_error_classic" if other == "classic" else "std_error_robust"
+    return {f"{ERRORS[regression.errors]} error": "std_error", f"{ERRORS[other]} error": of_other}
+
+
+def _coefficient_table(regression: Regression) -> Table:
+    columns = ("coefficient", "estimate", *shown_errors(regression), "95% interval", "p")
+    rows = tuple(_coefficient_row(regression, coefficient) for coefficient in regression.coefficients)
+    title = f"Coefficients, standard errors; intervals and p by {ERRORS[regression.errors]} errors"
+    return Table(title, columns, rows, (1, 2, 3, 4, 5))
+
+
+def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[str, ...]:
+    factor, unit = regression.readable(coefficient)
+    # four decimals, where they show something
+    size = max(abs(coefficient.estimate), coefficient.std_error_classic or 0) * factor
+    form = "{:,.4f}" if 1e-3 <= size < 1e6 else "{:.6g}"
+    low, high = coefficient.ci_low, coefficient.ci_high
+    errors = (getattr(coefficient, name) for name in shown_errors(regression).values())
+    return (
+        coefficient.name,
+        f"{form.format(coefficient.estimate * factor)} {unit}".rstrip(),
+        *("-" if error is None else form.format(error * factor) for error in errors),
+        "-" if low is None or high is None else f"[{form.format(low * factor)}, {form.format(high * factor)}]",
+        _p(coefficient.p_value),
+    )
+
+
+def _term_table(regression: Regression) -> Table:
+    columns = ("term", "F", "df", "p", "significant", "GVIF^(1/(2 df))")
+    found = {verdict.term: verdict.significant for verdict in regression.verdicts}
+    rows = tuple(
+        (
+            test.term,
+            _number(test.f, ".4g"),
+            f"{test.df}, {test.df_denominator}",
+            _p(test.p_value),
+            {True: "yes", False: "no", None: "not tested"}[found[test.term]] if test.df else "not separable",
+            _number(test.gvif_per_df, ".3g"),
+        )
+        for test in regression.tests
+    )
+    return Table(f"Joint F-test of each term, by {ERRORS[regression.errors]} errors", columns, rows, (1, 2, 3, 5))
+
+
+def _nested_table(regression: Regression) -> Table:
+    columns = ("formula", "coefficients", "R2", "AIC", "BIC", "F against the whole", "p")
+    rows = tuple(
+        (
+            nested.change or "the whole",
+            str(nested.coefficients),
+            f"{round(nested.r_squared, 6) + 0.0:.6f}",  # no -0.000000
+            f"{nested.aic:.2f}",
+            f"{nested.bic:.2f}",
+            _number(nested.f, ".4g"),
+            _p(nested.p_value),
+        )
+        for nested in regression.nested
+    )
+    title = "Nested formulas: without a term (-), and built up in order (+); AIC and BIC as in R's AIC(), classic F"
+    return Table(title, columns, rows, (1, 2, 3, 4, 5, 6))
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def _p(value: float | None) -> str:
+    return "< 1e-300" if value is not None and value < 1e-300 else _number(value, ".3g")
+
+
+# --- diagnostics
+
+
+def diagnosis(regression: Regression) -> list[str]:
+    """Collinearity, growing scatter, influence, predictions of left-out runs, logarithms; a sentence or two each."""
+    if not regression.coefficients:
+        return []
+    return [
+        *_collinearity(regression),
+        *_scatter(regression),
+        *_influence(regression),
+        *(sentence for found in regression.left_out for sentence in _prediction(regression, found)),
+        *_log_log(regression),
+    ]
+
+
+def _collinearity(regression: Regression) -> list[str]:
+    number = regression.condition_number
+    if number is None:
+        return []
+    verdict = f"below {_COLLINEAR}"
+    if number > _COLLINEAR:
+        verdict = f"above {_COLLINEAR}, where columns nearly depend on each other"
+    sentences = [f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."]
+    inflated = [t.term for t in regression.tests if t.gvif_per_df is not None and t.gvif_per_df > _INFLATED]
+    if inflated:
+        sentences.append(
+            f"The standard errors of {', '.join(inflated)} are more than {_INFLATED:.1f} times as large as they would "
+            "be with unrelated terms."
+        )
+    return sentences
+
+
+def _scatter(regression: Regression) -> list[str]:
+    p = regression.breusch_pagan_p_value
+    if p is None or regression.breusch_pagan is None:
+        return []
+    verdict = "no sign that the scatter changes with the terms"
+    if p < ALPHA:
+        verdict = f"the scatter changes with the terms, so use the {ERRORS[regression.robust]} errors"
+    independent = ", steps assumed independent" if regression.grain == "step" else ""
+    test = f"Studentized Breusch-Pagan test (Koenker{independent})"
+    return [f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."]
+
+
+def _influence(regression: Regression) -> list[str]:
+    if not regression.influence:
+        return []
+    bound = 4 / len(regression.influence)
+    named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in regression.influential)
+    sentences = [f"Cook's distance is above 4/{len(regression.influence)} = {bound:.3g} for: {named or 'no run'}."]
+    alone = [run.run_id for run in regression.influence if run.cooks_distance is None]
+    if len(alone) > 1:
+        sentences.append(
+            f"It is not defined for {len(alone)} runs, each of which determines a coefficient alone (named in the "
+            "notes): the fit passes through them whatever their values are."
+        )
+    elif alone:
+        sentences.append(
+            f"It is not defined for {alone[0]}, which determines a coefficient alone: the fit passes through it."
+        )
+    return sentences
+
+
+def _prediction(regression: Regression, found: LeftOut) -> list[str]:
+    total = found.rows + sum(run.rows for run in found.impossible)
+    if found.root_mean_square is None:
+        sentences = [f"Predicted from the other {found.by}s: none of the {total} {regression.grain}s."]
+    else:
+        scale = "" if found.of == regression.left else f", in {found.of}"
+        share = "" if found.r_squared is None else f", predictive R2 {found.r_squared:.6g}"
+        sentences = [
+            f"Predicted from the other {found.by}s, {found.rows} of {total} {regression.grain}s{scale}: "
+            f"{_relative(found)}, root mean square {_amount(found.of, found.root_mean_square)}{share}."
+        ]
+    # the notes have the reason why a run cannot be predicted
+    names = [run.run_id if found.by == "run" else f"{run.run_id} ({run.reason})" for run in found.impossible]
+    return [*sentences, f"Not predicted without their own {found.by}: {'; '.join(names)}."] if names else sentences
+
+
+def _relative(found: LeftOut) -> str:
+    if found.median_relative is not None:
+        return f"median error {_percent(found.median_relative)}"
+    why = "an observed value is 0" if found.of.isidentifier() else f"{found.of} cannot be inverted"
+    return f"no median error ({why})"
+
+
+def _percent(share: float) -> str:
+    """Below a millionth it is rounding."""
+    return f"{100 * share:.3g}%" if share >= 1e-6 else "0%"
+
+
+def _log_log(regression: Regression) -> list[str]:
+    logs = regression.log_log
+    if logs is None:
+        return []
+    interval = "" if logs.ci_low is None else f" [{logs.ci_low:.4g}, {logs.ci_high:.4g}]"
+    better = "less" if logs.median_relative < logs.median_relative_linear else "not less"
+    return [
+        f"In logarithms ({logs.formula}) volume grows as size to the power of {logs.exponent:.4g}{interval}; predicted "
+        f"from the other runs the median error of {logs.rows} {regression.grain}s is "
+        f"{_percent(logs.median_relative)}, {better} than the {_percent(logs.median_relative_linear)} without "
+        "logarithms."
+    ]
+
+
+# --- the paper: Zerwas et al. 2021, section VI
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A term of equation (1), or a number of the fit: the result here, and the one that the paper prints."""
+
+    name: str
+    here: str
+    paper: str
+
+
+_MODEL_SIZE = "Model_Size"
+
+
+def paper_rows(regression: Regression) -> list[PaperRow]:
+    """One row a term of equation (1), then R2 and the correlation."""
+    zero = f"insignificant at alpha = {ALPHA}; 95% confidence intervals include 0"
+    terms = {
+        _MODEL_SIZE: (SIZES, "significant: 5.7 MB more data a step for 1 MB more model"),
+        "Framework_Backend": (("C(framework_backend)",), "significant only for KungFu PairAvg, negative"),
+        "Batch_Size": (("C(batch_size)", "batch_size"), zero),
+        "Comm_Topology": (("C(topology)",), zero),
+    }
+    rows = [PaperRow(name, _paper_term(regression, names), paper) for name, (names, paper) in terms.items()]
+    r_squared = "nothing is fitted" if regression.r_squared is None else f"{regression.r_squared:.6g}"
+    correlation = "not known" if regression.correlation is None else f"{regression.correlation:.3g}"
+    return [*rows, PaperRow("R2", r_squared, "0.98"), PaperRow("correlation of size and data", correlation, "0.97")]
+
+
+def _paper_table(regression: Regression) -> Table:
+    rows = tuple((row.name, row.here, row.paper) for row in paper_rows(regression))
+    without = f", without {_MODEL_SIZE}" if _missing_size(regression) else ""
+    return Table(f"Equation (1) of Zerwas et al. 2021{without}", ("", "this dataset", "the paper"), rows, ())
+
+
+def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term in names), None)
+    if verdict is None:
+        return "not in the formula"
+    if not verdict.estimable:
+        return verdict.sentence
+    result = {True: "significant", False: f"insignificant at alpha = {ALPHA}", None: "not tested"}[verdict.significant]
+    if verdict.term in SIZES:
+        slope = next(c for c in regression.coefficients if c.term == verdict.term)
+        interval = "" if slope.ci_low is None else f" [{slope.ci_low:.4g}, {slope.ci_high:.4g}]"
+        return f"{result}: {slope.estimate:.4g}{interval} MB more data a step for 1 MB more model"
+    own = _tested_separately(regression, verdict.term)
+    significant = [c for c in own if c.is_significant]
+    if significant:
+        return f"{result}; intervals without 0: {_levels(significant)}"
+    return f"{result}; 95% confidence intervals include 0" if verdict.significant is not None and own else result
+
+
+def paper_sentences(regression: Regression) -> list[str]:
+    """The paper's sentences with this dataset's numbers; only those that the fit supports."""
+    sentences = []
+    missing = _missing_size(regression)
+    if missing:
+        sentences.append(
+            f"{_MODEL_SIZE}, the main regressor of equation (1), is not in this fit ({missing}): it is not the paper's "
+            "equation, and its numbers are not to be compared with the paper's."
+        )
+    if regression.r_squared is not None:
+        sentences.append(f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98).")
+    zero = [v.term for v in regression.verdicts if v.significant is False]
+    if zero:
+        sentences.append(
+            f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} statistically insignificant at alpha = {ALPHA} "
+            "(the paper: Batch_Size and Comm_Topology)."
+        )
+    sentences += _backends(regression)
+    slope = next((c for c in regression.coefficients if c.name in SIZES), None)
+    if slope is not None and regression.left == "step_bytes":
+        bounds = "" if slope.ci_low is None else f", 95% interval {slope.ci_low:.4g} to {slope.ci_high:.4g}"
+        sentences.append(
+            f"An increase of 1 MB in model size corresponds to {slope.estimate:.4g} MB of data transmitted per step on "
+            f"average{bounds} (the paper: 5.7 MB)."
+        )
+    if regression.correlation is not None:
+        sentences.append(
+            "Correlating model size and data transmitted per step yields a correlation value of "
+            f"{regression.correlation:.3g} (the paper: 0.97)."
+        )
+    return sentences
+
+
+def _missing_size(regression: Regression) -> str | None:
+    """Why the fit has no estimate for the model's size; None where it has one."""
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term in SIZES), None)
+    if not regression.coefficients or (verdict and verdict.estimable):
+        return None
+    return verdict.sentence.removeprefix("cannot be estimated: ") if verdict else "not in the formula"
+
+
+def _tested_separately(regression: Regression, term: str) -> list[Coefficient]:
+    """The term's coefficients that have an interval and include no other term's effect."""
+    return [c for c in regression.coefficients if c.term == term and c.p_value is not None and c.told_apart]
+
+
+def _backends(regression: Regression) -> list[str]:
+    term = "C(framework_backend)"
+    own = _tested_separately(regression, term)
+    if not own:
+        return []
+    found = [c for c in own if c.is_significant]
+    named = _levels(found) if found else "no configuration"
+    rest = "" if len(found) in (0, len(own)) else "; it is insignificant for the other configurations"
+    if any(not c.told_apart for c in regression.coefficients if c.term == term):
+        rest += "; some configurations cannot be separated from another term"
+    return [f"Framework_Backend is significant for {named}{rest} (the paper: only for KungFu PairAvg, negative)."]
+
+
+def _levels(coefficients: list[Coefficient]) -> str:
+    named = ((c.name.partition("[T.")[2].removesuffix("]") or c.name, c.sign) for c in coefficients)
+    return ", ".join(f"{level} ({sign})" for level, sign in named)
