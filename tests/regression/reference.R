@@ -32,7 +32,7 @@ runs <- read("runs.csv")
 steps <- read("steps.csv")
 
 # Equation (1) of Zerwas et al. 2021. Six runs have leverage 1, where HC3 and Cook's distance are 0/0; without them HC3 is
-# defined, and tells what it is of the coefficients that those runs have no part in.
+# defined, and gives the errors of the coefficients that those runs do not determine.
 equation <- lm(step_bytes ~ model_bytes + framework_backend + batch_size + topology, runs)
 shared <- runs[hatvalues(equation) < 1 - 1e-8, ]
 shared_hc3 <- sqrt(diag(vcovHC(update(equation, data = shared), type = "HC3")))

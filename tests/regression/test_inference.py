@@ -114,8 +114,8 @@ def test_hc3_agrees_with_sandwich_of_r(small: OlsFit) -> None:
     assert [test.f, test.df, test.df_denominator] == of(theirs["hc3_f"])
 
 
-def test_hc3_of_coefficients_that_no_single_run_settles_agrees_with_sandwich_of_r() -> None:
-    """R gives NaN for all where a run has leverage 1; without those runs it gives what they have no part in."""
+def test_hc3_of_coefficients_that_no_single_run_determines_agrees_with_sandwich_of_r() -> None:
+    """R gives NaN for all where a run has leverage 1; without those runs it gives the others."""
     ours = {name: error for name, error in by_name(fit(rows("runs"), EQUATION), "std_error_robust").items() if error}
     theirs = R["equation"]["shared_hc3"]
     assert set(ours) == {"(Intercept)", "model_bytes", "framework_backendmpi-openmpi", "batch_size128"}
@@ -126,8 +126,8 @@ TERMS = ("model_bytes", "C(framework_backend)", "C(topology)", "C(workers)")
 
 
 @pytest.mark.parametrize("errors", ["classic", "hc3"])
-def test_the_verdict_on_a_term_does_not_hang_on_the_order_of_terms(errors: str) -> None:
-    """The workers are told by framework and topology together, so that each of the three loses some of its own."""
+def test_the_verdict_on_a_term_does_not_depend_on_the_order_of_terms(errors: str) -> None:
+    """Framework and topology together determine the workers, so that each of the three loses some of its own."""
     workers = {name: 2 + i % 3 for i, name in enumerate(sorted(set(rows("runs")["topology"])))}
     frame = rows("runs").with_columns(workers=pl.col("topology").replace_strict(workers, return_dtype=pl.Int64))
     found = []
@@ -137,7 +137,7 @@ def test_the_verdict_on_a_term_does_not_hang_on_the_order_of_terms(errors: str) 
         tests = {test.term: test for test in result.tests}
         assert (tests["C(workers)"].df, of_term["C(workers)"].estimable) == (0, False)
         assert of_term["C(workers)"].significant is None
-        assert "cannot be told apart from topology = " in of_term["C(workers)"].sentence
+        assert "cannot be separated from topology = " in of_term["C(workers)"].sentence
         found.append({t: (of_term[t].significant, tests[t].df, tests[t].f, of_term[t].sentence) for t in TERMS})
         if errors == "classic":
             for nested in (nested for nested in result.nested if nested.change.startswith("- ")):
@@ -151,16 +151,16 @@ def test_the_verdict_on_a_term_does_not_hang_on_the_order_of_terms(errors: str) 
     assert 0 < found[0]["C(topology)"][1] < 5
 
 
-def test_a_level_whose_slope_is_not_told_apart_is_not_judged() -> None:
+def test_a_level_that_cannot_be_separated_from_its_slope_is_not_judged() -> None:
     """Both write the same fit; parameter_server has one model only, so that its level and its slope are one."""
     for formula in ("step_bytes ~ C(topology)/model_bytes", "step_bytes ~ model_bytes*C(topology)"):
         result = fit(rows("runs"), formula)
         sentence = next(verdict.sentence for verdict in result.verdicts if verdict.term == "C(topology)")
-        assert "topology = parameter_server cannot be told apart from" in sentence
+        assert "topology = parameter_server cannot be separated from" in sentence
         assert "(positive)" not in sentence and "(negative)" not in sentence
-        told = {c.name: c.told_apart for c in result.coefficients}
-        assert not told["C(topology)[T.parameter_server]"]
-        assert told["C(topology)[T.star]"]
+        separate = {c.name: c.told_apart for c in result.coefficients}
+        assert not separate["C(topology)[T.parameter_server]"]
+        assert separate["C(topology)[T.star]"]
 
 
 def test_levels_in_place_of_an_intercept_are_compared_with_each_other() -> None:
@@ -178,13 +178,13 @@ def test_levels_in_place_of_an_intercept_are_compared_with_each_other() -> None:
     assert ", its levels against each other; each against 0: topology = parameter_server (negative)" in sentence
 
 
-def test_a_term_that_an_intercept_and_another_say_is_not_told_apart_without_an_intercept() -> None:
-    """Two batch sizes are a line: the indicators say no more than the number and the constant."""
+def test_a_term_that_an_intercept_and_another_span_cannot_be_separated_without_an_intercept() -> None:
+    """Two batch sizes are a line: the number and the constant span the indicators."""
     for formula in ("0 + batch_size + C(batch_size) + C(topology)", "0 + C(topology) + batch_size + C(batch_size)"):
         result = fit(rows("runs"), f"step_bytes ~ {formula}")
         assert {test.term: test.df for test in result.tests}["C(batch_size)"] == 0
-        (said,) = (verdict.sentence for verdict in result.verdicts if verdict.term == "C(batch_size)")
-        assert "cannot be told apart from" in said
+        (sentence,) = (verdict.sentence for verdict in result.verdicts if verdict.term == "C(batch_size)")
+        assert "cannot be separated from" in sentence
 
 
 def test_more_coefficients_than_residual_degrees_of_freedom_are_tested_by_classic_errors_only() -> None:
@@ -197,10 +197,10 @@ def test_more_coefficients_than_residual_degrees_of_freedom_are_tested_by_classi
     assert robust.tests[1].f is None
 
 
-def test_a_term_that_single_runs_settle_is_said_to_be() -> None:
+def test_the_single_runs_that_determine_a_term_are_counted() -> None:
     sentences = {verdict.term: verdict.sentence for verdict in fit(rows("runs"), EQUATION).verdicts}
-    assert sentences["C(topology)"].endswith("; settled by 6 single runs (see the notes)")
-    assert sentences["C(framework_backend)"].endswith("; settled by 3 single runs (see the notes)")
+    assert sentences["C(topology)"].endswith("6 single runs (see the notes)")
+    assert sentences["C(framework_backend)"].endswith("3 single runs (see the notes)")
     assert "single run" not in sentences["model_bytes"] + sentences["C(batch_size)"]
 
 
@@ -261,7 +261,7 @@ def test_runs_that_cannot_be_predicted_without_themselves_are_named() -> None:
     result = fit(rows("runs"), EQUATION)
     by_run, by_model = result.left_out
     only = {run.run_id: run.reason for run in by_run.impossible}
-    assert only["torchp2p-mlp1-sgd-32-gloo-0ms-tree"] == "only it tells topology = tree"
+    assert only["torchp2p-mlp1-sgd-32-gloo-0ms-tree"] == "only it determines topology = tree"
     assert by_run.rows == by_run.groups - len(only) == 20 - 6
     assert (by_model.by, by_model.groups) == ("model", 3)
     # six runs have leverage 1: HC3 and Cook's distance are 0/0 there, and not reported as 0
@@ -322,7 +322,7 @@ def test_log_log_predictions_are_compared_on_the_scale_of_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "undo"),
+    ("left", "invert"),
     [
         ("np.log(step_bytes)", np.exp),
         ("np.log10(step_bytes)", lambda values: 10**values),
@@ -330,13 +330,13 @@ def test_log_log_predictions_are_compared_on_the_scale_of_bytes() -> None:
         ("I(step_bytes / 1e6)", lambda values: 1e6 * values),
     ],
 )
-def test_errors_of_left_out_runs_are_of_the_column_and_not_of_what_is_made_of_it(left: str, undo: Any) -> None:
+def test_errors_of_left_out_runs_are_of_the_column_and_not_of_its_logarithm(left: str, invert: Any) -> None:
     frame = rows("runs")
     found = fit(frame, f"{left} ~ model_bytes").left_out[0]
     predicted = []
     for run in frame["run_id"]:
         theirs = smf.ols(f"{left} ~ model_bytes", frame.filter(pl.col("run_id") != run).to_pandas()).fit()
-        predicted.append(undo(theirs.predict(frame.filter(pl.col("run_id") == run).to_pandas()).iloc[0]))
+        predicted.append(invert(theirs.predict(frame.filter(pl.col("run_id") == run).to_pandas()).iloc[0]))
     observed = frame["step_bytes"].to_numpy()
     errors = observed - np.array(predicted)
     assert found.of == "step_bytes"
@@ -344,7 +344,7 @@ def test_errors_of_left_out_runs_are_of_the_column_and_not_of_what_is_made_of_it
     assert found.root_mean_square == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-7)
 
 
-def test_what_cannot_be_undone_has_no_relative_error() -> None:
+def test_a_left_side_that_cannot_be_inverted_has_no_relative_error() -> None:
     found = fit(rows("runs"), "np.log(I(step_bytes + 1)) ~ model_bytes").left_out[0]
     assert (found.of, found.median_relative) == ("np.log(I(step_bytes + 1))", None)
 

@@ -1,0 +1,148 @@
+"""Regressions of a dataset: its rows, the presets and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from datasets import write_dataset
+from regression_runs import noted
+from scipy import stats
+
+import ddnn_traces
+from ddnn_traces.errors import RegressionError
+from ddnn_traces.query.dataset import Dataset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """12 runs of 3 steps by 2 workers; one of them is synthetic, one has no log."""
+    runs, steps, flows = [], [], []
+    rng = np.random.default_rng(5)
+    for i in range(12):
+        run, size, delay, loss = f"r{i:02d}", (1_000_000, 4_000_000, 9_000_000)[i % 3], 10.0 * (i % 2), float(i // 6)
+        runs.append(
+            {
+                "run_id": run, "framework": "tf" if i % 6 in (0, 4, 5) else "torch", "backend": "x",
+                "model": f"m{size}",
+                "model_bytes": size, "model_size_mb": size / 1e6 + 0.5, "batch_size": 32 * (1 + i // 3 % 2),
+                "topology": "ring", "workers": 2, "delay_ms": delay, "loss_pct": loss,
+                "source": "synthetic" if i == 0 else "capture", "optimizer": "sgd", "bandwidth_mbit": 1000.0,
+            }
+        )  # fmt: skip
+        duration = int(1e8 + 1e6 * delay + 3e7 * loss + 5 * size + rng.integers(0, 2_000_000))
+        for step in range(0 if i == 11 else 3):
+            for worker in ("worker-1", "worker-2"):
+                steps.append(
+                    {"run_id": run, "worker": worker, "step": step, "epoch": 0, "start_ns": step * duration,
+                     "end_ns": (step + 1) * duration, "start_source": "phases"}
+                )  # fmt: skip
+            flows.append(
+                {"run_id": run, "flow_id": 0, "worker": "worker-1", "position": "during", "step": step,
+                 "wire_bytes": 2 * size + int(rng.integers(0, 50_000)), "payload_bytes": 2 * size}
+            )  # fmt: skip
+    tables = {"runs": runs, "steps": steps, "step_flows": flows}
+    frames = {name: pl.DataFrame(rows) for name, rows in tables.items()}
+    return write_dataset(tmp_path_factory.mktemp("regress") / "dataset", frames)
+
+
+def test_a_row_is_a_run_or_a_step(dataset: Dataset) -> None:
+    by_run = ddnn_traces.regress(dataset)
+    assert (by_run.grain, by_run.rows, by_run.runs, by_run.errors) == ("run", 11, 11, "classic")
+    by_step = ddnn_traces.regress(dataset, rows="steps")
+    assert (by_step.grain, by_step.rows, by_step.runs, by_step.errors) == ("step", 33, 11, "cluster")
+    assert [(e.run_id, e.reason) for e in by_step.excluded] == [("r11", "step_bytes is missing")]
+    # balanced steps: the same slope, and the errors of 11 runs, not of 33 rows
+    slopes = [next(c for c in r.coefficients if c.name == "model_bytes") for r in (by_run, by_step)]
+    assert slopes[0].estimate == pytest.approx(slopes[1].estimate, rel=1e-6)
+    assert by_step.tests[0].df_denominator == 10
+
+
+def test_batch_as_a_number_and_nominal_size(dataset: Dataset) -> None:
+    result = ddnn_traces.regress(dataset, batch="number", size="nominal")
+    assert result.formula == "step_bytes ~ nominal_bytes + C(framework_backend) + batch_size + C(topology)"
+    assert result.size_column == "nominal_bytes"
+    assert set(result.points["size_bytes"]) == {1.5e6, 4.5e6, 9.5e6}
+
+
+def test_step_time_and_throughput_by_what_the_network_does(dataset: Dataset) -> None:
+    time = ddnn_traces.regress(dataset, preset="step-time")
+    by_name = {c.name: c.estimate for c in time.coefficients}
+    assert by_name["delay_ms"] == pytest.approx(1.0, abs=0.15)  # ms a ms, as generated
+    assert by_name["loss_pct"] == pytest.approx(30.0, abs=2)
+    sentences = {v.term: v.sentence for v in time.verdicts}
+    assert sentences["bandwidth_mbit"] == "cannot be estimated: every run has bandwidth_mbit = 1000.0"
+    throughput = ddnn_traces.regress(dataset, preset="throughput", rows="steps")
+    assert (throughput.left, throughput.rows) == ("samples_per_s", 33)
+    assert next(c for c in throughput.coefficients if c.name == "loss_pct").estimate < 0
+
+
+def loss_runs() -> dict[str, list[dict[str, Any]]]:
+    """Runs of one step: settings a and b lossless and lossy, c lossless twice, d lossy once, e of unknown loss."""
+    settings = {"a": (0.0, 0.0, 1.0, 2.0), "b": (0.0, 0.5, 1.5), "c": (0.0, 0.0), "d": (1.0,), "e": (None,)}
+    noise = np.random.default_rng(2).normal(0, 0.1, 20).tolist()
+    runs: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for model, losses in settings.items():
+        for number, loss in enumerate(losses):
+            run = f"{model}{number}"
+            seconds = {"a": 1.0, "b": 8.0}.get(model, 3.0) * np.exp(0.3 * (loss or 0) + noise.pop())
+            runs.append({"run_id": run, "framework": "tf", "model": model, "loss_pct": loss, "source": "capture"})
+            steps.append({"run_id": run, "worker": "w", "step": 0, "start_ns": 0, "end_ns": int(seconds * 1e9)})
+    return {"runs": runs, "steps": steps}
+
+
+def test_duration_on_loss_is_fitted_within_settings(tmp_path: Path) -> None:
+    """As deviations from the settings' means, with a degree of freedom less for each: Frisch, Waugh and Lovell."""
+    frames = {name: pl.DataFrame(rows) for name, rows in loss_runs().items()}
+    result = ddnn_traces.regress(write_dataset(tmp_path / "dataset", frames), preset="duration-on-loss")
+    assert result.formula == "np.log(comparable_s) ~ C(setting) + loss_pct"
+    ends = frames["steps"].join(frames["runs"], on="run_id").filter(pl.col("model").is_in(["a", "b"]))
+    values = ends.select("model", "loss_pct", y=(pl.col("end_ns") / 1e9).log())
+    x, y = values.select(pl.col("loss_pct", "y") - pl.col("loss_pct", "y").mean().over("model")).to_numpy().T
+    slope, df = x @ y / (x @ x), 7 - 2 - 1
+    error = np.sqrt(((y - slope * x) ** 2).sum() / df / (x @ x))
+    low, high = (slope + sign * stats.t.ppf(0.975, df) * error for sign in (-1, 1))
+    found = result.coefficients[-1]
+    assert (found.name, result.rows, result.df_resid) == ("loss_pct", 7, df)
+    assert [found.estimate, found.std_error, found.ci_low, found.ci_high, found.p_value] == pytest.approx(
+        [slope, error, low, high, 2 * stats.t.sf(slope / error, df)], rel=1e-8
+    )
+    assert noted(result, f" {np.exp(slope):.4g} [{np.exp(low):.4g}, {np.exp(high):.4g}] times as long", "from 0% to 2%")
+    alone = "no run of that setting with other loss"
+    assert [(run.run_id, run.reason) for run in result.excluded] == [
+        ("c0", alone), ("c1", alone), ("d0", alone), ("e0", "loss_pct is missing")
+    ]  # fmt: skip
+
+
+def test_duration_on_loss_of_other_rows_and_formulas(dataset: Dataset) -> None:
+    own = ddnn_traces.regress(dataset, "np.log(duration_s) ~ loss_pct", preset="duration-on-loss")
+    assert (own.rows, [run.reason for run in own.excluded]) == (11, ["duration_s is missing"])
+    assert not noted(own, "times as long")
+    with pytest.raises(RegressionError, match="a row a run only"):
+        ddnn_traces.regress(dataset, preset="duration-on-loss", rows="steps")
+
+
+def test_the_left_side_may_be_any_number_of_the_rows(dataset: Dataset) -> None:
+    result = ddnn_traces.regress(dataset, "np.log(step_ms) ~ delay_ms + model_bytes", preset="step-time")
+    assert (result.left, result.correlation) == ("np.log(step_ms)", None)
+    assert {v.term: v.significant for v in result.verdicts}["model_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "papers"}, "No preset named papers; there are: paper, step-time, throughput, duration-on-loss"),
+        ({"rows": "epochs"}, "No rows named epochs; there are: runs, steps"),
+        ({"batch": "none"}, "No batch named none"),
+        ({"size": "none"}, "No size named none"),
+        ({"errors": "hc9"}, "No standard errors named hc9; there are: classic, hc3, cluster"),
+        ({"formula": "step_bytes ~ model_bytes", "batch": "number"}, "write them into yours: step_bytes ~ model_bytes"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_known_ones(options: dict[str, Any], message: str, dataset: Dataset) -> None:
+    with pytest.raises(RegressionError, match=message):
+        ddnn_traces.regress(dataset, **options)
