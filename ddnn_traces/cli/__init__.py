@@ -63,10 +63,10 @@ def cli() -> None:
 @click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:
     """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
-    from ddnn_traces.cli import demo as demonstration
     from ddnn_traces.cli import terminal
+    from ddnn_traces.cli.demo import run  # not `import demo`: that is this command
 
-    demonstration.run(sample, out, terminal.talk())
+    run(sample, out, terminal.talk())
 
 
 for command in (

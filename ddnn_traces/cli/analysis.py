@@ -1,4 +1,4 @@
-"""What a dataset shows: regression, prediction, report."""
+"""Commands that evaluate a dataset: regress, predict, report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
 @click.option(
     "--errors",
     type=click.Choice(["classic", "hc3", "cluster"]),
-    help="Standard errors of intervals and tests; the table has another kind beside them. Default: "
+    help="Standard errors of intervals and tests; the table shows another kind next to them. Default: "
     "classic, and clustered by run where rows are steps.",
 )
 @click.option(
@@ -46,7 +46,7 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     type=click.Choice(["text", "table", "html", "latex", "json", "csv"]),
     default="text",
     show_default=True,
-    help="table is another word for text.",
+    help="table is the same as text.",
 )
 @out_option
 def regress(dataset: str | Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
@@ -68,7 +68,7 @@ def regress(dataset: str | Path, formula: str | None, output_format: str, out: P
 @click.option("--framework-backend", help="As in the query run_step_volume: framework and backend, torch-gloo.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples a worker uses in one step.")
 @click.option("--topology", help="Declared topology, as in runs.")
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where no run had so many.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of the job; refused where no run had as many.")
 @click.option(
     "--set",
     "settings",
@@ -79,7 +79,9 @@ def regress(dataset: str | Path, formula: str | None, output_format: str, out: P
 @click.option("--steps", type=click.IntRange(min=1), help="Also the volume of a run of so many steps.")
 @click.option("--step-ms", type=float, help="Length of a step, ms. Default: by the runs' own step times.")
 @click.option("--formula", help="In statsmodels' language; the default is that of regress.")
-@click.option("--extrapolate", is_flag=True, help="Predict also a job unlike the runs, with the reasons as warnings.")
+@click.option(
+    "--extrapolate", is_flag=True, help="Also predict a job that differs from the runs, with the reasons as warnings."
+)
 @click.option(
     "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
 )
@@ -93,10 +95,10 @@ def predict(
     output_format: str,
     **described: Any,
 ) -> None:
-    """Predict what a job would send: a step, a run of --steps steps and an hour, with 95% intervals.
+    """Predict the traffic of a job: a step, a run of --steps steps and an hour, with 95% intervals.
 
-    A job outside what was measured is refused with the reasons (exit code 1): a size beyond the runs', levels that
-    were never measured together, another number of workers, a combination that only looks measured.
+    A job that differs from the measured runs is refused with the reasons (exit code 1): a size outside the runs'
+    range, levels that were never measured together, another number of workers, a combination that no run is near.
     """
     import ddnn_traces
     from ddnn_traces.regression import documents
@@ -111,7 +113,7 @@ def predict(
 @dataset_argument
 @click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
 def report(dataset: str | Path, out: Path) -> None:
-    """Write one self-contained HTML report, and its charts as SVG and PNG beside it."""
+    """Write one self-contained HTML report, and its charts as SVG and PNG next to it."""
     import ddnn_traces
 
     with open_dataset(dataset) as opened:

@@ -275,7 +275,9 @@ def row_notes(rows: pl.DataFrame, left_names: Collection[str], names: Collection
     for name in (name for name in _ATTRIBUTES if name in rows.columns and name not in names):
         values = [str(value) for value in rows[name].drop_nulls().unique().sort().to_list()]
         if len(values) > 1:
-            notes.append(f"The runs have {len(values)} values of {name} ({_listed(values)}), which is not in the formula.")
+            notes.append(
+                f"The runs have {len(values)} values of {name} ({_listed(values)}), which is not in the formula."
+            )
     return notes
 
 

@@ -561,9 +561,9 @@ def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, samp
     rows = sample_dataset.query("run_step_volume")
     expected, _ = np.polyfit(rows["model_bytes"].log().to_numpy(), rows["step_bytes"].cast(float).log().to_numpy(), 1)
     assert float(slope[1]) == pytest.approx(expected, abs=5e-5)
-    fitted, believed = printed.split("May it be believed")
+    fitted, diagnostics = printed.split("Diagnostics")
     assert "MB" not in fitted
-    assert "20 of 20 runs, in step_bytes: median error" in believed
+    assert "20 of 20 runs, in step_bytes: median error" in diagnostics
 
 
 def test_regression_as_a_document(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
