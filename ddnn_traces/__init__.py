@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from ddnn_traces.regression.results import Prediction
     from ddnn_traces.release.publish import Published
     from ddnn_traces.release.push import Outcome
+    from ddnn_traces.traffic import model as traffic_model
 
-__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "verify", "write_report"]
+__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "traffic_model", "verify", "write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    """`ddnn_traces.traffic_model`: the package traffic.model, imported when it is first used."""
+    if name == "traffic_model":
+        from ddnn_traces.traffic import model
+
+        return model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:

@@ -12,8 +12,8 @@ import click
 from ddnn_traces import __version__
 from ddnn_traces.cli.analysis import predict, regress, report
 from ddnn_traces.cli.exports import export
+from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
-from ddnn_traces.cli.made_up import generate, model
 from ddnn_traces.cli.publish import publish
 from ddnn_traces.cli.push import push
 from ddnn_traces.cli.questions import check, describe, query, runs, sql

@@ -1,4 +1,4 @@
-"""A dataset for other programs."""
+"""The command that exports a dataset for other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import dataset_argument, open_dataset
 from ddnn_traces.errors import UsageError
 
-#: What each target of export takes besides --out.
+#: The options of each target, besides --out.
 _SIMULATOR_OPTIONS = {"run", "size", "gap_ms", "traffic", "from_step", "steps"}
 _EXPORT_OPTIONS = {
     "duckdb": set[str](),
@@ -50,14 +50,14 @@ _EXPORT_OPTIONS = {
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="perfetto: so many flows, the largest, with a counter of their own; the others share one.",
+    help="perfetto: number of flows, the largest, with a counter of their own; the others share one.",
 )
 @click.option(
     "--max-events",
     type=click.IntRange(min=1),
     default=500_000,
     show_default=True,
-    help="perfetto: the timeline ends where it has so many events, and says so.",
+    help="perfetto: most events; a timeline that ends there is reported.",
 )
 @click.option(
     "--bytes",
@@ -65,31 +65,31 @@ _EXPORT_OPTIONS = {
     type=click.Choice(["payload", "wire"]),
     default="payload",
     show_default=True,
-    help="Simulators: what a transfer's size counts: payload, or whole frames, acknowledgements too.",
+    help="Simulators: bytes that a transfer's size counts: payload, or whole frames, acknowledgements too.",
 )
 @click.option(
     "--gap-ms",
     type=float,
     default=5.0,
     show_default=True,
-    help="Simulators: a silence of a flow of so long or longer ends a transfer, ms.",
+    help="Simulators: shortest silence of a flow that ends a transfer, ms.",
 )
 @click.option(
     "--traffic",
     type=click.Choice(["all", "steps"]),
     default="all",
     show_default=True,
-    help="Simulators: all that hosts of the run send to one another, or what they send in training steps.",
+    help="Simulators: all traffic between hosts of the run, or only that in training steps.",
 )
 @click.option("--from-step", type=int, metavar="STEP", help="Simulators: only this step and later ones.")
-@click.option("--steps", type=int, metavar="N", help="Simulators: only so many steps.")
+@click.option("--steps", type=int, metavar="N", help="Simulators: only this number of steps.")
 @click.option(
     "--calc",
     type=click.Choice(["all", "events"]),
     default="all",
     show_default=True,
-    help="goal, chakra: what a host computes between two transfers: all of the time that passed, or only what its "
-    "phases say, where they say something.",
+    help="goal, chakra: computation between two transfers of a host: all of the time that passed, or only the host's "
+    "compute phases, where it has any.",
 )
 @click.option(
     "--nodes", type=int, metavar="N", help="htsim: hosts of the simulated network. Default: of the smallest fat tree."
@@ -100,8 +100,8 @@ def export(
 ) -> None:
     """Write a dataset for another program.
 
-    traces.duckdb is there after each ingest; write it anew when the dataset was moved or copied, since it holds the
-    dataset's path. What simulators get, docs/exports.md tells.
+    Each ingest writes traces.duckdb; export it again when the dataset was moved or copied, since it holds the dataset's
+    path. docs/exports.md describes the files for simulators.
     """
     _refuse_meaningless(context, target)
     options = {name: value for name, value in options.items() if name in _EXPORT_OPTIONS[target]}
@@ -118,26 +118,25 @@ def export(
         if target == "perfetto":
             from ddnn_traces.export import perfetto
 
-            for line in perfetto.write(opened, out, perfetto.Options(**options)):
+            for line in perfetto.write(opened, out, perfetto.TimelineOptions(**options)):
                 click.echo(f"left out: {line}", err=True)
             click.echo(f"wrote {out}; open it in https://ui.perfetto.dev", err=True)
             return
         from ddnn_traces.export import simulators
-        from ddnn_traces.traffic import transfers
 
-        for line in simulators.write(opened, target, out, transfers.Options(**options)):
+        for line in simulators.write(opened, target, out, simulators.ReplayOptions(**options)):
             click.echo(line, err=True)
-    click.echo(f"wrote {out}; docs/exports.md tells how {target} reads it", err=True)
+    click.echo(f"wrote {out}; docs/exports.md explains how {target} reads it", err=True)
 
 
 def _refuse_meaningless(context: click.Context, target: str) -> None:
-    """Raise UsageError for an option that was given and means nothing to the target."""
+    """Raise UsageError for an option that was given and does not apply to the target."""
     for option in context.command.params:
         name = option.name or ""
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if given and name not in {*_EXPORT_OPTIONS[target], "dataset", "target", "out"}:
             taken = sorted(o.opts[0] for o in context.command.params if o.name in _EXPORT_OPTIONS[target])
             raise UsageError(
-                f"{option.opts[0]} means nothing to --to {target}, which takes --out"
+                f"{option.opts[0]} does not apply to --to {target}, which takes --out"
                 + (f", {', '.join(taken)}" if taken else "")
             )

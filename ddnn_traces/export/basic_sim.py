@@ -3,18 +3,21 @@
 The folder holds the flow schedule, a star of links as topology, and the configuration that names both. Each transfer is
 a TCP flow that starts when it did in the run; the schedule has no dependencies.
 
-Format: doc/tcp_flow_application.md and doc/ptop_topology.md of basic-sim; what a reader refuses is in
+Format: doc/tcp_flow_application.md and doc/ptop_topology.md of basic-sim; its reader is
 helper/apps/tcp-flow-schedule-reader.cc and model/core/topology-ptop.cc.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddnn_traces.store.whole_files import whole_file
-from ddnn_traces.traffic.transfers import Traffic
+
+if TYPE_CHECKING:
+    from ddnn_traces.export.simulators import Replay
 
 SCHEDULE, TOPOLOGY, CONFIG = "tcp_flow_schedule.csv", "topology.properties", "config_ns3.properties"
 FILES = (SCHEDULE, TOPOLOGY, CONFIG)
@@ -28,39 +31,39 @@ _AFTER_NS = 10_000_000_000
 _TCP = 6
 
 
-def write(traffic: Traffic, folder: Path) -> list[str]:
-    """Write the three files into a folder; return what the reader should know of them."""
-    told = write_schedule(traffic, folder / SCHEDULE)
-    for name, text in ((TOPOLOGY, _topology(traffic)), (CONFIG, _config(traffic))):
+def write(replay: Replay, folder: Path) -> list[str]:
+    """Write the three files into a folder; return notes for the user."""
+    notes = write_schedule(replay, folder / SCHEDULE)
+    for name, text in ((TOPOLOGY, _topology(replay)), (CONFIG, _config(replay))):
         with whole_file(folder / name) as half_written:
             half_written.write_text(text, encoding="ascii")
-    if not traffic.link_mbit:
-        told.append(f"links of {LINK_MBIT:,.0f} Mbit/s: the run does not say; see {TOPOLOGY}")
-    return told
+    if not replay.link_mbit:
+        notes.append(f"links of {LINK_MBIT:,.0f} Mbit/s: the run's metadata has no rate; see {TOPOLOGY}")
+    return notes
 
 
-def write_schedule(traffic: Traffic, out: Path) -> list[str]:
-    """Write the schedule alone; return what the reader should know of it."""
+def write_schedule(replay: Replay, out: Path) -> list[str]:
+    """Write the schedule alone; return notes for the user."""
     with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
-        for row in traffic.transfers.iter_rows(named=True):
+        for row in replay.transfers.iter_rows(named=True):
             step = "none" if row["step"] is None else row["step"]
-            about = f"{traffic.name};flow={row['flow_id']};step={step}"
+            about = f"{replay.name};flow={row['flow_id']};step={step}"
             fields = (row["transfer"], row["src"], row["dst"], row["size"], row["start_ns"], "", about)
             file.write(",".join(map(str, fields)) + "\n")
-    told = ["flows start at their times in the run: a schedule has no dependencies"]
-    if others := int(traffic.transfers.filter(pl.col("protocol") != _TCP)["size"].sum()):
-        told.append(f"{others:,} bytes that were sent by other protocols are TCP flows here")
-    return told
+    notes = ["flows start at their times in the run: a schedule has no dependencies"]
+    if others := int(replay.transfers.filter(pl.col("protocol") != _TCP)["size"].sum()):
+        notes.append(f"{others:,} bytes that were sent by other protocols are TCP flows here")
+    return notes
 
 
-def _topology(traffic: Traffic) -> str:
-    """A star: the nodes of the run, and one switch behind them."""
-    switch = len(traffic.nodes)
+def _topology(replay: Replay) -> str:
+    """A star: the nodes of the run, connected to one switch."""
+    switch = len(replay.nodes)
     nodes = range(switch)
-    mbit = traffic.link_mbit or LINK_MBIT
-    delay_ns = LINK_DELAY_NS if traffic.delay_ms is None else round(traffic.delay_ms * 1e6)
+    mbit = replay.link_mbit or LINK_MBIT
+    delay_ns = LINK_DELAY_NS if replay.delay_ms is None else round(replay.delay_ms * 1e6)
     lines = (
-        f"# Run {traffic.name}: a star around switch {switch}",
+        f"# Run {replay.name}: a star around switch {switch}",
         f"num_nodes={switch + 1}",
         f"num_undirected_edges={switch}",
         f"switches=set({switch})",
@@ -76,9 +79,9 @@ def _topology(traffic: Traffic) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _config(traffic: Traffic) -> str:
+def _config(replay: Replay) -> str:
     lines = (
-        f"simulation_end_time_ns={traffic.end_ns + _AFTER_NS}",
+        f"simulation_end_time_ns={replay.end_ns + _AFTER_NS}",
         "simulation_seed=1",
         f'topology_ptop_filename="{TOPOLOGY}"',
         "enable_tcp_flow_scheduler=true",

@@ -1,4 +1,4 @@
-"""traces.duckdb, written anew: after the dataset was moved or copied, or by a newer version's queries."""
+"""A dataset as a database file of its views, traces.duckdb: after it was moved or copied, or for newer queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write(where: str | Path, out: Path | None = None) -> Path:
     Raises UsageError where there is no dataset, or the file cannot be written.
     """
     if is_url(where):
-        raise UsageError(f"{where}: a database file is of a dataset on this machine; download the release first")
+        raise UsageError(f"{where}: a database file needs a dataset on this machine; download the release first")
     dataset = Path(where)
     read_marker(dataset)
     file = out or dataset / views.FILE

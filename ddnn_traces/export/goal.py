@@ -1,8 +1,8 @@
 """A run as a schedule in GOAL, the language of LogGOPSim (github.com/spcl/LogGOPSim) and ATLAHS, in its textual form.
 
 A transfer is a send of one rank and a recv of another under a tag of their own. Before each send a rank calculates;
-the calculations of a rank follow one another, and each requires what was received whole before it begins. Sizes are
-bytes, calculations ns.
+the calculations of a rank follow one another, and each requires the transfers that were received completely before it
+starts. Sizes are bytes, calculations ns.
 
 Format: src/LogGOPSim/txt2bin.re. Ranks stand in order; no blank begins a line; a label is defined before it is
 required; sizes are 64-bit, tags 32-bit numbers.
@@ -12,26 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddnn_traces.store.whole_files import whole_file
-from ddnn_traces.traffic.transfers import Traffic
+
+if TYPE_CHECKING:
+    from ddnn_traces.export.simulators import Replay
 
 
-def write(traffic: Traffic, out: Path) -> list[str]:
-    """Write the schedule; return what the reader should know of it."""
+def write(replay: Replay, out: Path) -> list[str]:
+    """Write the schedule; return notes for the user."""
     with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
-        file.write(f"// Run {traffic.name}: {traffic.options.size} bytes, calculations in ns\n")
-        file.write(f"num_ranks {len(traffic.nodes)}\n")
-        for node in traffic.nodes["node"]:
+        file.write(f"// Run {replay.name}: {replay.options.size} bytes, calculations in ns\n")
+        file.write(f"num_ranks {len(replay.nodes)}\n")
+        for node in replay.nodes["node"]:
             file.write(f"\nrank {node} {{\n")
-            file.writelines(_operations(traffic, node))
+            file.writelines(_operations(replay, node))
             file.write("}\n")
     return []
 
 
-def _operations(traffic: Traffic, node: int) -> Iterator[str]:
+def _operations(replay: Replay, node: int) -> Iterator[str]:
     before = None
-    for turn, row in traffic.turns(node):
+    for turn, row in replay.turns(node):
         number = row["transfer"]
         if turn == "recv":
             yield f"r{number}: recv {row['size']}b from {row['src']} tag {number}\n"

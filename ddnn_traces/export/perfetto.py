@@ -32,22 +32,22 @@ MAX_EVENTS = 500_000
 #: Columns of timeline_intervals that become an event's arguments where they are not null.
 _ARGUMENTS = ("step", "epoch", "loss", "accuracy", "bytes", "priority")
 
-#: Most windows of a flow, where their length is not said: what can be told apart on a screen, and some zooming.
+#: Most windows of a flow, where their length is not given: as many as a screen can show, with some zooming.
 _WINDOWS = 5_000
 
 Row = Mapping[str, Any]
 Event = dict[str, Any]
-#: Time since the run's start, ns, and the events that are drawn for it.
+#: Time since the run's start, ns, and its events.
 Drawn = tuple[int, list[Event]]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What of a run is written.
+class TimelineOptions:
+    """The part of a run that is written.
 
     window_ms: window of the counters, ms; None: so that there are at most 5,000. from_ms, length_ms: excerpt, ms since
-    the run's start; None: to the end. flows: so many flows with a counter of their own, the largest. max_events: the
-    timeline ends where it has so many.
+    the run's start; None: to the end. flows: number of flows, the largest, with a counter of their own. max_events:
+    the timeline ends where it has so many.
     """
 
     window_ms: float | None = None
@@ -57,21 +57,21 @@ class Options:
     max_events: int = MAX_EVENTS
 
     def check(self) -> None:
-        """Raise UsageError for a value that is none."""
+        """Raise UsageError for a value that is out of range."""
         for name, value in (("--window-ms", self.window_ms), ("--length-ms", self.length_ms)):
             if value is not None and not 0 < value < 1e12:
-                raise UsageError(f"{name} {value:g} is no length of time; give milliseconds above 0")
+                raise UsageError(f"{name} {value:g}: give milliseconds above 0 and below 1e12")
         if not 0 <= self.from_ms < 1e12:
             raise UsageError(f"--from-ms {self.from_ms:g}: a timeline begins at 0 ms or later")
 
 
-def write(dataset: Dataset, out: Path, options: Options | None = None) -> list[str]:
+def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -> list[str]:
     """Write the timeline of a dataset opened for a single run to `out` (compressed where it ends in .gz).
 
-    Returns a line for each thing that was left out. The same run and options give the same bytes. Raises UsageError
-    where the dataset shows several runs, or the run holds nothing to draw.
+    Returns a line for everything that was left out. The same run and options give the same bytes. Raises UsageError
+    where the dataset has several runs, or the run has nothing to draw.
     """
-    options = options or Options()
+    options = options or TimelineOptions()
     options.check()
     run = dataset.only_run
     start = dataset.query("timeline_start").to_dicts()
@@ -109,17 +109,17 @@ def _at_most(timed: Iterable[Drawn], most: int) -> tuple[list[Event], int | None
     return events, None
 
 
-def _left_out(backwards: int, counters: list[dict[str, Any]], options: Options) -> list[str]:
-    told = []
+def _left_out(backwards: int, counters: list[dict[str, Any]], options: TimelineOptions) -> list[str]:
+    lines = []
     if backwards:
-        told.append(f"{backwards} steps or events that end before they begin; 'ddnn-traces check' tells more")
+        lines.append(f"{backwards} steps or events that end before they begin; 'ddnn-traces check' lists them")
     if any(row["flow_place"] > options.flows for row in counters):
-        told.append(f"the counters of all flows but the {options.flows} largest: they are one, other flows (--flows)")
-    return told
+        lines.append(f"the counters of all flows but the {options.flows} largest: they are one, other flows (--flows)")
+    return lines
 
 
 def _write(out: Path, events: Iterable[Event], about: dict[str, Any]) -> None:
-    """Write the file, which is there whole or not at all."""
+    """Write the file, whole or not at all."""
     try:
         with whole_file(out) as half_written, contextlib.ExitStack() as stack:
             file: Any = stack.enter_context(half_written.open("wb"))
@@ -173,5 +173,5 @@ def _counters(rows: Iterable[Row]) -> Iterator[Drawn]:
 
 
 def _finite(value: Any) -> Any:
-    """A number, or as text what JSON has no number for: the loss of a run that went wrong."""
+    """A number; NaN and infinities, which JSON lacks (the loss of a run that diverged), as text."""
     return value if not isinstance(value, float) or math.isfinite(value) else str(value)

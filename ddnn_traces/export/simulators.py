@@ -1,70 +1,242 @@
-"""A run for other simulators: which target is written by which module, and to where."""
+"""A run for other simulators: its transfers between numbered nodes, what each waits for, and how they are written.
+
+Nodes are the hosts of the run, numbered from 0 in the order of query host_names (by rank). Times are ns since the start
+of the first transfer. Queries step_transfers and transfer_dependencies define a transfer and what it waits for.
+
+A Replay is not a traffic.Traffic. Traffic holds every packet of a run that was never captured, to be written as tables
+or captures; a Replay is read from a dataset's tables, holds no packets, and adds the dependencies by which a simulator
+decides when a transfer starts. A module a target (basic_sim, chakra, goal, htsim) writes it in that target's format.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export import basic_sim, chakra, goal, htsim
-from ddnn_traces.traffic import transfers
+from ddnn_traces.store.whole_files import whole_file
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
-_FILES: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
-    "htsim": htsim.write, "goal": goal.write, "basic-sim": basic_sim.write_schedule,
-}  # fmt: skip
-_FOLDERS: dict[str, Callable[[transfers.Traffic, Path], list[str]]] = {
-    "basic-sim": basic_sim.write, "chakra": chakra.write,
-}  # fmt: skip
+#: Most transfers of a file: numbers that the tags and ids of every format can hold.
+MAX_TRANSFERS = 2**31 - 2
 
-#: In a folder that was written here.
+#: The table of nodes and their hosts: NAME.nodes.csv next to a file NAME.*, nodes.csv in a folder.
 NODES = "nodes.csv"
+NODE_COLUMNS = ("node", "host_ip", "host", "label", "role")
 
 
-def write(dataset: Dataset, target: str, out: Path, options: transfers.Options | None = None) -> list[str]:
+@dataclass(frozen=True)
+class ReplayOptions:
+    """The part of a run that is exported.
+
+    size: bytes that count: payload, or wire (whole frames, acknowledgements too). gap_ms: silence that ends a transfer,
+    ms. traffic: all, or steps (only traffic in training steps). from_step, steps: the first step and the number of
+    steps; None: all. calc: computation between two transfers of a host: all of the time that passed, or events (only
+    the host's compute phases, where it has any). nodes: hosts of the simulated network (htsim); None: of the smallest
+    that fits.
+    """
+
+    size: str = "payload"
+    gap_ms: float = 5.0
+    traffic: str = "all"
+    from_step: int | None = None
+    steps: int | None = None
+    calc: str = "all"
+    nodes: int | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the queries. Raises UsageError for a value that is out of range."""
+        if not 0 < self.gap_ms < 1e12:
+            raise UsageError(f"--gap-ms {self.gap_ms:g}: give milliseconds above 0 and below 1e12")
+        for name, value in (("--from-step", self.from_step), ("--steps", self.steps)):
+            if value is not None and not (name == "--steps") <= value < 2**62:
+                raise UsageError(f"{name} {value} is out of range; give {'1' if name == '--steps' else '0'} or more")
+        first = self.from_step if self.from_step is not None or self.steps is None else 0
+        last = None if self.steps is None or first is None else first + self.steps - 1
+        return {
+            "gap_ms": self.gap_ms, "counted": self.size, "traffic": self.traffic,
+            "first_step": first, "last_step": last,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run's transfers and their dependencies.
+
+    nodes: node, host_ip, host, label, role. transfers, in the order of their starts: transfer (from 0), src and dst
+    (nodes), protocol, step, flow_id, start_ns, end_ns, size (bytes), calc_ns (computation before the start), compute_ns
+    (the part of it in the workers' phases), ready_ns (when the computation starts), needs (transfers that it waits for;
+    at most one waits for each). link_mbit, delay_ms: of the run's metadata, null where it has none. left_out: a line
+    for each kind of bytes that is not in transfers.
+    """
+
+    run: str
+    options: ReplayOptions
+    nodes: pl.DataFrame
+    transfers: pl.DataFrame
+    link_mbit: float | None
+    delay_ms: float | None
+    left_out: list[str]
+
+    @property
+    def name(self) -> str:
+        """The run's name as one word of plain letters, for comments and metadata of any format."""
+        return re.sub(r"[^A-Za-z0-9._+-]", "_", self.run)
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last transfer."""
+        return int(self.transfers["end_ns"].max())  # type: ignore[arg-type]
+
+    def turns(self, node: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The operations of a node in their order in the run, each with its transfer: calc (before the start of a
+        transfer that the node sends), send and recv (at the transfer's end).
+
+        An operation comes after all that it waits for: a transfer ends after it starts, and sends and receives come
+        before calcs of the same time.
+        """
+        sent, received = self.transfers.filter(src=node), self.transfers.filter(dst=node)
+        parts = [(sent, "calc", "start_ns", 1), (sent, "send", "end_ns", 0), (received, "recv", "end_ns", 0)]
+        rows = pl.concat(
+            part.with_columns(turn=pl.lit(turn), time=pl.col(time), place=pl.lit(place))
+            for part, turn, time, place in parts
+        )
+        for row in rows.sort("time", "place", "transfer").iter_rows(named=True):
+            yield row["turn"], row
+
+
+def write(dataset: Dataset, target: str, out: Path, options: ReplayOptions | None = None) -> list[str]:
     """Write the run of a dataset opened for a single one: a file (htsim, goal; basic-sim's schedule alone, where `out`
     ends in .csv), or a folder (basic-sim, chakra).
 
-    Which node is which host is written to NAME.nodes.csv beside the file NAME.*, or to nodes.csv in the folder. Returns
-    a line for each thing that was left out or that the format cannot hold. The same run and options give the same
-    bytes. Raises UsageError where nothing of the run is wanted, or `out` cannot be written.
+    NODES lists the node of each host, in the folder or next to the file. Returns a line for everything that was left
+    out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where the
+    dataset has several runs, no transfer is selected, or `out` cannot be written.
     """
-    traffic = transfers.load(dataset, options or transfers.Options())
+    from ddnn_traces.export import basic_sim, chakra, goal, htsim
+
+    files: dict[str, Callable[[Replay, Path], list[str]]] = {"htsim": htsim.write, "goal": goal.write}
+    if out.suffix == ".csv":
+        files["basic-sim"] = basic_sim.write_schedule
+    replay = load(dataset, options or ReplayOptions())
     try:
-        if target in _FILES and (target not in _FOLDERS or out.suffix == ".csv"):
-            told = _FILES[target](traffic, out)
-            transfers.write_nodes(traffic, out.with_name(f"{out.stem}.{NODES}"))
+        if target in files:
+            notes = files[target](replay, out)
+            _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
         else:
-            _prepare(out, target, len(traffic.nodes))
-            transfers.write_nodes(traffic, out / NODES)
-            told = _FOLDERS[target](traffic, out)
+            names = {"basic-sim": set(basic_sim.FILES), "chakra": set(chakra.files(replay))}
+            _prepare(out, names[target], earlier=lambda name: name in basic_sim.FILES or chakra.is_trace(name))
+            _write_nodes(replay, out / NODES)
+            notes = {"basic-sim": basic_sim.write, "chakra": chakra.write}[target](replay, out)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    return [*(f"left out: {line}" for line in traffic.left_out), *(f"note: {line}" for line in told)]
+    return [*(f"left out: {line}" for line in replay.left_out), *(f"note: {line}" for line in notes)]
 
 
-def _prepare(folder: Path, target: str, nodes: int) -> None:
-    """Make the folder, or take one of an earlier export, without what of it this one does not write again."""
-    if folder.exists() and not _is_ours(folder):
+def _prepare(folder: Path, written: set[str], earlier: Callable[[str], bool]) -> None:
+    """Make the folder, or take one of an earlier export and delete the files of it that are not written again."""
+    if folder.exists() and not _is_export(folder):
         raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
     folder.mkdir(exist_ok=True)
-    ranks = {f"{chakra.NAME}.{node}.et" for node in range(nodes)}
-    written = {"basic-sim": set(basic_sim.FILES), "chakra": ranks}
     for path in folder.iterdir():
-        is_trace = re.fullmatch(rf"{chakra.NAME}\.\d+\.et", path.name) is not None
-        if (is_trace or path.name in basic_sim.FILES) and path.name not in written[target]:
+        if earlier(path.name) and path.name not in written:
             path.unlink()
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder is empty, or was written by an export: then NODES begins as it does."""
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is empty, or was written by an export: then it has NODES with its columns."""
     if not folder.is_dir():
         return False
     if not (folder / NODES).is_file():
         return not any(folder.iterdir())
     with (folder / NODES).open(encoding="utf-8", errors="replace") as file:
-        return file.readline() == ",".join(transfers.NODE_COLUMNS) + "\n"
+        return file.readline() == ",".join(NODE_COLUMNS) + "\n"
+
+
+def load(dataset: Dataset, options: ReplayOptions) -> Replay:
+    """The transfers of a dataset opened for a single run.
+
+    Raises UsageError where the dataset has several runs, or no transfer is selected.
+    """
+    run, parameters = dataset.only_run, options.parameters()
+    nodes = _nodes(dataset)
+    every = dataset.query("step_transfers", **parameters)
+    needs = dataset.query("transfer_dependencies", **parameters)
+    number = dict(zip(nodes["host_ip"], nodes["node"], strict=True))
+    if every.is_empty():
+        raise UsageError(_nothing(run, dataset, options))
+    if len(every) > MAX_TRANSFERS:
+        raise UsageError(f"run {run} has {len(every):,} transfers, more than a file holds; take fewer --steps")
+    ends = pl.col("src_ip", "dst_ip").replace_strict(number, return_dtype=pl.Int64)
+    every = every.with_columns(ends).rename({"src_ip": "src", "dst_ip": "dst", "transfer_bytes": "size"})
+    link_mbit, delay_ms = dataset.sql("SELECT bandwidth_mbit, delay_ms FROM runs").row(0)
+    left_out = _left_out(dataset.query("traffic_matrix"), number, int(every["size"].sum()), options)
+    return Replay(run, options, nodes, _timed(every, needs, options), link_mbit, delay_ms, left_out)
+
+
+def _write_nodes(replay: Replay, path: Path) -> None:
+    with (
+        whole_file(path) as half_written,
+        half_written.open("w", newline="", encoding="utf-8", errors="replace") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(replay.nodes.columns)
+        writer.writerows(replay.nodes.iter_rows())
+
+
+def _nodes(dataset: Dataset) -> pl.DataFrame:
+    names = dataset.query("host_names")
+    known = dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY host_ip")
+    return names.join(known, on="host_ip", how="left", maintain_order="left").select(
+        pl.int_range(pl.len()).alias("node"), *NODE_COLUMNS[1:]
+    )
+
+
+def _timed(transfers: pl.DataFrame, needs: pl.DataFrame, options: ReplayOptions) -> pl.DataFrame:
+    """The transfers with the columns of Replay.transfers."""
+    waits = needs.group_by("transfer").agg(
+        pl.col("delay_ns").first(), pl.col("compute_ns").first(),
+        pl.col("needs_transfer").drop_nulls().sort().alias("needs"),
+    )  # fmt: skip
+    calc = pl.coalesce("compute_ns", "delay_ns") if options.calc == "events" else pl.col("delay_ns")
+    return (
+        transfers.join(waits, on="transfer", how="left", maintain_order="left")
+        .with_columns(pl.col("start_ns", "end_ns") - pl.col("start_ns").min())
+        .with_columns(calc.alias("calc_ns"), (pl.col("start_ns") - pl.col("delay_ns")).alias("ready_ns"))
+        .select(
+            "transfer", "src", "dst", "protocol", "step", "flow_id", "start_ns", "end_ns", "size", "calc_ns",
+            "compute_ns", "ready_ns", "needs",
+        )
+    )  # fmt: skip
+
+
+def _nothing(run: str, dataset: Dataset, options: ReplayOptions) -> str:
+    steps = dataset.sql("SELECT min(step) AS least, max(step) AS most FROM steps").row(0)
+    if options.traffic == "steps" or options.from_step is not None or options.steps is not None:
+        there = "no steps: export all its traffic" if steps[0] is None else f"steps {steps[0]} to {steps[1]}"
+        return f"run {run} sent nothing between its hosts in the selected steps; it has {there}"
+    return f"run {run} sent nothing between two hosts: there is nothing to replay"
+
+
+def _left_out(matrix: pl.DataFrame, number: dict[str, int], exported: int, options: ReplayOptions) -> list[str]:
+    """The bytes of the run that are not exported, a line a reason."""
+    column = f"{options.size}_bytes"
+    is_host = pl.col("src_ip").is_in(list(number)) & pl.col("dst_ip").is_in(list(number))
+    is_itself = pl.col("src_ip") == pl.col("dst_ip")
+    between, itself, total = (
+        int(matrix.filter(which)[column].sum()) for which in (is_host & ~is_itself, is_host & is_itself, True)
+    )
+    reasons = {
+        "outside the selected steps": between - exported,
+        "of hosts to themselves": itself,
+        "to or from addresses that are no hosts (multicast, broadcast)": total - between - itself,
+    }
+    return [f"{count:,} of {total:,} {options.size} bytes, {reason}" for reason, count in reasons.items() if count]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from model_documents import DOCUMENT, RINGS, changed
 
+import ddnn_traces
 from ddnn_traces.errors import ModelError
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.model import Document
@@ -71,3 +72,9 @@ def test_invalid_documents_are_refused(data: bytes, message: str, tmp_path: Path
 def test_a_missing_document_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no\.json: there is no such file"):
         model.read(tmp_path / "no.json")
+
+
+def test_the_package_is_also_an_attribute_of_ddnn_traces() -> None:
+    assert ddnn_traces.traffic_model is model
+    with pytest.raises(AttributeError, match="no_such_name"):
+        ddnn_traces.no_such_name  # noqa: B018

@@ -1,4 +1,4 @@
-"""Traffic that is made up: by the laws of the collectives, or by a model fitted to runs."""
+"""Generated traffic: by the laws of the collectives, or from a model fitted to runs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.
     type=float,
     default=0.01,
     show_default=True,
-    help="Share of control traffic, and of what is sent again: each run draws between 0 and twice this.",
+    help="Share of control traffic, and of retransmissions: each run draws between 0 and twice this.",
 )
 def generate(out: Path, **options: Any) -> None:
-    """Make up the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
+    """Generate the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
 
-    They are tables as those of ingest, so that every query, regress and report run on them; runs.source is synthetic,
-    and run names begin with synthetic-. docs/scenarios.md says what is the paper's in them, and what is ours.
+    The tables are those of ingest, so every query, regress and report work on them; runs.source is synthetic, and run
+    names begin with synthetic-. docs/scenarios.md states which parts are the paper's and which are assumptions.
     """
     from ddnn_traces.traffic.synthetic import scenarios
 
@@ -64,8 +64,8 @@ def model() -> None:
 def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     """Fit a traffic model to the runs of a dataset that have steps, and write it as JSON.
 
-    It holds the on/off structure of a step: how long workers are silent and how that hangs together, how long transfers
-    take, packets, retransmissions, start-up and control messages. docs/traffic_model.md says how each is found.
+    It holds the on/off structure of a step: silences of the workers and their correlations, durations of transfers,
+    packets, retransmissions, start-up and control messages. docs/traffic_model.md explains how each is found.
     """
     from ddnn_traces.traffic import model
 
@@ -82,17 +82,17 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     "--model-bytes",
     required=True,
     type=click.IntRange(min=1),
-    help="What a step exchanges: parameters times bytes.",
+    help="Bytes that a step exchanges: number of parameters times bytes of each.",
 )
 @click.option(
     "--topology",
     required=True,
-    help=f"{', '.join(SHAPES)}; or unknown, for the pairs as they were measured.",
+    help=f"{', '.join(SHAPES)}; or unknown, for the measured pairs.",
 )
 @click.option(
     "--shape",
     default="",
-    help=f"Variant; default: the first. {_VARIANTS}. docs/traffic_model.md says what they are.",
+    help=f"Variant; default: the first. {_VARIANTS}. docs/traffic_model.md explains them.",
 )
 @click.option("--servers", type=click.IntRange(min=1), help="Parameter servers of sharded_parameter_server.")
 @click.option("--group-size", type=click.IntRange(min=1), help="Hosts a group (binary_tree_star, hierarchical_ring).")
@@ -109,7 +109,7 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     default="dataset",
     show_default=True,
     type=click.Choice(["dataset", "pcap", "flows"]),
-    help="dataset: tables, new or beside other runs. pcap: a capture a host, logs and run.toml in OUT/RUN_ID. "
+    help="dataset: tables, new or next to other runs. pcap: a capture a host, logs and run.toml in OUT/RUN_ID. "
     "flows: CSV, a row a transfer.",
 )
 def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
@@ -130,9 +130,12 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     help="Run to score on and not to fit to; may be repeated. Default: each by turns.",
 )
 @click.option(
-    "--model", "document", type=click.Path(path_type=Path), help="Score this model, instead of one of the other runs."
+    "--model",
+    "document",
+    type=click.Path(path_type=Path),
+    help="Score this model; default: one fitted to the other runs.",
 )
-@click.option("--gap-ms", default=5.0, show_default=True, help="Silence that parts two bursts, ms.")
+@click.option("--gap-ms", default=5.0, show_default=True, help="Silence that separates two bursts, ms.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @format_option
 @out_option
@@ -149,8 +152,8 @@ def model_score(
 ) -> None:
     """Compare generated with held-out runs: volume a pair, bursts, gaps, autocorrelation.
 
-    Beside it stand two plain peers with the same volume: constant rate and Poisson arrivals. Behind the table comes on
-    how many runs each of the three is nearest.
+    Two baselines with the same volume are scored, too: constant rate and Poisson arrivals. After the table comes the
+    number of runs on which each of the three is nearest.
     """
     from ddnn_traces.traffic import model
 
