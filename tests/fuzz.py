@@ -1,6 +1,6 @@
-"""Damaged captures without end: the numba engine must say what the naive reading says, and neither may crash or hang.
+"""Damaged captures without end: the numba engine must read the same as its plain twin, and neither may crash or hang.
 
-    python tests/fuzz.py --seconds 600 [--seed N]     as long as one likes (`make fuzz`)
+    python tests/fuzz.py --seconds 600 [--seed N]     for a given time (`make fuzz`)
     python tests/fuzz.py --cases 1000 --seed 1        the same cases every time (tests/test_fuzz.py)
 
 Case n of a seed is always the same. A case that fails is written to a file, and its name and the reason are printed.
@@ -25,42 +25,21 @@ from pathlib import Path
 
 import naive
 import packets as p
+from captures_by_hand import CAPTURES, SHUT, T0, TUNNELS, fragment_frames, in_time, roce_frame
 from naive.captures import records
-from test_packet_loop import SHUT, T0, TUNNELS, assert_balanced, assert_same, fragment_frames, read_fast, roce_frame
-from test_tshark_truth import CAPTURES
+from readings import SAMPLE, assert_balanced, assert_same, read_fast
 
-SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 SAMPLE_BYTES = 4000  # of each file: some 40 packets
 LONGEST_CASE_S = 60  # reading both ways takes some milliseconds
-TELLING = (
-    0,
-    1,
-    4,
-    6,
-    8,
-    12,
-    16,
-    19,
-    20,
-    39,
-    40,
-    54,
-    127,
-    128,
-    255,
-    0x0800,
-    0x86DD,
-    0x8847,
-    0xFFFF,
-    2**24,
-    2**31,
-    2**32 - 1,
-)
+#: Values at the edges of what the readers compare with.
+EDGES = (
+    0, 1, 4, 6, 8, 12, 16, 19, 20, 39, 40, 54, 127, 128, 255, 0x0800, 0x86DD, 0x8847, 0xFFFF, 2**24, 2**31, 2**32 - 1,
+)  # fmt: skip
 
 
 @cache
 def seeds() -> list[bytes]:
-    """Captures that nothing is wrong with: the begins of real ones, and all that can be made by hand."""
+    """Sound captures: the begins of real ones, and those made by hand."""
     files = sorted(SAMPLE.glob("*/worker-1-tcpdump.pcap*"))
     real = [uncompressed(path)[:SAMPLE_BYTES] for path in files]
     made = [data[:20_000] for data in CAPTURES.values()]
@@ -70,17 +49,13 @@ def seeds() -> list[bytes]:
     streams = [p.segment(10 * (i % 7), 10 * (i * 7 % 23), p.ACK) for i in range(30)]
     own = [tunnels, list(itertools.chain(*pieces)), [*streams, roce_frame(), p.segment(flags=p.SYN), *streams]]
     return (
-        real + made + [p.pcap(in_time(frames)) for frames in own] + [p.pcapng(in_time(frames), ">") for frames in own]
+        real + made + [p.pcap(in_time(*frames)) for frames in own] + [p.pcapng(in_time(*frames), ">") for frames in own]
     )
 
 
 def uncompressed(path: Path) -> bytes:
     data = path.read_bytes()
     return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-
-
-def in_time(frames: list[bytes]) -> list[p.Record]:
-    return [p.Record(T0 + 1000 * i, frame) for i, frame in enumerate(frames)]
 
 
 # --- damage
@@ -107,7 +82,7 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
         elif way == 1:
             data = data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
         elif way == 2:
-            word = chance.choice(TELLING).to_bytes(4, chance.choice(("little", "big")))
+            word = chance.choice(EDGES).to_bytes(4, chance.choice(("little", "big")))
             word = word[2:] if chance.random() < 0.3 else word
             data = data[:at] + word + data[at + len(word) :]
         elif way == 3:
@@ -143,7 +118,7 @@ def with_damaged_frames(chance: random.Random) -> bytes:
 def damaged_record(chance: random.Random, record: p.Record) -> p.Record:
     way = chance.randrange(8)
     if way == 0:
-        return replace(record, wire=chance.choice((*TELLING, len(record.frame) + 1)))
+        return replace(record, wire=chance.choice((*EDGES, len(record.frame) + 1)))
     if way == 1:
         return replace(record, time_ns=abs(record.time_ns + chance.choice((-1, 1, 1000, 30 * 10**9, -30 * 10**9))))
     if way == 2:
@@ -160,7 +135,7 @@ def damaged_record(chance: random.Random, record: p.Record) -> p.Record:
 
 
 def check(data: bytes, chance: random.Random) -> None:
-    """Raise AssertionError where the engine and the naive reading differ, or the ledger does not add up."""
+    """Raise AssertionError where the engine and the twin differ, or the ledger does not add up."""
     sizes = {}
     if chance.random() < 0.5:
         sizes = {"block": chance.randrange(2, 400), "cells": chance.randrange(1, 6), "flows": chance.choice((1, 2, 4))}
@@ -172,7 +147,7 @@ def check(data: bytes, chance: random.Random) -> None:
 
 
 def fuzz(seed: int, cases: int, seconds: float, folder: Path) -> Path | None:
-    """Check cases until there have been so many or the time is over; the file of the first that fails."""
+    """Check cases until their number or the time is reached; the file of the first that fails."""
     begin = time.monotonic()
     for number in range(cases):
         if time.monotonic() - begin > seconds:

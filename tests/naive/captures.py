@@ -1,4 +1,4 @@
-"""Capture files said plainly: records of a pcap (draft-ietf-opsawg-pcap) or pcapng (draft-ietf-opsawg-pcapng)."""
+"""Capture files in plain Python: records of a pcap (draft-ietf-opsawg-pcap) or pcapng (draft-ietf-opsawg-pcapng)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LAST_TIME = 2**63 - 1
 
 
 class Damage(Exception):
-    """The file cannot be read on; the argument is its status: truncated or corrupt."""
+    """The file cannot be read further; the argument is its status: truncated or corrupt."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A packet as it lies in a file. wire: its length on the wire. timed: whether the time is its own."""
+    """A packet in a file. wire: its length on the wire. timed: whether the time is its own."""
 
     time: int
     wire: int
@@ -38,7 +38,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Interface:
-    """What a pcapng says of an interface: 10^-n or 2^-n is 1 / ticks_a_second; offset in seconds."""
+    """An interface of a pcapng. Its resolution, 10^-n or 2^-n s, is 1 / ticks_a_second; offset in seconds."""
 
     link: int
     snaplen: int
@@ -53,7 +53,7 @@ class Interface:
 
 
 def records(data: bytes) -> tuple[list[Record], str, int]:
-    """All records up to the first damage, the file's status, and where the first byte lies that is in no record."""
+    """All records up to the first damage, the file's status, and the offset of the first byte that is in no record."""
     found: list[tuple[Record | None, int]] = [(None, 0)]
     status = "complete"
     try:
@@ -157,7 +157,7 @@ def interface(order: str, body: bytes) -> Interface:
 
 
 def options(order: str, body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Codes and values, up to the end or to what is no whole option."""
+    """Codes and values, up to the end or to an incomplete option."""
     at = 0
     while at + 4 <= len(body):
         code, length = struct.unpack_from(order + "HH", body, at)

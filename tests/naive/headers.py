@@ -1,4 +1,4 @@
-"""Headers said plainly: from a frame to the innermost IP packet that can be read. One function a header."""
+"""Headers in plain Python: from a frame to the innermost IP packet that can be read. One function a header."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import NamedTuple
+
+from ddnn_traces.ingestors.tshark.flows import Encapsulation, Fragment, Packet, Segment
 
 ETHERTYPES = {0x0800: 4, 0x86DD: 6}
 PPP_PROTOCOLS = {0x0021: 4, 0x0057: 6}
@@ -21,34 +22,12 @@ MOST_TUNNELS = 4
 
 
 class Skip(Exception):
-    """There is no packet of a flow here; the argument says why."""
-
-
-class Encapsulation(NamedTuple):
-    """A tunnel; identifier is None where it has none, around where it is the outermost."""
-
-    kind: str
-    src_ip: str
-    dst_ip: str
-    protocol: int
-    src_port: int
-    dst_port: int
-    identifier: int | None
-    around: Encapsulation | None
-
-
-class Fragment(NamedTuple):
-    """A piece of a datagram. datagram: what all its pieces share. offset, length: in bytes of the datagram."""
-
-    datagram: tuple[Encapsulation | None, str, str, int, int]
-    offset: int
-    length: int
-    more: bool
+    """There is no packet of a flow here; the argument is one of facts.SKIP_REASONS."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is left of a frame behind some header: the captured bytes, and the length it had on the wire."""
+    """The rest of a frame after some header: the captured bytes, and the length it had on the wire."""
 
     captured: bytes
     length: int
@@ -58,13 +37,13 @@ class Part:
             raise Skip("cut_short")
         return self.captured[:size]
 
-    def behind(self, size: int) -> Part:
+    def after(self, size: int) -> Part:
         return Part(self.captured[size:], self.length - size)
 
 
 @dataclass(frozen=True)
 class Ip:
-    """An IP header. rest: what follows all of it. headers: their bytes."""
+    """An IP header. rest: the bytes that follow it. headers: bytes of all IP headers."""
 
     source: str
     destination: str
@@ -76,33 +55,8 @@ class Ip:
 
     @property
     def later(self) -> bool:
-        """Whether it is a fragment but the first, which has no transport header."""
+        """Whether it is a fragment other than the first, without a transport header."""
         return self.fragment is not None and self.fragment.offset > 0
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What a TCP header says. mss: None without the option."""
-
-    sequence: int
-    flags: int
-    mss: int | None
-
-
-@dataclass(frozen=True)
-class Packet:
-    """A packet that belongs to a flow. roce: destination queue pair and opcode. segment: None where not captured."""
-
-    source: str
-    destination: str
-    protocol: int
-    ports: tuple[int, int]
-    encapsulation: Encapsulation | None
-    ip_bytes: int
-    payload: int
-    fragment: Fragment | None = None
-    roce: tuple[int, int] | None = None
-    segment: Segment | None = None
 
 
 Datagram = tuple[int, Part]  # IP version and all from the IP header on
@@ -121,30 +75,30 @@ def link_payload(frame: Part, link: int) -> Datagram:
     if link == 1:
         return ethernet(frame)
     if link == 113:  # Linux cooked
-        return by_ethertype(frame.behind(14), 2)
+        return by_ethertype(frame.after(14), 2)
     if link == 276:  # Linux cooked 2, where the type comes first
         return by_ethertype(frame, 20)
     if link in (0, 108):  # BSD loopback: four bytes of address family, whose numbers differ by system
-        return by_version(frame.behind(4))
+        return by_version(frame.after(4))
     if link in (12, 14, 101, 228, 229):  # raw IP
         return by_version(frame)
     raise Skip("unknown_link_type")
 
 
 def ethernet(frame: Part) -> Datagram:
-    return by_ethertype(frame.behind(12), 2)
+    return by_ethertype(frame.after(12), 2)
 
 
 def by_ethertype(part: Part, size: int) -> Datagram:
-    """The EtherType at the begin of `part` and what it stands for, `size` bytes on."""
+    """By the EtherType at the begin of `part`: the header `size` bytes after it."""
     (ethertype,) = struct.unpack(">H", part.first(2))
-    return of_ethertype(ethertype, part.behind(size))
+    return of_ethertype(ethertype, part.after(size))
 
 
 def of_ethertype(ethertype: int, part: Part) -> Datagram:
     while ethertype in VLAN_TAGS:  # 802.1Q: two bytes of tag, an EtherType
         (ethertype,) = struct.unpack(">2xH", part.first(4))
-        part = part.behind(4)
+        part = part.after(4)
     if ethertype in MPLS:
         return mpls(part)
     if ethertype == PPPOE:
@@ -155,12 +109,12 @@ def of_ethertype(ethertype: int, part: Part) -> Datagram:
 
 
 def mpls(part: Part) -> Datagram:
-    """RFC 3032, 2.1 for the stack; RFC 4928, 3 for the nibble behind; RFC 4448, 4.6 for the control word."""
+    """RFC 3032, 2.1 for the stack; RFC 4928, 3 for the nibble after it; RFC 4448, 4.6 for the control word."""
     while not part.first(4)[2] & 1:
-        part = part.behind(4)
-    part = part.behind(4)
+        part = part.after(4)
+    part = part.after(4)
     if part.first(1)[0] >> 4 == 0:
-        return ethernet(part.behind(4))
+        return ethernet(part.after(4))
     return by_version(part)
 
 
@@ -169,7 +123,7 @@ def pppoe(part: Part) -> Datagram:
     (protocol,) = struct.unpack(">6xH", part.first(8))
     if protocol not in PPP_PROTOCOLS:
         raise Skip("not_ip")
-    return PPP_PROTOCOLS[protocol], part.behind(8)
+    return PPP_PROTOCOLS[protocol], part.after(8)
 
 
 def by_version(part: Part) -> Datagram:
@@ -187,13 +141,13 @@ def packet(datagram: Datagram, around: Encapsulation | None, tunnels: int, in_fr
     version, part = datagram
     ip = ipv4(part, around) if version == 4 else ipv6(part, around)
     if ip.fragment and in_fragment:
-        raise Skip("not_ip")  # never told: the packet belongs to the flow around it
+        raise Skip("not_ip")  # never counted: the packet belongs to the flow around it
     outer = transport(ip, around)
     if ip.later or not tunnels:
         return outer
     try:
         identifier, kind, inside = tunnel(ip, outer)
-        ends = (ip.source, ip.destination, ip.protocol, *outer.ports)
+        ends = ip.source, ip.destination, ip.protocol, outer.src_port, outer.dst_port
         here = Encapsulation(kind, *ends, identifier, around)
         inner = packet(inside(), here, tunnels - 1, in_fragment or ip.fragment is not None)
     except Skip:
@@ -212,9 +166,9 @@ def ipv4(datagram: Part, around: Encapsulation | None) -> Ip:
     source, destination = map(address, ends)
     fragment = None
     if offset & 0x3FFF:
-        known_by = around, source, destination, protocol, identification
-        fragment = Fragment(known_by, (offset & 0x1FFF) * 8, ip_bytes - size, bool(offset & 0x2000))
-    return Ip(source, destination, protocol, ip_bytes, size, datagram.behind(size), fragment)
+        shared = around, source, destination, protocol, identification
+        fragment = Fragment(shared, (offset & 0x1FFF) * 8, ip_bytes - size, bool(offset & 0x2000))
+    return Ip(source, destination, protocol, ip_bytes, size, datagram.after(size), fragment)
 
 
 def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
@@ -224,15 +178,15 @@ def ipv6(datagram: Part, around: Encapsulation | None) -> Ip:
         raise Skip("malformed")
     source, destination = map(address, ends)
     ip_bytes = datagram_bytes(40 + length, datagram.length, length == 0, most=40 + 0xFFFF)
-    rest, size, fragment = datagram.behind(40), 40, None
+    rest, size, fragment = datagram.after(40), 40, None
     while following in EXTENSIONS and not (fragment and fragment.offset):
         kind = following
         following, length, offset, identification = struct.unpack(">BBHI", rest.first(8))
         extension = {FRAGMENT: 8, AUTHENTICATION: 4 * (length + 2)}.get(kind, 8 * (length + 1))
-        rest, size = rest.behind(extension), size + extension
+        rest, size = rest.after(extension), size + extension
         if kind == FRAGMENT and offset & 0xFFF9:
-            known_by = around, source, destination, following, identification
-            fragment = Fragment(known_by, offset & 0xFFF8, ip_bytes - size, bool(offset & 1))
+            shared = around, source, destination, following, identification
+            fragment = Fragment(shared, offset & 0xFFF8, ip_bytes - size, bool(offset & 1))
     if size > ip_bytes:
         raise Skip("malformed")
     return Ip(source, destination, following, ip_bytes, size, rest, fragment)
@@ -242,9 +196,9 @@ def address(packed: bytes) -> str:
     return str(ip_address(packed))
 
 
-def datagram_bytes(said: int, on_wire: int, unsaid: bool, most: int) -> int:
-    """IP length as the header says it, or from the frame where the header does not or cannot say it."""
-    return on_wire if unsaid or on_wire > most or said > on_wire else said
+def datagram_bytes(declared: int, on_wire: int, is_undeclared: bool, most: int) -> int:
+    """IP length as the header declares it, or from the frame where the header does not or cannot."""
+    return on_wire if is_undeclared or on_wire > most or declared > on_wire else declared
 
 
 # --- transport
@@ -253,21 +207,21 @@ def datagram_bytes(said: int, on_wire: int, unsaid: bool, most: int) -> int:
 def transport(ip: Ip, around: Encapsulation | None) -> Packet:
     """Ports and payload (RFC 9293, 3.1; RFC 768)."""
     payload = ip.ip_bytes - ip.headers
-    plain = Packet(ip.source, ip.destination, ip.protocol, (0, 0), around, ip.ip_bytes, payload, ip.fragment)
+    plain = Packet(ip.source, ip.destination, ip.protocol, 0, 0, ip.ip_bytes, payload, around, ip.fragment)
     if ip.later or ip.protocol not in (TCP, UDP):
         return plain
     source, destination = struct.unpack(">HH", ip.rest.first(4))
     header = 8 if ip.protocol == UDP else tcp_header(ip.rest)
     if payload < header:
         raise Skip("malformed")
-    known = replace(plain, ports=(source, destination), payload=payload - header)
+    known = replace(plain, src_port=source, dst_port=destination, payload_bytes=payload - header)
     if ip.protocol == TCP:
         return replace(known, segment=segment(ip.rest, header))
     return replace(known, roce=roce(ip.rest) if destination == ROCE_PORT else None)
 
 
 def tcp_header(part: Part) -> int:
-    """Length of the TCP header; the shortest one where the capture ends before it is said."""
+    """Length of the TCP header; the shortest one where the capture ends before the field."""
     size = (part.captured[12] >> 4) * 4 if len(part.captured) > 12 else 20
     if size < 20:
         raise Skip("malformed")
@@ -306,19 +260,19 @@ def roce(part: Part) -> tuple[int, int] | None:
 
 # --- tunnels
 
-Tunnel = tuple[int | None, str, Callable[[], Datagram]]  # identifier, kind, and how to get at what is inside
+Tunnel = tuple[int | None, str, Callable[[], Datagram]]  # identifier, kind, and a function that reads the inside
 
 
 def tunnel(ip: Ip, outer: Packet) -> Tunnel:
-    """The tunnel that a packet is; raises Skip where it is none."""
+    """The tunnel that a packet is; raises Skip for other packets."""
     if ip.protocol in (IPIP, IPV6_IN_IP):  # RFC 2003, RFC 4213
         return None, "ipip", lambda: (4 if ip.protocol == IPIP else 6, ip.rest)
     if ip.protocol == GRE:
         return gre(ip.rest)
-    if ip.protocol == UDP and outer.ports[1] in VXLAN_PORTS:
-        return vxlan(ip.rest.behind(8))
-    if ip.protocol == UDP and outer.ports[1] == GENEVE_PORT:
-        return geneve(ip.rest.behind(8))
+    if ip.protocol == UDP and outer.dst_port in VXLAN_PORTS:
+        return vxlan(ip.rest.after(8))
+    if ip.protocol == UDP and outer.dst_port == GENEVE_PORT:
+        return geneve(ip.rest.after(8))
     raise Skip("not_ip")
 
 
@@ -334,11 +288,11 @@ def gre(part: Part) -> Tunnel:
     if key:
         at = 8 if checksum else 4
         identifier = int.from_bytes(header[at : at + 4], "big")
-    inside = part.behind(size)
+    inside = part.after(size)
     if kind == ERSPAN:
-        return identifier, "gre", lambda: ethernet(inside.behind(8 if sequence else 0))
+        return identifier, "gre", lambda: ethernet(inside.after(8 if sequence else 0))
     if kind == ERSPAN_3:
-        return identifier, "gre", lambda: ethernet(inside.behind(20 if inside.first(12)[11] & 1 else 12))
+        return identifier, "gre", lambda: ethernet(inside.after(20 if inside.first(12)[11] & 1 else 12))
     return identifier, "gre", lambda: bridged_or(kind, inside)
 
 
@@ -347,7 +301,7 @@ def vxlan(part: Part) -> Tunnel:
     flags, identifier = struct.unpack(">B3xI", part.first(8))
     if not flags & 0x08:
         raise Skip("not_ip")
-    return identifier >> 8, "vxlan", lambda: ethernet(part.behind(8))
+    return identifier >> 8, "vxlan", lambda: ethernet(part.after(8))
 
 
 def geneve(part: Part) -> Tunnel:
@@ -355,7 +309,7 @@ def geneve(part: Part) -> Tunnel:
     first, kind, identifier = struct.unpack(">BxHI", part.first(8))
     if first >> 6 != 0:
         raise Skip("not_ip")
-    return identifier >> 8, "geneve", lambda: bridged_or(kind, part.behind(8 + 4 * (first & 0x3F)))
+    return identifier >> 8, "geneve", lambda: bridged_or(kind, part.after(8 + 4 * (first & 0x3F)))
 
 
 def bridged_or(kind: int, part: Part) -> Datagram:

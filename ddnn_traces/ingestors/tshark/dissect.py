@@ -1,6 +1,6 @@
 """One packet as tshark dissects it: the flow it belongs to, by the rules of docs/packets.md.
 
-tshark says what is in which header; sizes and offsets are derived here, from original lengths and the sizes of the
+tshark reports the fields of each header; sizes and offsets are derived here, from original lengths and the sizes of the
 headers in front.
 """
 
@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ddnn_traces.ingestors.tshark.plain_flows import SYN, Fragment, Packet, Tunnel
+from ddnn_traces.ingestors.tshark.flows import SYN, Encapsulation, Fragment, Packet, Segment
 
 TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
@@ -50,12 +50,7 @@ SHOWN = (
 
 
 class Skipped(Exception):
-    """The packet is in no flow. reason: one of facts.SKIP_REASONS; fragment: where it is its datagram's first."""
-
-    def __init__(self, reason: str, fragment: Fragment | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.fragment = fragment
+    """The packet is in no flow. The argument is one of facts.SKIP_REASONS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +64,13 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Datagram:
-    """An IP header, read. offset: where in the frame it begins, None behind a header of unknown size.
+    """An IP header. offset: where in the frame it begins, None after a header of unknown size. around: its tunnel.
 
-    payload: bytes on the wire behind all IP headers. fragment: None for a whole datagram.
+    payload: bytes on the wire after all IP headers. fragment: None for a whole datagram.
     """
 
     offset: int | None
+    around: Encapsulation | None
     src_ip: str
     dst_ip: str
     protocol: int
@@ -83,7 +79,7 @@ class _Datagram:
     fragment: Fragment | None
 
     @property
-    def behind(self) -> int | None:
+    def payload_offset(self) -> int | None:
         """Where in the frame the payload begins."""
         return None if self.offset is None else self.offset + self.ip_bytes - self.payload
 
@@ -96,26 +92,21 @@ def dissect(packet: Any, open_tunnels: bool = True) -> Packet:
     link, levels = _levels(packet)
     if not levels:
         raise Skipped(_why_not_ip(packet, link))
-    datagram = _read_ip(packet, levels[0][0], _sum_of_sizes(0, link))
-    try:
-        found = _read_transport(packet, datagram, levels[0])
-    except Skipped as skipped:
-        raise Skipped(skipped.reason, datagram.fragment) from None
-    for around, level in pairwise(levels[: _MOST_TUNNELS + 1]):
-        opened = _tunnel(datagram, around[1:], level[0].name) if open_tunnels else None
+    datagram = _read_ip(packet, levels[0][0], _sum_of_sizes(0, link), None)
+    found = _read_transport(packet, datagram, levels[0])
+    for outer, inner in pairwise(levels[: _MOST_TUNNELS + 1]):
+        opened = _tunnel(datagram, outer[1:], inner[0].name) if open_tunnels else None
         if opened is None:
             break
-        tunnel, offset = opened
+        encapsulation, offset = opened
         try:
-            datagram = _read_ip(packet, level[0], offset)
-            inner = _read_transport(packet, datagram, level)
+            datagram = _read_ip(packet, inner[0], offset, encapsulation)
+            inside = _read_transport(packet, datagram, inner)
         except Skipped:
             break
-        if found.fragment and inner.fragment:
+        if found.fragment and inside.fragment:
             break
-        tunnels = (*found.tunnels, tunnel)
-        fragment = found.fragment or (inner.fragment and replace(inner.fragment, tunnels=tunnels))
-        found = replace(inner, tunnels=tunnels, fragment=fragment)
+        found = replace(inside, fragment=found.fragment or inside.fragment)
     return found
 
 
@@ -137,7 +128,7 @@ def _levels(packet: Any) -> tuple[list[_Layer], list[list[_Layer]]]:
 
 
 def _layers(packet: Any) -> Iterator[_Layer]:
-    """Protocols in the order of the frame; layers that occur twice are told apart by that order."""
+    """Protocols in the order of the frame, which distinguishes layers that occur twice."""
     printed = {layer.layer_name: [layer, *layer.duplicate_layers] for layer in packet.layers}
     for name in _text(packet.frame_info, "protocols").split(":"):
         size = _LINK_HEADER_BYTES.get(name)
@@ -176,14 +167,14 @@ def _sum_of_sizes(offset: int | None, layers: list[_Layer]) -> int | None:
 # --- IP
 
 
-def _read_ip(packet: Any, layer: _Layer, offset: int | None) -> _Datagram:
+def _read_ip(packet: Any, layer: _Layer, offset: int | None, around: Encapsulation | None) -> _Datagram:
     if layer.fields is None:  # tshark's dissector of IPv4 has passed it on to that of IPv6
         raise Skipped(_why_unread(packet))
     try:
         if layer.name == "ip":
-            return _read_ipv4(packet, layer.fields, offset)
-        return _read_ipv6(packet, layer.fields, offset)
-    except AttributeError:  # pyshark's word for a field that tshark did not come to
+            return _read_ipv4(packet, layer.fields, offset, around)
+        return _read_ipv6(packet, layer.fields, offset, around)
+    except AttributeError:  # pyshark raises it for a field that tshark did not reach
         raise Skipped(_why_unread(packet)) from None
 
 
@@ -191,15 +182,15 @@ def _why_unread(packet: Any) -> str:
     return CUT_SHORT if "_ws.short" in packet else MALFORMED
 
 
-def _ip_bytes(packet: Any, offset: int | None, said: int, empty: int, largest: int) -> int:
-    """IP length as the header says, unless it says nothing (`empty`) or could not hold the frame."""
+def _ip_bytes(packet: Any, offset: int | None, declared: int, empty: int, largest: int) -> int:
+    """IP length as the header declares it, unless that is `empty` or could not hold the frame."""
     if offset is None:
-        return said
+        return declared
     available = int(packet.length) - offset
-    return available if said == empty or said > available or available > largest else said
+    return available if declared == empty or declared > available or available > largest else declared
 
 
-def _read_ipv4(packet: Any, ip: Any, offset: int | None) -> _Datagram:
+def _read_ipv4(packet: Any, ip: Any, offset: int | None, around: Encapsulation | None) -> _Datagram:
     if _number(ip, "version") != 4:
         raise Skipped(MALFORMED)
     ip_bytes = _ip_bytes(packet, offset, _number(ip, "len"), 0, 65535)
@@ -210,11 +201,11 @@ def _read_ipv4(packet: Any, ip: Any, offset: int | None) -> _Datagram:
     start, more = _number(ip, "frag_offset") * 8, _number(ip, "flags") & 1 == 1
     fragment = None
     if start or more:
-        fragment = Fragment((), src, dst, protocol, _number(ip, "id"), start, payload, more)
-    return _Datagram(offset, src, dst, protocol, ip_bytes, payload, fragment)
+        fragment = Fragment((around, src, dst, protocol, _number(ip, "id")), start, payload, more)
+    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment)
 
 
-def _read_ipv6(packet: Any, ip: Any, offset: int | None) -> _Datagram:
+def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation | None) -> _Datagram:
     if _number(ip, "version") != 6:
         raise Skipped(MALFORMED)
     ip_bytes = _ip_bytes(packet, offset, 40 + _number(ip, "plen"), 40, 65575)
@@ -236,21 +227,21 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None) -> _Datagram:
         if protocol == 44:
             start, more = _number(header, "offset") * 8, _flag(header, "more")
             if start or more:
-                fragment = Fragment((), src, dst, after, _number(header, "ident"), start, payload, more)
+                fragment = Fragment((around, src, dst, after, _number(header, "ident")), start, payload, more)
         protocol = after
     if payload < 0:
         raise Skipped(MALFORMED)
-    return _Datagram(offset, src, dst, protocol, ip_bytes, payload, fragment)
+    return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment)
 
 
 # --- what IP carries
 
 
 def _read_transport(packet: Any, datagram: _Datagram, level: list[_Layer]) -> Packet:
-    """The packet as a flow would count it that is not in a tunnel."""
+    """The packet of this IP header, whatever it may carry in a tunnel."""
     found = Packet(
         datagram.src_ip, datagram.dst_ip, datagram.protocol, 0, 0, datagram.ip_bytes, datagram.payload,
-        fragment=datagram.fragment,
+        datagram.around, datagram.fragment,
     )  # fmt: skip
     if datagram.protocol not in (TCP, UDP) or (datagram.fragment and datagram.fragment.offset):
         return found
@@ -277,8 +268,8 @@ def _read_tcp(found: Packet, tcp: Any) -> Packet:
     flags, sequence = _number_if_any(tcp, "flags"), _number_if_any(tcp, "seq_raw")
     if flags is None or sequence is None:
         return found
-    flags &= 0xFF  # tshark's has the bits in front of the byte, too
-    return replace(found, flags=flags, sequence=sequence, mss=_mss(tcp) if flags & SYN else None)
+    flags &= 0xFF  # tshark includes the bits in front of the byte
+    return replace(found, segment=Segment(sequence, flags, _mss(tcp) if flags & SYN else None))
 
 
 def _mss(tcp: Any) -> int | None:
@@ -290,7 +281,7 @@ def _mss(tcp: Any) -> int | None:
 
 
 def _read_udp(found: Packet, udp: Any) -> Packet:
-    """RoCEv2's base transport header is in the captured payload; tshark's own dissector wants all 12 bytes of it."""
+    """RoCEv2's base transport header is in the captured payload; tshark's own dissector needs all 12 bytes of it."""
     found = replace(found, payload_bytes=found.payload_bytes - 8)
     if found.dst_port != ROCE_PORT:
         return found
@@ -300,7 +291,7 @@ def _read_udp(found: Packet, udp: Any) -> Packet:
         return found
     if len(header) < 8:
         return found
-    return replace(found, queue_pair=int.from_bytes(header[5:8], "big"), opcode=header[0])
+    return replace(found, roce=(int.from_bytes(header[5:8], "big"), header[0]))
 
 
 # --- tunnels
@@ -309,10 +300,10 @@ def _read_udp(found: Packet, udp: Any) -> Packet:
 _Opened = tuple[str, int, int, int | None, int, int]
 
 
-def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Tunnel, int | None] | None:
-    """The tunnel that the layers between two IP headers are, and where in the frame the second header begins.
+def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Encapsulation, int | None] | None:
+    """The tunnel between two IP headers, and where in the frame the second header begins.
 
-    None: they are none, like the packet inside an ICMP error, or none that docs/packets.md opens.
+    None where there is no tunnel, as in an ICMP error, or one that docs/packets.md does not open.
     """
     layers = [layer for layer in layers if layer.name not in _EXTENSION_NAMES]
     kind = ":".join(layer.name for layer in layers[:2])
@@ -333,13 +324,14 @@ def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Tunn
     inside = layers[passed:]
     if any(layer.size is None for layer in inside):
         return None
-    offset = None if datagram.behind is None else _sum_of_sizes(datagram.behind + size, inside)
+    begin = datagram.payload_offset
+    offset = None if begin is None else _sum_of_sizes(begin + size, inside)
     ends = datagram.src_ip, datagram.dst_ip, datagram.protocol
-    return Tunnel(name, *ends, src_port, dst_port, identifier), offset
+    return Encapsulation(name, *ends, src_port, dst_port, identifier, datagram.around), offset
 
 
 class _NotOpened(Exception):
-    """A tunnel of a version or with options that docs/packets.md leaves closed."""
+    """A tunnel of a version or with options that docs/packets.md does not open."""
 
 
 def _gre(layers: list[_Layer]) -> _Opened:
@@ -406,6 +398,7 @@ def _address(text: str) -> str:
 
 
 def captured_bytes(packet: Any) -> int:
+    """Bytes of the frame that are in the file."""
     return _number(packet.frame_info, "cap_len")
 
 

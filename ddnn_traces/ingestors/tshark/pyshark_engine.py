@@ -1,21 +1,21 @@
 """The reference engine: tshark's dissectors through pyshark, one packet at a time, in plain Python.
 
-It reads whatever tshark reads (802.11, ...) and is written to be checked by eye; the numba engine is a thousand times
+It reads all that tshark reads (802.11, ...) and is written to be checked by eye; the numba engine is a thousand times
 faster. Both give the same facts, by docs/packets.md.
 
 Where the two differ, and why:
 - link types and file formats that numba does not open;
-- a pcapng: only records are known here, not snaplen, time resolution, unused interfaces and trailing bytes; a damaged
-  block or section is what tshark takes for one;
+- a pcapng: only records are known here, not snaplen, time resolution, unused interfaces and trailing bytes; tshark
+  decides which blocks and sections are damaged;
 - tshark shows a TCP header's length, flags and sequence number only when 16 bytes of it were captured (numba: 13, 14);
 - a frame that was captured whole but ends inside its headers is malformed here and cut_short there;
 - an IPv6 extension header of which fewer than 8 bytes were captured is cut_short there; here its next header counts;
 - a payload length of 0 before an IPv6 extension header other than jumbo's is malformed here;
 - when one of the first three records of a file is damaged, tshark takes the file for an old variant of pcap;
-- tshark guesses whether there is a control word between MPLS and an Ethernet frame, and that one is there;
-- VLAN tags and PPPoE right behind GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
+- between MPLS and an Ethernet frame, tshark guesses whether there is a control word; numba expects one;
+- VLAN tags and PPPoE right after GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
   (DNS, ...), are not opened here;
-- samples stay empty: they are for clocks, which need no second opinion.
+- samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ import os
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
-from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.spill import CellSpill
+from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.spill import CellSpill, Spill
 from ddnn_traces.ingestors.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
-from ddnn_traces.ingestors.tshark.plain_flows import FlowTable, Record
+from ddnn_traces.ingestors.tshark.flows import FlowTable, Record
 
 try:
     from pyshark.capture.pipe_capture import PipeCapture
@@ -58,6 +62,9 @@ _PREFERENCES = {
 }
 _DECODE_AS = {"udp.port==8472": "vxlan"}  # Linux's own port of VXLAN
 _REPORT_EVERY = 1000  # packets
+_CELLS_AT_ONCE = 1 << 18
+_PACKETS_AT_ONCE = 1 << 16
+_NO_FLAGS = -1  # value of tcp_flags that stands for null
 
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
@@ -65,28 +72,26 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
     Raises OSError, and EngineError when tshark is missing or fails for another reason than the file.
     """
-    with (
-        ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,  # ends last: closing the file ends a wait for input
-        CaptureFile(path, hashing=options.hashing) as file,
-        CellSpill(options.spill) as spill,
-    ):
+    with ExitStack() as stack:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        stack.enter_context(pool)  # ends last: closing the file ends a wait for input
+        file = stack.enter_context(CaptureFile(path, hashing=options.hashing))
+        cells = stack.enter_context(CellSpill(options.spill))
+        packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
         facts = CaptureFacts(path, NAME, None, file.file_bytes)
-        flows = FlowTable(options, spill)
-        try:
-            with _Feed(file).pipe(pool) as feed:
-                reader = _Reader(options, flows, facts, feed)
-                complaint = _run_tshark(feed, path, reader.add)
-            flows.finish(facts)
-        finally:
-            flows.rows.close()
+        with _Feed(file).pipe(pool) as feed:
+            reader = _Reader(options, facts, feed, cells, packets)
+            complaint = _run_tshark(feed, path, reader.add)
+        reader.finish()
         facts.sha256 = file.sha256
         facts.file_bytes = file.raw_bytes
-    facts.cells, facts.cell_lag = spill.written, spill.lag
+    facts.cells, facts.cell_lag = cells.written, cells.lag
+    facts.packets = packets.written if packets else None
     _describe(facts, file, feed, reader)
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
         facts.trailing_bytes = max(0, feed.size - HEADER_BYTES - reader.record_bytes)
-    elif not facts.records and facts.format is None:  # nothing that anybody reads
+    elif not facts.records and facts.format is None:  # not a file that either engine reads
         complaint = header
         facts.trailing_bytes = feed.size
     _judge(facts, file, complaint)
@@ -95,7 +100,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 
 def _describe(facts: CaptureFacts, file: CaptureFile, feed: _Feed, reader: _Reader) -> None:
-    """Set what the file header says, or what stands for it."""
+    """Set the facts of the file header, or for files without one what is known of the packets."""
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
         header.describe(facts, file.compression)
@@ -109,7 +114,7 @@ def _describe(facts: CaptureFacts, file: CaptureFile, feed: _Feed, reader: _Read
 
 
 def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> None:
-    """Set the status from what the compression and tshark had to complain about."""
+    """Set the status from the damage that the decompression and tshark report."""
     if file.damage:
         facts.status, facts.status_detail = "truncated" if file.truncated else "corrupt", file.damage
     elif complaint:
@@ -122,8 +127,8 @@ def _judge(facts: CaptureFacts, file: CaptureFile, complaint: str | None) -> Non
 class _Feed:
     """The file's decompressed bytes on their way to tshark's standard input.
 
-    Like this, every compression and every source that CaptureFile knows is one for tshark, too, and the file is read
-    once. start: first bytes; size: number of bytes, both as far as the file has been read.
+    So tshark reads every compression and every source that CaptureFile knows, and the file is read once. start: first
+    bytes; size: number of bytes, both as far as the file has been read.
     """
 
     def __init__(self, file: CaptureFile) -> None:
@@ -147,7 +152,7 @@ class _Feed:
             self._stopped = True
             raise
         finally:
-            os.close(self.read_end)  # who still writes gets BrokenPipeError
+            os.close(self.read_end)  # a writer gets BrokenPipeError
         fed.result()
 
     def _write(self, write_end: int) -> None:
@@ -159,14 +164,14 @@ class _Feed:
                 while len(block) and not broken:
                     try:
                         block = block[pipe.write(block) :]
-                    except BrokenPipeError:  # tshark has seen enough; the rest is for the hash
+                    except BrokenPipeError:  # tshark reads no further; the rest is for the hash
                         broken = True
                 if self._stopped:
                     return
 
 
 class _Parser(TsharkJsonParser):  # type: ignore[misc]  # pyshark has no types
-    """pyshark's parser, which takes it that every packet has a time: a pcapng's Simple Packet Block has none."""
+    """pyshark's parser, which fails without the time of a packet: a pcapng's Simple Packet Block has none."""
 
     def _parse_single_packet(self, packet: bytes) -> Any:
         if b'"frame.time_epoch"' not in packet:
@@ -175,10 +180,10 @@ class _Parser(TsharkJsonParser):  # type: ignore[misc]  # pyshark has no types
 
 
 class _Tshark(PipeCapture):  # type: ignore[misc]
-    """tshark on a pipe, with its exit status and all that it said at the end, of which pyshark is not sure."""
+    """tshark on a pipe, with its exit status and its whole error output, which pyshark does not collect reliably."""
 
     def __init__(self, pipe: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.said = ""
+        self.errors = ""
         self.exit_status = 0
         super().__init__(
             pipe,
@@ -193,21 +198,21 @@ class _Tshark(PipeCapture):  # type: ignore[misc]
         return _Parser(self._get_tshark_version())
 
     def _created_new_process(self, parameters: Any, process: Any, process_name: str = "TShark") -> None:
-        self._running_processes.add(process)  # pyshark raises if it has ended by now; but why it has is still to come
+        self._running_processes.add(process)  # pyshark raises if it has ended by now, before its errors are read
 
     async def _handle_process_stderr_forever(self, stderr: asyncio.StreamReader) -> None:
-        self.said = (await stderr.read()).decode(errors="replace")
+        self.errors = (await stderr.read()).decode(errors="replace")
 
     async def _cleanup_subprocess(self, process: asyncio.subprocess.Process) -> None:
         if not self._eof_reached and process.returncode is None:
             process.kill()
         if process.stdout is not None:
-            await process.stdout.read()  # its end is seen only when the pipe is empty
+            await process.stdout.read()  # asyncio notices its end only when the pipe is empty
         self.exit_status = await process.wait()
 
 
 def _run_tshark(feed: _Feed, path: Path, callback: Callable[[Any], None]) -> str | None:
-    """Call `callback` with every packet of the file, in order; what tshark finds wrong with the file, if anything.
+    """Call `callback` with every packet of the file, in order. Returns the damage that tshark reports, or None.
 
     tshark has ended when this returns or raises, KeyboardInterrupt included.
     """
@@ -222,14 +227,14 @@ def _run_tshark(feed: _Feed, path: Path, callback: Callable[[Any], None]) -> str
     except TSharkNotFoundException as error:
         raise EngineError("tshark is not installed: apt-get install tshark, or use --engine numba") from error
     except TSharkVersionException as error:
-        raise EngineError(f"this tshark does not do ({error}): install 4.0 or newer, or use --engine numba") from error
-    complaint = re.search(r'^tshark: The (?:file ".*?"|standard input) (.*)', capture.said, re.DOTALL | re.MULTILINE)
+        raise EngineError(f"unsupported tshark ({error}): install 4.0 or newer, or use --engine numba") from error
+    complaint = re.search(r'^tshark: The (?:file ".*?"|standard input) (.*)', capture.errors, re.DOTALL | re.MULTILINE)
     if complaint:
         return " ".join(complaint[1].split())
     if capture.exit_status:
-        said = capture.said.strip().rpartition("\n")[2]
+        last_line = capture.errors.strip().rpartition("\n")[2]
         raise EngineError(
-            f"tshark failed on {path} with exit status {capture.exit_status} ({said}): "
+            f"tshark failed on {path} with exit status {capture.exit_status} ({last_line}): "
             "install tshark 4.0 or newer, or use --engine numba"
         )
     return None
@@ -240,7 +245,7 @@ def _run_coroutine(function: Callable[[], Coroutine[Any, Any, _Tshark]]) -> _Tsh
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        # The loop factory keeps the caller's current loop as it is. Runner turns Ctrl-C into a cancellation.
+        # The loop factory leaves the caller's current loop unchanged. Runner turns Ctrl-C into a cancellation.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(function())
     with ThreadPoolExecutor(1) as pool:
@@ -251,15 +256,18 @@ def _run_coroutine(function: Callable[[], Coroutine[Any, Any, _Tshark]]) -> _Tsh
 
 
 class _Reader:
-    """Counts the records of a file, and hands those that are in a flow on."""
+    """Counts the records of a file, and the packets of flows into a FlowTable, whose long tables go to disk."""
 
-    def __init__(self, options: ReadOptions, flows: FlowTable, facts: CaptureFacts, feed: _Feed) -> None:
-        self.record_bytes = 0  # with 16 bytes of header each, which is pcap's
+    def __init__(
+        self, options: ReadOptions, facts: CaptureFacts, feed: _Feed, cells: Spill, packets: Spill | None
+    ) -> None:
+        self.record_bytes = 0  # with 16 bytes of header each, as in a pcap
         self.encapsulation_types: set[int] = set()
         self._options = options
-        self._flows = flows
         self._facts = facts
         self._feed = feed
+        self._cells, self._packets = cells, packets
+        self._table = FlowTable(options.window_ns, options.step_bounds.tolist())
         self._reported = 0, 0  # bytes, packets
         self._time_ns = 0
 
@@ -268,7 +276,7 @@ class _Reader:
         facts = self._facts
         if packet.sniff_timestamp:
             self._time_ns = time_ns(packet.sniff_timestamp)
-        else:  # the time of the packet before it stands in
+        else:  # it gets the time of the packet before it
             facts.untimed_records += 1
         record = Record(facts.records, self._time_ns, packet.length, captured_bytes(packet))
         self.encapsulation_types.add(encapsulation_type(packet))
@@ -276,12 +284,34 @@ class _Reader:
         try:
             dissected = dissect(packet, self._options.open_tunnels)
         except Skipped as skipped:
-            packets, wire_bytes = facts.skipped.get(skipped.reason, (0, 0))
-            facts.skipped[skipped.reason] = packets + 1, wire_bytes + record.wire_bytes
-            if skipped.fragment:
-                self._flows.skip_first(skipped.fragment, record)
+            reason = str(skipped)
+            packets, wire_bytes = facts.skipped.get(reason, (0, 0))
+            facts.skipped[reason] = packets + 1, wire_bytes + record.wire_bytes
         else:
-            self._flows.add(dissected, record)
+            self._table.add(dissected, record)
+            self._spill(_CELLS_AT_ONCE, _PACKETS_AT_ONCE)
+
+    def _spill(self, most_cells: int, most_packets: int) -> None:
+        """Write the table's cells and packets to disk where there are as many."""
+        cells, packets = self._table.cells, self._table.packets
+        if len(cells) >= most_cells:
+            self._cells.write(np.array([(*place, *sums) for place, sums in cells.items()], np.int64).reshape(-1, 6))
+            cells.clear()
+        if len(packets) >= most_packets:
+            if self._packets:
+                rows = [(*row, _NO_FLAGS if flags is None else flags) for *row, flags in packets]
+                self._packets.write(np.array(rows, np.int64))
+            packets.clear()
+
+    def finish(self) -> None:
+        """Fill the flows into the facts, and write the last rows; the file has been read to the end."""
+        table = self._table
+        table.finish()
+        self._spill(0, 0)
+        self._facts.flows = pa.Table.from_pylist([asdict(flow) for flow in table.flows], schema=FLOW_FACTS)
+        rows = table.encapsulations
+        tunnels = [each._asdict() | {"parent": rows[each.around] if each.around else None} for each in rows]
+        self._facts.encapsulations = pa.Table.from_pylist(tunnels, schema=ENCAPSULATIONS)
 
     def _count_record(self, record: Record) -> None:
         facts = self._facts
@@ -291,7 +321,7 @@ class _Reader:
         facts.last_ns = record.time_ns if facts.last_ns is None else max(facts.last_ns, record.time_ns)
         self.record_bytes += 16 + record.captured_bytes
         if facts.records % _REPORT_EVERY == 0:
-            # The pipe is fed in large blocks: of what was read, as much counts as tshark has shown.
+            # The pipe is fed in large blocks: of the bytes read, the share counts whose packets tshark has printed.
             shown = min(1.0, self.record_bytes / max(1, self._feed.size))
             self._report(int(self._feed.file.raw_bytes * shown))
 
@@ -302,5 +332,5 @@ class _Reader:
         self._options.progress(position - before, self._facts.records - packets)
 
     def report_rest(self) -> None:
-        """The file has been read to the end."""
+        """Report the progress up to the end of the file."""
         self._report(self._facts.file_bytes)

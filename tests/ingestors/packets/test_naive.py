@@ -1,4 +1,4 @@
-"""The naive reading against models that are simpler still: sets of bytes, and the same packets in another file."""
+"""The plain twin against still simpler models: sets of bytes, and the same packets in another file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import naive
 import packets as p
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from naive.connections import Connection
-from naive.headers import Segment
+
+from ddnn_traces.ingestors.tshark.flows import Flow, Packet, Record, Segment
 
 T0 = 1_700_000_000 * 10**9
 STARTS = st.sampled_from([0, 1000, 2**31 - 60, 2**32 - 60, 2**32 - 1])
@@ -23,8 +23,8 @@ def runs(numbers: set[int]) -> int:
 @given(STARTS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 25)), min_size=1, max_size=20))
 def test_sequence_numbers_are_a_set_of_bytes(start: int, segments: list[tuple[int, int]]) -> None:
     """As long as no more than four holes are open, every byte below the highest is new once, and then again."""
-    row = naive.new_row(("a", "b", 6, 1, 2, None, None, None, 0), 0)
-    connection, sent, lowest, following = Connection(), set(), segments[0][0], None
+    flow = Flow(0, "a", "b", p.TCP, 1, 2, None, None, None, 0, 0)
+    sent, lowest, following = set(), segments[0][0], None
     new = again = packets_new = packets_again = 0
     for at, size in segments:
         body = set(range(at, at + size))
@@ -36,15 +36,16 @@ def test_sequence_numbers_are_a_set_of_bytes(start: int, segments: list[tuple[in
         sent |= body
         following = max(following or 0, at + size)
         assume(runs(set(range(lowest, following)) - sent) <= 4)
-        connection.send(Segment((start + at) % 2**32, p.ACK, None), size, row)
-    assert (row["out_of_order_bytes"], row["retransmitted_bytes"]) == (new, again)
-    assert (row["out_of_order_packets"], row["retransmitted_packets"]) == (packets_new, packets_again)
-    assert connection.next % 2**32 == (start + following) % 2**32
+        segment = Segment((start + at) % 2**32, p.ACK, None)
+        flow.add(Packet("a", "b", p.TCP, 1, 2, 40 + size, size, segment=segment), Record(0, 0, 54 + size, 54))
+    assert (flow.out_of_order_bytes, flow.retransmitted_bytes) == (new, again)
+    assert (flow.out_of_order_packets, flow.retransmitted_packets) == (packets_new, packets_again)
+    assert flow.next_sequence % 2**32 == (start + following) % 2**32
 
 
 @given(st.data(), st.booleans())
 def test_fragments_in_any_order_are_their_datagram(data: st.DataObject, six: bool) -> None:
-    """Pieces of three datagrams, of any sizes, shuffled: each has the payload that it was made of."""
+    """Pieces of three datagrams, of any sizes, shuffled: each flow has its datagram's payload."""
     lengths = data.draw(st.lists(st.integers(1, 300), min_size=3, max_size=3))
     frames, expected = [], {}
     for i, length in enumerate(lengths):
@@ -65,7 +66,7 @@ def test_fragments_in_any_order_are_their_datagram(data: st.DataObject, six: boo
     st.sampled_from("<>"),
     st.sampled_from([40, 54, 96, 65535]),
 )
-def test_a_capture_says_the_same_as_pcap_and_as_pcapng(
+def test_pcap_and_pcapng_of_the_same_packets_are_read_alike(
     packets: list[tuple[int, int, int]], order: str, snaplen: int
 ) -> None:
     records = [p.Record(T0 + time, p.segment(size, source=port)) for time, size, port in packets]

@@ -1,0 +1,262 @@
+"""Any capture that Hypothesis makes: the numba engine and the plain twin read the same."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import naive
+import numpy as np
+import packets as p
+import pytest
+from captures_by_hand import (
+    LINK,
+    LINKS,
+    MS,
+    SECOND,
+    T0,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from readings import assert_same, in_naive_terms, read, read_fast, set_sizes
+
+from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine
+
+# --- any capture
+
+addresses = st.sampled_from(["10.0.0.1", "255.0.0.2"])
+addresses6 = st.sampled_from(["fd00::1", "fd01::1", "fd00::a:2"])
+ports = st.sampled_from([5000, 5000, 65535, p.ROCE_PORT, p.VXLAN_PORT, p.GENEVE_PORT])
+filler = st.integers(0, 120).map(bytes)
+SEQUENCES = [0, 1, 50, 100, 101, 2**31 - 1, 2**31, 2**31 + 60, 2**32 - 60, 2**32 - 1]
+
+segments = st.builds(
+    p.tcp, filler, ports, ports,
+    seq=st.sampled_from(SEQUENCES), flags=st.one_of(st.just(p.ACK), st.integers(0, 63)),
+    options=st.sampled_from([b"", p.TIMESTAMPS, bytes(40), p.mss_option(1460), b"\1\1\1\2" + p.mss_option(9)]),
+)  # fmt: skip
+queues = st.builds(p.roce, filler, st.sampled_from([4, 17]), st.sampled_from([1, 0xFFFFFF]))
+transports = st.one_of(
+    segments.map(lambda body: (p.TCP, body)),
+    st.builds(p.udp, filler, ports, ports).map(lambda body: (p.UDP, body)),
+    st.builds(p.udp, queues, ports, st.just(p.ROCE_PORT)).map(lambda body: (p.UDP, body)),
+    filler.map(lambda body: (p.ICMP, p.icmp(body))),
+    st.tuples(st.sampled_from([p.TCP, p.UDP, 0, 4, 41, 44, 47, 51, 132]), filler),
+)
+fragment_headers = st.builds(
+    p.fragment_header, st.sampled_from([0, 0, 8, 1480]), st.booleans(), st.sampled_from([1, 99])
+)
+extensions = st.one_of(
+    st.builds(p.hop_by_hop, st.integers(0, 3)), st.builds(p.destination_options, st.integers(0, 3)),
+    st.builds(p.authentication, st.integers(0, 6)), fragment_headers,
+)  # fmt: skip
+tags = st.lists(st.sampled_from([p.VLAN, p.SERVICE_VLAN, 0x9100]), max_size=2)
+Datagram = tuple[bytes, int]  # an IP packet and its EtherType
+
+
+@st.composite
+def datagrams(draw: st.DrawFn, inside: st.SearchStrategy[tuple[int, bytes]] = transports) -> Datagram:
+    """inside: protocol and what follows the IP headers. Half of them are whole and say no other length than theirs."""
+    protocol, body = draw(inside)
+    if draw(st.booleans()):
+        return p.ipv4(body, draw(addresses), draw(addresses), protocol), p.IPV4
+    said = draw(st.one_of(st.none(), st.none(), st.sampled_from([0, 19, 39, 60, 65535])))
+    if draw(st.booleans()):
+        chain = draw(st.lists(extensions, max_size=2))
+        return p.ipv6(body, draw(addresses6), draw(addresses6), protocol, chain, said), p.IPV6
+    options = bytes(draw(st.sampled_from([0, 0, 4, 40])))
+    fragment = draw(st.sampled_from([0, 0, 0, 8, 1480]))
+    more = draw(st.integers(0, 3)) == 0
+    packet = p.ipv4(
+        body, draw(addresses), draw(addresses), protocol, options, said, fragment, more, draw(st.integers(1, 2))
+    )
+    return packet, p.IPV4
+
+
+@st.composite
+def tunnels(draw: st.DrawFn, inside: st.SearchStrategy[Datagram]) -> Datagram:
+    """An IP packet around another one."""
+    packet, kind = draw(inside)
+    frame = p.ethernet(packet, kind, draw(tags))
+    way = draw(st.integers(0, 6))
+    if way == 0:
+        body = (p.IPIP if kind == p.IPV4 else p.IPV6_IN_IP), packet
+    elif way == 1:
+        key, sequence = draw(st.one_of(st.none(), st.integers(0, 2))), draw(st.sampled_from([None, 0]))
+        bridged = draw(st.booleans())
+        what = (frame, p.BRIDGED) if bridged else (packet, kind)
+        body = p.GRE, p.gre(*what, key, draw(st.booleans()), sequence, draw(st.sampled_from([0, 0, 0, 1, 0x4000])))
+    elif way == 2:
+        body = p.GRE, p.erspan(frame, draw(st.integers(1, 3)), draw(st.booleans()))
+    elif way < 5:
+        port = draw(st.sampled_from([p.VXLAN_PORT, p.VXLAN_LINUX_PORT]))
+        body = p.UDP, p.udp(p.vxlan(frame, draw(st.integers(0, 1)), draw(st.sampled_from([8, 8, 0]))), 50000, port)
+    else:
+        what = draw(st.sampled_from([(frame, p.BRIDGED), (packet, kind)]))
+        header = p.geneve(
+            *what, draw(st.integers(0, 1)), bytes(4 * draw(st.integers(0, 2))), draw(st.integers(0, 5)) // 5
+        )
+        body = p.UDP, p.udp(header, 50000, p.GENEVE_PORT)
+    return draw(datagrams(st.just(body)))
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> Datagram:
+    """In up to five tunnels, of which the last one is not opened."""
+    made = datagrams()
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 4, 5]))):
+        made = tunnels(made)
+    return draw(made)
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> list[Datagram]:
+    """A datagram in fragments, in any order, some of them missing or twice."""
+    protocol, body = draw(transports)
+    body += bytes(draw(st.integers(0, 40)))
+    six = draw(st.booleans())
+    sizes = draw(st.lists(st.sampled_from([8, 16, 40]), min_size=1, max_size=3))
+    cut = [size for i, size in enumerate(sizes) if sum(sizes[: i + 1]) < len(body)]
+    made = p.fragments(body, cut, protocol, draw(st.integers(1, 2)), six)
+    chosen = draw(st.lists(st.sampled_from(range(len(made))), min_size=1, max_size=6))
+    order = draw(st.one_of(st.just(chosen), st.permutations(range(len(made)))))
+    return [(made[i], LINK[six]) for i in order]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Datagram]:
+    """Segments of one flow: in order, again, ahead and behind, around the end of the sequence numbers."""
+    start, units = draw(st.sampled_from(SEQUENCES)), st.integers(0, 12)
+    flags = st.sampled_from([p.ACK, p.ACK, p.ACK, p.ACK, p.ACK | p.FIN, p.SYN, p.RST])
+    steps = draw(st.lists(st.tuples(units, units, flags), min_size=2, max_size=14))
+    options = st.sampled_from([b"", p.mss_option(1460), p.TIMESTAMPS + p.mss_option(9)])
+    bodies = [p.tcp(bytes(10 * n), seq=start + 10 * at, flags=flag, options=draw(options)) for at, n, flag in steps]
+    return [(p.ipv4(body), p.IPV4) for body in bodies]
+
+
+@st.composite
+def frames(draw: st.DrawFn, link: int) -> list[bytes]:
+    """Frames mostly as they should be."""
+    made = draw(st.one_of(packets().map(lambda one: [one]), pieces(), streams()))
+    return [draw(framed(packet, kind, link)) for packet, kind in made]
+
+
+@st.composite
+def framed(draw: st.DrawFn, packet: bytes, kind: int, link: int) -> bytes:
+    if link == p.ETHERNET:
+        way = draw(st.integers(0, 9))
+        wrapped = {
+            0: (p.mpls(packet, 2), p.MPLS), 1: (p.pseudowire(p.ethernet(packet, kind)), p.MPLS),
+            2: (p.pppoe(packet, kind), p.PPPOE),
+        }.get(way, (packet, kind))  # fmt: skip
+        frame = p.ethernet(*wrapped, draw(tags))
+    else:
+        frame = LINKS.get(link, p.raw)(packet, kind)
+    other = st.one_of(st.just(frame + bytes(6)), st.just(p.arp()), st.binary(max_size=80))
+    return draw(other) if draw(st.integers(0, 9)) == 0 else frame
+
+
+wire_lengths = st.sampled_from([0, 60, 1515, 9015, 65_549, 65_550, 65_589, 65_590, 100_000, 2**32 - 1])
+far_times = st.sampled_from([0, 1, T0 + 30 * SECOND, T0 + 30 * SECOND + 1000, (2**32 - 1) * 10**9])
+times = st.one_of(st.integers(0, 8).map(lambda i: T0 + i * 500), far_times)
+bounds = st.lists(st.integers(0, 8).map(lambda i: T0 + i * 500), max_size=5).map(sorted)
+damages = st.lists(st.tuples(st.integers(4, 2000), st.integers(0, 255)), max_size=3)
+orders = st.sampled_from("<>")
+link_types = st.sampled_from([*LINKS, p.ETHERNET, p.ETHERNET, p.ETHERNET, 147])
+
+
+@st.composite
+def records(draw: st.DrawFn, link: int) -> list[p.Record]:
+    """Times that tie, go back and hit window and step bounds; original lengths that do not fit the frame."""
+    made = [frame for group in draw(st.lists(frames(link), min_size=1, max_size=5)) for frame in group]
+    wire = st.integers(0, 7).flatmap(lambda i: wire_lengths if i == 0 else st.none())
+    return [p.Record(draw(times), frame, draw(wire)) for frame in made]
+
+
+@st.composite
+def pcaps(draw: st.DrawFn) -> bytes:
+    link, snaplen = draw(link_types), draw(st.one_of(st.integers(0, 200), st.just(262144)))
+    return p.pcap(draw(records(link)), draw(orders), draw(st.sampled_from([1, 1000])), snaplen, link)
+
+
+@st.composite
+def sections(draw: st.DrawFn) -> bytes:
+    """A section of a pcapng: interfaces, and packets of them (and seldom of none) in blocks of all kinds."""
+    section = p.Section(draw(orders))
+    links = draw(st.lists(link_types, min_size=1, max_size=2))
+    data = section.begin()
+    for link in links:
+        resolution, ticks_a_second = draw(clocks)
+        data += section.interface(link, draw(st.sampled_from([0, 60, 65535])), resolution, draw(offsets))
+        for record in draw(records(link)):
+            number = draw(st.sampled_from([links.index(link)] * 20 + [0, 1]))
+            frame = record.frame[: draw(st.sampled_from([54, 96, 300, 262144]))]
+            ticks = min(record.time_ns * ticks_a_second // SECOND, 2**64 - 1)
+            way = draw(st.integers(0, 9))
+            if way == 0:
+                data += section.simple(frame, record.wire)
+            elif way == 1:
+                data += section.block(draw(st.sampled_from([4, 5, 0x80000BAD])), frame)
+            else:
+                data += (section.old if way == 2 else section.enhanced)(ticks, frame, record.wire, number)
+    return data
+
+
+clocks = st.sampled_from([(None, 10**6), (0, 1), (9, SECOND), (10, 10 * SECOND), (0x9E, 2**30), (0x80, 1)])
+offsets = st.sampled_from([None, None, None, 0, 1, -1])
+pcapngs = st.lists(sections(), min_size=1, max_size=3).map(b"".join)
+
+
+@st.composite
+def captures(draw: st.DrawFn) -> bytes:
+    """A capture: whole, cut anywhere, or with some bytes changed."""
+    data = bytearray(draw(st.one_of(pcaps(), pcapngs)))
+    harm = draw(st.integers(0, 3))
+    for at, value in draw(damages) if harm == 0 else []:
+        if at < len(data):
+            data[at] = value
+    return bytes(data[: draw(st.integers(24, len(data)))] if harm == 1 else data)
+
+
+@given(captures(), bounds, st.sampled_from([1, 500, MS]), st.booleans())
+def test_equal_to_the_naive_reading(data: bytes, bounds: list[int], window_ns: int, open_tunnels: bool) -> None:
+    read(data, window_ns, bounds, open_tunnels)
+
+
+@given(
+    captures(), bounds, st.one_of(st.integers(2, 63), st.integers(64, 300)), st.integers(1, 5),
+    st.sampled_from([1, 2, 4]), st.booleans(),
+)  # fmt: skip
+def test_equal_in_small_blocks_and_buffers(
+    data: bytes, bounds: list[int], block: int, cells: int, flows: int, compressed: bool
+) -> None:
+    """Every way in which the loop is left and entered again."""
+    sizes = {"block": block, "cells": cells, "flows": flows}
+    whole = naive.read(data, 500, bounds)
+    assert_same(read_fast(gzip.compress(data) if compressed else data, 500, bounds, **sizes), whole)
+
+
+def all_facts(path: Path, jobs: int, want_packets: bool) -> tuple[Any, ...]:
+    """Every fact of a file but its name; the cells added up, for they may be in other rows."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        packets, steps = folder / "packets" if want_packets else None, np.array([T0, T0 + 1000], np.int64)
+        options = ReadOptions(500, steps, folder / "cells", packets, jobs=jobs)
+        facts = numba_engine.read_capture(path, options)
+        tables = [table.to_pylist() for table in (facts.flows, facts.encapsulations, facts.samples)]
+        told = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.sha256)
+        return in_naive_terms(facts), list(in_naive_terms(facts).flows), tables, told
+
+
+@given(captures(), st.sampled_from([64, 200, 1000]), st.sampled_from([1, 2, 1000]), st.booleans())
+def test_threads_change_nothing(data: bytes, chunk: int, most_flows: int, want_packets: bool) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "capture"
+        path.write_bytes(data)
+        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10})
+        one = all_facts(path, 1, want_packets)
+        set_sizes(patch, {"chunk": chunk, "most_flows": most_flows})
+        assert all_facts(path, 3, want_packets) == one

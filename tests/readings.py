@@ -1,0 +1,131 @@
+"""Both readings of a capture in the same terms: the numba engine and its plain twin (tests/naive)."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import naive
+import numpy as np
+import packets as p
+import pyarrow.parquet as pq
+import pytest
+from captures_by_hand import MS, in_time
+
+from ddnn_traces.ingestors import capture_file
+from ddnn_traces.ingestors.facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
+
+SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
+#: The runs in `make test`: one with lost packets, one of another link type. All of them are in `make test-all`.
+QUICK = ("torch-mlp1-sgd-32-gloo-0ms-ring-loss05", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
+#: Folders of the sample's runs, as parameters of a test that takes seconds for each.
+SAMPLE_RUNS = [
+    pytest.param(run, id=run.name, marks=[] if run.name in QUICK else [pytest.mark.long])
+    for run in sorted({path.parent for path in SAMPLE.glob("*/worker-*-tcpdump.pcap*")})
+]
+
+
+def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
+    """Set sizes of the engine's buffers, whose names only this function knows."""
+    places = {
+        "block": (capture_file, "BLOCK_BYTES"), "flows": (scanner, "FLOWS_AT_FIRST"),
+        "cells": (scanner, "CELLS_AT_ONCE"), "packets": (scanner, "PACKETS_AT_ONCE"),
+        "tunnels": (scanner, "TUNNELS_AT_FIRST"), "samples": (scanner, "SAMPLES_AT_MOST"),
+        "chunk": (parts, "PART_BYTES"), "part_block": (parts, "BLOCK_BYTES"), "most_flows": (parts, "MOST_FLOWS"),
+    }  # fmt: skip
+    for name, size in sizes.items():
+        patch.setattr(*places[name], size)
+
+
+def read_fast(
+    data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = True, jobs: int = 1, **sizes: int
+) -> naive.Facts:
+    """The facts of a file by the numba engine, in the terms of the twin. sizes: of the engine's buffers."""
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10} | sizes)
+        folder = Path(name)
+        (folder / "capture").write_bytes(data)
+        steps = np.array(bounds, np.int64)
+        options = ReadOptions(window_ns, steps, folder / "cells", folder / "packets", open_tunnels, jobs)
+        return in_naive_terms(numba_engine.read_capture(folder / "capture", options))
+
+
+def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
+    """The facts of an engine, in the terms of the twin."""
+    rows = facts.flows.to_pylist()
+    assert facts.flows.schema == FLOW_FACTS
+    assert [row["flow"] for row in rows] == list(range(len(rows)))
+    assert all(row["kept"] for row in rows)
+    tunnels = tunnels_of(facts)
+    keys = naive.keys_of(rows, tunnels)
+    cells: dict[tuple, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
+    for flow, window, step, *values in rows_of(facts.cells):
+        for i, value in enumerate(values):
+            cells[keys[flow], window, step][i] += value
+    if facts.packets:
+        assert pq.read_schema(facts.packets) == PACKETS
+    flows = {key: naive.without_row_numbers(row) for key, row in zip(keys, rows, strict=True)}
+    return naive.Facts(
+        flows, dict(cells), set(tunnels), sorted(rows_of(facts.packets)), facts.skipped, facts.records,
+        facts.wire_bytes, facts.untimed_records, facts.first_ns, facts.last_ns, facts.trailing_bytes, facts.status,
+    )  # fmt: skip
+
+
+def tunnels_of(facts: CaptureFacts) -> list[naive.Encapsulation]:
+    """Tunnels with their parents instead of the parents' rows."""
+    tunnels: list[naive.Encapsulation] = []
+    for parent, *columns in zip(*facts.encapsulations.to_pydict().values(), strict=True):
+        tunnels.append(naive.Encapsulation(*columns, around=None if parent is None else tunnels[parent]))
+    assert len(tunnels) == len(set(tunnels))
+    return tunnels
+
+
+def rows_of(path: Path | None) -> list[tuple]:
+    """Rows of a Parquet file; none without a file."""
+    return list(zip(*pq.read_table(path).to_pydict().values(), strict=True)) if path else []
+
+
+def assert_balanced(facts: naive.Facts) -> None:
+    """The ledger: every record is in a flow or skipped for a reason, and the cells of a flow add up to it."""
+    flows, skipped = facts.flows.values(), facts.skipped.values()
+    assert sum(flow["packets"] for flow in flows) + sum(n for n, _ in skipped) == facts.records
+    assert sum(flow["wire_bytes"] for flow in flows) + sum(wire for _, wire in skipped) == facts.wire_bytes
+    sums = {key: np.zeros(3, int) for key in facts.flows}
+    for (key, *_), cell in facts.cells.items():
+        sums[key] += cell
+    for key, flow in facts.flows.items():
+        assert sums[key].tolist() == [flow["packets"], flow["wire_bytes"], flow["payload_bytes"]]
+    assert len(facts.packets) == sum(flow["packets"] for flow in flows)
+
+
+def read(
+    data: bytes, window_ns: int = MS, bounds: list[int] | None = None, open_tunnels: bool = True, **sizes: int
+) -> naive.Facts:
+    """The facts of a file, on which both agree."""
+    plain = naive.read(data, window_ns, bounds or [], open_tunnels)
+    assert_balanced(plain)
+    fast = read_fast(data, window_ns, bounds or [], open_tunnels, **sizes)
+    assert_same(fast, plain)
+    return plain
+
+
+def assert_same(fast: naive.Facts, plain: naive.Facts) -> None:
+    assert fast == plain
+    assert list(fast.flows) == list(plain.flows)  # the order of first appearance
+
+
+def read_frames(*frames: bytes, open_tunnels: bool = True, **file: int) -> naive.Facts:
+    """Frames of a pcap, a microsecond apart."""
+    return read(p.pcap(in_time(*frames), **file), open_tunnels=open_tunnels)
+
+
+def payloads(facts: naive.Facts) -> dict[naive.Key, int]:
+    """Payload bytes a flow."""
+    return {key: flow["payload_bytes"] for key, flow in facts.flows.items()}
+
+
+def the_flow(facts: naive.Facts) -> dict[str, int]:
+    (flow,) = facts.flows.values()
+    return flow
