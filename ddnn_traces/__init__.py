@@ -39,12 +39,13 @@ def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: A
 
     sources: files, globs, folders, folders of run folders. options: as of the command `ddnn-traces ingest`, with
     underscores (engine="pyshark", window_ms=0.1, jobs=4, filter="tcp port 5000", wait=False); see
-    ingestors.pipeline.IngestOptions. Raises errors.DdnnTracesError.
+    ingestors.options.IngestOptions. Raises errors.DdnnTracesError.
     """
     from ddnn_traces.ingestors import pipeline
+    from ddnn_traces.ingestors.options import IngestOptions
 
     several = sources if isinstance(sources, list) else [sources]
-    pipeline.ingest([str(source) for source in several], Path(out), pipeline.IngestOptions(**options))
+    pipeline.ingest([str(source) for source in several], Path(out), IngestOptions(**options))
     return open(out)
 
 

@@ -13,6 +13,7 @@ import polars as pl
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import sha256_of
@@ -118,7 +119,7 @@ def ingest_frames(folder: Path, captures: Mapping[str, Iterable[bytes]], **optio
 
 def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
     """Dataset of a run folder, beside it."""
-    pipeline.ingest([str(run)], run.parent / "dataset", pipeline.IngestOptions(**options), talk)
+    pipeline.ingest([str(run)], run.parent / "dataset", IngestOptions(**options), talk)
     return ddnn_traces.open(run.parent / "dataset")
 
 

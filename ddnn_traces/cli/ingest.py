@@ -84,9 +84,10 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     _prepare_for_ingest()
     from ddnn_traces.cli import terminal
     from ddnn_traces.ingestors import pipeline
+    from ddnn_traces.ingestors.options import IngestOptions
 
     talk = terminal.talk()
-    pipeline.ingest(list(sources), out, pipeline.IngestOptions(wait=not no_wait, **options), talk)
+    pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), talk)
     if talk.warnings:
         raise click.exceptions.Exit(1)
 

@@ -1,4 +1,4 @@
-"""What an engine says of one capture file: the interface between engines and tables."""
+"""The facts that an engine reads from one capture file: the interface between engines and tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NO_STEP = -2
 
 IN_FLOWS = "in_flows"
 DUPLICATE_VANTAGE = "duplicate_vantage"
-#: Packets that --filter leaves out.
+#: Packets that --filter excludes.
 FILTERED = "filtered"
-#: Why a record is not in a flow, in the order of the packet loop's codes.
+#: Reasons why a record is not in a flow, in the order of the packet loop's codes.
 SKIP_REASONS = ("not_ip", "malformed", "cut_short", "unknown_link_type")
 
 Int64Array = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 #: One row a connection of a directed five-tuple of one file (docs/packets.md), for RoCEv2 one an opcode, in the order
 #: of first appearance. Columns as in schemas/flows.toml, and:
 #: flow: number of the row, from 0; cells, samples and packets refer to it.
-#: kept: whether --filter lets it through.
+#: kept: whether --filter includes it.
 #: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
 #: opened, accepted: segments with SYN and no ACK, with SYN and ACK. initial_sequence: number of the first SYN, null
 #: without one.
@@ -77,7 +77,8 @@ FLOW_FACTS = pa.schema(
     ]
 )
 
-#: One row a tunnel of one file, in the order of first appearance. parent: row of the tunnel around it, null for none.
+#: One row a tunnel of one file, in the order of first appearance. parent: row of the tunnel around it, null where there
+#: is no such tunnel.
 ENCAPSULATIONS = pa.schema(
     [
         ("parent", pa.int64()),
@@ -124,17 +125,25 @@ PACKETS = pa.schema(
 SAMPLES = pa.schema([("identity", pa.int64()), ("flow", pa.int32()), ("ts_ns", pa.int64())])
 
 
+#: Called with the number of bytes of the file and of packets read since the last call.
+Progress = Callable[[int, int], None]
+
+
+def ignore_progress(_bytes: int, _packets: int) -> None:
+    """A Progress that does nothing. A function, not a lambda, so that options with it can be pickled."""
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read one file.
 
     step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
-    packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not wanted.
+    packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not written.
     open_tunnels: whether the flow is what is inside a tunnel.
     jobs: threads that the engine may use for this file.
-    progress: called with the number of bytes of the file and of packets read since the last call.
-    hashing: whether the file's SHA-256 is wanted.
+    progress: called while reading.
+    hashing: whether the file's SHA-256 is computed.
     """
 
     window_ns: int
@@ -143,13 +152,13 @@ class ReadOptions:
     packets: Path | None = None
     open_tunnels: bool = True
     jobs: int = 1
-    progress: Callable[[int, int], None] = lambda _bytes, _packets: None
+    progress: Progress = ignore_progress
     hashing: bool = True
 
 
 @dataclass
 class CaptureFacts:
-    """One capture file, read. Times in ns since the epoch, UTC."""
+    """The facts of one capture file. Times in ns since the epoch, UTC."""
 
     path: Path
     engine: str
@@ -172,8 +181,8 @@ class CaptureFacts:
     encapsulations: pa.Table = field(default_factory=lambda: ENCAPSULATIONS.empty_table())
     samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
-    cell_lag: int = 0  # windows by which a cell may come behind one of a later window
-    packets: Path | None = None  # Parquet file with the PACKETS schema; None where none were wanted or there are none
+    cell_lag: int = 0  # windows by which a cell may come after one of a later window
+    packets: Path | None = None  # Parquet file with the PACKETS schema; None where not requested or there are none
 
     @property
     def capture_id(self) -> str:

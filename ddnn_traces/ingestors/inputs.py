@@ -1,8 +1,8 @@
 """inputs.json: what each run of a dataset was made from, so that an unchanged run is not read again.
 
 For each run the parameters that shape its tables, and for each file its name (relative to the run's folder: a dataset
-gets published), size in bytes, time of its last change in ns and SHA-256. A file whose mtime_ns is null is read again
-by the next ingest whatever it is: it changed while it was read, could not be read, or was no file at all.
+gets published), size in bytes, time of its last change in ns and SHA-256. A file whose mtime_ns is null is always read
+again by the next ingest: it changed while it was read, could not be read, or is not a regular file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ddnn_traces.version import __version__
 
 INPUTS = "inputs.json"
 
-#: Endings of what may stand beside the captures: run.toml, train_history.log, phases-worker-1.csv and the like.
+#: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
 
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it was: size in bytes, mtime_ns null where it has to be read again, sha256 null where not hashed."""
+    """A file's state: size in bytes, mtime_ns null where it has to be read again, sha256 null where not hashed."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run was made from. warnings: those of its ingest, which hold as long as it is not read again."""
+    """The parameters and files of a run. warnings: those of its ingest, which hold as long as it is not read again."""
 
     parameters: Mapping[str, Any]
     files: tuple[FileState, ...]
@@ -49,7 +49,7 @@ class RunRecord:
 
 
 def run_parameters(options: Mapping[str, Any], metadata: RunMetadata) -> dict[str, Any]:
-    """All that shapes a run's tables besides the files; metadata (run.toml, runs.csv, the name) as a hash."""
+    """All that shapes a run's tables in addition to the files; metadata (run.toml, runs.csv, the name) as a hash."""
     known = json.dumps(asdict(metadata), sort_keys=True, default=str)
     return {
         **options,
@@ -59,15 +59,15 @@ def run_parameters(options: Mapping[str, Any], metadata: RunMetadata) -> dict[st
     }
 
 
-def look_at(run: RunInput) -> tuple[FileState, ...]:
-    """The run's files as they are now, in the order of their names. Captures are not hashed here: that takes time."""
+def current_files(run: RunInput) -> tuple[FileState, ...]:
+    """The current state of the run's files, in the order of their names. Captures are not hashed: that takes time."""
     return tuple(
         _state(path, None if path in run.captures else _hash(path)) for path in sorted({*run.captures, *_logs(run)})
     )
 
 
 def unchanged(record: RunRecord, run: RunInput, now: RunRecord) -> RunRecord | None:
-    """The record, with the present times, when the run would give the same tables again; None when not.
+    """The record, with the current times, when the run would give the same tables again; None when not.
 
     A file of the same size but another time is hashed, where its hash is known.
     """
@@ -86,7 +86,7 @@ def unchanged(record: RunRecord, run: RunInput, now: RunRecord) -> RunRecord | N
 
 
 def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:
-    """Names of the files that are no more what they were before the run was read."""
+    """Names of the files that changed since `before`, while the run was read."""
     now = {state.name: state for state in (_state(path, None) for path in (*run.captures, *_logs(run)))}
     return [
         file.name
@@ -98,7 +98,7 @@ def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:
 def after_reading(
     before: Sequence[FileState], facts: Sequence[CaptureFacts], changed: Sequence[str]
 ) -> tuple[FileState, ...]:
-    """The files' states with the hashes that reading gave; what has to be read again has no time."""
+    """The files' states with the hashes from reading; a file that has to be read again has no time."""
     read = {file.capture_id: file for file in facts}
     states = []
     for state in before:
@@ -115,7 +115,7 @@ def after_reading(
 
 
 def read_inputs(dataset: Path) -> dict[str, RunRecord]:
-    """Records of a dataset's runs; without those that cannot be understood, whose runs are read again."""
+    """Records of a dataset's runs; empty where inputs.json is missing or damaged, so that all runs are read again."""
     try:
         runs = json.loads((dataset / INPUTS).read_text(encoding="utf-8"))["runs"]
         return {

@@ -1,9 +1,10 @@
-"""Training logs: when each worker's steps began and ended.
+"""Training logs: begin and end of each worker's steps, and the phases of these steps.
 
 `train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
 is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch (Batch and Epoch in the
-published Zerwas logs). The begin of the very first step is not in such a log: `phases-WORKER.csv` tells it where there
-is one.
+published Zerwas logs). The begin of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the
+training program wrote one. A row there is a step with four times in unix seconds:
+`step,t_begin,t_comm_begin,t_comm_end,t_end`. Computation comes before communication, and the update after it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal, DecimalException
 from pathlib import Path
 
 import numpy as np
 
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.facts import Int64Array
-from ddnn_traces.ingestors.phases import Event, read_phases, seconds_to_ns
 from ddnn_traces.ingestors.sources import host_label
 from ddnn_traces.talk import Talk
 
@@ -27,6 +28,9 @@ HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
 #: Whose log train_history.log is, unless it equals another worker's: the first worker's. They count from 0 in the
 #: published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
 _FIRST_WORKERS = ("worker-0", "worker-1")
+
+_TIMES = ("t_begin", "t_comm_begin", "t_comm_end", "t_end")
+_KINDS = ("compute", "communicate", "update")
 
 _LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log")
 
@@ -45,6 +49,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Event:
+    """One row of `events`, without run and worker."""
+
+    step: int
+    kind: str
+    start_ns: int
+    end_ns: int
+
+    def shifted(self, clock: Callable[[int], int]) -> Event:
+        """The same with other times: `clock` converts each, ns."""
+        return replace(self, start_ns=clock(self.start_ns), end_ns=clock(self.end_ns))
+
+
+@dataclass(frozen=True)
 class TrainingLog:
     """The steps of one worker, in the log's order, at least one, and the intervals inside them where known."""
 
@@ -53,7 +71,7 @@ class TrainingLog:
     events: tuple[Event, ...] = ()
 
     def shifted(self, clock: Callable[[int], int]) -> TrainingLog:
-        """The same with other times: `clock` tells for each, ns."""
+        """The same with other times: `clock` converts each, ns."""
         steps = (replace(step, start_ns=clock(step.start_ns), end_ns=clock(step.end_ns)) for step in self.steps)
         return TrainingLog(self.worker, tuple(steps), tuple(event.shifted(clock) for event in self.events))
 
@@ -65,7 +83,7 @@ class TrainingLog:
 
 
 def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
-    """All logs in a run's folder, in the order of their workers; unusable ones are warned about and left out."""
+    """All logs in a run's folder, in the order of their workers; unusable ones are left out with a warning."""
     if folder is None:
         return []
     paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
@@ -131,7 +149,7 @@ def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
     if not ends:
         raise LogError(f"{path}: no row of type batch, so no step is read; remove it if that is right")
     if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
-        talk.warn(f"{path}: time stamps go back; steps that end before the one before are empty")
+        talk.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
     phases = read_phases(path.parent / f"phases-{worker}.csv", talk)
     return TrainingLog(worker, tuple(_steps(ends, phases.first_begin_ns)), phases.events)
 
@@ -152,3 +170,63 @@ def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: in
 
 def _number(text: str) -> float | None:
     return float(text) if text.strip() else None
+
+
+# --- phases
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The content of a phases file: begin of its first step, ns (None: not known), and the intervals."""
+
+    first_begin_ns: int | None = None
+    events: tuple[Event, ...] = ()
+
+
+def read_phases(path: Path, talk: Talk) -> Phases:
+    """The phases in a file, empty where it is missing; rows that cannot be read are left out with a warning."""
+    if not path.exists():
+        return Phases()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        begin_ns = seconds_to_ns((rows[0] if rows else {}).get("t_begin") or "")
+    except (ValueError, OSError, csv.Error) as error:
+        talk.warn(f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); mend it")
+        return Phases()
+    if not set(_TIMES) <= rows[0].keys():
+        return Phases(begin_ns)
+    events: list[Event] = []
+    unread = []
+    for line, row in enumerate(rows, start=2):
+        try:
+            events += _events(row)
+        except ValueError:
+            unread.append(line)
+    if unread:
+        talk.warn(
+            f"{path}: {len(unread)} lines have no step and four times in order, the first is line {unread[0]}; the "
+            "phases of these steps are not known"
+        )
+    return Phases(begin_ns, tuple(events))
+
+
+def _events(row: dict[str, str | None]) -> list[Event]:
+    """Intervals of a step. Raises ValueError where a time is missing or before the one it follows."""
+    step = int(row.get("step") or "")
+    times = [seconds_to_ns(row.get(name) or "") for name in _TIMES]
+    if step < 0 or times != sorted(times):
+        raise ValueError(row)
+    return [Event(step, kind, start, end) for kind, start, end in zip(_KINDS, times[:-1], times[1:], strict=True)]
+
+
+def seconds_to_ns(text: str) -> int:
+    """Decimal unix seconds to int ns, exactly (a double is good to about 200 ns there). Raises ValueError."""
+    try:
+        ns = Decimal(text.strip()) * 1_000_000_000
+        in_range = 0 <= ns < 2**63  # before int(), which takes seconds for 1e999990
+    except DecimalException as error:
+        raise ValueError(text) from error
+    if not in_range:
+        raise ValueError(f"{text} is not a time after 1970 in seconds")
+    return int(ns.to_integral_value())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
-from ddnn_traces.ingestors.schedule.parallel import available_cpus
+from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import bag, checksums, columns, content, database, facts, provenance, request, versions

@@ -179,7 +179,7 @@ def test_nothing_could_be_read(command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "bad.pcap").write_bytes(b"text")
     done = command("ingest", "bad.pcap", "--out", "dataset")
     assert done.returncode == 1
-    assert lines(done.stderr)[-1] == "ddnn-traces: no run could be read from bad.pcap; dataset is as it was"
+    assert lines(done.stderr)[-1] == "ddnn-traces: no run could be read from bad.pcap; dataset is unchanged"
     assert [path.name for path in tmp_path.iterdir()] == ["bad.pcap"]
 
 

@@ -18,8 +18,8 @@ import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.inputs import INPUTS, read_inputs
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
-from ddnn_traces.ingestors.pipeline import IngestOptions
 from ddnn_traces.talk import Talk
 
 

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
-from ddnn_traces.ingestors.phases import Event, Phases, read_phases, seconds_to_ns
+from ddnn_traces.ingestors.logs import (
+    Event,
+    Phases,
+    TrainingLog,
+    natural_order,
+    read_logs,
+    read_phases,
+    seconds_to_ns,
+)
 from ddnn_traces.talk import Talk
 
 HEADER = "Type,ID,Timestamp,Loss,Accuracy"

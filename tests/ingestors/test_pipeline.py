@@ -18,10 +18,10 @@ from small_runs import A, B, C, contradictions, counted, hashes_of, ingest_frame
 import ddnn_traces
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors import runs as runs_module
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
-from ddnn_traces.ingestors.pipeline import IngestOptions
-from ddnn_traces.ingestors.schedule import reading
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
@@ -315,7 +315,7 @@ def test_run_without_a_readable_file_is_left_out(runs: Path, tmp_path: Path) -> 
 
 def test_nothing_readable_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"nothing")
-    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* is as it was"):
+    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* is unchanged"):
         ingest(tmp_path / "a.pcap", out=tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
 
@@ -380,7 +380,7 @@ def test_run_id(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"jobs": 0}, "--jobs 0 is no number of threads"),
+        ({"jobs": 0}, "--jobs 0 is not a number of threads"),
         ({"tunnels": "both"}, "--tunnels both: it is one of inner, outer"),
         ({"clock_offset": "later"}, "--clock-offset later: it is auto, none or a number of seconds"),
         ({"clock_offset": float("inf")}, "--clock-offset inf"),
@@ -421,7 +421,7 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
 # --- an error on the way
 
 
-@pytest.mark.parametrize("where", ["reading._tell", "pipeline._write_run"])
+@pytest.mark.parametrize("where", ["runs._report", "pipeline._write_run"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -431,7 +431,7 @@ def test_old_dataset_stays(
     before = hashes_of(out)
     (runs / "one" / "worker-1.pcap").write_bytes(GOOD)
     (runs / "two" / "worker-1.pcap").write_bytes(GOOD)
-    module = {"reading": reading, "pipeline": pipeline}[where.split(".")[0]]
+    module = {"runs": runs_module, "pipeline": pipeline}[where.split(".")[0]]
     name = where.split(".")[1]
     work = getattr(module, name)
     calls = []

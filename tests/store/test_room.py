@@ -67,7 +67,7 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
         assert "Traceback" not in said
         if code:
             assert after in (before, whole)  # whole: room for the tables, but not for the database of views
-            assert f"ddnn-traces: {tmp_path / 'small'}: no room to write (" in said.splitlines()[-1]
+            assert f"ddnn-traces: {tmp_path / 'small'}: no space to write (" in said.splitlines()[-1]
             assert said.endswith("free some space there and ingest again\n")
         else:
             assert after == whole
@@ -108,7 +108,7 @@ def test_whoever_finds_the_disk_full(
     before = hashes_of(tmp_path / "dataset")
     write_captures(tmp_path / "run", {"a.pcap": ring(B, C), "b.pcap": ring(A, C)})
     monkeypatch.setattr(module, name, failure)
-    with pytest.raises(StorageError, match=rf"no room to write \({said}\); .*dataset holds what was finished before"):
+    with pytest.raises(StorageError, match=rf"no space to write \({said}\); .*dataset holds what was finished before"):
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
     assert hashes_of(tmp_path / "dataset") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]

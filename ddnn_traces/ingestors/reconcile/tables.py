@@ -1,13 +1,16 @@
 """From the facts of a run's captures to the run's tables.
 
-The joins and sums over flows and cells are DuckDB's: it sorts and aggregates beyond memory, so that a run's windows
-need not fit. Everything has a total order; the same facts give the same rows in the same order.
+DuckDB computes the joins and sums over flows and cells (the .sql files here, one for each intermediate table or
+result): it sorts and aggregates beyond memory, so that a run's windows need not fit. Everything has a total order; the
+same facts give the same rows in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,20 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from ddnn_traces.ingestors.facts import DUPLICATE_VANTAGE, FILTERED, IN_FLOWS, NO_STEP, CaptureFacts
+from ddnn_traces.ingestors.facts import (
+    CELLS,
+    DUPLICATE_VANTAGE,
+    ENCAPSULATIONS,
+    FILTERED,
+    IN_FLOWS,
+    NO_STEP,
+    PACKETS,
+    CaptureFacts,
+)
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.reconcile.clocks import host_offsets
-from ddnn_traces.ingestors.reconcile.encapsulations import number_encapsulations
-from ddnn_traces.ingestors.reconcile.log_clock import LogClock
+from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, is_host, number_series, order_of_files
 from ddnn_traces.ingestors.reconcile.windows import CellFile, merge_windows
 from ddnn_traces.query.dataset import hide_progress_bar
@@ -30,28 +41,41 @@ from ddnn_traces.text import sql_literal
 #: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
 MEMORY_LIMIT = "128MB"
 
-#: A copy of a five-tuple with less than this share of the fullest copy's payload is partial (its capture lost packets)
-#: and counts only where there is no better one. Payload, since offloads make packets of different sizes; packets where
-#: there is none. A series with a file that is not complete is partial as soon as it holds less at all.
-WHOLE_SHARE = 0.98
-#: A series that began so much later, or ended so much earlier, ns, than somebody saw a five-tuple is cut, too.
-MISSED_NS = 1_000_000_000
+#: Parameters of the statements that create the intermediate tables, in this order; their meaning is in the .sql files.
+_STATEMENTS: dict[str, dict[str, object]] = {
+    "ranked": {"whole_share": Decimal("0.98"), "missed_ns": 1_000_000_000},
+    "ledger": {"in_flows": IN_FLOWS, "duplicate_vantage": DUPLICATE_VANTAGE, "filtered": FILTERED},
+    "connections": {},
+    "merged": {},
+    "reversed": {},
+    "run_flows": {},
+    "flow_map": {},
+    "opcodes": {},
+}
+#: Intermediate tables that are dropped when the others are complete, to free memory.
+_DROPPED = ("ranked", "connections", "merged", "reversed")
 
-
-#: Windows by which the cells of a file may be out of the order of time to be merged as they come.
+#: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
+
+_SQL_TYPES = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
+_SCHEMAS = {"cells": CELLS, "packets": PACKETS}
+
+#: A tunnel: the one around it (empty without one), then its columns, with identifier -1 for null.
+_Tunnel = tuple[Any, ...]
+_TUNNEL_COLUMNS = ENCAPSULATIONS.names[1:]
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that is known of one run. labels and step_workers: one entry a file, None where unknown."""
+    """All that is known of one run. labels and step_workers: one entry for each file, None where unknown."""
 
     run_id: str
     metadata: RunMetadata
     logs: Sequence[TrainingLog]
     files: Sequence[CaptureFacts]
     labels: Sequence[str | None]  # host in the file's name
-    step_workers: Sequence[str | None]  # worker whose log the file's packets were binned by
+    step_workers: Sequence[str | None]  # worker whose steps the file's packets were assigned to
     window_ns: int
     version: str
     clock: LogClock = field(default_factory=lambda: LogClock())
@@ -68,14 +92,15 @@ class RunTables:
         )
         hide_progress_bar(self._con)
         self._offsets = host_offsets(run.files, self._vantages)
-        self._encapsulations, rows = number_encapsulations([file.encapsulations for file in run.files])
+        self._encapsulations, rows = _number_encapsulations([file.encapsulations for file in run.files])
         self._con.register("copies", self._copies(rows))
         self._con.register("files", self._files())
-        for statement in (_RANKED, _LEDGER, _CONNECTIONS, _MERGED, _REVERSED, _FLOWS, _FLOW_MAP, _OPCODES):
-            self._con.execute(statement)
-        for done in ("ranked", "connections", "merged", "reversed"):  # what the tables are made of takes no more memory
-            self._con.execute(f"DROP TABLE {done}")
+        for name, parameters in _STATEMENTS.items():
+            self._con.execute(_sql(name), parameters)
+        for name in _DROPPED:
+            self._con.execute(f"DROP TABLE {name}")
         self._con.unregister("copies")
+        self._con.execute(f"CREATE TEMP VIEW cells AS {self._all_rows('cells')}")
 
     def __enter__(self) -> RunTables:
         return self
@@ -153,7 +178,7 @@ class RunTables:
         return _rows("hosts", rows)
 
     def _labels_by_vantage(self) -> dict[str, str]:
-        """Host in the names of the files captured at an address; none where they contradict each other."""
+        """Host in the names of the files captured at each address; no entry where they contradict each other."""
         labels: dict[str, set[str]] = {}
         for ip, label in zip(self._vantages, self._run.labels, strict=True):
             if ip and label:
@@ -184,7 +209,7 @@ class RunTables:
         return _rows("capture_ledger", [dict(zip(names, row, strict=True)) for row in rows])
 
     def _flows_table(self) -> Iterable[pa.RecordBatch]:
-        return self._ordered("flows", "SELECT * FROM run_flows")
+        return self._ordered("flows", "FROM run_flows")
 
     def _encapsulations_table(self) -> Iterable[pa.RecordBatch]:
         rows = [{"run_id": self._run.run_id, **tunnel} for tunnel in self._encapsulations]
@@ -194,17 +219,10 @@ class RunTables:
         return self._ordered("flow_opcodes", "FROM opcodes")
 
     def _packets_table(self) -> Iterable[pa.RecordBatch]:
-        parts = [
-            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(file.packets))})"
-            for number, file in enumerate(self._run.files)
-            if file.packets is not None
-        ]
-        if not parts:
+        if all(file.packets is None for file in self._run.files):
             return _rows("packets", [])
-        packets = " UNION ALL ".join(parts)
-        return self._ordered(
-            "packets", f"SELECT * FROM ({packets}) JOIN flow_map USING (file, flow) JOIN files USING (file)"
-        )
+        packets = self._all_rows("packets")
+        return self._ordered("packets", f"FROM ({packets}) JOIN flow_map USING (file, flow) JOIN files USING (file)")
 
     def _flow_windows_table(self) -> Iterable[pa.RecordBatch]:
         if any(file.cell_lag > MOST_LAG for file in self._run.files):
@@ -212,7 +230,7 @@ class RunTables:
         return self._windows_in_time()
 
     def _windows_in_time(self) -> Iterable[pa.RecordBatch]:
-        """The cells of all files merged: they are in the order of time but for a little."""
+        """The cells of all files merged: they are almost in the order of time."""
         run, arrow = self._run, schema.table("flow_windows").arrow()
         flow_ids = [np.full(file.flows.num_rows, -1, np.int64) for file in run.files]
         columns = self._con.execute("SELECT file, flow, flow_id FROM flow_map").fetchnumpy()
@@ -233,15 +251,7 @@ class RunTables:
 
     def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:
         """The same where time stamps are far out of order: DuckDB sorts beyond memory."""
-        window_ns = self._run.window_ns
-        return self._ordered(
-            "flow_windows",
-            f"""
-            SELECT flow_id, "window" * {window_ns:d} AS window_start_ns, {window_ns:d} AS window_ns,
-                   {_SUMS}
-            FROM ({self._cells()}) JOIN flow_map USING (file, flow) GROUP BY ALL
-            """,
-        )
+        return self._ordered("flow_windows", _sql("flow_windows"), {"window_ns": self._run.window_ns})
 
     def _steps_table(self) -> Iterable[pa.RecordBatch]:
         rows = [
@@ -260,39 +270,34 @@ class RunTables:
         return _rows("events", rows)
 
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
-        return self._ordered(
-            "step_flows",
-            f"""
-            SELECT flow_id, worker,
-                   CASE WHEN step < 0 THEN 'before' WHEN step < steps THEN 'during' ELSE 'after' END AS position,
-                   CASE WHEN position = 'during' THEN step END AS step,
-                   {_SUMS}
-            FROM ({self._cells()}) JOIN flow_map USING (file, flow) JOIN files USING (file)
-            WHERE step <> {NO_STEP:d} GROUP BY ALL
-            """,
-        )
+        return self._ordered("step_flows", _sql("step_flows"), {"no_step": NO_STEP})
 
-    def _cells(self) -> str:
-        """SQL of all files' cells with the file's number. The paths are our own scratch files'."""
-        parts = [
-            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(file.cells))})"
-            for number, file in enumerate(self._run.files)
-            if file.cells is not None
-        ]
-        empty = 'SELECT 0::INTEGER AS file, 0::INTEGER AS flow, 0::BIGINT AS "window", 0::INTEGER AS step,'
-        empty += " 0::BIGINT AS packets, 0::BIGINT AS wire_bytes, 0::BIGINT AS payload_bytes WHERE false"
-        return " UNION ALL ".join([empty, *parts])
+    def _all_rows(self, kind: str) -> str:
+        """SQL of the cells or packets of all files with the file's number. The paths are those of scratch files."""
+        columns = ", ".join(f'NULL::{_SQL_TYPES[str(column.type)]} AS "{column.name}"' for column in _SCHEMAS[kind])
+        parts = [f"SELECT NULL::INTEGER AS file, {columns} WHERE false"]
+        for number, file in enumerate(self._run.files):
+            if (path := getattr(file, kind)) is not None:
+                parts.append(f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(path))})")
+        return " UNION ALL ".join(parts)
 
-    def _ordered(self, name: str, query: str) -> Iterable[pa.RecordBatch]:
+    def _ordered(self, name: str, query: str, parameters: dict[str, object] | None = None) -> Iterable[pa.RecordBatch]:
         """The query's rows with the table's columns, types and order."""
         table = schema.table(name)
-        sql_types = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
-        values = {"run_id": f"{sql_literal(self._run.run_id)}"}
-        columns = ", ".join(f"({values.get(c.name, c.name)})::{sql_types[c.type]} AS {c.name}" for c in table.columns)
+        sources = {"run_id": "$run_id"}
+        columns = ", ".join(f"({sources.get(c.name, c.name)})::{_SQL_TYPES[c.type]} AS {c.name}" for c in table.columns)
         order = ", ".join(f"{name} NULLS FIRST" for name in table.key if name != "run_id")
-        reader = self._con.sql(f"SELECT {columns} FROM ({query}) ORDER BY {order}").to_arrow_reader()
-        for batch in reader:
+        rows = self._con.sql(
+            f"SELECT {columns} FROM ({query}) ORDER BY {order}",
+            params={"run_id": self._run.run_id, **(parameters or {})},
+        )
+        for batch in rows.to_arrow_reader():
             yield batch.cast(table.arrow())
+
+
+def _sql(name: str) -> str:
+    """The statement in NAME.sql, without its semicolon."""
+    return resources.files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8").rstrip().removesuffix(";")
 
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:
@@ -300,7 +305,7 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:
 
 
 def _role(label: str | None) -> str | None:
-    """Role that a label like worker-1, ps-0 or chief-0 tells, or None."""
+    """Role in a label like worker-1, ps-0 or chief-0, or None."""
     if label is None:
         return None
     word = label.rstrip("0123456789").rstrip("-_").lower()
@@ -318,192 +323,33 @@ def _first_number(labels: Iterable[str | None]) -> int:
 
 
 def _rank(label: str | None, first: int) -> int | None:
-    """Rank that a worker's label tells, where the first worker has the number `first`."""
+    """Rank in a worker's label, where the first worker has the number `first`."""
     if _role(label) != "worker" or label is None:
         return None
     number = natural_order(label)[-1]
     return number[1] - first if number[0] and number[1] >= first else None
 
 
-_SUMMED = (
-    "packets", "wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes", "syn_packets", "fin_packets", "rst_packets",
-    "retransmitted_packets", "retransmitted_bytes", "out_of_order_packets", "out_of_order_bytes", "opened", "accepted",
-    "large_packets", "large_payload_bytes", "huge_packets", "huge_payload_bytes",
-)  # fmt: skip
+def _number_encapsulations(files: Sequence[pa.Table]) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """Rows of the table `encapsulations`, one a tunnel of the run, and for each file the number of each of its rows.
 
-_SUMS = """sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
-                   sum(payload_bytes)::BIGINT AS payload_bytes"""
+    files: each file's tunnels, as facts.ENCAPSULATIONS.
+    """
+    chains = [_chains(file.to_pylist()) for file in files]
+    numbers = {chain: number for number, chain in enumerate(sorted({chain for file in chains for chain in file}))}
+    rows = []
+    for chain, number in numbers.items():
+        row = dict(zip(_TUNNEL_COLUMNS, chain[1:], strict=True))
+        row |= {"encapsulation_id": number, "parent_id": numbers.get(chain[0])}
+        row["identifier"] = None if row["identifier"] < 0 else row["identifier"]
+        rows.append(row)
+    return rows, [[numbers[chain] for chain in file] for file in chains]
 
-_FIVE_TUPLE = "src_ip, dst_ip, protocol, src_port, dst_port"
-_KEY = f"{_FIVE_TUPLE}, encapsulation_id, roce_dest_qp"
 
-# Which copies count: see vantage.py. place_packets, series_packets: what all files of a vantage, of a series hold of
-# the five-tuple. What a series holds inside and outside of tunnels (a capture of all interfaces of the tunnel's host)
-# are two copies.
-_RANKED = f"""
-CREATE TEMP TABLE ranked AS
-WITH placed AS (
-    SELECT copies.*, series, file_order, cut, clock_ns, begin_ns, end_ns, coalesce(vantage_ip, '') AS place,
-           encapsulation_id IS NOT NULL AS tunneled,
-           CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
-           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip) AS place_packets,
-           sum(packets) OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_packets,
-           -- a mirror port of both directions sees each packet twice
-           sum(CASE WHEN vantage_ip IS NULL THEN payload_bytes - retransmitted_bytes ELSE payload_bytes END)
-               OVER (PARTITION BY {_FIVE_TUPLE}, vantage_ip, series, tunneled) AS series_payload
-    FROM copies JOIN files USING (file) WHERE kept
-), timed AS (
-    -- by the clock of the reference host: from when to when the series captured, and the five-tuple was seen by anybody
-    SELECT placed.*, heard_from_ns, heard_to_ns,
-           min(first_seen_ns - clock_ns) OVER (PARTITION BY {_FIVE_TUPLE}) AS seen_from_ns,
-           max(last_seen_ns - clock_ns) OVER (PARTITION BY {_FIVE_TUPLE}) AS seen_to_ns
-    FROM placed
-    JOIN (SELECT coalesce(vantage_ip, '') AS place, series, min(begin_ns - clock_ns) AS heard_from_ns,
-                 max(end_ns - clock_ns) AS heard_to_ns FROM files GROUP BY ALL) USING (place, series)
-), compared AS (
-    SELECT *, CASE WHEN cut OR heard_from_ns > seen_from_ns + {MISSED_NS} OR heard_to_ns < seen_to_ns - {MISSED_NS}
-                   THEN (series_payload, series_packets) < max((series_payload, series_packets)) OVER five_tuple
-                   WHEN max(series_payload) OVER five_tuple = 0
-                   THEN series_packets < {WHOLE_SHARE} * max(series_packets) FILTER (place <> '') OVER five_tuple
-                   ELSE series_payload < {WHOLE_SHARE} * max(series_payload) OVER five_tuple
-              END IS TRUE AS is_partial
-    FROM timed
-    WINDOW five_tuple AS (PARTITION BY {_FIVE_TUPLE})
-), best AS (
-    SELECT *, first_value((place, series, tunneled))
-              OVER (PARTITION BY {_FIVE_TUPLE}
-                    ORDER BY is_partial, distance, place_packets DESC, place, series_packets DESC, series, tunneled)
-              AS best
-    FROM compared
-)
-SELECT * EXCLUDE (cut, clock_ns, begin_ns, end_ns, heard_from_ns, heard_to_ns, seen_from_ns, seen_to_ns, place,
-                  distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
-       (place, series, tunneled) = best AS counts
-FROM best
-"""
-
-_LEDGER = f"""
-CREATE TEMP TABLE ledger AS
-SELECT capture_id, reason, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes
-FROM (SELECT file, packets, wire_bytes, CASE WHEN counts THEN '{IN_FLOWS}' ELSE '{DUPLICATE_VANTAGE}' END AS reason
-      FROM ranked
-      UNION ALL
-      SELECT file, packets, wire_bytes, '{FILTERED}' FROM copies WHERE NOT kept)
-JOIN files USING (file) GROUP BY ALL
-"""
-
-# The connections of a five-tuple, through all files of a series: the first row of a file continues the last of the file
-# before, unless it has a SYN, and that one another sequence number, or the file before a FIN or RST.
-_CONNECTIONS = f"""
-CREATE TEMP TABLE connections AS
-WITH followed AS (
-    SELECT *, lag(file) OVER key AS file_before, lag(initial_sequence) OVER key AS sequence_before,
-           lag(fin_packets + rst_packets > 0) OVER key AS ended_before
-    FROM ranked WHERE counts
-    WINDOW key AS (PARTITION BY {_KEY} ORDER BY file_order, flow)
-)
-SELECT * EXCLUDE (file_before, sequence_before, ended_before),
-       sum(CASE WHEN protocol <> 6 OR file_before IS NULL THEN 0
-                WHEN file_before = file THEN 1
-                WHEN initial_sequence IS NULL OR (initial_sequence = sequence_before AND NOT ended_before) THEN 0
-                ELSE 1 END)
-       OVER (PARTITION BY {_KEY} ORDER BY file_order, flow)::BIGINT AS connection
-FROM followed
-"""
-
-_MERGED = f"""
-CREATE TEMP TABLE merged AS
-WITH summed AS (
-    SELECT {_KEY}, connection, min(first_seen_ns) AS first_seen_ns, max(last_seen_ns) AS last_seen_ns,
-           {", ".join(f"sum({name})::BIGINT AS {name}" for name in _SUMMED)},
-           arg_min(mss, (file_order, flow)) FILTER (mss IS NOT NULL) AS mss
-    FROM connections GROUP BY ALL
-)
-SELECT *, row_number() OVER (ORDER BY first_seen_ns, {_KEY}, connection) - 1 AS flow_id FROM summed
-"""
-
-# The flow with the ends exchanged, of several connections the one that begins nearest, and only where that holds for
-# both. flow_id follows first_seen_ns: the nearest is the next one before or behind.
-_REVERSED = """
-CREATE TEMP TABLE reversed AS
-WITH before AS (
-    SELECT f.flow_id, r.flow_id AS other, f.first_seen_ns - r.first_seen_ns AS gap
-    FROM merged AS f ASOF JOIN merged AS r
-      ON f.src_ip = r.dst_ip AND f.dst_ip = r.src_ip AND f.protocol = r.protocol AND f.src_port = r.dst_port
-     AND f.dst_port = r.src_port AND f.flow_id > r.flow_id
-), behind AS (
-    SELECT f.flow_id, r.flow_id AS other, r.first_seen_ns - f.first_seen_ns AS gap
-    FROM merged AS f ASOF JOIN merged AS r
-      ON f.src_ip = r.dst_ip AND f.dst_ip = r.src_ip AND f.protocol = r.protocol AND f.src_port = r.dst_port
-     AND f.dst_port = r.src_port AND f.flow_id < r.flow_id
-), nearest AS (
-    SELECT flow_id, arg_min(other, (gap, other)) AS other
-    FROM (FROM before UNION ALL FROM behind) GROUP BY flow_id
-)
-SELECT a.flow_id, a.other AS reverse_flow_id
-FROM nearest AS a JOIN nearest AS b ON a.other = b.flow_id AND b.other = a.flow_id
-"""
-
-# How busy each end is tells a server: how many other ends it has.
-_FLOWS = """
-CREATE TEMP TABLE run_flows AS
-WITH sides AS (
-    SELECT protocol, src_ip AS ip, src_port AS port, dst_ip AS other_ip, dst_port AS other_port FROM merged
-    UNION
-    SELECT protocol, dst_ip, dst_port, src_ip, src_port FROM merged
-), ends AS (
-    SELECT protocol, ip, port, count(*) AS others FROM sides WHERE port > 0 GROUP BY ALL
-), evidence AS (
-    SELECT f.*, v.reverse_flow_id, least(f.mss, r.mss) AS least_mss,
-           CASE WHEN f.opened + f.accepted > 0 THEN 'syn'
-                WHEN r.opened + r.accepted > 0 THEN 'reverse_syn'
-                WHEN s.others <> d.others THEN 'shared_port'
-                WHEN (f.src_port < 1024) <> (f.dst_port < 1024) THEN 'port'
-                WHEN (f.src_port < 32768) <> (f.dst_port < 32768) THEN 'port'
-                WHEN r.flow_id IS NOT NULL THEN 'first_packet'
-                ELSE 'only_direction'
-           END AS initiator_source,
-           CASE initiator_source
-                WHEN 'syn' THEN f.opened > 0
-                WHEN 'reverse_syn' THEN r.opened = 0
-                WHEN 'shared_port' THEN s.others < d.others
-                WHEN 'port' THEN f.src_port > f.dst_port
-                WHEN 'first_packet' THEN f.flow_id < r.flow_id
-                ELSE true
-           END AS is_initiator
-    FROM merged AS f
-    LEFT JOIN reversed AS v USING (flow_id)
-    LEFT JOIN merged AS r ON r.flow_id = v.reverse_flow_id
-    LEFT JOIN ends AS s ON (s.protocol, s.ip, s.port) = (f.protocol, f.src_ip, f.src_port)
-    LEFT JOIN ends AS d ON (d.protocol, d.ip, d.port) = (f.protocol, f.dst_ip, f.dst_port)
-), sized AS (
-    SELECT *,
-           -- headers of most packets: the mean, but headers are of 4 bytes, so that a SYN's longer options do not count
-           round((ip_bytes - payload_bytes) / packets / 4) * 4 AS ip_header_bytes,
-           (wire_bytes - ip_bytes) / packets + ip_header_bytes AS header_bytes,
-           -- TCP options: what they have beyond IP's and TCP's fixed ones
-           least_mss - ip_header_bytes + CASE WHEN contains(src_ip, ':') THEN 60 ELSE 40 END AS segment,
-           CASE WHEN least_mss > 1500 THEN huge_packets ELSE large_packets END AS super_packets,
-           CASE WHEN least_mss > 1500 THEN huge_payload_bytes ELSE large_payload_bytes END AS super_payload
-    FROM evidence
-)
-SELECT * EXCLUDE (ip_header_bytes, header_bytes, segment, super_packets, super_payload, least_mss),
-       CASE WHEN protocol = 6 AND segment >= 1 THEN
-            (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT
-       END AS cable_bytes_estimate
-FROM sized
-"""
-
-_FLOW_MAP = """
-CREATE TEMP TABLE flow_map AS
-SELECT c.file, c.flow, m.flow_id FROM connections AS c JOIN merged AS m
-  ON (c.src_ip, c.dst_ip, c.protocol, c.src_port, c.dst_port, c.connection)
-   = (m.src_ip, m.dst_ip, m.protocol, m.src_port, m.dst_port, m.connection)
- AND c.encapsulation_id IS NOT DISTINCT FROM m.encapsulation_id AND c.roce_dest_qp IS NOT DISTINCT FROM m.roce_dest_qp
-"""
-
-_OPCODES = f"""
-CREATE TEMP TABLE opcodes AS
-SELECT flow_id, roce_opcode, {_SUMS}
-FROM ranked JOIN flow_map USING (file, flow) WHERE counts AND roce_opcode IS NOT NULL GROUP BY ALL
-"""
+def _chains(rows: list[dict[str, Any]]) -> list[_Tunnel]:
+    chains: list[_Tunnel] = []
+    for row in rows:  # a tunnel comes after the one around it
+        around = () if row["parent"] is None else chains[row["parent"]]
+        values = [row[name] for name in _TUNNEL_COLUMNS[:-1]]
+        chains.append((around, *values, -1 if row["identifier"] is None else row["identifier"]))
+    return chains

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
-from ddnn_traces.ingestors.schedule.parallel import available_cpus
+from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.release.verify import (
     agreement,
     croissant,

@@ -1,63 +1,19 @@
-"""Clocks, end to end: captures of two hosts, and logs that are off, on made-up captures and on a run of the sample."""
+"""Training logs on another clock than the captures, through whole ingests."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import BEGIN_NS, A, B, C, D, Packet, contradictions, ingest, read_folder, ring
+from small_runs import A, B, contradictions, ingest, read_folder, ring
 from tools import RunCommand
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.talk import Talk
 
 HOUR = 3600
-MS = 10**6
-
-# --- captures of two hosts
-
-
-def conversation(rounds: int = 1000) -> list[Packet]:
-    """Segments in turn, 50 us apart, whose numbers are all different."""
-    ends = ((A, B, (40000, 5000)), (B, A, (5000, 40000)))
-    return [
-        Packet(BEGIN_NS + (2 * i + back) * 50_000, *ends[back][:2], 100, ports=ends[back][2], seq=100 * i)
-        for i in range(rounds)
-        for back in (0, 1)
-    ]
-
-
-@pytest.mark.parametrize("ahead_ns", [0, 5 * MS, -HOUR * 10**9])
-def test_clocks_of_two_hosts(tmp_path: Path, ahead_ns: int) -> None:
-    """Every packet takes 30 us. The clocks are told, and the times stay as they were captured."""
-    packets = conversation()
-
-    def seen_at(host: str, ahead: int) -> list[Packet]:
-        return [replace(x, time_ns=x.time_ns + ahead + (30_000 if x.dst == host else 0)) for x in packets]
-
-    files = {"a.pcap": seen_at(A, 0) + ring(A, C), "b.pcap": seen_at(B, ahead_ns) + ring(B, D)}  # whose is which
-    with ingest(tmp_path, files) as dataset:
-        clocks = "SELECT vantage_ip, clock_offset_ns, clock_offset_uncertainty_ns, clock_reference_ip FROM captures"
-        (at_a, at_b) = dataset.sql(f"{clocks} ORDER BY vantage_ip").rows()
-        assert at_a == (A, 0, 0, A)
-        assert (at_b[0], at_b[3]) == (B, A)
-        assert abs(at_b[1] - ahead_ns) <= at_b[2] <= 31_000
-        pair = f"'{A}' IN (src_ip, dst_ip) AND '{B}' IN (src_ip, dst_ip)"
-        first = dict(dataset.sql(f"SELECT src_ip, first_seen_ns FROM flows WHERE {pair}").rows())
-        assert first == {A: BEGIN_NS, B: BEGIN_NS + 50_000 + ahead_ns}
-        assert contradictions(dataset) == {}
-
-
-def test_one_capture_has_no_clock_to_compare(tmp_path: Path) -> None:
-    with ingest(tmp_path, {"a.pcap": conversation()}) as dataset:
-        clocks = "SELECT clock_offset_ns, clock_offset_uncertainty_ns, clock_reference_ip FROM captures"
-        assert dataset.sql(clocks).rows() == [(None, None, None)]
-
-
-# --- logs that are off
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring-tso"
 
@@ -81,7 +37,7 @@ def late_run(sample: Path, tmp_path: Path) -> Path:
 
 
 def offset(dataset: Dataset) -> tuple[int, int]:
-    """What was added to the logs' times, and the estimate."""
+    """The offset that was added to the logs' times, and the estimate."""
     (row,) = dataset.sql("SELECT clock_offset_ns, clock_offset_estimate_ns FROM runs").rows()
     return row
 
@@ -92,7 +48,7 @@ def in_steps(dataset: Dataset) -> list[tuple[object, ...]]:
                            WHERE run_id = '{RUN}' ORDER BY ALL""").rows()
 
 
-def test_log_that_is_off_is_told(late_run: Path, tmp_path: Path, command: RunCommand) -> None:
+def test_log_that_is_off_is_reported(late_run: Path, tmp_path: Path, command: RunCommand) -> None:
     done = command("ingest", late_run, "--out", "dataset")
     said = done.stderr.decode()
     assert done.returncode == 1
@@ -111,7 +67,7 @@ def test_none_declines_the_offer(late_run: Path, tmp_path: Path, command: RunCom
     assert (done.returncode, done.stderr.decode().count("clock")) == (0, 0)
 
 
-def test_wrong_seconds_are_told(late_run: Path) -> None:
+def test_wrong_seconds_are_reported(late_run: Path) -> None:
     talk = Talk()
     with read_folder(late_run, talk, clock_offset=-1800.0) as dataset:
         assert offset(dataset) == (-1800 * 10**9, HOUR * 10**9)
@@ -138,7 +94,7 @@ def test_seconds_put_the_packets_into_their_steps(late_run: Path, sample_dataset
 
 
 def test_auto_puts_the_packets_into_their_steps(late_run: Path, sample_dataset: Dataset) -> None:
-    """But for those within the few milliseconds by which the estimate may be off."""
+    """Except those within the few milliseconds by which the estimate may be off."""
     talk = Talk()
     with read_folder(late_run, talk, clock_offset="auto", packets=True) as dataset:
         applied, estimate = offset(dataset)
@@ -148,7 +104,7 @@ def test_auto_puts_the_packets_into_their_steps(late_run: Path, sample_dataset: 
         assert found.keys() == right.keys()
         assert all(abs(found[step] - size) < 0.1 * size for step, size in right.items())
         hashes = "SELECT capture_id, sha256 FROM captures WHERE run_id = $1 ORDER BY ALL"
-        assert dataset.sql(hashes, [RUN]).rows() == sample_dataset.sql(hashes, [RUN]).rows()  # kept from the first pass
+        assert dataset.sql(hashes, [RUN]).rows() == sample_dataset.sql(hashes, [RUN]).rows()  # from the first pass
         assert contradictions(dataset) == {}
     assert talk.warnings == []
 
@@ -161,6 +117,6 @@ def test_auto_leaves_a_log_that_is_right(sample: Path, tmp_path: Path, sample_da
 
 
 def test_run_without_a_log_has_no_offset(tmp_path: Path) -> None:
-    for wish in ("none", "auto", 3600.0):
-        with ingest(tmp_path / str(wish), {"a.pcap": conversation(10)}, clock_offset=wish) as dataset:
+    for value in ("none", "auto", 3600.0):
+        with ingest(tmp_path / str(value), {"a.pcap": ring(A, B)}, clock_offset=value) as dataset:
             assert offset(dataset) == (None, None)

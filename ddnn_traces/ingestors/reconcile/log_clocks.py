@@ -1,14 +1,12 @@
-"""Clocks: of captures against each other, and of a training log against the traffic. Nothing is ever applied here.
+"""The clock of a run's training logs against that of its captures: the ends of steps against pauses in the traffic.
 
-Method, measured results and limits: docs/clocks.md.
+`estimate_clock` is for a whole run; runs.py reports its result and applies it with --clock-offset auto. Method,
+measured results and limits: docs/clocks.md.
 """
 
 from __future__ import annotations
 
-import heapq
-import ipaddress
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +14,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
+from ddnn_traces.ingestors.logs import TrainingLog
+from ddnn_traces.ingestors.reconcile.vantage import find_vantages
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -24,170 +24,11 @@ _MS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _TCP = 6
 
-# --- A. captures against each other ---------------------------------------------------------------------------------
-
-#: One-way times below the median by more than this many times its distance to the lower quartile, and by more than
-#: 1 ms, are of wrong matches: queues make times longer, nothing makes single ones shorter.
-_ABSURD_SPREADS = 10
-#: Matches that each direction must have in each half before the halves are compared.
-_HALF_MATCHES = 8
-
-
-@dataclass(frozen=True)
-class HostOffset:
-    """By how much a capture's clock is ahead of that at reference_ip, in ns.
-
-    The offset lies within plus and minus uncertainty_ns; None where segments were seen in one direction only, so that
-    the delay is in the offset.
-    """
-
-    offset_ns: int
-    uncertainty_ns: int | None
-    reference_ip: str
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Segments seen at one host: identity, time, and the hosts that they go from and to; ascending by identity."""
-
-    identity: Int64Array
-    ts_ns: Int64Array
-    src: npt.NDArray[np.str_]
-    dst: npt.NDArray[np.str_]
-
-
-def host_offsets(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) -> list[HostOffset | None]:
-    """Offset of each file's clock, from segments captured at both ends (docs/clocks.md).
-
-    Files of one vantage have one clock. The reference is the smallest address among the hosts that can be compared,
-    directly or over others. None for files without a vantage, and for hosts that share no segments with another.
-    """
-    hosts = sorted({vantage for vantage in vantages if vantage is not None}, key=_address_order)
-    seen = {host: _merge([f for f, v in zip(files, vantages, strict=True) if v == host]) for host in hosts}
-    edges: dict[str, dict[str, tuple[int, int | None]]] = {host: {} for host in hosts}
-    for a, b in itertools.combinations(hosts, 2):
-        found = _pair_offset(seen[a], seen[b], a, b)
-        if found is not None:
-            edges[a][b] = found
-            edges[b][a] = (-found[0], found[1])
-    offsets: dict[str, HostOffset] = {}
-    for host in hosts:
-        if host not in offsets and edges[host]:
-            offsets.update(_from_reference(host, edges))
-    return [offsets.get(vantage) if vantage is not None else None for vantage in vantages]
-
-
-def _address_order(address: str) -> tuple[int, int]:
-    ip = ipaddress.ip_address(address)
-    return ip.version, int(ip)
-
-
-def _merge(files: Sequence[CaptureFacts]) -> _Seen:
-    """The segments seen in the files of one host.
-
-    What a file holds more than once was retransmitted, and which of the copies the other host saw cannot be told: left
-    out. In two files (a series, or two interfaces) the earlier time counts; a retransmission that is matched with its
-    original only makes a longer one-way time, which the smallest one disregards.
-    """
-    identities, times, rows, sources, targets = [], [], [], [], []
-    flows = 0
-    for file in files:
-        identity = file.samples["identity"].to_numpy()
-        _, first, counts = np.unique(identity, return_index=True, return_counts=True)
-        once = first[counts == 1]
-        identities.append(identity[once])
-        times.append(file.samples["ts_ns"].to_numpy()[once])
-        rows.append(_row_of_flow(file)[file.samples["flow"].to_numpy()[once]] + flows)
-        sources += file.flows["src_ip"].to_pylist()
-        targets += file.flows["dst_ip"].to_pylist()
-        flows = len(sources)
-    identity, ts, row = (np.concatenate(parts).astype(np.int64) for parts in (identities, times, rows))
-    order = np.lexsort((ts, identity))
-    order = order[np.concatenate(([True], np.diff(identity[order]) != 0))] if order.size else order
-    src, dst = (np.array(names, np.str_) if names else np.empty(0, "U1") for names in (sources, targets))
-    return _Seen(identity[order], ts[order], src[row[order]], dst[row[order]])
-
-
-def _row_of_flow(file: CaptureFacts) -> Int64Array:
-    """Position in the table of flows, by the number in its column `flow`."""
-    numbers = file.flows["flow"].to_numpy().astype(np.int64)
-    rows = np.zeros(int(numbers.max()) + 1 if numbers.size else 0, np.int64)
-    rows[numbers] = np.arange(numbers.size)
-    return rows
-
-
-def _pair_offset(at_a: _Seen, at_b: _Seen, a: str, b: str) -> tuple[int, int | None] | None:
-    """By how much b's clock is ahead of a's, and the uncertainty, both ns; None without a common segment."""
-    _, in_a, in_b = np.intersect1d(at_a.identity, at_b.identity, assume_unique=True, return_indices=True)
-    ahead = at_b.ts_ns[in_b] - at_a.ts_ns[in_a]
-    forward = (at_a.src[in_a] == a) & (at_a.dst[in_a] == b)
-    back = (at_a.src[in_a] == b) & (at_a.dst[in_a] == a)
-    whole = _bounds(ahead, forward, back)
-    if whole is None:
-        return None
-    offset, uncertainty = whole
-    if uncertainty is None:
-        return whole
-    time = at_a.ts_ns[in_a]
-    used = time[forward | back]
-    first_half = time < (int(used.min()) + int(used.max())) // 2
-    halves = [half for half in (first_half, ~first_half) if _enough(forward & half) and _enough(back & half)]
-    parts = [_bounds(ahead, forward & half, back & half) for half in halves]
-    known = [(theta, width) for part in parts if part is not None for theta, width in [part] if width is not None]
-    if len(known) == 2:
-        (before, before_width), (after, after_width) = known
-        apart = abs(after - before)
-        # clocks that drift apart: the smallest times of the whole are from opposite ends of the capture
-        if apart > before_width + after_width:
-            offset, uncertainty = (before + after) // 2, max(before_width, after_width)
-        uncertainty += (apart + 1) // 2
-    return offset, uncertainty
-
-
-def _enough(chosen: BoolArray) -> bool:
-    return int(np.count_nonzero(chosen)) >= _HALF_MATCHES
-
-
-def _bounds(ahead: Int64Array, forward: BoolArray, back: BoolArray) -> tuple[int, int | None] | None:
-    """Offset and uncertainty from the smallest one-way times; ahead: time at b less time at a, ns."""
-    to_b, to_a = _smallest(ahead[forward]), _smallest(-ahead[back])
-    if to_b is None:
-        return None if to_a is None else (-to_a, None)
-    if to_a is None:
-        return to_b, None
-    return (to_b - to_a) // 2, (abs(to_b + to_a) + 1) // 2
-
-
-def _smallest(one_way_ns: Int64Array) -> int | None:
-    """Smallest one-way time that is no wrong match. The minimum itself: only for it is the uncertainty a bound."""
-    if not one_way_ns.size:
-        return None
-    quartile, median = np.quantile(one_way_ns, [0.25, 0.5])
-    least = median - _ABSURD_SPREADS * (median - quartile) - _MS
-    return int(one_way_ns[one_way_ns >= least].min())
-
-
-def _from_reference(reference: str, edges: dict[str, dict[str, tuple[int, int | None]]]) -> dict[str, HostOffset]:
-    """Offsets of all hosts that are connected with the reference, on the way of the least uncertainty.
-
-    A way with one-directional comparisons is taken only where there is no other.
-    """
-    found: dict[str, HostOffset] = {}
-    heap: list[tuple[int, int, tuple[int, int], str, int]] = [(0, 0, _address_order(reference), reference, 0)]
-    while heap:
-        unknown, uncertainty, _, host, offset = heapq.heappop(heap)
-        if host in found:
-            continue
-        found[host] = HostOffset(offset, None if unknown else uncertainty, reference)
-        for other, (ahead, width) in edges[host].items():
-            way = unknown + int(width is None), uncertainty + int(width or 0)
-            heapq.heappush(heap, (*way, _address_order(other), other, offset + ahead))
-    return found
-
-
-# --- B. a training log against the traffic ----------------------------------------------------------------------------
-
-#: Drift that is looked for, and the largest error of a step's time that the grid of drifts leaves.
+#: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
+_LOGS_TRIED = 2
+#: Time zones differ by multiples of this; an offset so near to one, ns, is one.
+_ZONE_NS, _NEAR_ZONE_NS = 15 * 60 * 10**9, 10_000_000
+#: Largest drift of the search, and the largest error of a step's time that the grid of drifts leaves.
 _MAX_DRIFT = 400e-6
 _GRID_ERROR_NS = 2.0 * _MS
 #: The search over all lags takes at most this many consecutive steps and, if 24 steps fit into it, this much time.
@@ -198,26 +39,26 @@ _CANDIDATES = 60
 _UNMATCHED, _OUTSIDE, _OUTSIDE_MOST = 0.15, 0.5, 5.0
 #: Scales tried for the time from the last packet to the end of its step.
 _SCALES_NS = (1.5 * _MS, 4.0 * _MS, 10.0 * _MS)
-#: The likelihood is looked up by the distance from a pause, in so many cells; the last counts for all beyond.
+#: The likelihood is a table by the distance from a pause, in so many cells; the last holds for all larger ones.
 _CELL_NS, _CELLS = 0.05 * _MS, 2000
-#: Nats by which the best alignment must be better than the next, and than chance.
+#: Nats by which the best alignment must be better than the next one and than chance.
 _MARGIN = 8.0
 #: Matched steps must be at least so many, and such a share of those within the capture.
 _LEAST_STEPS, _LEAST_SHARE = 4, 0.6
 #: Spread of the matched steps about the fit (robust standard deviation) above which the end of the communication does
-#: not tell the end of the step.
+#: not determine the end of the step.
 _MOST_SPREAD_NS = 4.0 * _MS
 #: From the fitted line, steps up to so far away count as matched: at first, and in the end.
 _REACHES_NS = (12.0 * _MS, 8.0 * _MS)
-#: Quantile of the times from a pause's begin to the step's end that counts as no time: an end is logged late, never
+#: Quantile of the times from a pause's begin to the step's end that counts as zero: an end is logged late, never
 #: early.
 _FIRST_SHARE = 0.1
-#: Share of the time soon after the steps' ends that may have packets. Above, what was found is no step's end, or the
-#: worker still sends then.
+#: Share of the time just after the steps' ends that may have packets. Above it, the ends found are wrong, or the worker
+#: still sends then.
 _MOST_BUSY = 0.4
 #: Lags that differ by less are the same.
 _SAME_NS = 8.0 * _MS
-#: A drift is told where its standard error is below this.
+#: A drift is reported where its standard error is below this.
 _DRIFT_ERROR = 50e-6
 #: An aligned log's steps end up to so much after their last packet.
 _ALIGNED_NS = 5 * _MS
@@ -227,7 +68,7 @@ _ALIGNED_NS = 5 * _MS
 class Traffic:
     """When a worker's captures have packets: ascending begins of the windows of window_ns that hold any.
 
-    received_ns: those of start_ns in which the worker receives data, as far as its captures tell.
+    received_ns: those of start_ns in which the worker receives data, as far as its captures show.
     """
 
     start_ns: Int64Array
@@ -238,10 +79,10 @@ class Traffic:
 
 @dataclass(frozen=True)
 class LogOffset:
-    """What must be added to a log's times to bring them onto the capture's clock.
+    """The offset that must be added to a log's times to bring them onto the capture's clock.
 
     offset_ns: at the middle of the log. uncertainty_ns: spread of single steps about it, and a window. drift_ppm: how
-    much faster the capture's clock runs than the log's; None where the log is too short to tell. confidence: from 0.98
+    much faster the capture's clock runs than the log's; None where the log is too short. confidence: from 0.98
     (less is not reported) to 1, by the odds against the next best alignment and against chance.
     """
 
@@ -257,7 +98,7 @@ def is_off(estimate: LogOffset | None) -> bool:
 
 
 def read_traffic(files: Sequence[CaptureFacts], host: str | None, window_ns: int) -> Traffic:
-    """The traffic of the worker at address `host` by the cells of its captures.
+    """The traffic of the worker at address `host`, from the cells of its captures.
 
     It receives data in a cell with payload for it, and, where only what it sends was captured, in one of its TCP flows
     that holds packets but no payload: acknowledgements.
@@ -297,11 +138,75 @@ def _directions(file: CaptureFacts, host: str | None) -> tuple[BoolArray, BoolAr
     return incoming, outgoing
 
 
+# --- the clock of a run's logs
+
+
+@dataclass(frozen=True)
+class LogClock:
+    """The logs' clock: applied_ns was added to their times (None: there is no log), the estimate should be added.
+
+    estimate: None where it is not known. middle_ns: time by the logs at which it holds; away from it the drift adds up.
+    """
+
+    applied_ns: int | None = None
+    estimate: LogOffset | None = None
+    middle_ns: int = 0
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the applied offset differs from the estimate by more than the estimate's error."""
+        if self.estimate is None:
+            return False
+        return is_off(replace(self.estimate, offset_ns=self.estimate.offset_ns - (self.applied_ns or 0)))
+
+    def before_shift(self, applied_ns: int) -> LogClock:
+        """The same relative to the original log, where the estimate was made after adding `applied_ns` to its times."""
+        if self.applied_ns is None:
+            return self
+        estimate = self.estimate and replace(self.estimate, offset_ns=self.estimate.offset_ns + applied_ns)
+        return LogClock(applied_ns, estimate, self.middle_ns - applied_ns)
+
+    @property
+    def correction(self) -> Callable[[int], int]:
+        """Function from a time by the logs to one by the captures, as estimated, with the drift, ns."""
+        assert self.estimate
+        offset, drift, middle = self.estimate.offset_ns, (self.estimate.drift_ppm or 0.0) * 1e-6, self.middle_ns
+        return lambda time_ns: time_ns + offset + round((time_ns - middle) * drift)
+
+
+def estimate_clock(
+    logs: Sequence[TrainingLog], files: Sequence[CaptureFacts], labels: Sequence[str | None], window_ns: int
+) -> LogClock:
+    """Align the run's logs with their workers' captures. labels: host in each file's name.
+
+    The first log that gives an estimate counts for all: they are of one run, and mostly of one clock.
+    """
+    vantages = find_vantages(files)
+    for log in logs[:_LOGS_TRIED]:
+        own = [i for i, label in enumerate(labels) if label == log.worker] or list(range(len(files)))
+        hosts = {vantages[i] for i in own}
+        host = next(iter(hosts)) if len(hosts) == 1 else None
+        estimate = log_offset(log.bounds, read_traffic([files[i] for i in own], host, window_ns))
+        if estimate:
+            estimate = replace(estimate, offset_ns=_whole_zones(estimate.offset_ns))
+            return LogClock(0, estimate, int(log.bounds[0] + (log.bounds[-1] - log.bounds[0]) // 2))
+    return LogClock(0 if logs else None)
+
+
+def _whole_zones(offset_ns: int) -> int:
+    """The offset, rounded to a difference of time zones where only the time from last packet to step end differs."""
+    zones = round(offset_ns / _ZONE_NS) * _ZONE_NS
+    return zones if zones and abs(offset_ns - zones) <= _NEAR_ZONE_NS else offset_ns
+
+
+# --- one log against the traffic of its worker
+
+
 @dataclass(frozen=True)
 class _Fit:
     """Lag at the log's middle and spread, ns; drift and its standard error; nats by which it is better than others.
 
-    ambiguous: pauses of another length tell another lag.
+    ambiguous: pauses of another length give another lag.
     """
 
     lag: float
@@ -332,7 +237,7 @@ class _Match:
 
 
 def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None:
-    """Line up the ends of the steps with the begins of pauses in the traffic; None where the two do not tell.
+    """Align the ends of the steps with the begins of pauses in the traffic; None where the result is not certain.
 
     step_bounds_ns: begin of the first step and end of every step, ns, ascending (TrainingLog.bounds).
     """
@@ -343,13 +248,13 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     log = (ends - log_origin).astype(np.float64)
     active, received = ((times - origin).astype(np.float64) for times in (traffic.start_ns, traffic.received_ns))
     window = float(traffic.window_ns)
-    # A worker may send on when its step has ended, but it does not receive: the pauses in what it receives tell, and
-    # the pauses in all traffic must not contradict.
+    # A worker may still send when its step has ended, but it does not receive: the pauses in the received traffic
+    # decide, and the pauses in all traffic must not contradict them.
     best = _best_fit(log, received, window)
     if best is None or best.ambiguous:
         return None
     other = _best_fit(log, active, window)
-    if other is not None and _apart([best, other]):
+    if other is not None and _contradict([best, other]):
         return None
     if _busy_after(log * (1 + best.drift) + best.lag, active, log) > _MOST_BUSY:
         return None
@@ -368,16 +273,16 @@ def _best_fit(log: FloatArray, times: FloatArray, window: float) -> _Fit | None:
     if not fits:
         return None
     best = max(fits, key=lambda fit: fit.margin)
-    return replace(best, ambiguous=_apart(fits))
+    return replace(best, ambiguous=_contradict(fits))
 
 
-def _apart(fits: Sequence[_Fit]) -> bool:
+def _contradict(fits: Sequence[_Fit]) -> bool:
     lags = [fit.lag for fit in fits]
     return max(lags) - min(lags) > _SAME_NS
 
 
 def _distinct(ends: Int64Array, least: int) -> Int64Array:
-    """Ends that are at least so far apart; of ends that coincide (two batches a round) the last."""
+    """Ends at a distance of at least `least`; of ends that coincide (two batches a round) the last."""
     ends = np.unique(ends)
     return ends[np.concatenate((np.diff(ends) > least, [True]))] if ends.size else ends
 
@@ -385,8 +290,8 @@ def _distinct(ends: Int64Array, least: int) -> Int64Array:
 def _pause_sets(active: FloatArray, window: float, step: float) -> Iterator[FloatArray]:
     """Begins of all pauses at least as long as each of some lengths; the first packet after is never needed.
 
-    How long the computation between two exchanges is cannot be known, so all lengths are tried that the traffic has
-    about as often as there are steps.
+    The duration of the computation between two exchanges is not known, so all lengths are tried that occur in the
+    traffic about as often as there are steps.
     """
     ends = active + window
     idle = np.append(active[1:], np.inf) - ends
@@ -419,7 +324,7 @@ def _stretches(ends: FloatArray) -> Iterator[slice]:
 
 
 def _search(ends: FloatArray, pauses: FloatArray, window: float) -> _Match | None:
-    """The best lag and drift of a stretch of the log over all lags there are."""
+    """The best lag and drift of a stretch of the log over all possible lags."""
     middle = (ends[0] + ends[-1]) / 2
     half = max((ends[-1] - ends[0]) / 2, 1.0)
     count = int(np.ceil(_MAX_DRIFT * half / _GRID_ERROR_NS))
@@ -438,8 +343,8 @@ def _search(ends: FloatArray, pauses: FloatArray, window: float) -> _Match | Non
     fine = np.linspace(-_MAX_DRIFT, _MAX_DRIFT, 4 * count + 1)
     found = _best_near(ends - middle, pauses, np.add.outer(candidates, shifts), fine, nats_of_cell)
     nats, lag, drift = found[0]
-    apart = min(20 * _MS, 0.25 * float(np.median(np.diff(ends))))
-    others = [other for other, at, _ in found if abs(at - lag) > apart]
+    distinct = min(20 * _MS, 0.25 * float(np.median(np.diff(ends))))
+    others = [other for other, at, _ in found if abs(at - lag) > distinct]
     return _Match(nats, max(others, default=0.0), chance, lag - middle, drift)
 
 
@@ -504,8 +409,7 @@ def _after_pause(at: FloatArray, pauses: FloatArray) -> FloatArray:
 def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> _Fit | None:
     """Lag at the log's middle (its time 0), spread and drift, by a robust line through all matched steps.
 
-    The searched stretch is made twice as long again and again, so that the drift is known well enough to find the
-    pauses further out.
+    The searched stretch is doubled repeatedly, so that the drift is known well enough to find the pauses further out.
     """
     begin, end = chosen.start, chosen.stop
     middle = (ends[begin] + ends[end - 1]) / 2
@@ -538,7 +442,7 @@ def _fit(ends: FloatArray, pauses: FloatArray, chosen: slice, match: _Match) -> 
 
 
 def _busy_after(at: FloatArray, active: FloatArray, ends: FloatArray) -> float:
-    """Share of the slots behind the steps' ends, of a tenth of a step in all, that have packets of any kind."""
+    """Share of the slots after the steps' ends, a tenth of a step in all, that have any packets."""
     slots = np.linspace(0, 0.1 * float(np.median(np.diff(ends))), 6)
     begin = at[:, None] + _REACHES_NS[-1] + slots[None, :-1]
     packets = np.searchsorted(active, begin + slots[1]) - np.searchsorted(active, begin)

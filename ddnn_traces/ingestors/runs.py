@@ -1,0 +1,224 @@
+"""From the files of runs to their facts: one task for each file, runs and their messages in order."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.logs import TrainingLog, read_logs
+from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
+from ddnn_traces.ingestors.reconcile.tables import RunFacts
+from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
+from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
+from ddnn_traces.ingestors.sources import RunInput, host_label
+from ddnn_traces.talk import Talk
+from ddnn_traces.version import __version__
+
+
+def read_runs(
+    runs: Sequence[tuple[RunInput, RunMetadata]], options: IngestOptions, scratch: Path, talk: Talk
+) -> Generator[RunFacts, None, None]:
+    """Facts of each run, in order. Files of later runs are read meanwhile; closing the iterator stops that.
+
+    scratch: folder for cells and packets; those of a run are removed when the next run is requested.
+    """
+    captures = [path for run, _ in runs for path in run.captures]
+    talk.start_files(total_bytes(captures))
+    jobs = options.jobs or available_cpus()
+    at_once = max(1, min(jobs, len(captures)))
+    with Threads(at_once, talk) as scheduler:
+        waiting: deque[_Run] = deque()
+
+        def tasks() -> Iterator[ReadTask]:
+            for number, (run, metadata) in enumerate(runs):
+                waiting.append(_Run(run, metadata, options, scratch / f"run-{number}", talk))
+                yield from waiting[-1].tasks(max(1, jobs // at_once))
+
+        results = scheduler.results(tasks())
+        for run, _ in runs:
+            for _ in run.captures:
+                result = next(results)
+                waiting[0].add(result)
+            current = waiting.popleft()
+            yield current.facts(scheduler)
+            current.remove_scratch()
+    talk.end_files()
+
+
+def total_bytes(captures: Sequence[Path]) -> int | None:
+    """Size of all files together, or None when one is a pipe."""
+    total = 0
+    for path in captures:
+        if path == STDIN:
+            return None
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        total += status.st_size
+    return total
+
+
+class _Run:
+    """A run that is being read. Its logs are read before its first file; its warnings come when all files are read."""
+
+    def __init__(self, run: RunInput, metadata: RunMetadata, options: IngestOptions, scratch: Path, talk: Talk) -> None:
+        self._run = run
+        self._metadata = metadata
+        self._options = options
+        self._scratch = scratch
+        self._talk = talk
+        self._labels = [host_label(path) for path in run.captures]
+        self._log_talk = Talk()
+        self._logs: list[TrainingLog] = []
+        self._log_of_file: list[TrainingLog | None] = []
+        self._tasks: list[ReadTask] = []
+        self._files: list[CaptureFacts] = []
+
+    def tasks(self, jobs: int) -> Iterator[ReadTask]:
+        """One task for each file. jobs: threads that may work inside one file."""
+        self._scratch.mkdir()
+        self._logs = read_logs(self._run.folder, self._log_talk)
+        offset_ns = self._options.clock_offset_ns
+        if offset_ns is not None:
+            self._logs = [log.shifted(lambda time_ns: time_ns + offset_ns) for log in self._logs]
+        by_worker = {log.worker: log for log in self._logs}
+        for path, label in zip(self._run.captures, self._labels, strict=True):
+            log = by_worker.get(label or "", self._logs[0] if self._logs else None)
+            self._log_of_file.append(log)
+            self._tasks.append(self._task(path, log, jobs))
+            yield self._tasks[-1]
+
+    def _task(self, path: Path, log: TrainingLog | None, jobs: int) -> ReadTask:
+        number = len(self._tasks)
+        options = ReadOptions(
+            self._options.window_ns,
+            log.bounds if log else np.empty(0, np.int64),
+            self._scratch / f"{number}-cells.parquet",
+            self._scratch / f"{number}-packets.parquet" if self._options.packets else None,
+            open_tunnels=self._options.tunnels == "inner",
+            jobs=jobs,
+            hashing=self._options.sha256,
+        )
+        return ReadTask(path, _name(path), self._options.engine, options, self._options.filter)
+
+    def add(self, result: ReadResult) -> None:
+        """Take the next file's result. Its problems are reported now, in the order of the files."""
+        if not self._files:
+            for warning in self._log_talk.warnings:
+                self._talk.warn(warning)
+        self._files.append(result.facts)
+        _report(result, self._talk)
+
+    def facts(self, scheduler: Scheduler) -> RunFacts:
+        """All that is known of the run, when its files are read."""
+        clock = self._clock(scheduler)
+        workers = [log.worker if log else None for log in self._log_of_file]
+        window_ns, version = self._options.window_ns, __version__
+        return RunFacts(
+            self._run.run_id, self._metadata, self._logs, self._files, self._labels, workers, window_ns, version, clock
+        )
+
+    def _clock(self, scheduler: Scheduler) -> LogClock:
+        """The logs' clock against the captures'. With --clock-offset auto it may read all files again."""
+        requested = self._options.clock_offset
+        clock = estimate_clock(self._logs, self._files, self._labels, self._options.window_ns)
+        if self._options.clock_offset_ns is not None:
+            clock = clock.before_shift(self._options.clock_offset_ns)
+        if requested == "none":
+            return clock
+        if not clock.estimate or not clock.is_off:
+            self._warn_of_clocks()
+            return clock
+        seconds = clock.estimate.offset_ns / 1e9
+        if requested != "auto":
+            self._talk.warn(
+                f"{self._run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
+                f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
+                "their steps, or with none to leave the times unchanged"
+            )
+            return clock
+        self._talk.say(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
+        self._read_again([log.shifted(clock.correction) for log in self._logs], scheduler)
+        return replace(clock, applied_ns=clock.estimate.offset_ns)
+
+    def _read_again(self, logs: list[TrainingLog], scheduler: Scheduler) -> None:
+        """Read the files again, with other steps. Their hashes are known."""
+        self._logs = logs
+        by_worker = {log.worker: log for log in logs}
+        self._log_of_file = [by_worker[log.worker] if log else None for log in self._log_of_file]
+        self.remove_scratch()
+        self._scratch.mkdir()
+        tasks = [_with_steps(task, log) for task, log in zip(self._tasks, self._log_of_file, strict=True)]
+        for number, result in enumerate(scheduler.results(tasks)):
+            self._files[number] = replace(result.facts, sha256=self._files[number].sha256)
+
+    def _warn_of_clocks(self) -> None:
+        """Warn where no packet of a file can be in a step of its log, and the reason is not known."""
+        for file, log in zip(self._files, self._log_of_file, strict=True):
+            if log:
+                _compare_clocks(file, log, self._talk)
+
+    def remove_scratch(self) -> None:
+        """Free the disk space of cells and packets: the run's tables are written, or it is read again."""
+        shutil.rmtree(self._scratch)
+
+
+def _with_steps(task: ReadTask, log: TrainingLog | None) -> ReadTask:
+    """The same task with the steps of another log, and without hashing."""
+    bounds = log.bounds if log else task.options.step_bounds
+    return replace(task, options=replace(task.options, step_bounds=bounds, hashing=False))
+
+
+def _name(path: Path) -> str:
+    return "standard input" if path == STDIN else f"{path.parent.name}/{path.name}"
+
+
+def _report(result: ReadResult, talk: Talk) -> None:
+    """Warn of a file's problems, and summarize it."""
+    facts = result.facts
+    if facts.status != "complete":
+        read = f"{facts.records:,} records before that were read" if facts.format else "nothing of it was read"
+        talk.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; copy it again, or leave it out")
+    if _is_doubled(facts):
+        talk.warn(
+            f"{facts.path}: nearly every segment is in it twice, as at a mirror port of both directions, and counts "
+            "twice; remove the copies with 'editcap -d'"
+        )
+    seconds = max(result.seconds, 1e-6)
+    talk.summarize(
+        f"{_name(facts.path)}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, "
+        f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
+    )
+
+
+def _is_doubled(facts: CaptureFacts) -> bool:
+    """Whether about half of the TCP payload was sent twice, more than any network loses."""
+    flows = facts.flows
+    payload = pc.sum(pc.filter(flows["payload_bytes"], pc.equal(flows["protocol"], 6))).as_py() or 0
+    again = pc.sum(flows["retransmitted_bytes"]).as_py() or 0
+    return payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload
+
+
+def _compare_clocks(facts: CaptureFacts, log: TrainingLog, talk: Talk) -> None:
+    """Warn when no packet can be in a step of the log."""
+    begin, end = log.bounds[0], log.bounds[-1]
+    if facts.first_ns is None or facts.last_ns is None or (facts.first_ns < end and facts.last_ns >= begin):
+        return
+    hours = (facts.first_ns - begin) / 3.6e12
+    talk.warn(
+        f"{facts.path}: begins {hours:+.2f} hours after {log.worker}'s log and shares no time with its steps, "
+        "so no packet is in a step; compare the two clocks"
+    )

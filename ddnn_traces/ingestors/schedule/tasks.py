@@ -1,0 +1,81 @@
+"""Tasks of ingest: one capture file to read, as plain values, so that another thread, process or machine can do it.
+
+A task names what it needs: the file, the engine, the filter's text, and where the cells and packets are written. On
+another machine these paths must lead to the same files (a shared file system). Its result can be pickled too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
+from ddnn_traces.ingestors.flow_filter import apply_filter, parse
+from ddnn_traces.store.whole_files import NO_SPACE
+
+#: Modules with a function read_capture; imported when used, since each loads a large library.
+ENGINES = {
+    "numba": "ddnn_traces.ingestors.packets.numba_engine",
+    "pyshark": "ddnn_traces.ingestors.tshark.pyshark_engine",
+}
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """One capture file to read.
+
+    name: of the file in messages. engine: key of ENGINES. options: window, steps and output files, without a progress
+    callback. filter: capture-filter expression for flows (flow_filter.py), None for all.
+    """
+
+    path: Path
+    name: str
+    engine: str
+    options: ReadOptions
+    filter: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """The facts of a task's file, and how long reading it took, in s."""
+
+    facts: CaptureFacts
+    seconds: float
+
+
+class Scheduler(Protocol):
+    """Runs tasks somewhere: `threads.Threads` in this process."""
+
+    def results(self, tasks: Iterable[ReadTask]) -> Iterator[ReadResult]:
+        """Results in the order of the tasks, of which only some are taken in advance. The first error ends all."""
+
+
+def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
+    """Read the task's file. A file that cannot be read is a result too, of status corrupt.
+
+    progress: called with the bytes and packets read since the last call. Raises OSError when the output files cannot be
+    written, EngineError when the engine is missing or fails.
+    """
+    begin = time.monotonic()
+    read_capture: Callable[[Path, ReadOptions], CaptureFacts] = import_module(ENGINES[task.engine]).read_capture
+    try:
+        facts = read_capture(task.path, replace(task.options, progress=progress))
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        reason = f"cannot be read ({error.strerror}), check its permissions"
+        facts = CaptureFacts(task.path, "none", None, _size(task.path), status="corrupt", status_detail=reason)
+    if task.filter is not None:
+        apply_filter(facts, parse(task.filter))
+    return ReadResult(facts, time.monotonic() - begin)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
