@@ -51,7 +51,7 @@ class Packet:
 def exchange(pairs: Iterable[tuple[str, str]], rounds: int = 5) -> list[Packet]:
     """Rounds in which each pair's first host sends data and its second an acknowledgement, evenly in time.
 
-    Sizes differ from packet to packet, so that a lost one cannot hide behind another counted twice.
+    Sizes differ from packet to packet, so that a lost one is not compensated by another counted twice.
     """
     ends = [end for pair in list(pairs) * rounds for end in (pair, pair[::-1])]
     packets = []
@@ -78,7 +78,7 @@ def received_by(host: str) -> Callable[[Packet], bool]:
     return lambda packet: packet.dst in (host, EVERYBODY)
 
 
-def seen_by(host: str) -> Callable[[Packet], bool]:
+def passing(host: str) -> Callable[[Packet], bool]:
     """All that passes a host's interface."""
     return lambda packet: host in (packet.src, packet.dst) or packet.dst == EVERYBODY
 
@@ -104,7 +104,7 @@ def ingest(folder: Path, captures: Mapping[str, Iterable[Packet]], **options: An
 
 
 def write_frames(folder: Path, captures: Mapping[str, Iterable[bytes]]) -> Path:
-    """As write_captures, of frames SPACING_NS apart."""
+    """As write_captures, with frames at intervals of SPACING_NS."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frames in captures.items():
         records = [p.Record(BEGIN_NS + i * SPACING_NS, frame) for i, frame in enumerate(frames)]
@@ -113,18 +113,18 @@ def write_frames(folder: Path, captures: Mapping[str, Iterable[bytes]]) -> Path:
 
 
 def ingest_frames(folder: Path, captures: Mapping[str, Iterable[bytes]], **options: Any) -> Dataset:
-    """As ingest, of frames SPACING_NS apart."""
+    """As ingest, with frames at intervals of SPACING_NS."""
     return read_folder(write_frames(folder / "run", captures), **options)
 
 
 def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
-    """Dataset of a run folder, beside it."""
+    """Dataset of a run folder, next to it."""
     pipeline.ingest([str(run)], run.parent / "dataset", IngestOptions(**options), talk)
     return ddnn_traces.open(run.parent / "dataset")
 
 
 def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Directed pair -> packets and payload bytes that were really sent."""
+    """Directed pair -> packets and payload bytes that were sent."""
     packets = list(packets)
     number = Counter((packet.src, packet.dst) for packet in packets)
     payload: Counter[tuple[str, str]] = Counter()
@@ -134,17 +134,17 @@ def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def counted(dataset: Dataset) -> dict[tuple[str, str], tuple[int, int]]:
-    """As sent(), by the dataset."""
+    """As sent(), from the dataset."""
     rows = dataset.query("traffic_matrix").select("src_ip", "dst_ip", "packets", "payload_bytes").rows()
     return {(src, dst): (packets, payload) for src, dst, packets, payload in rows}
 
 
 def vantages(dataset: Dataset) -> dict[str, str | None]:
-    """Capture -> host that it was taken at."""
+    """Capture -> host where it was taken."""
     return dict(dataset.sql("SELECT capture_id, vantage_ip FROM captures").rows())
 
 
-#: Pairs of flows with the ends exchanged, and by how much they begin apart.
+#: Pairs of flows with the ends exchanged, and the time between their begins.
 EXCHANGED = """
     SELECT f.run_id, f.flow_id, f.reverse_flow_id, r.flow_id AS other, r.reverse_flow_id AS others_reverse,
            abs(f.first_seen_ns - r.first_seen_ns) AS gap
@@ -184,7 +184,7 @@ CONTRADICTIONS = {
             FROM flow_opcodes GROUP BY ALL) USING (run_id, flow_id)
         WHERE CASE WHEN roce_dest_qp IS NULL THEN p IS NOT NULL
                    ELSE (p, w, b) IS DISTINCT FROM (packets, wire_bytes, payload_bytes) END""",
-    "packets, where they were wanted, add up to their flow and lie within it": """
+    "packets, where they were requested, add up to their flow and lie within it": """
         SELECT run_id, flow_id FROM flows FULL JOIN (
             SELECT run_id, flow_id, count(*) AS p, sum(wire_bytes) AS w, sum(ip_bytes) AS i, sum(payload_bytes) AS b,
                    sum(captured_bytes) AS c, min(ts_ns) AS first_ns, max(ts_ns) AS last_ns

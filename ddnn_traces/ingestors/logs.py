@@ -25,7 +25,7 @@ from ddnn_traces.ingestors.sources import host_label
 from ddnn_traces.talk import Talk
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
-#: Whose log train_history.log is, unless it equals another worker's: the first worker's. They count from 0 in the
+#: The worker of train_history.log, unless it equals another worker's log: the first one. They count from 0 in the
 #: published Zerwas data (worker-0-tcpdump.pcap), from 1 elsewhere.
 _FIRST_WORKERS = ("worker-0", "worker-1")
 
@@ -97,7 +97,7 @@ def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
         except LogError as error:
             talk.warn(str(error))
         except (OSError, csv.Error) as error:
-            talk.warn(f"{path}: not read ({error}); mend or remove it")
+            talk.warn(f"{path}: not read ({error}); correct or remove it")
         else:
             logs.setdefault(log.worker, log)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
@@ -192,7 +192,9 @@ def read_phases(path: Path, talk: Talk) -> Phases:
             rows = list(csv.DictReader(file))
         begin_ns = seconds_to_ns((rows[0] if rows else {}).get("t_begin") or "")
     except (ValueError, OSError, csv.Error) as error:
-        talk.warn(f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); mend it")
+        talk.warn(
+            f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); correct it"
+        )
         return Phases()
     if not set(_TIMES) <= rows[0].keys():
         return Phases(begin_ns)

@@ -1,7 +1,7 @@
-"""What is known about a run before its packets are read.
+"""Metadata of a run: what is known before its packets are read.
 
 Every field comes from the first of these that has it: `run.toml` in the run's folder; the run's row in a `runs.csv`
-beside the folder; the folder's name in the published scheme
+next to the folder; the folder's name in the published scheme
 `framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit;
 a number alone is a loss in percent, as the scripts published with zerwas write it).
 """
@@ -21,7 +21,7 @@ from typing import Any
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.store import schema
 
-#: Declared topologies under the words that the frameworks and papers use.
+#: Declared topologies by the words that the frameworks and papers use.
 _TOPOLOGY_WORDS = {
     "ps": "parameter_server",
     "gossip": "pair_averaging",
@@ -34,11 +34,11 @@ ROLES = ("worker", "parameter_server", "chief", "other")
 
 #: Columns of `runs` that ingest fills in by itself.
 _NOT_METADATA = ("run_id", "clock_offset_ns")
-#: Where a run may say that it comes from; without a word it is a capture.
+#: Values of the column source; the default is capture.
 SOURCES = ("capture", "testbed", "simulation", "ns3", "synthetic")
 _ABOVE_0 = "above 0; leave it out where it is not known"
 _NOT_BELOW_0 = "0 or more"
-#: What a number may be, in words; every number must also be finite.
+#: Allowed values of numbers, in words; every number must also be finite.
 _ALLOWED = {
     "model_params": _ABOVE_0, "model_bytes": _ABOVE_0, "model_size_mb": _ABOVE_0, "batch_size": _ABOVE_0,
     "workers": _ABOVE_0, "epochs": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
@@ -73,20 +73,20 @@ class RunMetadata:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder is evidently a run's: run.toml in it, a row in runs.csv beside it, or a name in the scheme."""
+    """Whether a folder is evidently a run's: run.toml in it, a row in runs.csv next to it, or a name in the scheme."""
     return (folder / "run.toml").exists() or folder.name in _runs_csv(folder.parent) or bool(from_name(folder.name))
 
 
 def read_metadata(folder: Path | None) -> RunMetadata:
-    """Metadata of the run in a folder; empty where there is none. Raises MetadataError."""
+    """Metadata of the run in a folder; empty without a folder. Raises MetadataError."""
     if folder is None:
         return RunMetadata()
     declared, hosts = _run_toml(folder / "run.toml")
-    told = _runs_csv(folder.parent).get(folder.name, {}) | declared
-    named = {name: value for name, value in from_name(folder.name).items() if name not in told}
+    stated = _runs_csv(folder.parent).get(folder.name, {}) | declared
+    named = {name: value for name, value in from_name(folder.name).items() if name not in stated}
     for name, value in named.items():
         _check_range(f"{folder}: by the folder's name", name, value)
-    fields = named | told
+    fields = named | stated
     if "topology" in fields:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
@@ -157,9 +157,9 @@ def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
         with path.open("rb") as file:
             text = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MetadataError(f"{path}: not TOML ({error}); mend that line") from error
+        raise MetadataError(f"{path}: not TOML ({error}); correct that line") from error
     hosts = text.pop("hosts", [])
-    text.pop("origin", None)  # free text on where the run is from
+    text.pop("origin", None)  # free text on the run's origin
     return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
 
 
@@ -195,7 +195,7 @@ def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
             reader = csv.DictReader(file)
             names, rows = reader.fieldnames or (), list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise MetadataError(f"{path}: not CSV in UTF-8 ({error}); save it as that") from error
+        raise MetadataError(f"{path}: not CSV in UTF-8 ({error}); save it as CSV in UTF-8") from error
     if "run_id" not in names:
         raise MetadataError(f"{path}: no column run_id; it holds the names of the run folders")
     runs = {}
@@ -230,7 +230,7 @@ def _parsed(path: Path, name: str, text: str) -> Any:
 
 
 def _check_range(where: str, name: str, value: Any) -> None:
-    """Raise MetadataError for a number that no run can have."""
+    """Raise MetadataError for a number outside of its range."""
     if not isinstance(value, int | float):
         return
     allowed = _ALLOWED.get(name, "a finite number")
@@ -240,7 +240,7 @@ def _check_range(where: str, name: str, value: Any) -> None:
 
 
 def _has_type(value: Any, wanted: type) -> bool:
-    """Whether a value is of that very type (a bool is no int), and an int one of 64 bits."""
+    """Whether a value is of exactly this type (a bool is not an int), and an int fits into 64 bits."""
     return type(value) is wanted and not (isinstance(value, int) and value.bit_length() > 63)
 
 

@@ -56,7 +56,7 @@ def ingest(sources: list[str], out: Path, options: IngestOptions | None = None, 
     """
     options, talk = options or IngestOptions(), talk or Talk()
     options.check()
-    planned = _plan(sources, options)  # mistakes in metadata show before hours of reading
+    planned = _plan(sources, options)  # errors in metadata are found before hours of reading
     with _errors_of_writing(out), DatasetWriter(out, options.wait, talk.say) as writer:
         if writer.waited:
             planned = _plan(sources, options)

@@ -1,4 +1,4 @@
-"""Which runs are in what the user named: files, globs, folders, folders of run folders.
+"""Find runs in the sources of an ingest: files, globs, folders, folders of run folders.
 
 A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own (with the files
 that tcpdump -C continues it in), unless its folder is evidently a run's (run.toml, a row in runs.csv, a name in the
@@ -31,7 +31,7 @@ NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for
 
 @dataclass(frozen=True)
 class RunInput:
-    """The files of one run. folder: where metadata and logs are looked for; None for a bare capture."""
+    """The files of one run. folder: of its metadata and logs; None for a bare capture."""
 
     run_id: str
     folder: Path | None
@@ -89,9 +89,9 @@ def _standard_input(again: bool) -> Path:
 
 
 def rename_run(runs: list[RunInput], run_id: str) -> list[RunInput]:
-    """The only run under another name. UsageError when there are several, or the name is none."""
+    """The only run under another name. UsageError when there are several, or the name is invalid."""
     if not run_id.strip() or "\0" in run_id:
-        raise UsageError(f"--run-id {run_id!r} is no name; give one with letters or digits")
+        raise UsageError(f"--run-id {run_id!r} is not a name; give one with letters or digits")
     if len(runs) > 1:
         names = ", ".join(run.run_id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
         raise UsageError(
@@ -102,7 +102,7 @@ def rename_run(runs: list[RunInput], run_id: str) -> list[RunInput]:
 
 def _expand(source: str) -> list[Path]:
     if not source:
-        raise UsageError("a source is empty (an unset shell variable?); name a file or folder, '.' for this one")
+        raise UsageError("a source is empty (an unset shell variable?); name a file or folder, '.' for the current one")
     if Path(source).exists():
         return [_absolute(source)]
     found = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 (absolute patterns too)
@@ -113,7 +113,7 @@ def _expand(source: str) -> list[Path]:
 
 
 def _absolute(path: str) -> Path:
-    """Absolute, with links as they are: a link's name is the run's or the host's, not its target's."""
+    """Absolute, with links unresolved: a link's name is the run's or the host's, not its target's."""
     return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute() leaves '..' in)
 
 
@@ -136,7 +136,7 @@ def _unreadable(error: OSError) -> None:
 
 
 def _captures_in(folder: Path) -> tuple[Path, ...]:
-    """Captures by name, and files without such a name that begin like one (tcpdump -C and -W name them freely)."""
+    """Captures by name, and other files that begin like one (tcpdump -C and -W name them freely)."""
     return tuple(
         path
         for path in sorted(folder.iterdir())
@@ -180,7 +180,7 @@ def _unique_names(runs: list[NamedFiles]) -> list[RunInput]:
         full = name
         above = folder.parent if folder else captures[0].parent
         while (taken[name] > 1 and full == name and captures != (STDIN,)) or full in used:
-            if not above.name:  # nothing left to tell them apart: same name, same folder
+            if not above.name:  # no folder is left to distinguish them: same name, same folder
                 raise UsageError(f"{captures[0]}: a second run named {full}; rename the file or ingest it by itself")
             full, above = f"{above.name}_{full}", above.parent
         used.add(full)

@@ -238,7 +238,7 @@ def test_file_that_changes_while_it_is_read(runs: Path, out: Path, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(numba_engine, "read_capture", read_while_tcpdump_goes_on)
         (warning,) = ingest(runs, out).warnings
-    assert warning == "two/worker-1.pcap: changed while it was read; ingest again when nothing writes it any more"
+    assert warning.startswith("two/worker-1.pcap: changed while it was read; ingest again")
     record = read_inputs(out)["two"].files[1]
     assert (record.name, record.mtime_ns, record.sha256) == ("worker-1.pcap", None, None)
     heard = ingest(runs, out)

@@ -33,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
 with tempfile.TemporaryDirectory() as scratch:  # the packet loop is loaded
     numba_engine.read_capture(Path(sys.argv[1]), ReadOptions(10**6, np.zeros(0, np.int64), Path(scratch, "cells")))
@@ -41,7 +42,7 @@ for line in sys.stdin:
     source, out, pipeline.COMMIT_SECONDS = json.loads(line)
     pid = os.fork()
     if pid == 0:
-        pipeline.ingest([source], Path(out), pipeline.IngestOptions(jobs=2))
+        pipeline.ingest([source], Path(out), IngestOptions(jobs=2))
         os._exit(0)
     print(pid, flush=True)
     sys.stdin.readline()  # a child that ended keeps its pid until it is waited for

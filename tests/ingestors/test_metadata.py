@@ -31,7 +31,7 @@ FROM_NAME = {
 
 
 def metadata(top: Path, name: str = "run", toml: str | None = None, table: str | None = None) -> RunMetadata:
-    """Metadata of a run folder with this run.toml and this runs.csv beside it."""
+    """Metadata of a run folder with this run.toml and this runs.csv next to it."""
     folder = top / name
     folder.mkdir(exist_ok=True)
     if toml is not None:
@@ -116,7 +116,7 @@ def test_order_holds_per_field(tmp_path: Path) -> None:
         table=f"run_id,model,backend,epochs,optimizer\n{NAME},from csv,from csv,3,\nother,x,y,1,z\n",
     )
     expected = FROM_NAME | {"model": "from toml", "backend": "from csv", "epochs": 3, "workers": 4}
-    assert found.fields == expected  # an empty cell tells nothing: the optimizer is the name's
+    assert found.fields == expected  # an empty cell is no value: the optimizer is the name's
 
 
 def test_every_column_can_be_given(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_whatever_the_number_of_jobs(runs: Path, tmp_path: Path, jobs: int) -> N
 
 
 def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first file is read last, and told first."""
+    """The first file is read last, and reported first."""
     ingest(runs, out=tmp_path / "first")
     read = numba_engine.read_capture
     others = threading.Semaphore(0)
@@ -106,13 +106,13 @@ class Lines(Talk):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def summarize(self, line: str) -> None:
         self.lines.append(line)
 
     def say(self, message: str) -> None:
-        self.said.append(message)
+        self.messages.append(message)
 
 
 @pytest.mark.parametrize(("jobs", "files", "inside"), [(1, 5, 1), (2, 5, 1), (16, 5, 3), (7, 1, 7)])
@@ -185,11 +185,11 @@ def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
     inputs = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (sample / run_id).glob("*.pcap*")}
     for table in schema.TABLES:
         path = partition(sample_dataset.path, table, run_id) / "part-0.parquet"
-        told = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
-        assert told["ddnn_traces.version"] == ddnn_traces.__version__
-        assert told["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
-        assert json.loads(told["ddnn_traces.inputs"]) == inputs
-        assert json.loads(told["ddnn_traces.parameters"]) == {
+        stated = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
+        assert stated["ddnn_traces.version"] == ddnn_traces.__version__
+        assert stated["ddnn_traces.schema_version"] == str(schema.SCHEMA_VERSION)
+        assert json.loads(stated["ddnn_traces.inputs"]) == inputs
+        assert json.loads(stated["ddnn_traces.parameters"]) == {
             "engine": "numba",
             "window_ns": 1_000_000,
             "tunnels": "inner",
@@ -225,7 +225,7 @@ def test_second_ingest_adds_replaces_and_keeps(runs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("window_ms", [0.0, -1.0, 1e-9, float("nan"), float("inf"), 1e300])
-def test_windows_that_are_none(runs: Path, tmp_path: Path, window_ms: float) -> None:
+def test_invalid_windows(runs: Path, tmp_path: Path, window_ms: float) -> None:
     with pytest.raises(UsageError, match=r"window of .* ms"):
         ingest(runs, out=tmp_path / "dataset", window_ms=window_ms)
 
@@ -269,7 +269,7 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "records", "said"),
+    ("content", "status", "records", "message"),
     [
         (GOOD[:-1], "truncated", len(ring(A, B)) - 1, "last record cut short"),
         (GOOD[: -RECORD + 5], "truncated", len(ring(A, B)) - 1, "last record cut short"),
@@ -279,12 +279,12 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
         (b"This is no capture at all, but text.", "corrupt", 0, "not a capture"),
     ],
 )
-def test_damage(tmp_path: Path, content: bytes, status: str, records: int, said: str) -> None:
+def test_damage(tmp_path: Path, content: bytes, status: str, records: int, message: str) -> None:
     folder = write_captures(tmp_path / "run", {"good.pcap": ring(C, B)})
     (folder / "bad.pcap").write_bytes(content)
     (warning,) = ingest(folder, out=tmp_path / "dataset")
     assert warning.startswith(f"{folder / 'bad.pcap'}: {status}: ")
-    assert said in warning
+    assert message in warning
     assert warning.endswith("; copy it again, or leave it out")
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         found = "SELECT status, records, status_detail IS NULL FROM captures ORDER BY capture_id"
@@ -378,7 +378,7 @@ def test_run_id(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"jobs": 0}, "--jobs 0 is not a number of threads"),
         ({"tunnels": "both"}, "--tunnels both: it is one of inner, outer"),
@@ -387,20 +387,20 @@ def test_run_id(runs: Path, tmp_path: Path) -> None:
         ({"filter": "port"}, "filter 'port': at its end: expected a port"),
     ],
 )
-def test_options_that_are_none(runs: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_invalid_options(runs: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         ingest(runs, out=tmp_path / "dataset", **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_first_compilation_is_told(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_compilation_is_reported(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiled in (True, False):
-        monkeypatch.setattr(numba_engine, "is_compiled", lambda told=compiled: told, raising=False)
+        monkeypatch.setattr(numba_engine, "is_compiled", lambda compiled=compiled: compiled, raising=False)
         talk = Lines()
         pipeline.ingest([str(runs)], tmp_path / "dataset", IngestOptions(force=True), talk)
-        said = ["compiling the packet loop, once (about half a minute)"] if not compiled else []
-        assert talk.said[:-1] == said
+        message = ["compiling the packet loop, once (about half a minute)"] if not compiled else []
+        assert talk.messages[:-1] == message
 
 
 def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +456,7 @@ def test_error_in_the_first_ingest_leaves_nothing(runs: Path, tmp_path: Path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_log_on_another_clock_is_told(tmp_path: Path) -> None:
+def test_log_on_another_clock_is_reported(tmp_path: Path) -> None:
     folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
     (folder / "train_history.log").write_text(
         "Type,ID,Timestamp,Loss,Accuracy\nbatch,0,1700028800.1,0,0\nbatch,1,1700028800.2,0,0\n"

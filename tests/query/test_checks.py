@@ -21,9 +21,9 @@ from small_runs import (
     Packet,
     contradictions,
     ingest,
+    passing,
     read_folder,
     ring,
-    seen_by,
     write_captures,
     write_log,
 )
@@ -149,7 +149,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three workers that see both directions, each with a log of four steps and its phases."""
     top = tmp_path_factory.mktemp("trained")
     packets = ring(A, B, C, rounds=20)
-    captures = {f"worker-{n}.pcap": filter(seen_by(host), packets) for n, host in enumerate((A, B, C), 1)}
+    captures = {f"worker-{n}.pcap": filter(passing(host), packets) for n, host in enumerate((A, B, C), 1)}
     folder = write_captures(top / "run", captures)
     (folder / "run.toml").write_text("workers = 3\n")
     for worker in ("worker-1", "worker-2", "worker-3"):

@@ -1,11 +1,11 @@
-"""Where each capture was taken, and which of several copies of a packet counts.
+"""The vantage of each capture: the host where it was taken, and which of several copies of a packet counts.
 
 A packet captured at two hosts counts once (DESIGN: duplicate_vantage). The decision is made for a directed
 five-tuple: the copy at its sender counts where the sender's own capture has it, else the one at its receiver, else
 the fullest. So a capture that holds only what its host received loses nothing. A copy that holds clearly less than
 another (its capture lost packets), or anything less where its file is cut, counts only where there is no better one.
 Files of one host that follow each other (tcpdump -C, -G) are one series and all count; series of one host whose times
-overlap (-i any and -i eth0) saw the same packets.
+overlap (-i any and -i eth0) captured the same packets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_host(address: str) -> bool:
 
 
 def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
-    """Address of the host that each file was captured at; None at a mirror port, or where two hosts fit.
+    """Address of the host where each file was captured; None at a mirror port, or where two hosts fit.
 
     A file with a single sender is its sender's. Else it is the host's that is an end of all packets, else of nearly
     all. Where two fit (a file between two hosts), those that other files have claimed drop out.

@@ -1,4 +1,4 @@
-"""The rows of flow_windows from the cells of all files of a run, in the order of time, in memory that does not grow.
+"""The rows of flow_windows from the cells of all files of a run, in the order of time, in bounded memory.
 
 Each file's cells come in the order of time up to its lag, so what is older than that in every file is final. Sorting
 tens of millions of cells in a database took longer than reading their packets.
@@ -26,7 +26,7 @@ class CellFile:
     path: Path
     flow_ids: Int64Array
     lag: int
-    reached: int = field(default=-(2**63), init=False)  # no cell that is still to come is of an earlier window
+    reached: int = field(default=-(2**63), init=False)  # no later cell is of an earlier window
 
     def rows(self) -> Iterator[Int64Array]:
         """Blocks of (window, flow_id, packets, wire, payload bytes), int64 (5, n); `reached` is that of the block."""

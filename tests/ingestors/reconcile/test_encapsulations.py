@@ -1,4 +1,4 @@
-"""Tunnels of a run, end to end: what is inside them, what they are, and what was seen inside and outside of one."""
+"""Tunnels of a run, end to end: what is inside them, their rows, and packets captured inside and outside of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tunnels(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def row(number: int, kind: str, identifier: int | None, **other: Any) -> dict[str, Any]:
-    """A row of encapsulations; from LEFT to RIGHT in VXLAN's UDP where nothing else is said."""
+    """A row of encapsulations; from LEFT to RIGHT in VXLAN's UDP unless given otherwise."""
     udp = {"protocol": p.UDP, "src_port": 50000, "dst_port": p.VXLAN_PORT}
     ends = {"encapsulation_id": number, "parent_id": None, "kind": kind, "src_ip": LEFT, "dst_ip": RIGHT}
     return ends | udp | {"identifier": identifier} | other

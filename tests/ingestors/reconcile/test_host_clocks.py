@@ -21,7 +21,7 @@ A, B, C, D = "10.10.0.1", "10.10.0.2", "10.10.0.3", "10.10.0.10"
 
 
 class Network:
-    """Segments between hosts, each seen at both ends, on clocks that are ahead by `ahead` ns."""
+    """Segments between hosts, each captured at both ends, on clocks that are ahead by `ahead` ns."""
 
     def __init__(self, **ahead: int) -> None:
         self.ahead = {address.replace("_", "."): ns for address, ns in ahead.items()}
@@ -91,7 +91,7 @@ def test_unequal_delays_stay_within_the_uncertainty() -> None:
     _, found = both_ways(7 * MS, delay_ns=50_000, back_ns=950_000).offsets(A, B)
     assert found is not None and found.uncertainty_ns is not None
     assert abs(found.offset_ns - 7 * MS) <= found.uncertainty_ns
-    assert abs(found.offset_ns - 7 * MS) > 300_000  # asymmetry cannot be seen
+    assert abs(found.offset_ns - 7 * MS) > 300_000  # asymmetry is not visible
 
 
 def test_one_direction_supposes_no_delay() -> None:

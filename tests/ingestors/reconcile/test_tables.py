@@ -25,9 +25,9 @@ from small_runs import (
     exchange,
     ingest,
     ingest_frames,
+    passing,
     read_folder,
     ring,
-    seen_by,
     sent,
     sent_by,
     star,
@@ -288,7 +288,7 @@ def test_queue_pairs_are_flows_and_opcodes_add_up(tmp_path: Path) -> None:
 def test_packets_are_those_that_count(tmp_path: Path) -> None:
     """Both ends' captures: the sender's copy of each packet, by the number of its record."""
     packets = ring(A, B, C)
-    files = {f"{host}.pcap": list(filter(seen_by(host), packets)) for host in (A, B, C)}
+    files = {f"{host}.pcap": list(filter(passing(host), packets)) for host in (A, B, C)}
     with ingest(tmp_path, files, packets=True) as dataset:
         rows = dataset.sql("SELECT capture_id, record, ts_ns, payload_bytes, tcp_flags FROM packets").rows()
         assert contradictions(dataset) == {}
@@ -308,7 +308,7 @@ def test_no_packets_unless_asked_for(tmp_path: Path) -> None:
 def test_filter_leaves_the_rest_in_the_ledger(tmp_path: Path) -> None:
     """Vantages are found by all packets: with those of one pair alone, each file's host could not be told."""
     packets = star(A, B, C)
-    files = {f"{host}.pcap": list(filter(seen_by(host), packets)) for host in (A, B, C)}
+    files = {f"{host}.pcap": list(filter(passing(host), packets)) for host in (A, B, C)}
     with ingest(tmp_path, files, filter=f"host {B}", packets=True) as dataset:
         kept = [packet for packet in packets if B in (packet.src, packet.dst)]
         assert counted(dataset) == sent(kept)
@@ -417,7 +417,7 @@ def test_a_worker_without_a_log_goes_by_the_first_one(tmp_path: Path) -> None:
 
 def test_a_packet_counted_at_its_receiver_goes_by_the_receivers_log(tmp_path: Path) -> None:
     packets = exchange([(A, B), (A, C)])
-    folder = write_captures(tmp_path / "run", {"worker-2.pcap": list(filter(seen_by(B), packets)),
+    folder = write_captures(tmp_path / "run", {"worker-2.pcap": list(filter(passing(B), packets)),
                                                "worker-3.pcap": list(filter(sent_by(C), packets))})  # fmt: skip
     for worker in ("worker-2", "worker-3"):
         write_log(folder, worker, [BEGIN_NS, BEGIN_NS + 10**9])

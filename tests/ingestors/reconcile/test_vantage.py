@@ -22,9 +22,9 @@ from small_runs import (
     counted,
     exchange,
     ingest,
+    passing,
     received_by,
     ring,
-    seen_by,
     sent,
     sent_by,
     star,
@@ -74,7 +74,7 @@ def test_each_sender(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
 def test_both_directions_everywhere(tmp_path: Path, packets: list[Packet]) -> None:
-    check(tmp_path, packets, captures(packets, seen_by), {f"{name}.pcap": ip for name, ip in HOSTS.items()})
+    check(tmp_path, packets, captures(packets, passing), {f"{name}.pcap": ip for name, ip in HOSTS.items()})
 
 
 @pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
@@ -86,12 +86,12 @@ def test_mirror_port(tmp_path: Path) -> None:
     check(tmp_path, RING, {"mirror.pcap": RING}, {"mirror.pcap": None})
 
 
-@pytest.mark.parametrize("view", [sent_by, seen_by, received_by])
+@pytest.mark.parametrize("view", [sent_by, passing, received_by])
 def test_mirror_port_beside_own_captures(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     check(tmp_path, RING, {"mirror.pcap": RING} | captures(RING, view))
 
 
-@pytest.mark.parametrize("view", [sent_by, seen_by])
+@pytest.mark.parametrize("view", [sent_by, passing])
 def test_mirror_port_of_both_directions_beside_own_captures(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     """It sees every packet twice, and is no fuller for that."""
     check(tmp_path, RING, {"mirror.pcap": [packet for packet in RING for _ in range(2)]} | captures(RING, view))
@@ -116,14 +116,14 @@ def test_copy_at_the_sender_counts_where_packets_were_lost_on_the_way(tmp_path: 
 
 @pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
 def test_capture_that_ends_early_gives_way_to_the_fuller_copy(tmp_path: Path, packets: list[Packet]) -> None:
-    files = {name: list(seen) for name, seen in captures(packets, seen_by).items()}
+    files = {name: list(seen) for name, seen in captures(packets, passing).items()}
     first = next(iter(files))
     files[first] = files[first][: len(files[first]) // 3]
     check(tmp_path, packets, files)
 
 
 def test_acknowledgements_after_the_capture_at_their_sender_ended(tmp_path: Path) -> None:
-    """Their payload tells nothing: what counts is that the receiver's capture heard them for seconds more."""
+    """They have no payload: the receiver's capture counts, since it has them for seconds longer."""
     second = 10**9
     packets = [Packet(BEGIN_NS, A, B, 1000)]
     packets += [Packet(BEGIN_NS + i * second // 10, A, B, 0) for i in range(1, 101)]
@@ -135,7 +135,7 @@ def test_acknowledgements_after_the_capture_at_their_sender_ended(tmp_path: Path
 
 def test_own_captures_that_miss_a_host(tmp_path: Path) -> None:
     there = ["worker-1", "worker-2", "worker-4"]
-    check(tmp_path, RING, captures(RING, seen_by, there), {f"{name}.pcap": HOSTS[name] for name in there})
+    check(tmp_path, RING, captures(RING, passing, there), {f"{name}.pcap": HOSTS[name] for name in there})
 
 
 def test_mirror_port_holds_what_own_captures_miss(tmp_path: Path) -> None:
@@ -143,38 +143,38 @@ def test_mirror_port_holds_what_own_captures_miss(tmp_path: Path) -> None:
 
 
 def test_some_senders_some_both_directions(tmp_path: Path) -> None:
-    files = captures(RING, seen_by, ["worker-1", "worker-3"]) | captures(RING, sent_by, ["worker-2", "worker-4"])
+    files = captures(RING, passing, ["worker-1", "worker-3"]) | captures(RING, sent_by, ["worker-2", "worker-4"])
     check(tmp_path, RING, files, {f"{name}.pcap": ip for name, ip in HOSTS.items()})
 
 
-@pytest.mark.parametrize("view", [sent_by, seen_by, received_by])
+@pytest.mark.parametrize("view", [sent_by, passing, received_by])
 def test_two_hosts(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     check(tmp_path, PAIR, captures(PAIR, view, ["worker-1", "worker-2"]))
 
 
 def test_two_hosts_with_one_capture(tmp_path: Path) -> None:
-    check(tmp_path, PAIR, captures(PAIR, seen_by, ["worker-1"]), {"worker-1.pcap": None})
+    check(tmp_path, PAIR, captures(PAIR, passing, ["worker-1"]), {"worker-1.pcap": None})
 
 
 def test_one_of_two_hosts_is_known(tmp_path: Path) -> None:
-    files = captures(PAIR, seen_by, ["worker-1"]) | captures(PAIR, sent_by, ["worker-2"])
+    files = captures(PAIR, passing, ["worker-1"]) | captures(PAIR, sent_by, ["worker-2"])
     check(tmp_path, PAIR, files, {"worker-1.pcap": A, "worker-2.pcap": B})
 
 
 @pytest.mark.parametrize("leaves", [["worker-2"], ["worker-2", "worker-3", "worker-4"]])
 def test_leaves_of_a_star_in_both_directions(tmp_path: Path, leaves: list[str]) -> None:
-    files = captures(STAR, sent_by) | captures(STAR, seen_by, leaves)
+    files = captures(STAR, sent_by) | captures(STAR, passing, leaves)
     check(tmp_path, STAR, files, {f"{name}.pcap": ip for name, ip in HOSTS.items()})
 
 
 def test_leaves_without_the_centre(tmp_path: Path) -> None:
-    check(tmp_path, STAR, captures(STAR, seen_by, ["worker-2", "worker-3", "worker-4"]))
+    check(tmp_path, STAR, captures(STAR, passing, ["worker-2", "worker-3", "worker-4"]))
 
 
 # --- several files of one host
 
 
-@pytest.mark.parametrize("view", [sent_by, seen_by])
+@pytest.mark.parametrize("view", [sent_by, passing])
 @pytest.mark.parametrize("sizes", [[7], [1, 5], [4, 4]])
 def test_rotated_files_continue_each_other(tmp_path: Path, view, sizes: list[int]) -> None:  # type: ignore[no-untyped-def]
     files: Captures = {}
@@ -205,7 +205,7 @@ def test_rotation_amid_packets_out_of_order(tmp_path: Path) -> None:
 
 def test_two_interfaces_of_one_host(tmp_path: Path) -> None:
     files = captures(RING, sent_by, ["worker-2", "worker-3", "worker-4"])
-    files |= {"any.pcap": list(filter(seen_by(A), RING)), "eth0.pcap": list(filter(seen_by(A), RING))}
+    files |= {"any.pcap": list(filter(passing(A), RING)), "eth0.pcap": list(filter(passing(A), RING))}
     check(tmp_path, RING, files)
 
 
@@ -229,7 +229,7 @@ def test_two_rotated_interfaces_of_one_host(tmp_path: Path) -> None:
 
 def test_multicast_counts_once(tmp_path: Path) -> None:
     shouts = [Packet(BEGIN_NS + i * SPACING_NS, B, EVERYBODY, 50, ports=(9, 9)) for i in range(3)]
-    check(tmp_path, RING + shouts, captures(RING + shouts, seen_by))
+    check(tmp_path, RING + shouts, captures(RING + shouts, passing))
 
 
 def test_multicast_is_no_host(tmp_path: Path) -> None:

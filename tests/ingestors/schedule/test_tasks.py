@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from small_runs import A, B, hashes_of, ring, seen_by, write_captures, write_log
+from small_runs import A, B, hashes_of, passing, ring, write_captures, write_log
 from tools import CODE
 
 from ddnn_traces.ingestors import pipeline, runs
@@ -66,7 +66,7 @@ class OtherProcess:
 def run(tmp_path: Path) -> Path:
     """A run of two hosts with a log each; one capture is damaged."""
     packets = ring(A, B)
-    files = {f"worker-{n}.pcap": list(filter(seen_by(host), packets)) for n, host in enumerate((A, B), 1)}
+    files = {f"worker-{n}.pcap": list(filter(passing(host), packets)) for n, host in enumerate((A, B), 1)}
     folder = write_captures(tmp_path / "run", files)
     for worker in ("worker-1", "worker-2"):
         write_log(folder, worker, [packets[5].time_ns, packets[12].time_ns])
