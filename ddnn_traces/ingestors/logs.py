@@ -192,9 +192,7 @@ def read_phases(path: Path, talk: Talk) -> Phases:
             rows = list(csv.DictReader(file))
         begin_ns = seconds_to_ns((rows[0] if rows else {}).get("t_begin") or "")
     except (ValueError, OSError, csv.Error) as error:
-        talk.warn(
-            f"{path}: not used, its first row has no t_begin in unix seconds ({type(error).__name__}); correct it"
-        )
+        talk.warn(f"{path}: not used, no t_begin in unix seconds in its first row ({type(error).__name__}); correct it")
         return Phases()
     if not set(_TIMES) <= rows[0].keys():
         return Phases(begin_ns)
