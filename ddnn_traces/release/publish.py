@@ -478,7 +478,7 @@ def _describe(
     release: facts.Release, changes: versions.Changes | None, options: PublishOptions, data: Path, plan: _Plan
 ) -> None:
     """Write everything but tables and captures."""
-    from ddnn_traces.release.descriptions import writing
+    from ddnn_traces.release import descriptions
 
     tables = [table.name for table in release.tables]
     write_marker(data, tables)
@@ -489,7 +489,7 @@ def _describe(
             before = (layout.content(options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
     (data / layout.CHANGELOG).write_text(versions.changelog(release, changes, before), encoding="utf-8")
     database.write(data, tables)
-    writing.write(release, data)
+    descriptions.write(release, data)
     known = {file.path: file.sha256 for table in release.tables for file in table.files}
     known |= {file.path: file.sha256 for file in release.captures}
     checksums.write(data, known, _jobs(options))

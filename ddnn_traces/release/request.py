@@ -272,10 +272,10 @@ def _check_date(published: str | None, where: str) -> None:
 
 def _known_licence(told: Told) -> str:
     """The licence's identifier, known ones written as SPDX writes them (it takes them in any case)."""
-    from ddnn_traces.release.descriptions import licence
+    from ddnn_traces.release.descriptions import citation
 
     said: str = told["licence"]
-    known = licence.known()
+    known = citation.known_licences()
     if not told.get("licence_text") and said.lower() not in map(str.lower, known):
         raise UsageError(
             f"{said}: no licence whose text is known here (give the text of another one with --licence-file FILE); "

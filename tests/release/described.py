@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 import ddnn_traces
 from ddnn_traces.query import views
-from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import writing
+from ddnn_traces.release import descriptions, facts
 from ddnn_traces.store import layout, marker, parquet, schema
 
 ABOUT = facts.About(
@@ -108,7 +107,7 @@ def described(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts
     (folder / layout.RELEASE).write_text(facts.to_json(made))
     for name in (layout.CHANGELOG, views.FILE, layout.CHECKSUMS):
         (folder / name).write_text("as publish writes it\n")
-    writing.write(made, folder)
+    descriptions.write(made, folder)
     return made
 
 

@@ -1,4 +1,23 @@
-"""What the tests publish with."""
+"""The tests' options of publish, and the command push as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ddnn_traces
 
 #: What every release needs; the date, so that a test at midnight does not fail.
 ABOUT = {"title": "Two runs", "licence": "CC-BY-4.0", "creators": ["Ada Example"], "date": "2026-01-31"}
+
+
+def run_push(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    """`ddnn-traces push`, started in `cwd` with more variables in its environment; a pipe for each of its streams."""
+    root = str(Path(ddnn_traces.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {root!r}); from ddnn_traces.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "push", *map(str, arguments)],
+        cwd=cwd, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip

@@ -21,8 +21,8 @@ from markdown_it import MarkdownIt
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import bibtex, card, citation, datacite, datasheet, markup, shared, writing
+from ddnn_traces.release import descriptions, facts
+from ddnn_traces.release.descriptions import citation, documents, shared
 from ddnn_traces.store import layout, schema
 
 HOSTILE_ABOUT = facts.About(
@@ -90,14 +90,14 @@ def test_the_hub_reads_a_config_a_table(folder: Path, made: facts.Release) -> No
 @pytest.mark.parametrize(("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (102_000_000, "100M<n<1B")])
 def test_the_hubs_classes_of_size(made: facts.Release, rows: int, size: str) -> None:
     file = facts.TableFile("runs/run_id=x/part-0.parquet", 1, "0", "x", rows)
-    assert card.front_matter(dataclasses.replace(made, tables=(facts.Table("runs", (file,)),)))["size_categories"] == [
-        size
-    ]
+    assert documents.front_matter(dataclasses.replace(made, tables=(facts.Table("runs", (file,)),)))[
+        "size_categories"
+    ] == [size]
 
 
 def test_hostile_words_stay_words(made: facts.Release) -> None:
     hostile: dict[str, Any] = dict(made.runs[0]) | {"run_id": "a`|`b", "model": HOSTILE}
-    text = card.text(dataclasses.replace(made, about=HOSTILE_ABOUT, runs=(hostile,), flagged={"a`|`b": {"x": 1}}))
+    text = documents.card(dataclasses.replace(made, about=HOSTILE_ABOUT, runs=(hostile,), flagged={"a`|`b": {"x": 1}}))
     read = DatasetCard(text, ignore_metadata_errors=False).data.to_dict()
     assert read["pretty_name"] == HOSTILE
     assert (read["license"], read["license_link"]) == ("other", "LICENSE")
@@ -115,7 +115,7 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
 
 
 def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
-    text = datasheet.text(dataclasses.replace(made, about=HOSTILE_ABOUT, flagged={"a`|`b": {"check": 3}}))
+    text = documents.datasheet(dataclasses.replace(made, about=HOSTILE_ABOUT, flagged={"a`|`b": {"check": 3}}))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
     inner = [child for token in tokens for child in token.children or ()]
     assert not any("html" in token.type or token.type == "link_open" for token in [*tokens, *inner])
@@ -125,56 +125,56 @@ def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
     "text", ["1. x", "- x", "# x", "> x", "a\nb", "<b>", "[a](b)", "![a](b)", "`a", "**a**", "a|b"]
 )
 def test_plain_text_shows_as_it_is(text: str) -> None:
-    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(markup.plain(text))
+    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(documents.plain(text))
     assert inline.type == "inline"
     assert "".join(child.content for child in inline.children or ()) == " ".join(text.split())
 
 
 def test_the_datasheet_tells_what_was_said_and_what_was_not(made: facts.Release) -> None:
-    said = datasheet.text(made)
+    said = documents.datasheet(made)
     for words in (ABOUT.motivation, ABOUT.collection, ABOUT.uses, ABOUT.limitations, ABOUT.sensitive):
         assert str(words) in said
-    assert "said nothing" not in said
-    silent = datasheet.text(dataclasses.replace(made, about=BARE))
-    assert silent.count("The publisher said nothing on ") == 7
+    assert "gave no information" not in said
+    silent = documents.datasheet(dataclasses.replace(made, about=BARE))
+    assert silent.count("The publisher gave no information on ") == 7
     for text in (said, silent):
         assert "Host names were removed." in text
         assert "A role tells a place." in text
         for table in made.tables:
             for column in schema.table(table.name).columns:
-                assert markup.plain(column.inaccuracy) in text
+                assert documents.plain(column.inaccuracy) in text
 
 
 def test_the_card_tells_of_captures_and_shifted_times(made: facts.Release) -> None:
     capture = facts.File(f"{layout.CAPTURES}/x/worker-1.pcap", 24, "0" * 64)
-    text = card.text(dataclasses.replace(made, captures=(capture,)))
+    text = documents.card(dataclasses.replace(made, captures=(capture,)))
     assert f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers (1 file)" in text
     assert "all shifted by one secret offset" in text
     kept = dataclasses.replace(made.anonymisation, times="kept")
-    assert "shifted" not in card.text(dataclasses.replace(made, anonymisation=kept))
-    assert "cut down" not in card.text(made)
+    assert "shifted" not in documents.card(dataclasses.replace(made, anonymisation=kept))
+    assert "cut down" not in documents.card(made)
 
 
 def test_the_datasheet_names_synthetic_and_flagged_runs(made: facts.Release) -> None:
     runs = tuple(dict(run) | {"source": "synthetic"} for run in made.runs[:1]) + made.runs[1:]
     flagged = {made.run_ids[1]: {"ledger_remainder": 12}}
-    text = datasheet.text(dataclasses.replace(made, runs=runs, flagged=flagged))
+    text = documents.datasheet(dataclasses.replace(made, runs=runs, flagged=flagged))
     assert f"never measured:** `{made.run_ids[0]}`." in text
     assert f"| `{made.run_ids[1]}` | `ledger_remainder` | 12 |" in text
-    assert "never measured" not in datasheet.text(made)
+    assert "never measured" not in documents.datasheet(made)
 
 
 @pytest.mark.parametrize("about", [ABOUT, BARE, HOSTILE_ABOUT])
 def test_the_citation_follows_its_format(made: facts.Release, about: facts.About) -> None:
-    text = citation.text(dataclasses.replace(made, about=about))
+    text = citation.cff(dataclasses.replace(made, about=about))
     read = yaml.safe_load(text)
-    jsonschema.validate(read, citation.json_schema())
+    jsonschema.validate(read, citation.cff_schema())
     assert read["title"] == about.title
     assert read["type"] == "dataset"
 
 
 def test_the_citation_names_people(made: facts.Release) -> None:
-    read = yaml.safe_load(citation.text(made))
+    read = yaml.safe_load(citation.cff(made))
     assert read["authors"][0] == {
         "given-names": "Ada", "family-names": "Example", "affiliation": "Example University",
         "orcid": "https://orcid.org/0000-0002-1825-0097",
@@ -196,14 +196,14 @@ def test_names(name: str, parts: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("about", [ABOUT, BARE, HOSTILE_ABOUT])
 def test_datacite_follows_its_schema(made: facts.Release, about: facts.About) -> None:
-    document = datacite.document(dataclasses.replace(made, about=about))
+    document = citation.datacite_document(dataclasses.replace(made, about=about))
     schema45.validator.validate(document)
     assert ("doi" in document) is (about.doi is not None)
     assert document["version"] == about.version
 
 
 def test_datacite_rights_sizes_and_papers(made: facts.Release) -> None:
-    document = json.loads(datacite.text(made))
+    document = json.loads(citation.datacite(made))
     assert document["rightsList"][0]["rightsIdentifier"] == "CC-BY-4.0"
     assert document["relatedIdentifiers"][0]["relatedIdentifier"] == "10.1109/example"
     assert document["sizes"][1] == "2 runs"
@@ -231,11 +231,13 @@ def test_authors_of_a_paper_are_persons(said: str, expected: Any) -> None:
 
 
 def test_bibtex_names_persons_and_has_a_key_of_its_own() -> None:
-    entry = bibtex.entry(ABOUT)
+    entry = citation.bibtex_entry(ABOUT)
     assert entry.startswith("@misc{sample_traces_1.0.0,\n  author = {Example, Ada and Example, Grace},\n")
-    assert bibtex.entry(dataclasses.replace(ABOUT, version="2.0.0")).startswith("@misc{sample_traces_2.0.0,")
+    assert citation.bibtex_entry(dataclasses.replace(ABOUT, version="2.0.0")).startswith("@misc{sample_traces_2.0.0,")
     odd = dataclasses.replace(ABOUT, title="\u8ddf\u8e2a", creators=(facts.Person("Sand and Sea Group"),))
-    assert re.match(r"@misc\{release_[0-9a-f]{8}_1\.0\.0,\n  author = \{\{Sand and Sea Group\}\},", bibtex.entry(odd))
+    assert re.match(
+        r"@misc\{release_[0-9a-f]{8}_1\.0\.0,\n  author = \{\{Sand and Sea Group\}\},", citation.bibtex_entry(odd)
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,8 +246,8 @@ def test_bibtex_names_persons_and_has_a_key_of_its_own() -> None:
 def test_what_is_left_open_does_not_swallow_what_follows(made: facts.Release, said: str) -> None:
     about = dataclasses.replace(made.about, description=said, motivation=said)
     for text in (
-        card.text(dataclasses.replace(made, about=about)),
-        datasheet.text(dataclasses.replace(made, about=about)),
+        documents.card(dataclasses.replace(made, about=about)),
+        documents.datasheet(dataclasses.replace(made, about=about)),
     ):
         body = text.split("---\n", 2)[-1]
         headings = {token.content for token in MarkdownIt().parse(body) if token.type == "inline"}
@@ -254,7 +256,7 @@ def test_what_is_left_open_does_not_swallow_what_follows(made: facts.Release, sa
 
 def test_closed_markdown_stays_as_it_is() -> None:
     for said in ("```\na\n```", "~~~ x\n```\n~~~", "a `b` <!-- c --> d", "``` a`b\nc"):
-        assert markup.markdown(said) == said
+        assert documents.markdown(said) == said
 
 
 def test_made_up_runs_are_named_as_such_by_every_description(made: facts.Release) -> None:
@@ -263,7 +265,7 @@ def test_made_up_runs_are_named_as_such_by_every_description(made: facts.Release
         (dataclasses.replace(made, runs=runs), "The data are synthetic"),
         (dataclasses.replace(made, runs=(runs[0], made.runs[1])), "1 of 2 runs are synthetic"),
     ):
-        texts = writing.texts(release_)
+        texts = descriptions.texts(release_)
         for name in set(layout.DESCRIPTIONS) - {layout.LICENCE, layout.DATASHEET}:
             assert said in texts[name], name
             if name != layout.CARD:
@@ -273,27 +275,27 @@ def test_made_up_runs_are_named_as_such_by_every_description(made: facts.Release
         raw = json.loads(texts[layout.CROISSANT])["rai:dataCollectionRawData"]
         assert raw.startswith(("There are no original captures", "Synthetic runs have no original captures"))
         assert "- synthetic\n" in texts[layout.CARD]
-    assert "synthetic" not in writing.texts(made)[layout.CARD]
+    assert "synthetic" not in descriptions.texts(made)[layout.CARD]
 
 
 def test_publisher_contact_and_funders_are_in_each(made: facts.Release) -> None:
-    people = json.loads(writing.texts(made)[layout.DATA_PACKAGE])["contributors"]
+    people = json.loads(descriptions.texts(made)[layout.DATA_PACKAGE])["contributors"]
     assert [(one["title"], one["roles"]) for one in people[2:]] == [
         ("Example University", ["publisher"]),
         ("traces@example.org", ["contact"]),
         ("Example Foundation 42", ["funder"]),
     ]
-    assert json.loads(writing.texts(made)[layout.CROISSANT])["contactPoint"]["email"] == "traces@example.org"
+    assert json.loads(descriptions.texts(made)[layout.CROISSANT])["contactPoint"]["email"] == "traces@example.org"
 
 
 def test_what_is_recommended_and_missing_is_told(made: facts.Release) -> None:
     assert shared.recommended(ABOUT) == []
-    bare = datasheet.text(dataclasses.replace(made, about=BARE))
+    bare = documents.datasheet(dataclasses.replace(made, about=BARE))
     assert "Recommended, and not told by the publisher: url or doi" in bare
-    assert "Recommended" not in datasheet.text(made)
+    assert "Recommended" not in documents.datasheet(made)
 
 
 def test_bibtex_is_balanced() -> None:
-    entry = bibtex.entry(HOSTILE_ABOUT).replace("\\{", "").replace("\\}", "")
+    entry = citation.bibtex_entry(HOSTILE_ABOUT).replace("\\{", "").replace("\\}", "")
     assert entry.count("{") == entry.count("}")
     assert "\\textbackslash" in entry

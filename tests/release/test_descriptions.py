@@ -12,8 +12,8 @@ from described import ABOUT, BARE, HOSTILE, copy, described, release
 import ddnn_traces
 from ddnn_traces.errors import MissingExtra, UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import licence, shared, writing
+from ddnn_traces.release import descriptions, facts
+from ddnn_traces.release.descriptions import citation, shared
 from ddnn_traces.store import layout, schema
 
 
@@ -40,7 +40,7 @@ def test_the_same_facts_give_the_same_bytes(folder: Path, tmp_path: Path) -> Non
 
 def test_what_was_kept_as_release_json_tells_all(folder: Path) -> None:
     made = release(folder)
-    assert writing.texts(facts.from_json(facts.to_json(made))) == writing.texts(made)
+    assert descriptions.texts(facts.from_json(facts.to_json(made))) == descriptions.texts(made)
 
 
 def test_nothing_of_this_machine_is_in_them(folder: Path) -> None:
@@ -52,7 +52,7 @@ def test_nothing_of_this_machine_is_in_them(folder: Path) -> None:
     "about", [BARE, facts.About(HOSTILE, "CC0-1.0", (facts.Person(HOSTILE),), "1.0.0", "2026-01-02")]
 )
 def test_written_without_any_optional_word_and_with_hostile_ones(folder: Path, about: facts.About) -> None:
-    texts = writing.texts(release(folder, about))
+    texts = descriptions.texts(release(folder, about))
     assert list(texts) == list(layout.DESCRIPTIONS)
     for name in (layout.CROISSANT, layout.DATA_PACKAGE, layout.RO_CRATE, layout.DATACITE):
         assert about.title in _strings(json.loads(texts[name])), name
@@ -69,7 +69,7 @@ def _strings(value: object) -> set[str]:
 def test_no_tables_and_no_runs(tmp_path: Path) -> None:
     made = release(tmp_path)
     assert made.tables == made.runs == ()
-    assert list(writing.texts(made)) == list(layout.DESCRIPTIONS)
+    assert list(descriptions.texts(made)) == list(layout.DESCRIPTIONS)
 
 
 def test_columns_and_units_are_those_of_schemas(folder: Path) -> None:
@@ -101,17 +101,17 @@ def test_foreign_keys_come_from_schemas(folder: Path) -> None:
 
 
 def test_licences() -> None:
-    assert {"CC0-1.0", "CC-BY-4.0", "ODbL-1.0", "CDLA-Permissive-2.0"} <= set(licence.known())
-    for name in licence.known():
-        assert len(licence.full_text(name)) > 1000
-    assert licence.full_text("CC-BY-4.0").startswith("Creative Commons Attribution 4.0 International")
+    assert {"CC0-1.0", "CC-BY-4.0", "ODbL-1.0", "CDLA-Permissive-2.0"} <= set(citation.known_licences())
+    for name in citation.known_licences():
+        assert len(citation.licence_text(name)) > 1000
+    assert citation.licence_text("CC-BY-4.0").startswith("Creative Commons Attribution 4.0 International")
     with pytest.raises(UsageError, match=r"no text for the licence CC-BY-4 .*; did you mean CC-BY-4\.0"):
-        licence.full_text("CC-BY-4")
+        citation.licence_text("CC-BY-4")
 
 
 def test_a_licence_of_ones_own(folder: Path) -> None:
     own = facts.About("Own", "LicenseRef-Lab", ABOUT.creators, "1.0.0", "2026-01-02", licence_text="Ask us.")
-    texts = writing.texts(release(folder, own))
+    texts = descriptions.texts(release(folder, own))
     assert texts[layout.LICENCE] == "Ask us.\n"
     assert json.loads(texts[layout.DATA_PACKAGE])["licenses"] == [{"name": "LicenseRef-Lab", "path": "LICENSE"}]
     assert "license_name: licenseref-lab" in texts[layout.CARD]
@@ -119,18 +119,18 @@ def test_a_licence_of_ones_own(folder: Path) -> None:
 
 def test_a_licence_of_nobodys(folder: Path) -> None:
     with pytest.raises(UsageError, match="LicenseRef-"):
-        writing.texts(release(folder, facts.About("Own", "Lab", ABOUT.creators, "1.0.0", "2026-01-02")))
+        descriptions.texts(release(folder, facts.About("Own", "Lab", ABOUT.creators, "1.0.0", "2026-01-02")))
 
 
 def test_mit_names_the_creators(folder: Path) -> None:
-    text = licence.text(release(folder, facts.About("M", "MIT", ABOUT.creators, "1.0.0", "2026-01-02")))
+    text = citation.licence(release(folder, facts.About("M", "MIT", ABOUT.creators, "1.0.0", "2026-01-02")))
     assert "Copyright (c) 2026 Ada Example, Grace Example" in text
 
 
 def test_what_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
     with pytest.raises(MissingExtra, match=r"pip install 'ddnn-traces\[publish\]'"):
-        writing.write(release(folder), folder)
+        descriptions.write(release(folder), folder)
 
 
 def test_the_release_is_a_dataset(folder: Path) -> None:

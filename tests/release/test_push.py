@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from publishing import run_push
 from small_release import SMALL, content, make, seal
 
 import ddnn_traces
 from ddnn_traces.errors import PushError, StorageError, UsageError
 from ddnn_traces.release import push
 from ddnn_traces.release.push import contents, folder
-from ddnn_traces.release.push.retry import Retry, Transient
-from ddnn_traces.release.push.secrets import scrub
+from ddnn_traces.release.push.targets import Retry, Transient, scrub
 from ddnn_traces.talk import Talk
 
 
@@ -61,7 +58,7 @@ def test_damaged_release_is_not_sent(release: Path, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_paths_that_lead_out_are_refused(release: Path, tmp_path: Path, line: str) -> None:
     (release / "SHA256SUMS").write_text(f"{line}\n")
-    with pytest.raises(PushError, match="line 1 is no checksum"):
+    with pytest.raises(PushError, match="line 1 is not a checksum"):
         ddnn_traces.push(release, str(tmp_path / "to"))
 
 
@@ -144,7 +141,7 @@ def test_version_is_never_overwritten(release: Path, tmp_path: Path, change: str
     elif change == "more":
         (to / "1.0.0" / "stranger").touch()
     before = content(to)
-    with pytest.raises(PushError, match=r"is there with another content \([12] files differ.*another --version"):
+    with pytest.raises(PushError, match=r"is there with another content \([12] files?: .*another --version"):
         ddnn_traces.push(release, str(to))
     assert content(to) == before
 
@@ -172,7 +169,7 @@ def test_damaged_copy_is_no_other_version(release: Path, tmp_path: Path, change:
     ],
 )  # fmt: skip
 def test_secrets_in_a_target_are_not_told(release: Path, tmp_path: Path, target: str) -> None:
-    with pytest.raises(UsageError, match=r"\*\*\*@.* is no target.*credentials do not belong in it") as refused:
+    with pytest.raises(UsageError, match=r"\*\*\*@.* is not a target.*credentials do not belong in it") as refused:
         ddnn_traces.push(release, target)
     assert "PW99" not in str(refused.value)
     asked = run_push(release, "--to", target, cwd=tmp_path)
@@ -193,7 +190,7 @@ def test_cut_off_push_goes_on(release: Path, tmp_path: Path, monkeypatch: pytest
         copy(item, to)
 
     monkeypatch.setattr(folder, "_copy", cut_off)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="the same command continues"):
         ddnn_traces.push(release, str(tmp_path / "to"))
     assert [path.name for path in (tmp_path / "to").iterdir()] == [".1.0.0.partial"]
     monkeypatch.setattr(folder, "_copy", copy)
@@ -213,14 +210,14 @@ def test_left_overs_of_another_content_go(release: Path, tmp_path: Path) -> None
 
 def test_no_room(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
-    with pytest.raises(StorageError, match="no room"):
+    with pytest.raises(StorageError, match="no space left"):
         ddnn_traces.push(release, str(tmp_path / "to"))
     assert not (tmp_path / "to" / "1.0.0").exists()
 
 
 def test_folder_that_cannot_be_written(release: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(PushError, match="mend that"):
+    with pytest.raises(PushError, match="correct that"):
         ddnn_traces.push(release, str(tmp_path / "file" / "to"))
 
 
@@ -230,8 +227,9 @@ def test_folder_that_cannot_be_written(release: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("to", "message"),
     [
-        ("ftp://host/x", "is no target"), ("hf://OWNER/NAME", "is no target"), ("hf://datasets/only", "is no target"),
-        ("s3://", "is no target"), ("s3://bucket/a/../b", "are no names in a bucket"), ("", "is no target"),
+        ("ftp://host/x", "is not a target"), ("hf://OWNER/NAME", "is not a target"),
+        ("hf://datasets/only", "is not a target"),
+        ("s3://", "is not a target"), ("s3://bucket/a/../b", "are not names in a bucket"), ("", "is not a target"),
         ("release/sub", "in the release itself"), ("release", "in the release itself"), ("file", "a file"),
     ],
 )  # fmt: skip
@@ -285,7 +283,7 @@ def test_pauses_grow_and_end() -> None:
     def fails() -> None:
         raise Transient("503")
 
-    with pytest.raises(PushError, match="503; tried 6 times; the same command goes on"):
+    with pytest.raises(PushError, match="503; tried 6 times; the same command continues"):
         Retry(most_s=5, sleep=slept.append).call(fails, Talk())
     assert slept == [1, 2, 4, 5, 5]
 
@@ -322,15 +320,6 @@ def test_secrets_are_not_told(text: str, scrubbed: str) -> None:
 # --- the command
 
 
-def run_push(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    root = str(Path(ddnn_traces.__file__).parents[1])
-    code = f"import sys; sys.path.insert(0, {root!r}); from ddnn_traces.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "push", *map(str, arguments)],
-        cwd=cwd, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
 def test_command(release: Path, tmp_path: Path) -> None:
     dry = run_push(release, "--to", "to", "--dry-run", cwd=tmp_path)
     out, err = dry.communicate(timeout=60)
@@ -360,7 +349,7 @@ def test_ctrl_c_says_how_to_go_on(release: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted; nobody can take what is at to for the whole release; the same command goes on" in err
+    assert "interrupted; what is at to cannot be mistaken for the whole release; the same command continues" in err
     assert not (tmp_path / "to").exists()
 
 

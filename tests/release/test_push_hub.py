@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from hub_server import HubServer
+from publishing import run_push
 from small_release import SMALL, content, make
-from test_push import run_push
 from web import Answer, server, told
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
-from ddnn_traces.release.push.retry import Retry
 
 pytest.importorskip("huggingface_hub")
 TOKEN = "hf_secretsecretsecret0123"
@@ -43,8 +42,8 @@ def release(tmp_path: Path) -> Path:
 
 def send(release: Path, hub: HubServer, private: bool = False) -> tuple[push.Outcome, list[float]]:
     slept: list[float] = []
-    options = push.Options(endpoint_url=hub.url, private=private)
-    return push.push(release, TO, options, retry=Retry(attempts=3, sleep=slept.append)), slept
+    options = push.PushOptions(endpoint_url=hub.url, private=private)
+    return push.push(release, TO, options, retry=push.Retry(attempts=3, sleep=slept.append)), slept
 
 
 def refused(release: Path, hub: HubServer) -> str:
@@ -82,7 +81,7 @@ def test_version_is_never_overwritten(release: Path, hub: HubServer, tmp_path: P
     send(release, hub)
     hub.requests.clear()
     message = refused(make(tmp_path / "other", SMALL | {"LICENSE": b"other"}), hub)
-    assert "v1.0.0: version 1.0.0 is there with another content (LICENSE" in message
+    assert "v1.0.0: version 1.0.0 is there with another content (2 files: LICENSE" in message
     assert "another --version" in message
     assert writes(hub) == []
 
@@ -111,7 +110,7 @@ def test_cut_off_push_goes_on(release: Path, hub: HubServer, where: str) -> None
         return Answer(0) if where in path and len(set(seen)) > (1 if where == "/lfs/" else 0) else None
 
     hub.spoil = spoil  # type: ignore[assignment]
-    assert "the same command goes on from here" in refused(release, hub)
+    assert "the same command continues from here" in refused(release, hub)
     assert hub.tags == {}
     large = sorted(hub.lfs)
     assert large or where == "/lfs/"
@@ -123,9 +122,9 @@ def test_cut_off_push_goes_on(release: Path, hub: HubServer, where: str) -> None
     assert {path: data for path, data in hub.tree("v1.0.0").items() if path != ".gitattributes"} == content(release)
 
 
-def test_somebody_elses_files(release: Path, hub: HubServer) -> None:
+def test_files_of_others(release: Path, hub: HubServer) -> None:
     hub.create({"thesis.tex": b"mine"})
-    assert "holds files that are of no release (thesis.tex)" in refused(release, hub)
+    assert "holds files that are not of a release (thesis.tex)" in refused(release, hub)
     assert writes(hub) == []
 
 
@@ -139,7 +138,7 @@ def test_content_spoilt_on_the_way(release: Path, hub: HubServer) -> None:
     """What the Hub says it holds is compared before anything gets its tag."""
     entry = hub._entry
     hub._entry = lambda name, data: entry(name, data[:-1] + b"?" if name == "LICENSE" else data)  # type: ignore[method-assign]
-    assert "what has arrived is not what was sent (LICENSE differ); nothing was tagged" in refused(release, hub)
+    assert "the files there differ from those that were sent (LICENSE); nothing was tagged" in refused(release, hub)
     assert hub.tags == {}
 
 
@@ -168,7 +167,7 @@ def test_no_token(release: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 def test_full(release: Path, hub: HubServer) -> None:
     answer = told({"error": "Private repository storage limit reached"}, 400)
     hub.spoil = lambda request: answer if "objects/batch" in request.path else None
-    assert "the Hub has no room for it" in refused(release, hub)
+    assert "the Hub has no space for it" in refused(release, hub)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_full(release: Path, hub: HubServer) -> None:
 def test_server_that_is_no_hub(release: Path, hub: HubServer, kind: str, state: int, body: bytes) -> None:
     hub.spoil = lambda request: Answer(state, body, {"Content-Type": kind})
     message = refused(release, hub)
-    assert "what answers there is no Hub" in message
+    assert "the server there is not a Hub" in message
     assert "check --endpoint-url or HF_ENDPOINT" in message
     assert "<" not in message
     assert "\n" not in message

@@ -17,16 +17,14 @@ from typing import Any
 
 import fsspec
 import pytest
-from publishing import ABOUT
+from publishing import ABOUT, run_push
 from small_release import SMALL, content, make
-from test_push import run_push
 from web import Answer, Front, Request, server
 
 import ddnn_traces
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
 from ddnn_traces.release.push import s3
-from ddnn_traces.release.push.retry import Retry
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
@@ -93,8 +91,8 @@ def release(tmp_path: Path) -> Path:
 
 def send(release: Path, front: Front, to: str = "s3://bucket/sets/sample") -> tuple[push.Outcome, list[float]]:
     slept: list[float] = []
-    options = push.Options(endpoint_url=front.url)  # type: ignore[attr-defined]
-    return push.push(release, to, options, retry=Retry(attempts=3, sleep=slept.append)), slept
+    options = push.PushOptions(endpoint_url=front.url)  # type: ignore[attr-defined]
+    return push.push(release, to, options, retry=push.Retry(attempts=3, sleep=slept.append)), slept
 
 
 def refused(release: Path, front: Front, to: str = "s3://bucket/sets/sample") -> str:
@@ -141,7 +139,7 @@ def test_cut_off_push_goes_on(release: Path, front: Front, store: tuple[str, int
     answer = Answer(0) if cut == "no answer" else Answer(503, b"<Error><Code>SlowDown</Code></Error>")
     front.spoil = lambda request: answer if request.method == "PUT" and len(set(front.puts())) > 4 else None
     message = refused(release, front)
-    assert "tried 3 times; the same command goes on from here" in message
+    assert "tried 3 times; the same command continues from here" in message
     there = stored(store)
     assert len(there) == 4
     assert "1.0.0/SHA256SUMS" not in there
@@ -195,9 +193,9 @@ def test_damaged_copy_is_no_other_version(release: Path, front: Front, store: tu
     assert stored(store) == before
 
 
-def test_somebody_elses_objects(release: Path, front: Front, store: tuple[str, int]) -> None:
+def test_objects_of_others(release: Path, front: Front, store: tuple[str, int]) -> None:
     place(store, "flows/run_id=x/part-0.parquet", b"")
-    assert "holds what is not of this release (1 objects" in refused(release, front)
+    assert "holds files that are not of this release (1 objects" in refused(release, front)
     assert len(stored(store)) == 1
 
 
@@ -211,7 +209,7 @@ def test_content_spoilt_on_the_way(release: Path, front: Front, store: tuple[str
         return Request(request.method, request.path, headers, request.body.replace(b"4.0", b"9.0"))
 
     front.spoil = spoil
-    assert "LICENSE: what has arrived is not what was sent, and was removed" in refused(release, front)
+    assert "LICENSE: the object differs from the file that was sent, and was removed" in refused(release, front)
     assert "1.0.0/LICENSE" not in stored(store)
 
 
@@ -247,7 +245,7 @@ def test_large_file_in_parts(front: Front, store: tuple[str, int], tmp_path: Pat
 
 
 def test_no_such_bucket(release: Path, front: Front) -> None:
-    assert "knows no bucket nothing-here" in refused(release, front, "s3://nothing-here/x")
+    assert "has no bucket nothing-here" in refused(release, front, "s3://nothing-here/x")
 
 
 def test_wrong_key(release: Path, front: Front, store: tuple[str, int]) -> None:

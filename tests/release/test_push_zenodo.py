@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from publishing import run_push
 from small_release import SMALL, content, facts_of, make
-from test_push import run_push
 from web import Answer, Request, server, told
 from zenodo_server import ZenodoServer
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
-from ddnn_traces.release.push import archive, zenodo
-from ddnn_traces.release.push.contents import read
-from ddnn_traces.release.push.retry import Retry
+from ddnn_traces.release.push import contents, zenodo
 
 pytest.importorskip("requests")
 TOKEN = "zenodo-secret-0123456789"
@@ -43,8 +41,8 @@ def release(tmp_path: Path) -> Path:
 
 def send(release: Path, site: ZenodoServer, **options: object) -> tuple[push.Outcome, list[float]]:
     slept: list[float] = []
-    chosen = push.Options(endpoint_url=site.url, **options)  # type: ignore[arg-type]
-    return push.push(release, "zenodo-sandbox", chosen, retry=Retry(attempts=3, sleep=slept.append)), slept
+    chosen = push.PushOptions(endpoint_url=site.url, **options)  # type: ignore[arg-type]
+    return push.push(release, "zenodo-sandbox", chosen, retry=push.Retry(attempts=3, sleep=slept.append)), slept
 
 
 def refused(release: Path, site: ZenodoServer, **options: object) -> str:
@@ -112,7 +110,7 @@ def test_cut_off_push_goes_on_in_the_same_draft(release: Path, site: ZenodoServe
     site.spoil = lambda request: Answer(0) if request.path.endswith("/LICENSE") else None
     message = refused(release, site)
     assert "Zenodo cannot be reached" in message
-    assert "tried 3 times; the same command goes on from here" in message
+    assert "tried 3 times; the same command continues from here" in message
     assert ARCHIVE in site.deposits[1000].files
     site.spoil = lambda request: None
     site.requests.clear()
@@ -144,7 +142,7 @@ def test_public_record_is_never_touched(release: Path, site: ZenodoServer, tmp_p
     assert (again.sent, by_number.sent, writes(site)) == (0, 0, [])
     other = make(tmp_path / "other", SMALL | {"LICENSE": b"other"})
     for options in ({}, {"record": 1000}):
-        assert "is public with another content" in refused(other, site, **options)
+        assert "is there with another content" in refused(other, site, **options)
     assert writes(site) == []
 
 
@@ -159,7 +157,7 @@ def test_new_version_of_a_record(release: Path, site: ZenodoServer, tmp_path: Pa
     assert outcome.there == 3  # README.md, LICENSE and datacite.json are the same
 
 
-def test_somebody_elses_files_in_a_draft(release: Path, site: ZenodoServer) -> None:
+def test_other_files_in_a_draft(release: Path, site: ZenodoServer) -> None:
     send(release, site)
     site.deposits[1000].files["notes.pdf"] = b"mine"
     assert "holds files that are not of this release (notes.pdf)" in refused(release, site)
@@ -172,7 +170,7 @@ def test_content_spoilt_on_the_way(release: Path, site: ZenodoServer) -> None:
             request.body = request.body.replace(b"4.0", b"9.0")
 
     site.spoil = spoil
-    assert "LICENSE: what has arrived is not what was sent, and was removed" in refused(release, site)
+    assert "LICENSE: the file there differs from the one that was sent, and was removed" in refused(release, site)
     assert "LICENSE" not in site.deposits[1000].files
 
 
@@ -200,7 +198,7 @@ def test_token_goes_nowhere_else(release: Path, site: ZenodoServer) -> None:
         (told({"message": "Validation error.", "errors": [{"field": "metadata.license", "message": "bad"}]}, 400),
          "Validation error.; metadata.license: bad"),
         (told({"message": f"echo {TOKEN}"}, 400), r"echo \*\*\*"),
-        (Answer(413, b"<html>"), "no room"),
+        (Answer(413, b"<html>"), "no space"),
         (Answer(301, b"", {"Location": "http://evil.example/"}), "HTTP 301"),
     ],
 )  # fmt: skip
@@ -215,10 +213,10 @@ def test_no_such_record(release: Path, site: ZenodoServer) -> None:
 
 
 def test_archive_is_the_same_each_time(release: Path) -> None:
-    first = archive.archive_of(read(release))
+    first = contents.archive_of(contents.read(release))
     data = b"".join(first)
-    assert len(data) == len(first) == archive.archive_of(read(release)).size
-    assert archive.archive_of(read(release)).md5 == first.md5
+    assert len(data) == len(first) == contents.archive_of(contents.read(release)).size
+    assert contents.archive_of(contents.read(release)).md5 == first.md5
 
 
 def test_command(release: Path, site: ZenodoServer, tmp_path: Path) -> None:
@@ -227,5 +225,5 @@ def test_command(release: Path, site: ZenodoServer, tmp_path: Path) -> None:
     )
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert "a draft: look at it and publish it there" in err
+    assert "a draft: examine it and publish it there" in err
     assert TOKEN not in err

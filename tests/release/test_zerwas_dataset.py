@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import ddnn_traces
-from ddnn_traces.release.push.archive import archive_of
-from ddnn_traces.release.push.contents import read
+from ddnn_traces.release.push.contents import archive_of, read
 
 ROOT = Path(__file__).parents[2]
 #: Enough of them for each kind of name: loss, a topology in capitals, a framework with an underscore.

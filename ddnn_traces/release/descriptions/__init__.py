@@ -1,6 +1,38 @@
-"""The descriptions of a release, all made from facts.Release and schemas/, none by hand: same facts, same bytes.
+"""The descriptions of a release, made from facts.Release and schemas/ only: the same facts give the same bytes.
 
-    facts.Release + schemas/ -> croissant, data_package, ro_crate, datacite, citation, card, ... -> writing
+    facts.Release + schemas/ -> croissant, data_package, ro_crate, citation, documents -> a text for each file
 
-No description has a time of its making, a random number or anything of the machine in it.
+No description contains the time of its making, a random number or a property of the machine.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import citation, croissant, data_package, documents, ro_crate
+from ddnn_traces.store import layout
+
+#: Makes the text of each description. Raises UsageError (no text of the licence), MissingExtra.
+MAKERS: dict[str, Callable[[facts.Release], str]] = {
+    layout.CARD: documents.card,
+    layout.DATASHEET: documents.datasheet,
+    layout.LICENCE: citation.licence,
+    layout.CITATION: citation.cff,
+    layout.CROISSANT: croissant.text,
+    layout.DATA_PACKAGE: data_package.text,
+    layout.RO_CRATE: ro_crate.text,
+    layout.DATACITE: citation.datacite,
+}
+
+
+def texts(release: facts.Release) -> dict[str, str]:
+    """Every description by the name of its file. Raises UsageError (no text of the licence), MissingExtra."""
+    return {name: MAKERS[name](release) for name in layout.DESCRIPTIONS}
+
+
+def write(release: facts.Release, folder: Path) -> None:
+    """Write every description into the folder; raises as texts(), before anything is written, and OSError."""
+    for name, text in texts(release).items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")

@@ -1,4 +1,7 @@
-"""CITATION.cff: Citation File Format 1.2.0."""
+"""How to cite and reuse a release: CITATION.cff, a BibTeX entry, datacite.json and LICENSE.
+
+The texts in licences/ are those of the SPDX licence list, for the licences that open data are usually under.
+"""
 
 from __future__ import annotations
 
@@ -7,76 +10,79 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
-from ddnn_traces.release.descriptions.markup import yaml
+from ddnn_traces.text import counted, nearest
+
+# --- CITATION.cff
 
 #: A. B. Example; and a family name before a comma.
 _BY_INITIAL = re.compile(r"(?:\w\.[ -]?)+ ?[^\s.].*")
 _FAMILY = re.compile(r"(?:[a-z]+ )*\S+")
 
 
-def json_schema() -> dict[str, Any]:
+def cff_schema() -> dict[str, Any]:
     """The format's own JSON schema (Citation File Format 1.2.0, CC-BY-4.0)."""
     return dict(json.loads((Path(__file__).parent / "citation_schema.json").read_text(encoding="utf-8")))
 
 
-def document(release: facts.Release) -> dict[str, Any]:
-    """The document, as YAML values."""
+def cff_document(release: facts.Release) -> dict[str, Any]:
+    """CITATION.cff, as YAML values."""
     about = release.about
-    said = {
+    fields = {
         "cff-version": "1.2.0",
         "message": "If you use these data, please cite them as below.",
         "type": "dataset",
         "title": about.title,
         "abstract": shared.summary(release),
-        "authors": [_author(person) for person in about.creators],
+        "authors": [_cff_author(person) for person in about.creators],
         "version": about.version,
         "date-released": about.published,
-        # the format knows SPDX's identifiers only; one of the publisher's own stands in LICENSE
+        # the format has SPDX's identifiers only; the text of another licence is in LICENSE
         "license": about.licence if shared.licence_url(about.licence) else None,
         "doi": about.doi,
         "url": about.url,
         "keywords": shared.keywords(release),
         "references": [_reference(paper) for paper in about.papers],
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
-def text(release: facts.Release) -> str:
-    """CITATION.cff. Raises MissingExtra."""
-    return yaml(document(release))
+def cff(release: facts.Release) -> str:
+    """CITATION.cff (Citation File Format 1.2.0). Raises MissingExtra."""
+    return shared.yaml_text(cff_document(release))
 
 
-def _author(person: facts.Person) -> dict[str, Any]:
+def _cff_author(person: facts.Person) -> dict[str, Any]:
     given, family = shared.names(person)
     name = {"given-names": given, "family-names": family} if given else {"name": family}
-    said = name | {"affiliation": person.affiliation if given else None}
-    said["orcid"] = shared.orcid_url(person.orcid) if person.orcid else None
-    return {key: value for key, value in said.items() if value}
+    fields = name | {"affiliation": person.affiliation if given else None}
+    fields["orcid"] = shared.orcid_url(person.orcid) if person.orcid else None
+    return {key: value for key, value in fields.items() if value}
 
 
-def _authors(said: str) -> list[dict[str, Any]]:
-    """Authors of a paper, parted by "and" and ";", and by "," where that cannot be within a name.
+def _authors(text: str) -> list[dict[str, Any]]:
+    """Authors of a paper, separated by "and" and ";", and by "," where that cannot be within a name.
 
-    What may be anything, as a single name of an institution, stays one name.
+    A text that may be anything, as a single name of an institution, stays one name.
     """
     found: list[dict[str, Any]] = []
-    parts = [stripped for part in re.split(r";|\band\b", said) if (stripped := part.strip(" ,"))]
+    parts = [stripped for part in re.split(r";|\band\b", text) if (stripped := part.strip(" ,"))]
     for part in parts:
         names = [name.strip() for name in part.split(",")]
         if all(map(_BY_INITIAL.fullmatch, names)) or (len(names) > 2 and all(" " in name for name in names)):
-            found += [_author(facts.Person(name)) for name in names]
+            found += [_cff_author(facts.Person(name)) for name in names]
         elif (len(names) == 1 and len(parts) > 1) or (len(names) == 2 and _FAMILY.fullmatch(names[0])):
-            found.append(_author(facts.Person(part)))
+            found.append(_cff_author(facts.Person(part)))
         else:
             found.append({"name": part})
-    return found or [{"name": said}]
+    return found or [{"name": text}]
 
 
 def _reference(paper: facts.Publication) -> dict[str, Any]:
-    """A paper. The format wants authors, as a name of whatever they are."""
-    said = {
+    """A paper. The format requires authors, at least as a name."""
+    fields = {
         "type": "article",
         "title": paper.title,
         "authors": _authors(paper.authors or "authors not given"),
@@ -84,4 +90,156 @@ def _reference(paper: facts.Publication) -> dict[str, Any]:
         "doi": paper.doi,
         "url": paper.url,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in fields.items() if value}
+
+
+# --- BibTeX
+
+_BIBTEX_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def bibtex_entry(about: facts.About) -> str:
+    """The release as a BibTeX entry of type misc, which every style has."""
+    fields = {
+        "author": " and ".join(map(_bibtex_author, about.creators)),
+        "title": "{" + _bibtex_escaped(about.title) + "}",
+        "year": about.published[:4],
+        "version": _bibtex_escaped(about.version),
+        "publisher": _bibtex_escaped(about.publisher) if about.publisher else None,
+        "doi": about.doi,
+        "url": shared.address(about),
+    }
+    key = f"{shared.identifier(about.title, '_')}_{about.version}"
+    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
+    return f"@misc{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+def _bibtex_author(person: facts.Person) -> str:
+    """Family, Given; a name of one word, or one with a separator of BibTeX in it, unchanged."""
+    given, family = shared.names(person)
+    if not given or " and " in f" {person.name} " or "," in given:
+        return "{" + _bibtex_escaped(person.name) + "}"
+    return f"{_bibtex_escaped(family)}, {_bibtex_escaped(given)}"
+
+
+def _bibtex_escaped(text: str) -> str:
+    return "".join(_BIBTEX_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
+
+
+# --- datacite.json
+
+DATACITE_SCHEMA = "http://datacite.org/schema/kernel-4"
+
+
+def datacite_document(release: facts.Release) -> dict[str, Any]:
+    """datacite.json, as JSON values.
+
+    Without a DOI there is no `doi` and no `identifiers`, which the schema allows: the repository adds its own. A
+    missing publisher is "(:unav)", DataCite's code for a value that is not available.
+    """
+    about = release.about
+    fields = {
+        "doi": about.doi,
+        "url": about.url,
+        "types": {"resourceType": "Packet traces of distributed training", "resourceTypeGeneral": "Dataset"},
+        "creators": [_datacite_creator(person) for person in about.creators],
+        "titles": [{"title": about.title}],
+        "publisher": {"name": about.publisher or "(:unav)"},
+        "publicationYear": about.published[:4],
+        "subjects": [{"subject": keyword} for keyword in shared.keywords(release)],
+        "contributors": _contributors(about),
+        "dates": [{"date": about.published, "dateType": "Issued"}],
+        "language": "en",
+        "relatedIdentifiers": _datacite_papers(about),
+        "sizes": [shared.readable_size(shared.total_bytes(release)), counted(len(release.runs), "run")],
+        "formats": sorted({shared.media_type(file.path) for file in shared.files(release)}),
+        "version": about.version,
+        "rightsList": [_rights(about.licence)],
+        "descriptions": [
+            {"description": shared.summary(release), "descriptionType": "Abstract"},
+            *({"description": text, "descriptionType": "Methods"} for text in _methods(release)),
+        ],
+        "fundingReferences": [{"funderName": funder} for funder in about.funding],
+        "schemaVersion": DATACITE_SCHEMA,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def datacite(release: facts.Release) -> str:
+    """datacite.json: DataCite metadata 4.5, as a repository that mints a DOI takes them."""
+    return shared.json_text(datacite_document(release))
+
+
+def _datacite_creator(person: facts.Person) -> dict[str, Any]:
+    given, family = shared.names(person)
+    if not given:
+        creator: dict[str, Any] = {"name": family}
+    else:
+        creator = {"name": f"{family}, {given}", "nameType": "Personal", "givenName": given, "familyName": family}
+    if person.affiliation:
+        creator["affiliation"] = [{"name": person.affiliation}]
+    if person.orcid:
+        scheme = {"nameIdentifierScheme": "ORCID", "schemeUri": "https://orcid.org"}
+        creator["nameIdentifiers"] = [{"nameIdentifier": shared.orcid_url(person.orcid)} | scheme]
+    return creator
+
+
+def _contributors(about: facts.About) -> list[dict[str, Any]]:
+    return [{"name": about.contact, "contributorType": "ContactPerson"}] if about.contact else []
+
+
+def _datacite_papers(about: facts.About) -> list[dict[str, Any]]:
+    """The papers, by DOI or address; one without either cannot be given."""
+    found = []
+    for paper in about.papers:
+        if paper.doi or paper.url:
+            kind = "DOI" if paper.doi else "URL"
+            identifier = {"relatedIdentifier": paper.doi or paper.url, "relatedIdentifierType": kind}
+            found.append(identifier | {"relationType": "IsDescribedBy", "resourceTypeGeneral": "Text"})
+    return found
+
+
+def _rights(licence: str) -> dict[str, str]:
+    url = shared.licence_url(licence)
+    if url is None:
+        return {"rights": licence}
+    scheme = {"rightsIdentifierScheme": "SPDX", "schemeUri": "https://spdx.org/licenses/"}
+    return {"rights": licence, "rightsUri": url, "rightsIdentifier": licence} | scheme
+
+
+def _methods(release: facts.Release) -> list[str]:
+    """The steps of the provenance as one text, where there are any."""
+    steps = " ".join(step.text for step in release.provenance)
+    return [steps] if steps else []
+
+
+# --- LICENSE
+
+_LICENCES = Path(__file__).parents[1] / "licences"
+
+
+def known_licences() -> list[str]:
+    """SPDX identifiers of the licences whose texts are in licences/."""
+    return sorted(path.stem for path in _LICENCES.glob("*.txt"))
+
+
+def licence_text(licence: str) -> str:
+    """Text of a known licence. Raises UsageError for another."""
+    if licence not in known_licences():
+        raise UsageError(
+            f"no text for the licence {licence} (for another one give its text as a file, and a name that begins with "
+            f"LicenseRef-); {nearest(licence, known_licences())}"
+        )
+    return (_LICENCES / f"{licence}.txt").read_text(encoding="utf-8")
+
+
+def licence(release: facts.Release) -> str:
+    """LICENSE: the text of the licence that was chosen. Raises UsageError where there is no text."""
+    about = release.about
+    if about.licence_text is not None:
+        return about.licence_text.rstrip("\n") + "\n"
+    holders = ", ".join(person.name for person in about.creators)
+    return licence_text(about.licence).replace("<year>", about.published[:4]).replace("<copyright holders>", holders)

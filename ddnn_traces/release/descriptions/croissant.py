@@ -1,12 +1,12 @@
-"""croissant.json: Croissant 1.1, with the context inlined, for whatever finds or loads datasets by it.
+"""croissant.json: Croissant 1.1, with the context inlined.
 
-A record set a table, with its key; a field a column, with type, description and unit (`unitText` of schema.org, the
-same text as in schemas/). The number of a table's rows is an annotation of its record set, as section "Descriptive
-Statistics" of the specification has it. A file set a table covers its partitions; a file object a file has size and
-SHA-256. mlcroissant checks those when it is made to download file objects, not when it loads a record set.
+Each table is a record set with its key; each column a field with type, description and unit (`unitText` of schema.org,
+the same text as in schemas/). The number of a table's rows is an annotation of its record set, as in section
+"Descriptive Statistics" of the specification. Each table has a file set of its partitions, each file a file object with
+size and SHA-256. mlcroissant checks those when it downloads file objects, not when it loads a record set.
 
-Foreign keys are no `references` here: mlcroissant takes them for joins, which no reader wants to wait for, and reads
-whole tables into memory for them. They are in datapackage.json.
+Foreign keys are not given as `references`: mlcroissant makes joins of them and reads whole tables into memory. They are
+in datapackage.json.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddnn_traces.store import schema
 VERSION = "http://mlcommons.org/croissant/1.1"
 RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
 
-#: "number of elements" (Wikidata), by which the specification marks the number of records of a record set.
+#: "number of elements" (Wikidata), which the specification uses for the number of records of a record set.
 ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
 
 TYPES = {"string": "sc:Text", "int64": "cr:Int64", "double": "cr:Float64", "bool": "sc:Boolean"}
@@ -82,7 +82,7 @@ CONTEXT: dict[str, Any] = {
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    said = {
+    fields = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": [VERSION, RESPONSIBLE_AI],
@@ -107,7 +107,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "distribution": [*_file_sets(release), *_file_objects(release)],
         "recordSet": [_record_set(release, table) for table in release.tables],
     }
-    return {key: value for key, value in said.items() if value not in (None, [])}
+    return {key: value for key, value in fields.items() if value not in (None, [])}
 
 
 def text(release: facts.Release) -> str:
@@ -121,12 +121,12 @@ def _licence(licence: str) -> Any:
 
 
 def _person(person: facts.Person) -> dict[str, Any]:
-    said: dict[str, Any] = {"@type": "sc:Person", "name": person.name}
+    entity: dict[str, Any] = {"@type": "sc:Person", "name": person.name}
     if person.orcid:
-        said["sameAs"] = shared.orcid_url(person.orcid)
+        entity["sameAs"] = shared.orcid_url(person.orcid)
     if person.affiliation:
-        said["affiliation"] = {"@type": "sc:Organization", "name": person.affiliation}
-    return said
+        entity["affiliation"] = {"@type": "sc:Organization", "name": person.affiliation}
+    return entity
 
 
 def _contact(about: facts.About) -> dict[str, Any] | None:
@@ -134,8 +134,8 @@ def _contact(about: facts.About) -> dict[str, Any] | None:
 
 
 def _paper(paper: facts.Publication) -> dict[str, Any]:
-    said = {"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)}
-    return {key: value for key, value in said.items() if value}
+    fields = {"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
 
 
 def _field(table: str, column: schema.Column) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    field: dict[str, Any] = {
         "@type": "cr:Field",
         "@id": f"{table}/{column.name}",
         "name": column.name,
@@ -203,12 +203,12 @@ def _field(table: str, column: schema.Column) -> dict[str, Any]:
         "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
     }
     if column.unit:
-        said["unitText"] = column.unit
-    return said
+        field["unitText"] = column.unit
+    return field
 
 
 def _provenance(release: facts.Release) -> dict[str, Any]:
-    """PROV-O, as the specification recommends: an activity a step, an entity an original capture."""
+    """PROV-O, as the specification recommends: an activity for each step, an entity for each original capture."""
     activities = [
         {
             "@type": "prov:Activity",
@@ -226,7 +226,7 @@ def _provenance(release: facts.Release) -> dict[str, Any]:
 
 
 def _responsible_ai(release: facts.Release) -> dict[str, Any]:
-    """The RAI vocabulary, in the publisher's words where there are any, else as the facts and schemas/ have it."""
+    """The RAI vocabulary, in the publisher's words where given, else from the facts and schemas/."""
     about, hidden = release.about, release.anonymisation
     collected = [step.text for step in release.provenance if step.kind in ("capture", "generate", "ingest")]
     prepared = [step.text for step in release.provenance if step.kind not in ("capture", "generate")]
@@ -239,44 +239,44 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
         "rai:dataManipulationProtocol": " ".join(hidden.removed) or None,
         "rai:dataImputationProtocol": "No value was imputed: what is not known is null.",
         "rai:dataBiases": _biases(release),
-        "rai:dataLimitations": [*_words(about.limitations), *_inaccuracies(release)],
-        "rai:personalSensitiveInformation": [*_words(about.sensitive), *hidden.remaining],
-        "rai:dataUseCases": _words(about.uses),
+        "rai:dataLimitations": [*_listed(about.limitations), *_inaccuracies(release)],
+        "rai:personalSensitiveInformation": [*_listed(about.sensitive), *hidden.remaining],
+        "rai:dataUseCases": _listed(about.uses),
         "rai:dataReleaseMaintenancePlan": _maintenance(about),
     }
 
 
-#: Values that the RAI vocabulary has for where a run is from (runs.source).
+#: Values of the RAI vocabulary for the source of a run (runs.source).
 _COLLECTION = {
     "capture": "Passive Data Collection", "testbed": "Experiments", "simulation": "Software Collection",
     "ns3": "Software Collection", "synthetic": "Software Collection",
 }  # fmt: skip
 
 _RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
-_NO_RAW = "There are no original captures: the runs were made up."
+_NO_RAW = "There are no original captures: the runs are synthetic."
 _PARTLY_RAW = "Synthetic runs have no original captures. "
 _MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
 
 
 def _raw(release: facts.Release) -> str:
-    """What became of the original captures, where there ever were any."""
-    made_up = set(shared.sources(release)) & {"synthetic"}
-    if made_up and len(shared.sources(release)) == 1:
+    """Where the original captures are, if there were any."""
+    synthetic = set(shared.sources(release)) & {"synthetic"}
+    if synthetic and len(shared.sources(release)) == 1:
         return _NO_RAW
-    return (_PARTLY_RAW if made_up else "") + _RAW
+    return (_PARTLY_RAW if synthetic else "") + _RAW
 
 
-def _words(said: str | None) -> list[str]:
-    return [said] if said else []
+def _listed(text: str | None) -> list[str]:
+    return [text] if text else []
 
 
 def _biases(release: facts.Release) -> list[str]:
-    """How many runs there are of each framework, topology and source, since all else is a question of those."""
+    """Number of runs of each framework, topology and source: these shape all other values."""
     found = []
     for name in ("framework", "topology", "source"):
         counts = Counter(str(run.get(name) or "unknown") for run in release.runs)
-        told = ", ".join(f"{value} {count}" for value, count in sorted(counts.items()))
-        found.append(f"Runs by {name}: {told}.")
+        values = ", ".join(f"{value} {count}" for value, count in sorted(counts.items()))
+        found.append(f"Runs by {name}: {values}.")
     return found if release.runs else []
 
 
@@ -291,5 +291,5 @@ def _inaccuracies(release: facts.Release) -> list[str]:
 
 
 def _maintenance(about: facts.About) -> str:
-    contact = f" Errors are to be told to {about.contact}." if about.contact else ""
-    return f"A version is never changed; a mended or larger dataset is a new version.{contact}"
+    contact = f" Report errors to {about.contact}." if about.contact else ""
+    return f"A version is never changed; a correction or addition is a new version.{contact}"

@@ -1,11 +1,11 @@
 """datapackage.json: Data Package 2.0, which frictionless reads and checks.
 
 A resource is a Parquet file, that is the rows of a run in a table, since a resource has one hash and frictionless reads
-only the first of several Parquet files. `rows` is checked by frictionless; it does not count the bytes of a Parquet
-file and fails every resource that tells `bytes`, so the size is `sizeInBytes`. Beside the specification's properties a
+only the first of several Parquet files. frictionless checks `rows`; it cannot count the bytes of a Parquet file and
+fails every resource that has `bytes`, so the size is `sizeInBytes`. In addition to the specification's properties a
 field has `unit`, the same text as in schemas/, and a resource `table` and `run_id`.
 
-Foreign keys name the resource of the same run. A key with a part that may be null is no primary key but a unique key.
+Foreign keys name the resource of the same run. A key with a part that may be null is a unique key, not a primary key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPES = {"string": "string", "int64": "integer", "double": "number", "bool": "bo
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    said = {
+    fields = {
         "$schema": PROFILE,
         "name": shared.identifier(about.title),
         "title": about.title,
@@ -41,7 +41,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "sources": [_source(paper) for paper in about.papers],
         "resources": _resources(release),
     }
-    return {key: value for key, value in said.items() if value not in (None, [])}
+    return {key: value for key, value in fields.items() if value not in (None, [])}
 
 
 def text(release: facts.Release) -> str:
@@ -55,27 +55,27 @@ def _licence(licence: str) -> dict[str, str]:
 
 
 def _contributor(person: facts.Person) -> dict[str, Any]:
-    said = {
+    fields = {
         "title": person.name,
         "path": shared.orcid_url(person.orcid) if person.orcid else None,
         "organization": person.affiliation,
         "roles": ["creator"],
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _others(about: facts.About) -> list[dict[str, Any]]:
-    """Publisher, contact and funders, told from creators by their role."""
+    """Publisher, contact and funders, distinguished from creators by their role."""
     contact = shared.contact(about.contact) if about.contact else {}
-    told = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
+    person = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
     found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
-    found += [{key: value for key, value in told.items() if value}] if about.contact else []
+    found += [{key: value for key, value in person.items() if value}] if about.contact else []
     return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
 
 
 def _source(paper: facts.Publication) -> dict[str, Any]:
-    said = {"title": paper.title, "path": shared.paper_url(paper)}
-    return {key: value for key, value in said.items() if value}
+    fields = {"title": paper.title, "path": shared.paper_url(paper)}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _resources(release: facts.Release) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def _resources(release: facts.Release) -> list[dict[str, Any]]:
 
 
 def _name(table: facts.Table, file: facts.TableFile) -> str:
-    """Name of a resource: of letters that the specification recommends, and unique also where runs are named alike."""
+    """Name of a resource in the letters that the specification recommends; unique also for similar names of runs."""
     place = table.files.index(file) + 1
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in file.run_id.lower())
     return f"{table.name}.{place}.{plain}"
@@ -113,12 +113,12 @@ def _name(table: facts.Table, file: facts.TableFile) -> str:
 def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
     """Table Schema of a resource."""
     defined = shared.definition(release, table)
-    said: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
+    found: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
     nullable = {column.name for column in defined.columns if column.nullable}
     if nullable & set(defined.key):
-        said["uniqueKeys"] = [list(defined.key)]
+        found["uniqueKeys"] = [list(defined.key)]
     else:
-        said["primaryKey"] = list(defined.key)
+        found["primaryKey"] = list(defined.key)
     keys = [
         {
             "fields": list(reference.columns),
@@ -127,18 +127,18 @@ def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tu
         for reference in shared.references(release, defined)
         if (reference.table, run) in names
     ]
-    return said | ({"foreignKeys": keys} if keys else {})
+    return found | ({"foreignKeys": keys} if keys else {})
 
 
 def _field(column: schema.Column) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    field: dict[str, Any] = {
         "name": column.name,
         "type": TYPES[column.type],
         "title": shared.title(column),
         "description": shared.explained(column),
     }
     if column.unit:
-        said["unit"] = column.unit
+        field["unit"] = column.unit
     if not column.nullable:
-        said["constraints"] = {"required": True}
-    return said
+        field["constraints"] = {"required": True}
+    return field

@@ -1,13 +1,12 @@
-"""ro-crate-metadata.json: RO-Crate 1.1, an action a step of the provenance, the context inlined.
+"""ro-crate-metadata.json: RO-Crate 1.1, an action for each step of the provenance, the context inlined.
 
-ro_crate_context.json is the official context of 1.1 (CC0-1.0). All its terms stand in the crate, so that nothing has to
-be fetched to read it; `sha256`, which 1.1 does not know yet, is added from schema.org.
+ro_crate_context.json is the official context of 1.1 (CC0-1.0). The crate contains all its terms, so that nothing has to
+be fetched to read it; `sha256`, which 1.1 lacks, is added from schema.org.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,7 @@ VERSION = "https://w3id.org/ro/crate/1.1"
 
 Entity = dict[str, Any]
 
-#: What each of the other descriptions is, for their entities.
+#: Names of the other descriptions, for their entities.
 _DESCRIBED = {
     layout.CARD: "Dataset card",
     layout.DATASHEET: "Datasheet",
@@ -34,8 +33,8 @@ _DESCRIBED = {
     layout.DATA_PACKAGE: "Data Package description",
     layout.DATACITE: "DataCite metadata",
 }
-#: Written beside the descriptions. Their sums are in SHA256SUMS alone: some of these are not there yet when this is.
-_BESIDE = {
+#: Files written along with the descriptions. Their checksums are in SHA256SUMS only: some are made after this one.
+_OTHERS = {
     layout.RELEASE: "All facts that the descriptions are made from",
     MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
     layout.CHANGELOG: "What changed since the version before",
@@ -46,7 +45,7 @@ _BESIDE = {
 
 @cache
 def context() -> dict[str, Any]:
-    """Terms of RO-Crate 1.1 and the one that is added."""
+    """Terms of RO-Crate 1.1 and the one added."""
     official = json.loads((Path(__file__).parent / "ro_crate_context.json").read_text(encoding="utf-8"))["@context"]
     return dict(official) | {"sha256": "http://schema.org/sha256"}
 
@@ -54,14 +53,14 @@ def context() -> dict[str, Any]:
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    people = [_person(person, number, _asked(about, number)) for number, person in enumerate(about.creators, 1)]
+    people = [_person(person, number, _contact_of(about, number)) for number, person in enumerate(about.creators, 1)]
     folders = [_folder(release, table) for table in release.tables]
     tables = [
         _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
     ]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
     described = [_described(name) for name in layout.DESCRIPTIONS if name in _DESCRIBED]
-    described += [_described(name) for name in _BESIDE]
+    described += [_described(name) for name in _OTHERS]
     states = _states(release)
     actions = _actions(release, states, people)
     graph = [
@@ -95,8 +94,8 @@ def _refer(entities: list[Entity]) -> list[Entity]:
     return [{"@id": entity["@id"]} for entity in entities]
 
 
-def _told(entity: Entity) -> Entity:
-    """Without what is not known; a list of one value is that value, as RO-Crate recommends."""
+def _known(entity: Entity) -> Entity:
+    """An entity without unknown values; a list of one value is that value, as RO-Crate recommends."""
     known = {name: value for name, value in entity.items() if value not in (None, [], "")}
     return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known.items()}
 
@@ -117,7 +116,7 @@ def _descriptor() -> Entity:
 
 def _root(release: facts.Release, people: list[Entity], parts: list[Entity], actions: list[Entity]) -> Entity:
     about = release.about
-    return _told(
+    return _known(
         {
             "@id": "./",
             "@type": "Dataset",
@@ -142,7 +141,7 @@ def _root(release: facts.Release, people: list[Entity], parts: list[Entity], act
 
 
 def _folder(release: facts.Release, table: facts.Table) -> Entity:
-    return _told(
+    return _known(
         {
             "@id": f"{table.name}/",
             "@type": "Dataset",
@@ -167,12 +166,12 @@ def _file(file: facts.File, description: str) -> Entity:
 
 def _described(name: str) -> Entity:
     kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else shared.media_type(name)
-    said = {**_DESCRIBED, **_BESIDE}[name]
-    return {"@id": name, "@type": "File", "name": name, "description": said, "encodingFormat": kind}
+    text = {**_DESCRIBED, **_OTHERS}[name]
+    return {"@id": name, "@type": "File", "name": name, "description": text, "encodingFormat": kind}
 
 
 def _person(person: facts.Person, number: int, contact: Entity | None = None) -> Entity:
-    return _told(
+    return _known(
         {
             "@id": shared.orcid_url(person.orcid) if person.orcid else f"#person-{number}",
             "@type": "Person",
@@ -183,8 +182,8 @@ def _person(person: facts.Person, number: int, contact: Entity | None = None) ->
     )
 
 
-def _asked(about: facts.About, number: int) -> Entity | None:
-    """Whom to ask, at the first creator where there is no publisher."""
+def _contact_of(about: facts.About, number: int) -> Entity | None:
+    """The contact of a creator: of the first one, where there is no publisher."""
     contact = _refer(_contact(about))
     return contact[0] if contact and not about.publisher and number == 1 else None
 
@@ -206,7 +205,7 @@ def _organisations(release: facts.Release) -> list[Entity]:
 
 
 def _funders(about: facts.About) -> list[Entity]:
-    """Who paid, in the publisher's words: a funder, with the grant if told."""
+    """The funders in the publisher's words, with the grant if given."""
     return [
         {"@id": "#funder-" + quote(funder, safe=""), "@type": "Organization", "name": funder}
         for funder in about.funding
@@ -214,12 +213,12 @@ def _funders(about: facts.About) -> list[Entity]:
 
 
 def _contact(about: facts.About) -> list[Entity]:
-    """Whom to ask; RO-Crate has it at the publisher, else at a creator."""
+    """The contact; RO-Crate has it at the publisher, else at a creator."""
     if not about.contact:
         return []
-    told = shared.contact(about.contact)
-    place = {"@id": f"mailto:{quote(told['email'], safe='@')}"} if "email" in told else {"@id": "#contact"}
-    return [{**place, "@type": "ContactPoint", "contactType": "questions on the data", **told}]
+    contact = shared.contact(about.contact)
+    place = {"@id": f"mailto:{quote(contact['email'], safe='@')}"} if "email" in contact else {"@id": "#contact"}
+    return [{**place, "@type": "ContactPoint", "contactType": "questions on the data", **contact}]
 
 
 def _licence(licence: str) -> list[Entity]:
@@ -235,8 +234,8 @@ def _paper_id(paper: facts.Publication, number: int) -> str:
 
 
 def _paper(paper: facts.Publication, number: int) -> Entity:
-    told = {"@id": _paper_id(paper, number), "@type": "ScholarlyArticle", "name": paper.title}
-    return _told(told | {"author": paper.authors, "datePublished": str(paper.year) if paper.year else None})
+    entity = {"@id": _paper_id(paper, number), "@type": "ScholarlyArticle", "name": paper.title}
+    return _known(entity | {"author": paper.authors, "datePublished": str(paper.year) if paper.year else None})
 
 
 def _original(name: str) -> str:
@@ -246,7 +245,7 @@ def _original(name: str) -> str:
 def _originals(release: facts.Release) -> list[Entity]:
     """The captures that the release was made from, which are not in it."""
     return [
-        _told(
+        _known(
             {
                 "@id": _original(name),
                 "@type": "CreativeWork",
@@ -269,21 +268,21 @@ def _software(release: facts.Release) -> list[Entity]:
     for software in sorted({step.software for step in release.provenance}):
         name, _, version = software.rpartition(" ")
         known = bool(name) and version[:1].isdigit()
-        told = {"@id": _program(software), "@type": "SoftwareApplication", "name": name if known else software}
-        found.append(_told(told | {"softwareVersion": version if known else None}))
+        entity = {"@id": _program(software), "@type": "SoftwareApplication", "name": name if known else software}
+        found.append(_known(entity | {"softwareVersion": version if known else None}))
     return found
 
 
 @dataclass(frozen=True)
 class _State:
-    """What a step took and what it made, as @ids."""
+    """Inputs and results of a step, as @ids."""
 
-    took: tuple[str, ...]
-    made: tuple[str, ...]
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 def _states(release: facts.Release) -> list[_State]:
-    """What each step took and made: the captures, the tables of some runs, all tables, at last the crate."""
+    """Inputs and results of each step: the captures, the tables of some runs, all tables, at last the crate."""
     steps = release.provenance
     found: list[_State] = []
     tables: tuple[str, ...] = ()
@@ -293,23 +292,19 @@ def _states(release: facts.Release) -> list[_State]:
             case "capture":
                 state = _State((), _captured(release, step) or own)
             case "ingest" | "generate":
-                captures = tuple(place for place, made in _makers(steps, found) if _together(made, step))
+                before = zip(steps, found, strict=False)
+                captures = [state for made, state in before if made.kind == "capture" and _together(made, step)]
                 inputs = tuple(_original(name) for name in sorted(step.inputs))
-                took = inputs or tuple(name for place in captures for name in found[place].made)
-                state = _State(took if step.kind == "ingest" else (), own)
+                inputs = inputs or tuple(name for state in captures for name in state.results)
+                state = _State(inputs if step.kind == "ingest" else (), own)
                 tables = (*tables, *own)
             case _:
                 state = _State(tables, own)
                 tables = own
         if number == len(steps):
-            state = _State(state.took, ("./",))
+            state = _State(state.inputs, ("./",))
         found.append(state)
     return found
-
-
-def _makers(steps: Sequence[facts.Step], found: Sequence[_State]) -> list[tuple[int, facts.Step]]:
-    """The captures among the steps so far, with their places."""
-    return [(place, step) for place, step in enumerate(steps[: len(found)]) if step.kind == "capture"]
 
 
 def _together(one: facts.Step, other: facts.Step) -> bool:
@@ -328,24 +323,24 @@ def _captured(release: facts.Release, step: facts.Step) -> tuple[str, ...]:
 
 
 def _in_between(release: facts.Release, states: list[_State]) -> list[Entity]:
-    """What steps made that is not in the crate, but for the original captures."""
+    """Results of steps that are not in the crate, except the original captures."""
     return [
         {
             "@id": name,
             "@type": "CreativeWork",
             "name": f"Result of step {number}: {step.kind}",
-            "description": "What the next step took; not part of this release.",
+            "description": "The input of the next step; not part of this release.",
         }
         for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
-        for name in state.made
+        for name in state.results
         if name == f"{_action(number)}-result"
     ]
 
 
 def _actions(release: facts.Release, states: list[_State], people: list[Entity]) -> list[Entity]:
-    """An action for each step, in their order. Who published is known; who captured, nobody was asked."""
+    """An action for each step, in order. Only publishing has agents: the facts do not name the author of a capture."""
     return [
-        _told(
+        _known(
             {
                 "@id": _action(number),
                 "@type": "CreateAction",
@@ -353,8 +348,8 @@ def _actions(release: facts.Release, states: list[_State], people: list[Entity])
                 "description": step.text,
                 "agent": _refer(people) if step.kind == "publish" else None,
                 "instrument": {"@id": _program(step.software)},
-                "object": [{"@id": name} for name in state.took],
-                "result": [{"@id": name} for name in state.made],
+                "object": [{"@id": name} for name in state.inputs],
+                "result": [{"@id": name} for name in state.results],
                 "additionalProperty": [{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
             }
         )

@@ -1,4 +1,4 @@
-"""What several descriptions say alike: paths, types, sizes, foreign keys, addresses of licences and people."""
+"""The parts that several descriptions share: paths, types, sizes, foreign keys, addresses, wording, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ddnn_traces import extras
 from ddnn_traces.release import columns, facts
 from ddnn_traces.store import schema
+from ddnn_traces.text import counted
 
-#: The media type that mlcroissant can load; it passes application/vnd.apache.parquet in its check and fails to read it.
+#: The media type that mlcroissant can load; application/vnd.apache.parquet passes its check, but cannot be read.
 PARQUET = "application/x-parquet"
 
-#: Home page of the tables' definition and of the program; no release needs it to be read.
-PROGRAM = "ddnn_traces"
-
-#: Files of a release that are no tables, with their media types.
+#: Media types of a release's files, by the end of their names.
 MEDIA_TYPES = {
     ".json": "application/json", ".md": "text/markdown", ".cff": "application/yaml", ".csv": "text/csv",
     ".pcap": "application/vnd.tcpdump.pcap", ".gz": "application/gzip", ".toml": "application/toml",
@@ -29,14 +28,14 @@ MEDIA_TYPES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A foreign key: `columns` of a table are the key of another, whose rows they name."""
+    """A foreign key: `columns` of a table are the key of another, and refer to its rows."""
 
     table: str
     columns: tuple[str, ...]
 
 
 def definition(release: facts.Release, table: facts.Table) -> schema.Table:
-    """Columns, key and meaning of a table of the release, from schemas/ and what became of them."""
+    """Columns, key and meaning of a table of the release: schemas/, changed by the anonymisation."""
     return columns.released(table.name, release.anonymisation)
 
 
@@ -46,9 +45,9 @@ def pattern(table: str) -> str:
 
 
 def references(release: facts.Release, table: schema.Table) -> Iterator[Reference]:
-    """The other tables of the release whose rows this one's rows name, as schemas/ say: a column's source is a table.
+    """The other tables of the release to whose rows this one's rows refer: schemas/ name a table as a column's source.
 
-    Only where all of that table's key is here and never null, so that every row names one.
+    Only where all of that table's key is here and never null, so that every row refers to one.
     """
     own = {column.name: column for column in table.columns}
     present = {other.name for other in release.tables}
@@ -99,13 +98,8 @@ def readable_size(size: int) -> str:
     return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things, in words: 1 run, 2 runs."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def licence_url(licence: str) -> str | None:
-    """Address of a licence's text by its SPDX identifier; None for one of the publisher's own (LicenseRef-...)."""
+    """Address of a licence's text by its SPDX identifier; None for the publisher's own (LicenseRef-...)."""
     return None if licence.startswith("LicenseRef-") else f"https://spdx.org/licenses/{licence}"
 
 
@@ -120,12 +114,12 @@ def orcid_url(orcid: str) -> str:
 
 
 def address(about: facts.About) -> str | None:
-    """Where the release is found: its address, else its DOI's."""
+    """Address of the release: its own, else its DOI's."""
     return about.url or (doi_url(about.doi) if about.doi else None)
 
 
 def paper_url(paper: facts.Publication) -> str | None:
-    """Where a paper is found: its DOI's address, else its own."""
+    """Address of a paper: its DOI's, else its own."""
     return doi_url(paper.doi) if paper.doi else paper.url
 
 
@@ -140,29 +134,29 @@ def names(person: facts.Person) -> tuple[str, str]:
 
 
 def summary(release: facts.Release) -> str:
-    """The publisher's description, else what the facts say, in one or more sentences; what was not measured first."""
+    """The publisher's description, else one from the facts; runs that were not measured come first."""
     return "\n\n".join([*unmeasured(release), release.about.description.strip() or contents(release)])
 
 
 def contents(release: facts.Release) -> str:
-    """What is in the release in one sentence."""
+    """The content of the release in one sentence."""
     runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
     return f"Traffic of distributed deep-learning training: {runs} in {tables} of Parquet files."
 
 
 def sources(release: facts.Release) -> dict[str, list[str]]:
-    """Names of the runs by where they are from (runs.source: capture, testbed, simulation, ...)."""
+    """Names of the runs by their source (runs.source: capture, testbed, simulation, ...)."""
     found: dict[str, list[str]] = {}
     for run in release.runs:
         found.setdefault(str(run.get("source")), []).append(str(run["run_id"]))
     return dict(sorted(found.items()))
 
 
-#: Sources of runs that nobody measured: keyword, what they are.
+#: Sources of runs that were not measured: keyword, description.
 _UNMEASURED = {
     "ns3": ("simulated", "simulated (ns-3) and not measured"),
     "simulation": ("simulated", "simulated and not measured"),
-    "synthetic": ("synthetic", "synthetic: made up by the laws of collectives and not measured"),
+    "synthetic": ("synthetic", "synthetic: generated by the laws of collectives and not measured"),
 }
 
 
@@ -178,16 +172,16 @@ def unmeasured(release: facts.Release) -> list[str]:
 
 
 def keywords(release: facts.Release) -> list[str]:
-    """The publisher's, and synthetic or simulated where there are such runs."""
-    made_up = [_UNMEASURED[source][0] for source in sources(release) if source in _UNMEASURED]
-    return list(dict.fromkeys([*release.about.keywords, *made_up]))
+    """The publisher's keywords, and synthetic or simulated where there are such runs."""
+    sources_named = [_UNMEASURED[source][0] for source in sources(release) if source in _UNMEASURED]
+    return list(dict.fromkeys([*release.about.keywords, *sources_named]))
 
 
-def contact(said: str) -> dict[str, str]:
-    """Whom to ask, as schema.org has it: an e-mail address, an address in the web, or in words."""
-    if re.fullmatch(r"[^@\s<>]+@[^@\s<>]+", said.strip()):
-        return {"email": said.strip()}
-    return {"url" if re.fullmatch(r"https?://\S+", said.strip()) else "name": said.strip()}
+def contact(text: str) -> dict[str, str]:
+    """A contact as schema.org has it: an e-mail address, an address in the web, or a name."""
+    if re.fullmatch(r"[^@\s<>]+@[^@\s<>]+", text.strip()):
+        return {"email": text.strip()}
+    return {"url" if re.fullmatch(r"https?://\S+", text.strip()) else "name": text.strip()}
 
 
 def identifier(text: str, joint: str = "-") -> str:
@@ -198,14 +192,14 @@ def identifier(text: str, joint: str = "-") -> str:
 
 
 def recommended(about: facts.About) -> list[str]:
-    """What the standards of the descriptions ask for, and the publisher did not say."""
-    asked = {
+    """The values that the standards of the descriptions recommend and the publisher did not give."""
+    values = {
         "url or doi (Croissant requires an address)": address(about),
         "publisher": about.publisher,
         "contact": about.contact,
         "an affiliation of each creator": all(person.affiliation for person in about.creators),
     }
-    return [name for name, said in asked.items() if not said]
+    return [name for name, value in values.items() if not value]
 
 
 def originals(release: facts.Release) -> dict[str, str | None]:
@@ -228,5 +222,14 @@ def citation(about: facts.About) -> str:
 
 
 def json_text(document: Mapping[str, Any]) -> str:
-    """A JSON document as it stands in a release: the same text for the same content."""
+    """A JSON document as text: the same text for the same content."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """A YAML document, keys in the order given. Raises MissingExtra without PyYAML."""
+    with extras.required():
+        import yaml
+
+    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
+    return str(text)

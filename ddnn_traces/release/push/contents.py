@@ -1,23 +1,30 @@
-"""What of a release goes: the files that its checksums list, and the list itself. Nothing else in the folder does."""
+"""The files of a release that are uploaded: those that its checksums list, and the list itself; also as a ZIP archive.
+
+Other files in the folder stay where they are.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Collection, Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
 from ddnn_traces.errors import PushError, UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
 from ddnn_traces.store.marker import MARKER
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.talk import Talk
+from ddnn_traces.text import counted
 
 _BAG = "bagit.txt"
 _BAG_LISTS = ("manifest-sha256.txt", "tagmanifest-sha256.txt")
-#: Sent last, in this order: without the last one nobody takes what is there for a whole release.
+#: Sent last, in this order: without the last one a reader does not take the copy for a whole release.
 _LAST = (layout.RELEASE, MARKER, layout.CHECKSUMS, _BAG_LISTS[0], _BAG, _BAG_LISTS[1])
 
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *]?(?P<path>\S.*)")
@@ -29,14 +36,14 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Item(facts.File):
-    """A file that goes. path: in the release, with slashes. local: where it is."""
+    """A file to upload. path: in the release, with slashes. local: its place on this machine."""
 
     local: Path
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A release as it goes. items: in the order of sending; the last one makes it whole. stray: what stays here."""
+    """The files to upload. items: in the order of sending; the last one completes the copy. stray: files that stay."""
 
     folder: Path
     release: facts.Release
@@ -55,26 +62,31 @@ class Contents:
 
     @property
     def last(self) -> Item:
-        """The file whose presence says that the release is whole, and that lists the sums of all others."""
+        """The file that completes the copy; it lists the checksums of all others."""
         return self.items[-1]
 
 
 def read(folder: Path) -> Contents:
-    """The release in a folder, by its lists. Nothing is hashed but those.
+    """The release in a folder, by its lists; only those are hashed.
 
-    Raises UsageError where there is no release, PushError where a listed file is missing, or no plain file in it.
+    Raises UsageError where there is no release, PushError where a listed file is missing or not a plain file.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such release; check the path, or make one with 'ddnn-traces publish'")
     sums = _listed(folder)
     items = [_item(folder, path, sha256) for path, sha256 in sums.items()]
     items.sort(key=lambda item: (_rank(item.path), item.path))
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
-    return Contents(folder, _facts(layout.content(folder)), tuple(items), tuple(sorted(there - sums.keys())))
+    present = files_in(folder)
+    return Contents(folder, _facts(layout.content(folder)), tuple(items), tuple(sorted(present - sums.keys())))
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of all files and links below a folder, relative, with slashes."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
 
 
 def prove(contents: Contents, talk: Talk) -> None:
-    """Hash every file. Raises PushError naming those that are not as their checksum says."""
+    """Hash every file. Raises PushError naming those that differ from their checksum."""
     talk.start_files(contents.bytes)
     try:
         damaged = [item.path for item in contents.items if _hash(item, talk) != item.sha256]
@@ -83,33 +95,32 @@ def prove(contents: Contents, talk: Talk) -> None:
     if damaged:
         more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         raise PushError(
-            f"{contents.folder}: {', '.join(damaged[:_NAMED])}{more}: not as the checksums of the release say, so "
-            "nothing is sent; 'ddnn-traces verify' tells more, 'ddnn-traces publish' makes the release anew"
+            f"{contents.folder}: {', '.join(damaged[:_NAMED])}{more}: not as the checksums of the release state, so "
+            "nothing is sent; 'ddnn-traces verify' gives details, 'ddnn-traces publish' makes the release again"
         )
 
 
-def is_damaged_copy(contents: Contents, other: Collection[str]) -> bool:
-    """Whether a version at a target is this one, damaged there. other: the paths that are not as here.
+def refuse_damaged(place: str, contents: Contents, other: Sequence[str]) -> None:
+    """Raise PushError where the version at a target is this one, damaged there. other: paths that differ, in order.
 
-    The list of checksums there is this one's, and what it lists is not; or all is as it lists and only it is not.
+    It is this one where its list of checksums is the same, or where nothing but that list differs.
     """
     own = {item.path for item in contents.items} & set(other)
-    return bool(own) and (contents.last.path not in own or set(other) == {contents.last.path})
-
-
-def damaged_copy(place: str, contents: Contents, other: Sequence[str]) -> PushError:
-    """What to tell of one. other: in order."""
+    if not own or (contents.last.path in own and set(other) != {contents.last.path}):
+        return
     named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
-    return PushError(
+    raise PushError(
         f"{place}: the copy of version {contents.version} there is damaged: {named} not as its own "
-        f"{contents.last.path} says; it is no other version; remove that copy and run the same command again"
+        f"{contents.last.path} states; it is not another version; remove that copy and run the same command again"
     )
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, hex. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def other_content(place: str, contents: Contents, other: Sequence[str], choose: str = "") -> PushError:
+    """The error for a version that exists at a target with another content. choose: what else the user can change."""
+    return PushError(
+        f"{place}: version {contents.version} is there with another content ({counted(len(other), 'file')}: "
+        f"{', '.join(other[:3])}), and a version is never overwritten; publish yours under another --version{choose}"
+    )
 
 
 def _hash(item: Item, talk: Talk) -> str:
@@ -129,7 +140,7 @@ def _rank(path: str) -> int:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    """SHA-256 by path, of all files that go."""
+    """SHA-256 by path, of all files to upload."""
     lists = _BAG_LISTS if (folder / _BAG).is_file() else (layout.CHECKSUMS,)
     sums: dict[str, str] = {}
     for name in lists:
@@ -147,7 +158,7 @@ def _parsed(path: Path) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None or not _is_inside(match["path"]) or match["path"] in sums:
             raise PushError(
-                f"{path}: line {number} is no checksum of a file in the release; make the release anew with "
+                f"{path}: line {number} is not a checksum of a file in the release; make the release again with "
                 "'ddnn-traces publish'"
             )
         sums[match["path"]] = match["sha256"]
@@ -155,12 +166,12 @@ def _parsed(path: Path) -> dict[str, str]:
 
 
 def _decoded(bag: Path, path: str) -> str:
-    """A path out of a bag's manifest, where RFC 8493 has percent and line ends encoded; not all programs do that."""
+    """A path from a bag's manifest: RFC 8493 encodes percent signs and line ends, but not all programs do."""
     return path if (bag / path).exists() else path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
 def _is_inside(path: str) -> bool:
-    """Whether a listed path stays in the release, and is written in the one way that it can be."""
+    """Whether a listed path stays in the release, and is written in its only plain form."""
     parts = PurePosixPath(path).parts
     plain = "/".join(parts) == path and path.isprintable() and "\\" not in path
     return plain and not path.startswith("/") and ".." not in parts
@@ -173,8 +184,8 @@ def _item(folder: Path, path: str, sha256: str) -> Item:
     ]
     if links or not local.is_file():
         raise PushError(
-            f"{local}: {'a link' if links else 'missing, or no file'}, though the release's checksums list it; make "
-            "the release anew with 'ddnn-traces publish'"
+            f"{local}: {'a link' if links else 'missing, or not a file'}, though the release's checksums list it; make "
+            "the release again with 'ddnn-traces publish'"
         )
     return Item(path, os.path.getsize(local), sha256, local)  # noqa: PTH202
 
@@ -187,5 +198,72 @@ def _facts(content: Path) -> facts.Release:
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: not the facts of a release; make one with 'ddnn-traces publish'") from error
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        raise PushError(f"{path}: version {version!r} is not semantic (1.2.0); publish it again with such a one")
+        raise PushError(f"{path}: version {version!r} is not semantic (1.2.0); publish it again with a semantic one")
     return release
+
+
+# --- as one archive, for targets that have no folders
+
+_BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a ZIP archive can state
+_FILE_MODE = 0o100644 << 16
+
+
+@dataclass(frozen=True)
+class Archive:
+    """All files of a release in a ZIP archive: the same bytes each time, and never on the disk. size: bytes.
+
+    The files are stored without compression, as Parquet is compressed already.
+    """
+
+    items: tuple[Item, ...]
+    size: int
+    md5: str
+
+    def __len__(self) -> int:
+        """Bytes; an HTTP client takes a body's length from here."""
+        return self.size
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The archive, piece by piece, from its begin."""
+        return _pieces(self.items)
+
+
+def archive_of(contents: Contents) -> Archive:
+    """The archive, read through once for its size and checksum. Raises OSError."""
+    size, digest = 0, hashlib.md5(usedforsecurity=False)
+    for piece in _pieces(contents.items):
+        size += len(piece)
+        digest.update(piece)
+    return Archive(contents.items, size, digest.hexdigest())
+
+
+class _Sink:
+    """A stream for zipfile that can be written to and not searched."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is buffered below this."""
+
+    def take(self) -> bytes:
+        """The bytes written since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+def _pieces(items: tuple[Item, ...]) -> Iterator[bytes]:
+    sink = _Sink()
+    with zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_STORED) as archive:  # it only writes and flushes
+        for item in items:
+            entry = zipfile.ZipInfo(item.path, _BEGIN)
+            entry.external_attr, entry.create_system = _FILE_MODE, 3
+            with item.local.open("rb") as source, archive.open(entry, "w", force_zip64=item.bytes >= 1 << 31) as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+                    yield sink.take()
+    yield sink.take()

@@ -1,4 +1,4 @@
-"""Into a folder: TARGET/VERSION, put there by one rename when all files are in TARGET/.VERSION.partial."""
+"""Upload into a folder: TARGET/VERSION, made by one rename when all files are in TARGET/.VERSION.partial."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import PushError, StorageError
-from ddnn_traces.release.push.contents import Contents, Item, damaged_copy, is_damaged_copy, sha256_of
-from ddnn_traces.release.push.outcome import Outcome, Parcel
-from ddnn_traces.release.push.retry import Retry
+from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
+from ddnn_traces.release.push.targets import Outcome, Parcel, Retry
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.talk import Talk
 
 _CHUNK = 1 << 20
@@ -24,12 +24,12 @@ class Folder:
     folder: Path
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """What goes where."""
+        """The files that an upload would send."""
         place = self.folder / contents.version
         return [Parcel(item.path, item.bytes, str(place / item.path)) for item in contents.items]
 
     def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
-        """Copy what is not there. Raises PushError, StorageError."""
+        """Copy the files that are not there. Raises PushError, StorageError."""
         place = self.folder / contents.version
         if place.is_symlink() or place.exists():
             _compare(place, contents)
@@ -41,7 +41,7 @@ class Folder:
             partial.mkdir(parents=True, exist_ok=True)
             _remove_others(partial, contents)
             missing = [item for item in contents.items if not _is_there(partial / item.path, item)]
-            _check_room(partial, sum(item.bytes for item in missing))
+            _check_space(partial, sum(item.bytes for item in missing))
             for item in missing:
                 _copy(item, partial / item.path)
             partial.replace(place)
@@ -53,18 +53,15 @@ class Folder:
 
 def _compare(place: Path, contents: Contents) -> None:
     """Raise PushError unless the version that is there is this one, file by file."""
-    names = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_symlink() or path.is_file()}
+    names = files_in(place)
     own = {item.path: item for item in contents.items}
     other = sorted(names ^ own.keys())
     other += [path for path in sorted(names & own.keys()) if not _is_there(place / path, own[path])]
-    if other and not place.is_symlink() and is_damaged_copy(contents, other):
-        raise damaged_copy(str(place), contents, other)
-    if other or place.is_symlink():
-        raise PushError(
-            f"{place}: version {contents.version} is there with another content ({len(other)} files differ, as "
-            f"{', '.join(other[:3]) or place.name}), and a version is never overwritten; publish yours under another "
-            "--version, or choose another target"
-        )
+    if place.is_symlink():
+        raise other_content(str(place), contents, other or [place.name], ", or choose another target")
+    refuse_damaged(str(place), contents, other)
+    if other:
+        raise other_content(str(place), contents, other, ", or choose another target")
 
 
 def _is_there(path: Path, item: Item) -> bool:
@@ -73,24 +70,24 @@ def _is_there(path: Path, item: Item) -> bool:
 
 
 def _remove_others(partial: Path, contents: Contents) -> None:
-    """What an earlier, unfinished push of another content left in the folder, which is this program's own."""
+    """Remove the files that an earlier, unfinished push of another content left; the folder is this program's own."""
     own = {item.path for item in contents.items}
     for path in sorted(partial.rglob("*"), reverse=True):
         if path.is_symlink() or (path.is_file() and path.relative_to(partial).as_posix() not in own):
             path.unlink()
 
 
-def _check_room(folder: Path, needed: int) -> None:
+def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise StorageError(
-            f"{folder}: no room; {needed:,} bytes are to be copied and {free:,} are free; make room and run the same "
-            "command again"
+            f"{folder}: no space left; {needed:,} bytes are to be copied and {free:,} are free; free some and run the "
+            "same command again"
         )
 
 
 def _copy(item: Item, to: Path) -> None:
-    """Copy a file and check what was read. Raises PushError when it changed since it was proven, OSError."""
+    """Copy a file and check the bytes read. Raises PushError when it changed since it was proven, OSError."""
     to.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with item.local.open("rb") as source, to.open("wb") as target:
@@ -105,5 +102,5 @@ def _copy(item: Item, to: Path) -> None:
 def _explained(error: OSError, partial: Path) -> Exception:
     where = error.filename or partial
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(f"{where}: no room ({error.strerror}); make some and run the same command again")
-    return PushError(f"{where}: {error.strerror or error}; mend that and run the same command again")
+        return StorageError(f"{where}: no space left ({error.strerror}); free some and run the same command again")
+    return PushError(f"{where}: {error.strerror or error}; correct that and run the same command again")

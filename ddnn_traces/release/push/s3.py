@@ -1,7 +1,7 @@
-"""Into an S3-compatible store, through s3fs: s3://BUCKET/PREFIX/VERSION/..., the list of checksums last.
+"""Upload into an S3-compatible store, through s3fs: s3://BUCKET/PREFIX/VERSION/..., the list of checksums last.
 
-An object is there whole or not at all, and the store says what it holds by its ETag: the MD5 of the content, or of the
-parts' MD5s. Where an ETag is something else (encryption with a key of one's own), the object is read back.
+An object exists whole or not at all. Its ETag identifies the content: the MD5 of it, or of the parts' MD5s. Where an
+ETag is something else (encryption with the owner's key), the object is read back.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ddnn_traces import extras
 from ddnn_traces.errors import PushError
-from ddnn_traces.extras import load
-from ddnn_traces.release.push.contents import Contents, Item, damaged_copy, is_damaged_copy
-from ddnn_traces.release.push.outcome import Outcome, Parcel
-from ddnn_traces.release.push.retry import TRANSIENT, Retry, Transient, seconds
-from ddnn_traces.release.push.secrets import scrub
+from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
+from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
 from ddnn_traces.talk import Talk
 
 _Result = TypeVar("_Result")
@@ -35,7 +33,7 @@ _CREDENTIALS = (
 
 @dataclass(frozen=True)
 class S3:
-    """A prefix in a bucket. endpoint_url: None for AWS, or for what AWS_ENDPOINT_URL says."""
+    """A prefix in a bucket. endpoint_url: None for AWS, or for the value of AWS_ENDPOINT_URL."""
 
     bucket: str
     prefix: str
@@ -46,12 +44,12 @@ class S3:
         return "/".join(part for part in (self.bucket, self.prefix, contents.version) if part)
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """What goes where."""
+        """The files that an upload would send."""
         place = self.place(contents)
         return [Parcel(item.path, item.bytes, f"s3://{place}/{item.path}") for item in contents.items]
 
     def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
-        """Send what is not there. Raises PushError, MissingExtra."""
+        """Send the files that are not there. Raises PushError, MissingExtra."""
         store = _Store(self, retry, talk)
         place = self.place(contents)
         there = store.listing(place)
@@ -60,8 +58,8 @@ class S3:
         same = {path for path in there.keys() & own.keys() if store.holds(f"{place}/{path}", own[path], there[path])}
         other = sorted((there.keys() & own.keys()) - same)
         absent = sorted(own.keys() - there.keys())
-        if contents.last.path in there and other and is_damaged_copy(contents, [*other, *strange, *absent]):
-            raise damaged_copy(f"s3://{place}", contents, [*other, *strange, *absent])
+        if contents.last.path in there and other:
+            refuse_damaged(f"s3://{place}", contents, [*other, *strange, *absent])
         if strange or (other and contents.last.path in there):
             raise _refused(f"s3://{place}", contents, strange, other)
         store.abort_unfinished(place, own)
@@ -73,31 +71,30 @@ class S3:
 
 def _refused(place: str, contents: Contents, strange: list[str], other: list[str]) -> PushError:
     if contents.last.path in other or not strange:
-        return PushError(
-            f"{place}: version {contents.version} is there with another content ({', '.join(other[:3])} differ), and a "
-            "version is never overwritten; publish yours under another --version, or choose another prefix"
-        )
+        return other_content(place, contents, other, ", or choose another prefix")
     return PushError(
-        f"{place}: holds what is not of this release ({len(strange)} objects, as {', '.join(strange[:3])}), where "
-        "readers would take it for the release's; publish yours under another --version, choose another prefix, or "
-        "remove that"
+        f"{place}: holds files that are not of this release ({len(strange)} objects: {', '.join(strange[:3])}), which "
+        "readers would take for the release's; publish yours under another --version, choose another prefix, or "
+        "remove them"
     )
 
 
 class _Store:
-    """The store as this program asks it. Raises PushError for what it refuses; what may pass is tried again."""
+    """The requests to the store. Raises PushError for what it refuses; failures that may pass are tried again."""
 
     def __init__(self, target: S3, retry: Retry, talk: Talk) -> None:
         self._target, self._retry, self._talk = target, retry, talk
         config = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
-        self._fs = load("s3fs").S3FileSystem(
+        with extras.required():
+            import s3fs
+        self._fs = s3fs.S3FileSystem(
             anon=False,
             endpoint_url=target.endpoint_url,
             use_listings_cache=False,
             skip_instance_cache=True,
             config_kwargs=config,
         )
-        self._fs.retries = 1  # s3fs' own; this program's do the same for all targets, and can be watched
+        self._fs.retries = 1  # s3fs' own retries are off: targets.Retry serves all targets, and reports each
 
     def listing(self, place: str) -> dict[str, Mapping[str, Any]]:
         """Objects under a prefix by their path below it."""
@@ -105,26 +102,27 @@ class _Store:
         return {path.removeprefix(f"{place}/"): info for path, info in found.items()}
 
     def holds(self, address: str, item: Item, info: Mapping[str, Any]) -> bool:
-        """Whether an object is the item, by what the store says, else by its content."""
+        """Whether an object is the item, by its ETag, else by its content."""
         if info.get("size") != item.bytes:
             return False
         return str(info.get("ETag", "")).strip('"') == _etag(item) or self._read_back(address) == item.sha256
 
     def put(self, address: str, item: Item, only_new: bool) -> None:
-        """Send a file and compare what has arrived. only_new: never in the place of another object."""
+        """Send a file and compare the object that results. only_new: never replace another object."""
         self._call(lambda: self._send(address, item, only_new), address)
         info = self._call(lambda: self._fs.info(address, refresh=True), address)
         if not self.holds(address, item, info):
             with contextlib.suppress(Exception):
                 self._fs.rm_file(address)
             raise PushError(
-                f"s3://{address}: what has arrived is not what was sent, and was removed; run the same command again"
+                f"s3://{address}: the object differs from the file that was sent, and was removed; run the same "
+                "command again"
             )
 
     def abort_unfinished(self, place: str, own: Mapping[str, Item]) -> None:
-        """End uploads in parts that an interrupted push left: nobody sees them, but they are paid for."""
+        """End uploads in parts that an interrupted push left: they are invisible, but are paid for."""
         keys = {f"{place}/{path}".partition("/")[2] for path in own}
-        with contextlib.suppress(OSError):  # many keys may upload and not list; then a rule of the bucket removes them
+        with contextlib.suppress(OSError):  # many keys may upload but not list; then a rule of the bucket removes them
             for upload in self._fs.list_multipart_uploads(self._target.bucket):
                 if upload.get("Key") in keys:
                     self._fs.abort_mpu(self._target.bucket, upload["Key"], upload["UploadId"])
@@ -139,27 +137,21 @@ class _Store:
             self._fs.put_file(str(item.local), address, **parts)  # a store that does not know If-None-Match
 
     def _read_back(self, address: str) -> str:
-        digest = hashlib.sha256()
-
-        def read() -> None:
+        def read() -> str:
+            digest = hashlib.sha256()
             with self._fs.open(address, "rb", block_size=_PART, cache_type="readahead") as file:
                 while chunk := file.read(_CHUNK):
                     digest.update(chunk)
+            return digest.hexdigest()
 
-        self._call(read, address)
-        return digest.hexdigest()
+        return self._call(read, address)
 
     def _call(self, work: Callable[[], _Result], address: str) -> _Result:
-        def attempt() -> _Result:
-            try:
-                return work()
-            except Exception as error:
-                raise self._explained(error, address) from None  # its own text may hold a key
-
-        return self._retry.call(attempt, self._talk)
+        return self._retry.call(work, self._talk, lambda error: self._explained(error, address))
 
     def _explained(self, error: Exception, address: str) -> Exception:
-        exceptions = load("botocore.exceptions")
+        from botocore import exceptions  # s3fs has imported it
+
         where = f"s3://{address}"
         reason = scrub(error) or type(error).__name__
         if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
@@ -168,20 +160,20 @@ class _Store:
             return PushError(f"{where}: {reason}; {_CREDENTIALS}")
         state, wait_s = _http_state(error)
         if state in TRANSIENT or _is_of_the_network(error, exceptions):
-            at = self._target.endpoint_url or "AWS, or what AWS_ENDPOINT_URL says"
+            at = self._target.endpoint_url or "AWS, or the value of AWS_ENDPOINT_URL"
             return Transient(f"{where}: the store does not answer as it should ({reason}; store: {scrub(at)})", wait_s)
         if isinstance(error, FileExistsError):
-            return PushError(f"{where}: somebody else has finished this version meanwhile; run the command again")
+            return PushError(f"{where}: another push has finished this version meanwhile; run the command again")
         if isinstance(error, PermissionError):
             return PushError(
                 f"{where}: the store refuses ({reason}); check that the key may list and write; {_CREDENTIALS}"
             )
         if isinstance(error, FileNotFoundError):
             return PushError(
-                f"{where}: the store knows no bucket {self._target.bucket} ({reason}); make it, or check the name and "
+                f"{where}: the store has no bucket {self._target.bucket} ({reason}); make it, or check the name and "
                 "--endpoint-url"
             )
-        return PushError(f"{where}: {reason}; mend that and run the same command again")
+        return PushError(f"{where}: {reason}; correct that and run the same command again")
 
 
 def _is_of_the_network(error: Exception, exceptions: Any) -> bool:
@@ -190,7 +182,7 @@ def _is_of_the_network(error: Exception, exceptions: Any) -> bool:
 
 
 def _http_state(error: Exception) -> tuple[int | None, float | None]:
-    """HTTP state of an answer, and what its Retry-After says, s."""
+    """HTTP state of an answer, and its Retry-After, s."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
     meta = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
     return meta.get("HTTPStatusCode"), seconds(meta.get("HTTPHeaders", {}).get("retry-after"))

@@ -1,44 +1,27 @@
-"""Which target a text names."""
+"""The parts that all targets share: options, what is reported, retries, and messages without secrets."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from ddnn_traces.errors import UsageError
+from ddnn_traces import extras
+from ddnn_traces.errors import PushError
 from ddnn_traces.release.push.contents import Contents
-from ddnn_traces.release.push.folder import Folder
-from ddnn_traces.release.push.hub import Hub
-from ddnn_traces.release.push.outcome import Outcome, Parcel
-from ddnn_traces.release.push.retry import Retry
-from ddnn_traces.release.push.s3 import S3
-from ddnn_traces.release.push.secrets import without_userinfo
-from ddnn_traces.release.push.zenodo import SITES, Zenodo
 from ddnn_traces.talk import Talk
 
-_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]+)(?:/(?P<prefix>.*))?")
-_HUB = re.compile(r"hf://datasets/(?P<name>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)/?")
-_KINDS = "a folder, s3://BUCKET/PREFIX, hf://datasets/OWNER/NAME, zenodo or zenodo-sandbox"
-
-
-class Target(Protocol):
-    """Where a release can be brought."""
-
-    def parcels(self, contents: Contents) -> list[Parcel]:
-        """What would go where; without network and credentials."""
-
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
-        """Bring it there. Raises PushError, UsageError, MissingExtra."""
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Options:
-    """endpoint_url: another server of the same kind. record: of Zenodo, to which this is a new version.
+class PushOptions:
+    """endpoint_url: another server of the same kind. record: of Zenodo; the release becomes its new version.
 
-    publish_deposit: make the deposit at Zenodo public, for good. private: a repository at the Hub that is not there
-    yet is made private.
+    publish_deposit: make the deposit at Zenodo public, which cannot be undone. private: a new repository at the Hub is
+    made private.
     """
 
     endpoint_url: str | None = None
@@ -47,35 +30,146 @@ class Options:
     private: bool = False
 
 
-def target_of(text: str, options: Options, release: Path) -> Target:
-    """The target that a text names. Raises UsageError for none, and for options that mean nothing to it."""
-    target, takes = _parsed(text, options, release)
-    given = {name for name, value in vars(options).items() if value}
-    if wrong := sorted(given - takes):
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise UsageError(f"{names} means nothing to the target {without_userinfo(text)}; leave it out")
-    return target
+@dataclass(frozen=True)
+class Parcel:
+    """A file to be sent. name: in the release. address: its place at the target."""
+
+    name: str
+    bytes: int
+    address: str
 
 
-def _parsed(text: str, options: Options, release: Path) -> tuple[Target, set[str]]:
-    if text in SITES:
-        zenodo = Zenodo(text, options.endpoint_url, options.record, options.publish_deposit)
-        return zenodo, {"endpoint_url", "record", "publish_deposit"}
-    if match := _S3.fullmatch(text):
-        prefix = "/".join(part for part in (match["prefix"] or "").split("/") if part)
-        if {".", ".."} & set(prefix.split("/")):
-            raise UsageError(
-                f"{without_userinfo(text)}: '.' and '..' are no names in a bucket; write the prefix without them"
-            )
-        return S3(match["bucket"], prefix, options.endpoint_url), {"endpoint_url"}
-    if match := _HUB.fullmatch(text):
-        return Hub(match["name"], options.endpoint_url, options.private), {"endpoint_url", "private"}
-    if "://" in text or not text.strip():
-        secret = "; credentials do not belong in it (docs/push.md)" if "@" in text else ""
-        raise UsageError(f"{without_userinfo(text)!r} is no target; there are: {_KINDS}{secret}")
-    folder, own = Path(text).absolute(), release.resolve()
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: a file; name a folder, in which the version gets one of its own")
-    if own in (folder.resolve(), *folder.resolve().parents):
-        raise UsageError(f"{folder}: in the release itself; choose a folder outside")
-    return Folder(folder), set()
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an upload. where: the address of the version. sent, sent_bytes: in this run; there: files that were
+    at the target before.
+
+    notes: what the publisher has to know or do next.
+    """
+
+    where: str
+    sent: int
+    sent_bytes: int
+    there: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A summary in one line."""
+        if not self.sent:
+            return f"{self.where}: already there, all {self.there} files are equal"
+        there = f", {self.there} were there already" if self.there else ""
+        return f"{self.where}: sent {self.sent} files, {self.sent_bytes:,} bytes{there}"
+
+
+class Target(Protocol):
+    """A place that a release can be uploaded to."""
+
+    def parcels(self, contents: Contents) -> list[Parcel]:
+        """The files that an upload would send; without network and credentials."""
+
+    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+        """Send what is not there. Raises PushError, UsageError, MissingExtra."""
+
+
+#: HTTP states after which the same request may succeed: too many requests, and a server that has trouble.
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+
+
+class Transient(Exception):
+    """A failure that may pass. wait_s: the pause that the server requests, s."""
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True)
+class Retry:
+    """attempts in all; before the second one a pause of first_s, then each time twice as long, at most most_s."""
+
+    attempts: int = 6
+    first_s: float = 1.0
+    most_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def call(
+        self, work: Callable[[], _Result], talk: Talk, explain: Callable[[Exception], Exception] | None = None
+    ) -> _Result:
+        """The result of `work`, which is repeated while it raises Transient.
+
+        explain: makes Transient or PushError of a library's error, whose own text may hold a secret. Raises PushError
+        after the last attempt, MissingExtra.
+        """
+        with extras.required():
+            import tenacity
+
+        def attempt() -> _Result:
+            try:
+                return work()
+            except Exception as error:
+                raise (explain(error) if explain else error) from None
+
+        def failure(state: tenacity.RetryCallState) -> Transient:
+            error = state.outcome and state.outcome.exception()
+            assert isinstance(error, Transient)
+            return error
+
+        exponential = tenacity.wait_exponential(multiplier=self.first_s, max=self.most_s)
+
+        def wait_s(state: tenacity.RetryCallState) -> float:
+            requested = failure(state).wait_s
+            return float(exponential(state)) if requested is None else min(self.most_s, max(0.0, requested))
+
+        def give_up(state: tenacity.RetryCallState) -> _Result:
+            raise PushError(
+                f"{failure(state)}; tried {state.attempt_number} times; the same command continues from here when that "
+                "has passed"
+            ) from failure(state)
+
+        result: _Result = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=wait_s,
+            sleep=self.sleep,
+            before_sleep=lambda state: talk.say(f"{failure(state)}; again in {state.upcoming_sleep:g} s"),
+            retry_error_callback=give_up,
+        )(attempt)
+        return result
+
+
+def seconds(header: str | None) -> float | None:
+    """A Retry-After header in seconds; None where it is missing or a date."""
+    try:
+        return float(header) if header else None
+    except ValueError:
+        return None
+
+
+_HIDDEN = "***"
+#: Tokens recognised by their form, also those that this program did not get itself.
+_SECRETS = (
+    re.compile(r"(?i)(bearer\s+|basic\s+)[^\s'\",;]+"),
+    re.compile(r"(?i)((?:access_token|token|signature|x-amz-[a-z-]+|awsaccesskeyid|credential)=)[^&\s'\"]+"),
+    re.compile(r"()\bhf_[A-Za-z0-9]{8,}\b"),
+    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
+    re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+(?=@)"),
+)
+
+
+def without_userinfo(address: str) -> str:
+    """An address as typed, without the part before its last @: a secret key may have a slash in it."""
+    scheme, parted, rest = address.partition("://")
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{parted}{_HIDDEN}@{place}" if parted and at else address
+
+
+def scrub(text: object, secrets: Iterable[str | None] = ()) -> str:
+    """A text on one line, without the secrets given and without parts that look like one."""
+    line = " ".join(str(text).split())
+    for secret in secrets:
+        if secret:
+            line = line.replace(secret, _HIDDEN)
+    for pattern in _SECRETS:
+        line = pattern.sub(rf"\1{_HIDDEN}", line)
+    return line

@@ -1,7 +1,7 @@
-"""Into a deposit at Zenodo through its REST API (developers.zenodo.org): a draft, public only when that is asked for.
+"""Upload into a deposit at Zenodo through its REST API (developers.zenodo.org): a draft, made public only on request.
 
-A deposit has no folders, so that the release goes as one ZIP archive, with its main descriptions beside it for people
-who look at the record. A file is there when Zenodo says its MD5. A public record is never touched.
+A deposit has no folders, so that the release is sent as one ZIP archive, along with its main descriptions for
+readers of the record. A file is recognised by the MD5 that Zenodo returns. A public record is never changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from ddnn_traces import extras
 from ddnn_traces.errors import PushError, UsageError
-from ddnn_traces.extras import load
 from ddnn_traces.release import facts
-from ddnn_traces.release.push.archive import Archive, archive_of
-from ddnn_traces.release.push.contents import Contents, Item
-from ddnn_traces.release.push.outcome import Outcome, Parcel
-from ddnn_traces.release.push.retry import TRANSIENT, Retry, Transient, seconds
-from ddnn_traces.release.push.secrets import scrub
+from ddnn_traces.release.push.contents import Archive, Contents, Item, archive_of, other_content
+from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
 from ddnn_traces.store import layout
 from ddnn_traces.talk import Talk
 
@@ -31,8 +28,8 @@ SITES = {
     "zenodo": ("https://zenodo.org/api", "ZENODO_TOKEN"),
     "zenodo-sandbox": ("https://sandbox.zenodo.org/api", "ZENODO_SANDBOX_TOKEN"),
 }
-_BESIDE = (layout.CARD, layout.DATASHEET, layout.LICENCE, layout.CHANGELOG, layout.DATACITE, layout.CHECKSUMS)
-#: DOIs that Zenodo itself gives, really and in the sandbox.
+_SEPARATE = (layout.CARD, layout.DATASHEET, layout.LICENCE, layout.CHANGELOG, layout.DATACITE, layout.CHECKSUMS)
+#: Prefixes of the DOIs of Zenodo itself and of its sandbox.
 _OWN_DOIS = ("10.5281/zenodo.", "10.5072/zenodo.")
 _TIMEOUT_S = (20, 300)
 
@@ -49,7 +46,7 @@ class _File:
 
 @dataclass(frozen=True)
 class Zenodo:
-    """A deposit. site: a key of SITES. record: of which it is a new version, or a draft to go on with."""
+    """A deposit. site: a key of SITES. record: that it is a new version of, or a draft to continue."""
 
     site: str
     endpoint_url: str | None = None
@@ -62,12 +59,12 @@ class Zenodo:
         return (self.endpoint_url or SITES[self.site][0]).rstrip("/")
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """What goes where."""
+        """The files that an upload would send."""
         place = f"{self.url}/deposit/depositions/{self.record or '(new)'}"
         return [Parcel(file.name, file.bytes, f"{place}/{file.name}") for file in _files(contents)]
 
     def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
-        """Fill a draft; publish it where asked. Raises PushError, MissingExtra."""
+        """Fill a draft; publish it on request. Raises PushError, MissingExtra."""
         api = _Api(self, retry, talk)
         metadata = metadata_of(contents.release, self.site)
         files = _files(contents)
@@ -75,10 +72,7 @@ class Zenodo:
         where = _html(deposit)
         if deposit.get("submitted"):
             if other := _differing(files, api.files(deposit)):
-                raise PushError(
-                    f"{where}: version {contents.version} is public with another content ({', '.join(other[:3])} "
-                    "differ), and a version is never overwritten; publish yours under another --version"
-                )
+                raise other_content(where, contents, other)
             return Outcome(where, 0, 0, len(files))
         there = api.files(deposit)
         missing = [file for file in files if there.get(file.name, {}).get("md5") != file.md5]
@@ -89,10 +83,10 @@ class Zenodo:
             raise PushError(f"{where}: {', '.join(other[:3])} did not arrive; run the same command again")
         notes = [_doi_note(deposit)]
         if self.publish_deposit:
-            published = api.ask("POST", api.link(deposit, "publish"))
+            published = api.request("POST", api.link(deposit, "publish"))
             notes = [f"public; DOI {published.get('doi') or 'as in the record'}"]
         else:
-            notes.append("a draft: look at it and publish it there, or run this again with --publish-deposit")
+            notes.append("a draft: examine it and publish it there, or run this again with --publish-deposit")
         return Outcome(
             where, len(missing), sum(file.bytes for file in missing), len(files) - len(missing), tuple(notes)
         )
@@ -125,18 +119,18 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
 
 
 def _creator(person: facts.Person) -> dict[str, str]:
-    told = {"name": person.name, "affiliation": person.affiliation, "orcid": person.orcid}
-    return {key: value for key, value in told.items() if value}
+    fields = {"name": person.name, "affiliation": person.affiliation, "orcid": person.orcid}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _files(contents: Contents) -> list[_File]:
-    """What a deposit of the release holds, the archive first."""
+    """The files of a deposit of the release, the archive first."""
     title = re.sub(r"[^a-z0-9]+", "-", contents.release.about.title.lower()).strip("-")[:60].strip("-")
     archive = archive_of(contents)
     files = [_File(f"{title or 'release'}-{contents.version}.zip", archive.size, archive.md5, archive)]
     for item in contents.items:
         name = item.path.removeprefix("data/")
-        if name in _BESIDE:
+        if name in _SEPARATE:
             with item.local.open("rb") as file:
                 md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
             files.append(_File(name, item.bytes, md5, item))
@@ -144,7 +138,7 @@ def _files(contents: Contents) -> list[_File]:
 
 
 def _deposit(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The deposit to fill, or the public one of this version; and names of files that a new version takes over."""
+    """The deposit to fill, or the public one of this version; and names of files that a new version inherits."""
     if record is None:
         found = [one for one in api.deposits() if _is_of(one, metadata)]
         if not found:
@@ -156,13 +150,13 @@ def _deposit(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> tupl
         return api.describe(deposit, metadata), set()
     if deposit.get("metadata", {}).get("version") == metadata["version"]:
         return deposit, set()
-    taken_over = set(api.files(deposit))
-    return api.describe(api.new_version(deposit), metadata), taken_over
+    inherited = set(api.files(deposit))
+    return api.describe(api.new_version(deposit), metadata), inherited
 
 
 def _is_of(deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    told = deposit.get("metadata", {})
-    return all(told.get(key) == metadata[key] for key in ("title", "version"))
+    present = deposit.get("metadata", {})
+    return all(present.get(key) == metadata[key] for key in ("title", "version"))
 
 
 def _differing(files: Iterable[_File], there: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -173,7 +167,7 @@ def _differing(files: Iterable[_File], there: Mapping[str, Mapping[str, Any]]) -
 def _remove_others(
     api: _Api, where: str, files: Iterable[_File], there: Mapping[str, Mapping[str, Any]], removable: set[str]
 ) -> None:
-    """Take the files of the version before out of the draft. Raises PushError for files of somebody else."""
+    """Remove the files of the version before from the draft. Raises PushError for other files."""
     others = there.keys() - {file.name for file in files}
     if strange := sorted(others - removable):
         raise PushError(
@@ -181,7 +175,7 @@ def _remove_others(
             "there, or delete the draft, and run the same command again"
         )
     for name in sorted(others):
-        api.ask("DELETE", api.own(there[name]["url"]))
+        api.request("DELETE", api.own(there[name]["url"]))
 
 
 def _html(deposit: Mapping[str, Any]) -> str:
@@ -194,7 +188,7 @@ def _doi_note(deposit: Mapping[str, Any]) -> str:
 
 
 class _Api:
-    """Zenodo's API. Raises PushError for what it refuses; the token goes in a header, to its own address only."""
+    """Zenodo's API. Raises PushError for what it refuses. The token is sent in a header, to Zenodo's address only."""
 
     def __init__(self, target: Zenodo, retry: Retry, talk: Talk) -> None:
         variable = SITES[target.site][1]
@@ -205,21 +199,23 @@ class _Api:
                 f"and deposit:actions, and put it into the environment as {variable}"
             )
         if urlsplit(target.url).scheme not in ("http", "https"):
-            raise UsageError(f"--endpoint-url {target.url}: no address; write it as https://zenodo.example/api")
+            raise UsageError(f"--endpoint-url {target.url}: not an address; write it as https://zenodo.example/api")
         self._url, self._token, self._variable, self._retry, self._talk = target.url, token, variable, retry, talk
-        self._requests = load("requests")
-        self._session = self._requests.Session()
-        self._session.auth = self._sign  # and so no other from ~/.netrc
+        with extras.required():
+            import requests
+        self._requests = requests
+        self._session = requests.Session()
+        self._session.auth = self._sign  # so that none is taken from ~/.netrc
 
     def _sign(self, request: Any) -> Any:
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
     def own(self, url: str) -> str:
-        """An address that Zenodo named, where it is at Zenodo: nobody else gets the token or the data."""
+        """An address that Zenodo gave. Raises PushError where it is another server's, which must not get the token."""
         if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
             raise PushError(
-                f"{self._url}: names another server, {scrub(url)}, to which nothing is sent; report that to it"
+                f"{self._url}: names another server, {scrub(url)}, to which nothing is sent; report that to Zenodo"
             )
         return url
 
@@ -228,33 +224,33 @@ class _Api:
         url = deposit.get("links", {}).get(name)
         if not isinstance(url, str):
             raise PushError(
-                f"{_html(deposit)}: Zenodo gives no link {name!r}, as it does for a draft; look at it there"
+                f"{_html(deposit)}: Zenodo gives no link {name!r}, as it does for a draft; examine it there"
             )
         return self.own(url)
 
     def deposits(self) -> list[dict[str, Any]]:
         """The owner's latest deposits."""
-        found = self.ask("GET", f"{self._url}/deposit/depositions", params={"size": 100, "sort": "mostrecent"})
+        found = self.request("GET", f"{self._url}/deposit/depositions", params={"size": 100, "sort": "mostrecent"})
         return list(found["hits"]["hits"] if isinstance(found, dict) else found)
 
     def deposit(self, record: int) -> dict[str, Any]:
         """A deposit by its number."""
-        return dict(self.ask("GET", f"{self._url}/deposit/depositions/{record}"))
+        return dict(self.request("GET", f"{self._url}/deposit/depositions/{record}"))
 
     def create(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """A new draft."""
-        return dict(self.ask("POST", f"{self._url}/deposit/depositions", json={"metadata": metadata}))
+        return dict(self.request("POST", f"{self._url}/deposit/depositions", json={"metadata": metadata}))
 
     def describe(self, deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Give a draft its metadata."""
-        return dict(self.ask("PUT", self.link(deposit, "self"), json={"metadata": metadata}))
+        return dict(self.request("PUT", self.link(deposit, "self"), json={"metadata": metadata}))
 
     def new_version(self, deposit: Mapping[str, Any]) -> dict[str, Any]:
         """The draft of a new version of a public record, which is the same for as long as it is a draft."""
         url = f"{self._url}/deposit/depositions/{deposit['id']}/actions/newversion"
-        draft = dict(self.ask("GET", self.link(self.ask("POST", url), "latest_draft")))
+        draft = dict(self.request("GET", self.link(self.request("POST", url), "latest_draft")))
         if draft.get("submitted"):
-            raise PushError(f"{_html(draft)}: Zenodo made no draft of a new version; look at the record there")
+            raise PushError(f"{_html(draft)}: Zenodo made no draft of a new version; examine the record there")
         return draft
 
     def files(self, deposit: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -265,46 +261,46 @@ class _Api:
                 "md5": str(file.get("checksum", "")).removeprefix("md5:"),
                 "url": file.get("links", {}).get("self") or f"{url}/{quote(str(file['id']), safe='')}",
             }
-            for file in self.ask("GET", url)
+            for file in self.request("GET", url)
         }
 
     def upload(self, deposit: Mapping[str, Any], file: _File) -> None:
-        """Send a file and compare the checksum that comes back."""
+        """Send a file and compare the checksum in the answer."""
         url = f"{self.link(deposit, 'bucket')}/{quote(file.name)}"
-        answer = self.ask("PUT", url, file=file)
+        answer = self.request("PUT", url, file=file)
         if str(answer.get("checksum", "")).removeprefix("md5:") != file.md5:
-            self.ask("DELETE", url)
+            self.request("DELETE", url)
             raise PushError(
-                f"{_html(deposit)}: {file.name}: what has arrived is not what was sent, and was removed; run the same "
-                "command again"
+                f"{_html(deposit)}: {file.name}: the file there differs from the one that was sent, and was removed; "
+                "run the same command again"
             )
 
-    def ask(self, method: str, url: str, file: _File | None = None, **more: Any) -> Any:
-        """The JSON that answers a request; {} for none."""
-        return self._retry.call(lambda: self._asked(method, url, file, **more), self._talk)
+    def request(self, method: str, url: str, file: _File | None = None, **more: Any) -> Any:
+        """The JSON of the answer to a request; {} where it has none."""
+        return self._retry.call(lambda: self._answer(method, url, file, **more), self._talk)
 
-    def _asked(self, method: str, url: str, file: _File | None, **more: Any) -> Any:
+    def _answer(self, method: str, url: str, file: _File | None, **more: Any) -> Any:
         try:
             if file is None:
                 answer = self._session.request(method, url, timeout=_TIMEOUT_S, allow_redirects=False, **more)
             else:
                 answer = self._send(method, url, file)
-            told = answer.json() if answer.content else {}
+            content = answer.json() if answer.content else {}
         except (self._requests.ConnectionError, self._requests.Timeout) as error:
             raise Transient(f"{self._url}: Zenodo cannot be reached ({scrub(error, (self._token,))})") from None
         except ValueError:
-            told = {}
+            content = {}
         if answer.status_code in TRANSIENT:
             raise Transient(
                 f"{self._url}: Zenodo does not answer as it should (HTTP {answer.status_code})",
                 seconds(answer.headers.get("Retry-After")),
             )
         if not 200 <= answer.status_code < 300:
-            raise self._refused(answer.status_code, told)
-        return told
+            raise self._refused(answer.status_code, content)
+        return content
 
     def _send(self, method: str, url: str, file: _File) -> Any:
-        more = {
+        more: dict[str, Any] = {
             "timeout": _TIMEOUT_S,
             "allow_redirects": False,
             "headers": {"Content-Type": "application/octet-stream"},
@@ -314,13 +310,12 @@ class _Api:
         with file.source.local.open("rb") as body:
             return self._session.request(method, url, data=body if file.bytes else b"", **more)
 
-    def _refused(self, state: int, told: Any) -> PushError:
+    def _refused(self, state: int, content: Any) -> PushError:
         reason = f"HTTP {state}"
-        if isinstance(told, dict):
-            fields = [
-                f"{one.get('field')}: {one.get('message') or one.get('messages')}" for one in told.get("errors") or []
-            ]
-            reason = "; ".join([str(told.get("message") or reason), *fields])
+        if isinstance(content, dict):
+            errors = content.get("errors") or []
+            fields = [f"{one.get('field')}: {one.get('message') or one.get('messages')}" for one in errors]
+            reason = "; ".join([str(content.get("message") or reason), *fields])
         reason = scrub(reason, (self._token,))
         if state in (401, 403):
             return PushError(
@@ -328,7 +323,7 @@ class _Api:
                 "the scopes deposit:write and deposit:actions"
             )
         if state == 404:
-            return PushError(f"{self._url}: Zenodo knows no such deposit of yours ({reason}); check --record")
+            return PushError(f"{self._url}: Zenodo has no such deposit of yours ({reason}); check --record")
         if state == 413:
-            return PushError(f"{self._url}: Zenodo has no room for it ({reason}); ask Zenodo for more")
-        return PushError(f"{self._url}: Zenodo refuses ({reason}); mend that and run the same command again")
+            return PushError(f"{self._url}: Zenodo has no space for it ({reason}); ask Zenodo for more")
+        return PushError(f"{self._url}: Zenodo refuses ({reason}); correct that and run the same command again")

@@ -1,11 +1,12 @@
-"""Whether a release is what it says: every check, each in its own module, over the same release.
+"""Checks of a release, also of a copy from others: files, tables, database and descriptions, each against the others.
 
-    result.py      a line of what was found
-    examined.py    the release, as checks look at it; untrusted.py: how its files are read
-    files, told, tables, data, versions, database    the release itself
-    croissant, data_package, ro_crate, datacite, citation, card, licence    each description by its validator
-    agreement      descriptions against each other
-    running.py     all of them in order
+    examined       the release as a check gets it, and a line of the output
+    files          names, checksums, bag, release.json, listed files, version
+    tables         columns, rows and order, encoding, runs, data checks
+    database       traces.duckdb
+    descriptions   each description by the validator of its format
+    agreement      the descriptions against release.json
+    running        all of them in order
 
-A release comes from others: nothing in it is trusted before it was looked at, no link is followed, nothing is fetched.
+A release is untrusted: none of it is used before it was checked, no link is followed, nothing is fetched.
 """

@@ -1,22 +1,21 @@
-"""traces.duckdb: its views are those that this program makes, and give the release's rows.
+"""traces.duckdb: its views are those that this program makes, and return the release's rows.
 
-A view is SQL that others wrote, which could read any file when it is asked: it is compared, and never asked.
+A view is SQL from others, which could read any file when it is run: it is compared, and never run. Of a release that
+another version made, a definition that differs may only read the release's tables.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddnn_traces.query import views
 from ddnn_traces.release import facts, provenance
-from ddnn_traces.release.verify import definitions
-from ddnn_traces.release.verify.examined import Examined
-from ddnn_traces.release.verify.result import FAILED, NOT_CHECKED, PASSED, Result, WrongError
-from ddnn_traces.release.verify.untrusted import shown
+from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED, Examined, Result, WrongError, shown
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, sql_literal
 
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
 DATABASE = "database"
 
-#: What tells the version of the program that made the file; the only definition that may differ.
+#: States the version of the program that made the file; the only definition that may differ.
 _ABOUT = "ddnn_traces.about"
 _ABOUT_SQL = re.compile(r"CREATE VIEW ddnn_traces\.about AS SELECT '[\w.+-]*' AS \"?version\"?;?")
 _EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 
 
 class _Definition(NamedTuple):
-    """A view, a form of a macro, or what no release has: a table, type or sequence (sql: none)."""
+    """A view, a form of a macro, or what no release has: a table, type or sequence (sql is empty)."""
 
     kind: str
     parameters: str
@@ -48,17 +47,17 @@ _AGAIN = "publish the dataset again, or remove the file: everything else works w
 
 
 def check_database(examined: Examined) -> Iterator[Result]:
-    """The file opens, its definitions are right, and each table's view has as many rows as release.json says."""
+    """The file opens, its definitions are right, and each table's view has as many rows as release.json states."""
     import duckdb
 
-    release = examined.told()
+    release = examined.release
     tables = [table.name for table in release.tables]
     file = examined.content / views.FILE
     if not file.is_file():
         raise WrongError(f"{views.FILE} is missing; {_AGAIN}")
     if file.stat().st_size > _LARGEST:
         raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
-    copy = examined.scratch / views.FILE  # DuckDB follows links, and takes a question mark in a path for more
+    copy = examined.scratch / views.FILE  # DuckDB follows links, and parses a question mark in a path
     shutil.copyfile(file, copy)
     closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
     try:
@@ -67,17 +66,17 @@ def check_database(examined: Examined) -> Iterator[Result]:
     except duckdb.Error as error:
         raise WrongError(f"{views.FILE} cannot be opened ({shown(error)}); {_AGAIN}") from None
     with duckdb.connect() as connection:
-        _search(connection, _empty(examined, tables))  # what is defined does not depend on what the tables hold
+        _search_in(connection, _empty(examined, tables))  # definitions do not depend on the rows of tables
         views.write_relative(connection, tables)
         right = _definitions(connection)
         differing = _differing(found, right)
         yield from _judged(connection, found, right, differing, release)
-        _search(connection, examined.content.absolute())
-        if not [name for name in differing if name in schema.TABLES]:  # so that ours may be asked in the file's stead
+        _search_in(connection, examined.content.absolute())
+        if not [name for name in differing if name in schema.TABLES]:  # then this program's views can be run instead
             yield from _counted(connection, {table.name: table.rows for table in release.tables})
 
 
-def _search(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _search_in(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
 
 
@@ -108,13 +107,13 @@ def _judged(
 ) -> Iterator[Result]:
     """A line for each definition that is wrong, and one for those that may be another version's.
 
-    release.json is the publisher's word: that it names another version excuses no definition that reads other files.
+    release.json is not proof: that it names another version excuses no definition that reads other files.
     """
     internal = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions() WHERE internal").fetchall()
     known = (right.keys() | found.keys()) - {name for (name,) in internal}  # a macro named read_text hides nothing
     unknown = []
     for name in differing:
-        harm = next(filter(None, (definitions.harm(connection, one.sql, known) for one in found.get(name, []))), "")
+        harm = next(filter(None, (harm(connection, one.sql, known) for one in found.get(name, []))), "")
         if harm:
             detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it: it {shown(harm)}; {_AGAIN}"
         elif release.software == provenance.SOFTWARE or name in {*schema.TABLES, _ABOUT}:
@@ -125,9 +124,9 @@ def _judged(
         yield Result(DATABASE, shown(name), FAILED, detail)
     if unknown:
         detail = (
-            f"{shown(', '.join(unknown))}: not defined as in this {provenance.SOFTWARE}; {layout.RELEASE} says that "
-            f"{shown(release.software)} made it; they read nothing but the release's tables; "
-            "whether their answers are right was not looked at: do not rely on them"
+            f"{shown(', '.join(unknown))}: not defined as in this {provenance.SOFTWARE}; {layout.RELEASE} names "
+            f"{shown(release.software)} as its maker; they read nothing but the release's tables; "
+            "whether their results are right was not checked: do not rely on them"
         )
         yield Result(DATABASE, "queries", NOT_CHECKED, detail)
     if not differing:
@@ -136,8 +135,8 @@ def _judged(
         )
 
 
-def _counted(connection: duckdb.DuckDBPyConnection, told: dict[str, int]) -> Iterator[Result]:
-    """Whether each table's view has as many rows as release.json says."""
+def _counted(connection: duckdb.DuckDBPyConnection, declared: dict[str, int]) -> Iterator[Result]:
+    """Whether each table's view has as many rows as release.json states."""
     import duckdb
 
     wrong = False
@@ -146,18 +145,18 @@ def _counted(connection: duckdb.DuckDBPyConnection, told: dict[str, int]) -> Ite
             rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
         except duckdb.Error as error:
             wrong = True
-            yield Result(DATABASE, name, FAILED, f"its view cannot be asked ({shown(error)}); get the release again")
+            yield Result(DATABASE, name, FAILED, f"its view cannot be queried ({shown(error)}); get the release again")
             continue
-        if rows != told.get(name, 0):
+        if rows != declared.get(name, 0):
             wrong = True
-            detail = f"has {counted(rows, 'row')}, {layout.RELEASE} says {told.get(name, 0):,}; {_AGAIN}"
+            detail = f"has {counted(rows, 'row')}, {layout.RELEASE} states {declared.get(name, 0):,}; {_AGAIN}"
             yield Result(DATABASE, name, FAILED, detail)
     if not wrong:
-        yield Result(DATABASE, "rows", PASSED, f"as many in each view as {layout.RELEASE} says")
+        yield Result(DATABASE, "rows", PASSED, f"as many in each view as {layout.RELEASE} states")
 
 
 def _definitions(connection: duckdb.DuckDBPyConnection) -> _Defined:
-    """Everything that somebody defined in a database, by name: a macro may have several forms, and a view's name."""
+    """All definitions in a database but DuckDB's own, by name: a macro may have several forms, and a view's name."""
     rows = connection.execute(
         "SELECT schema_name || '.' || view_name, 'view', '', sql FROM duckdb_views() WHERE NOT internal "
         "UNION ALL SELECT schema_name || '.' || function_name, function_type, array_to_string(parameters, ', '), "
@@ -174,5 +173,62 @@ def _definitions(connection: duckdb.DuckDBPyConnection) -> _Defined:
 
 
 def _in_order(found: re.Match[str]) -> str:
-    """A list of columns to leave out, sorted: DuckDB writes it in any order."""
+    """A list of excluded columns, sorted: DuckDB writes it in any order."""
     return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
+
+
+# --- what a definition reads
+
+_VIEW = re.compile(r"\s*CREATE VIEW [\w.\"]+(?: ?\([\w\", ]*\))? AS (.*)", re.S)
+_NAME = re.compile(r"\w+")
+
+#: Table functions that read nothing.
+_HARMLESS = {"unnest", "range", "generate_series"}
+
+#: Functions of a row that return facts of the machine, run SQL or read a file.
+_FORBIDDEN = re.compile(
+    r"get_?env|current_\w+|.*setting.*|getvariable|write_log|nextval|currval|.*execute.*|.*query.*|.*file.*|"
+    r"(read|sniff|pragma|duckdb|pg|http|which|add|load|enable|disable)_?.*|.*scan.*|glob|.*secret.*|.*attach.*|.*copy.*"
+)
+
+
+def harm(connection: duckdb.DuckDBPyConnection, definition: str, known: Container[str]) -> str:
+    """What a definition reads beyond the release's tables, in words; '' where it reads nothing else.
+
+    DuckDB's own parser lists the calls and tables of a definition; a call that is not known to be harmless counts.
+
+    definition: a view's CREATE VIEW, or the body of a macro. known: names of tables, views and macros that may be read.
+    """
+    view = _VIEW.fullmatch(definition)
+    body = view[1] if view else definition
+    for text in (body, f"SELECT {body}"):  # a macro of a value is an expression
+        tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
+        if not tree["error"] and len(tree["statements"]) == 1:
+            return next(_harms(tree, known), "")
+    return "is not a plain SELECT"
+
+
+def _harms(node: Any, known: Container[str]) -> Iterator[str]:
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _harms(item, known)
+    if not isinstance(node, dict):
+        return
+    if "table_name" in node and node.get("type") == "BASE_TABLE":
+        if not _NAME.fullmatch(node["table_name"]) or _is_outside(node):
+            yield f"reads {node['table_name']!r}"
+    elif node.get("type") == "TABLE_FUNCTION":
+        name = str(node.get("function", {}).get("function_name", "")).lower()
+        if name not in _HARMLESS and name not in known:
+            yield f"calls {name}"
+    elif "function_name" in node:
+        name = str(node["function_name"]).lower()
+        if name not in known and (_FORBIDDEN.fullmatch(name) or _is_outside(node)):
+            yield f"calls {name}"
+    elif str(node.get("type", "")).upper() in ("SHOW_REF", "COLUMN_DATA"):
+        yield "lists the database's contents"
+
+
+def _is_outside(node: dict[str, Any]) -> bool:
+    """Whether a name is in another database or schema."""
+    places = [node.get(name) or "" for name in ("catalog_name", "schema_name", "catalog", "schema")]
+    return bool({*places} - {"", "main"})

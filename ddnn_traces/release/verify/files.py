@@ -1,8 +1,7 @@
-"""Every file is there, with its checksum, and no other; no link among them."""
+"""The files of a release: names, checksums, bag, release.json with the files that it lists, and the version."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,93 +9,108 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ddnn_traces import extras
-from ddnn_traces.release.verify import untrusted
-from ddnn_traces.release.verify.examined import Examined
-from ddnn_traces.release.verify.result import FAILED, PASSED, Result, WrongError
-from ddnn_traces.release.verify.untrusted import shown
-from ddnn_traces.store import layout
-from ddnn_traces.store.places.place import is_safe
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query import views
+from ddnn_traces.release import facts, versions
+from ddnn_traces.release.verify.examined import (
+    AGAIN,
+    FAILED,
+    PASSED,
+    Examined,
+    Result,
+    WrongError,
+    empty_folders,
+    entries,
+    read_text,
+    shown,
+)
+from ddnn_traces.store import layout, schema
+from ddnn_traces.store.marker import MARKER, parse
+from ddnn_traces.store.places.place import is_safe, run_of
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
 
 PLACES = "links and names"
 SUMS = "checksums"
 BAG = "bag"
+RELEASE_JSON = "release.json"
+LISTED = "listed files"
+VERSION = "version"
 
 _LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
-_AGAIN = "get this file again from where the release is from"
+
+#: The files of every release in addition to the data files that release.json lists.
+_OTHERS = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, MARKER, views.FILE, *layout.DESCRIPTIONS}
 
 
 def check_places(examined: Examined) -> Iterator[Result]:
     """No link, device or odd name is in the release; else nothing more of it is read."""
-    wrong = [(path, what) for path, what in untrusted.files(examined.folder) if what]
+    found = list(entries(examined.folder))
+    wrong = [(path, what) for path, what in found if what]
     for path, what in wrong:
-        detail = f"{what}, which could lead elsewhere; nothing else was read: ask whoever published it"
+        detail = f"{what}, which could lead outside; nothing else was read: ask the publisher"
         yield Result(PLACES, shown(path), FAILED, detail)
     examined.safe = not wrong
     if not wrong:
-        number = sum(1 for _ in untrusted.files(examined.folder))
-        yield Result(PLACES, "all files", PASSED, counted(number, "plain file"))
+        yield Result(PLACES, "all files", PASSED, counted(len(found), "plain file"))
 
 
 def check_sums(examined: Examined) -> Iterator[Result]:
     """SHA256SUMS names every file with its SHA-256, and no other file is there."""
-    listed = _listed(untrusted.text(examined.content / layout.CHECKSUMS))
-    own = _hash(examined.content / layout.CHECKSUMS)
-    detail = f"has itself the SHA-256 {own}: compare it with the one that the publisher gives"
+    listed = _listed(examined.text(layout.CHECKSUMS))
+    own = sha256_of(examined.content / layout.CHECKSUMS)
+    detail = f"its own SHA-256 is {own}: compare it with the one that the publisher gives"
     yield Result(SUMS, layout.CHECKSUMS, PASSED, detail)
-    there = {path for path, _ in untrusted.files(examined.content)} - {layout.CHECKSUMS}
-    examined.sums = _sums(examined.content, sorted(there), examined.jobs)
+    present = {path for path, _ in entries(examined.content)} - {layout.CHECKSUMS}
+    examined.sums = _sums(examined.content, present, examined.jobs)
     wrong = 0
-    for path in sorted(there | listed.keys()):
-        if path not in there:
-            detail = f"is missing; {_AGAIN}"
+    for path in sorted(present | listed.keys()):
+        if path not in present:
+            detail = f"is missing; {AGAIN}"
         elif path not in listed:
-            detail = f"is not of the release (not in {layout.CHECKSUMS}); remove it, or ask whoever published it"
+            detail = f"is not of the release (not in {layout.CHECKSUMS}); remove it, or ask the publisher"
         elif examined.sums[path] != listed[path]:
-            detail = f"has been changed: its SHA-256 is not that of {layout.CHECKSUMS}; {_AGAIN}"
+            detail = f"has been changed: its SHA-256 is not that of {layout.CHECKSUMS}; {AGAIN}"
         else:
             continue
         wrong += 1
         yield Result(SUMS, shown(path), FAILED, detail)
     if not wrong:
-        size = sum((examined.content / path).stat().st_size for path in there)
-        yield Result(
-            SUMS,
-            "all files",
-            PASSED,
-            f"{counted(len(there), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} has them",
-        )
+        size = sum((examined.content / path).stat().st_size for path in present)
+        detail = f"{counted(len(present), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} lists them"
+        yield Result(SUMS, "all files", PASSED, detail)
 
 
 def check_bag(examined: Examined) -> Iterator[Result]:
-    """A bag's manifests (RFC 8493) fit, by their sums and by the library bagit."""
+    """A bag's manifests (RFC 8493) list its files with their checksums, and the library bagit finds it complete."""
     if examined.content == examined.folder:
         return
     bag = examined.folder
-    tags = _manifest(untrusted.text(bag / "tagmanifest-sha256.txt"))
+    tags = _manifest(read_text(bag / "tagmanifest-sha256.txt"))
     expected = {f"data/{path}": sha256 for path, sha256 in examined.sums.items()}
-    expected["data/" + layout.CHECKSUMS] = _hash(examined.content / layout.CHECKSUMS)
-    listed = _manifest(untrusted.text(bag / "manifest-sha256.txt"))
+    expected["data/" + layout.CHECKSUMS] = sha256_of(examined.content / layout.CHECKSUMS)
+    listed = _manifest(read_text(bag / "manifest-sha256.txt"))
     wrong = sorted(path for path in expected.keys() | listed.keys() if expected.get(path) != listed.get(path))
-    beside = {path for path, _ in untrusted.files(bag) if not path.startswith("data/")} - {"tagmanifest-sha256.txt"}
-    for name in sorted(beside | tags.keys()):
-        if name not in beside or tags.get(name) != _hash(bag / name):
+    present = {path for path, _ in entries(bag) if not path.startswith("data/")} - {"tagmanifest-sha256.txt"}
+    for name in sorted(present | tags.keys()):
+        if name not in present or tags.get(name) != sha256_of(bag / name):
             wrong.append(name)
     for path in wrong:
-        yield Result(BAG, shown(path), FAILED, f"is not as the bag's manifests say; {_AGAIN}")
-    bagit = extras.load("bagit")
+        yield Result(BAG, shown(path), FAILED, f"differs from the bag's manifests; {AGAIN}")
+    with extras.required():
+        import bagit
     try:
         bagit.Bag(str(bag)).validate(processes=1, completeness_only=True)
     except bagit.BagError as error:
-        yield Result(BAG, "bag", FAILED, f"bagit: {shown(error)}; {_AGAIN}")
+        yield Result(BAG, "bag", FAILED, f"bagit: {shown(error)}; {AGAIN}")
         return
     if not wrong:
         yield Result(BAG, "bag", PASSED, f"{counted(len(listed), 'file')} in its manifest, complete (bagit)")
 
 
 def _listed(text: str) -> dict[str, str]:
-    """SHA-256 by path. Raises WrongError for a line that is none, or a path that leaves the folder."""
+    """SHA-256 by path. Raises WrongError for a line that is not a checksum, or a path that leaves the folder."""
     listed = {}
     for number, line in enumerate(text.split("\n")[:-1], 1):
         found = _LINE.fullmatch(line)
@@ -106,7 +120,7 @@ def _listed(text: str) -> dict[str, str]:
                 f"line {number} of {layout.CHECKSUMS} is not a checksum and the path of a file in the release"
             )
         if path == layout.CHECKSUMS:
-            raise WrongError(f"line {number} of {layout.CHECKSUMS} lists the file itself, which has no sum in it")
+            raise WrongError(f"line {number} of {layout.CHECKSUMS} lists the file itself, which cannot be")
         listed[path] = found[2]
     return listed
 
@@ -116,12 +130,90 @@ def _manifest(text: str) -> dict[str, str]:
     return {unquote(pair[1].strip()): pair[0] for pair in pairs if len(pair) == 2}
 
 
-def _sums(folder: Path, paths: list[str], jobs: int) -> dict[str, str]:
-    largest_first = sorted(paths, key=lambda path: -(folder / path).stat().st_size)
+def _sums(folder: Path, paths: set[str], jobs: int) -> dict[str, str]:
+    largest_first = sorted(paths, key=lambda path: (-(folder / path).stat().st_size, path))
     with ThreadPoolExecutor(jobs) as threads:  # hashing releases the interpreter
-        return dict(zip(largest_first, threads.map(lambda path: _hash(folder / path), largest_first), strict=True))
+        return dict(zip(largest_first, threads.map(lambda path: sha256_of(folder / path), largest_first), strict=True))
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check_release_json(examined: Examined) -> Iterator[Result]:
+    """release.json and dataset.json can be read by this program; sets examined.declared."""
+    document = examined.document(layout.RELEASE)
+    for name, reads in (("format_version", facts.FORMAT_VERSION), ("schema_version", schema.SCHEMA_VERSION)):
+        version = document.get(name)
+        if isinstance(version, int) and version > reads:
+            raise WrongError(f"{name} {version} is newer than this program, which reads {reads}; update ddnn_traces")
+        if version != reads:
+            raise WrongError(f"{name} is {shown(version)}, this program reads {reads}; use the version that made it")
+    try:
+        release = versions.read(examined.folder)
+    except UsageError as error:
+        raise WrongError(str(error)) from None
+    tables = [table.name for table in release.tables]
+    if tables != [name for name in schema.TABLES if name in tables]:
+        raise WrongError(f"its tables ({shown(', '.join(tables))}) are not tables of ddnn_traces, each once")
+    for path in [file.path for table in release.tables for file in table.files] + [f.path for f in release.captures]:
+        if not is_safe(path):
+            raise WrongError(f"{shown(path)} leaves the release's folder; ask the publisher")
+    for table in release.tables:
+        for file in table.files:
+            if run_of(file.path) != (table.name, file.run_id):
+                raise WrongError(f"{shown(file.path)} is not the place of run {shown(file.run_id)} in {table.name}")
+    marked = parse(examined.text(MARKER).encode(), MARKER)
+    examined.declared = release
+    if list(marked) != tables:
+        yield Result(RELEASE_JSON, MARKER, FAILED, f"names other tables than {layout.RELEASE}; {AGAIN}")
+    else:
+        numbers = f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}"
+        yield Result(RELEASE_JSON, layout.RELEASE, PASSED, f"{numbers}, version {release.about.version}")
+
+
+def check_listed(examined: Examined) -> Iterator[Result]:
+    """The data files that release.json lists are present, with their lengths and SHA-256.
+
+    Nothing was added: the other files have the names that every release has, and no folder is empty.
+    """
+    known, wrong = examined.known_files(), 0
+    present = {path for path, _ in entries(examined.content)}
+    for path in sorted((present - _OTHERS) | known.keys()):
+        file = known.get(path)
+        if file is None:
+            detail = f"was added: it is not in {layout.RELEASE}; remove it, or ask the publisher"
+        elif path not in present:
+            detail = f"is in {layout.RELEASE} and missing here; {AGAIN}"
+        elif (size := (examined.content / path).stat().st_size) != file.bytes:
+            detail = f"has {size:,} bytes, {layout.RELEASE} states {file.bytes:,}; get both again"
+        elif examined.sums.get(path, file.sha256) != file.sha256:
+            detail = f"has another SHA-256 than {layout.RELEASE} states; get both again"
+        else:
+            continue
+        wrong += 1
+        yield Result(LISTED, shown(path), FAILED, detail)
+    for path in empty_folders(examined.folder):
+        wrong += 1
+        yield Result(LISTED, shown(path), FAILED, "was added: an empty folder; remove it")
+    if not wrong:
+        yield Result(LISTED, "data files", PASSED, f"{counted(len(known), 'file')} as {layout.RELEASE} lists them")
+
+
+def check_version(examined: Examined) -> Iterator[Result]:
+    """A semantic version above the one before, the digest that release.json gives, the changelog's first entry."""
+    release = examined.release
+    about = release.about
+    try:
+        versions.check(about.version, release.previous)
+    except UsageError as error:
+        raise WrongError(f"{layout.RELEASE}: {shown(error)}") from None
+    if versions.digest(release) != release.digest:
+        detail = f"was changed after {layout.RELEASE} was published: its digest differs; {AGAIN}"
+        yield Result(VERSION, layout.RELEASE, FAILED, detail)
+    else:
+        yield Result(VERSION, layout.RELEASE, PASSED, f"version {about.version}, digest {release.digest[:16]}")
+    versioned = re.findall(r"^## (\S+) - (\S+)$", examined.text(layout.CHANGELOG), re.M)
+    first = versioned[0] if versioned else ("no version", "no date")
+    if first != (about.version, about.published):
+        detail = f"begins with {shown(' of '.join(first))}, {layout.RELEASE} has {about.version} of {about.published}"
+        yield Result(VERSION, layout.CHANGELOG, FAILED, f"{detail}; {AGAIN}")
+    else:
+        detail = f"begins with {about.version} of {about.published}; the text of its entries was not checked"
+        yield Result(VERSION, layout.CHANGELOG, PASSED, detail)

@@ -1,4 +1,4 @@
-"""All checks in order, each to its end: what one finds wrong does not keep the others from looking."""
+"""All checks in order, each to its end: a failure of one does not prevent the others."""
 
 from __future__ import annotations
 
@@ -13,80 +13,71 @@ from pathlib import Path
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
-from ddnn_traces.release.verify import (
-    agreement,
-    croissant,
-    data,
-    data_package,
-    database,
-    files,
-    ro_crate,
-    tables,
-    texts,
-    told,
-    versions,
-)
-from ddnn_traces.release.verify.examined import Examined
-from ddnn_traces.release.verify.result import FAILED, NOT_CHECKED, Result, WrongError
-from ddnn_traces.release.verify.untrusted import shown
+from ddnn_traces.release.verify import agreement, database, descriptions, files, tables
+from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, Examined, Result, WrongError, shown
 from ddnn_traces.store import layout
 from ddnn_traces.store.marker import MARKER
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import is_url
 
-#: Name of each check and what it does, in order: what others rely on comes first.
+#: Name and function of each check, in order: those that others rely on come first.
 CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Result]]], ...] = (
     (files.PLACES, files.check_places),
     (files.SUMS, files.check_sums),
     (files.BAG, files.check_bag),
-    (told.TOLD, told.check_told),
-    (told.LISTED, told.check_listed),
+    (files.RELEASE_JSON, files.check_release_json),
+    (files.LISTED, files.check_listed),
     (tables.COLUMNS, tables.check_columns),
     (tables.ROWS, tables.check_rows),
     (tables.ENCODING, tables.check_encoding),
     (tables.RUNS, tables.check_runs),
-    (data.DATA, data.check_data),
-    (versions.VERSIONS, versions.check_versions),
+    (tables.DATA, tables.check_data),
+    (files.VERSION, files.check_version),
     (database.DATABASE, database.check_database),
-    (croissant.CROISSANT, croissant.check_croissant),
-    (data_package.DATA_PACKAGE, data_package.check_data_package),
-    (ro_crate.RO_CRATE, ro_crate.check_ro_crate),
-    (texts.DATACITE, texts.check_datacite),
-    (texts.CITATION, texts.check_citation),
-    (texts.CARD, texts.check_card),
-    (texts.LICENCE, texts.check_licence),
-    (texts.DATASHEET, texts.check_datasheet),
+    (descriptions.CROISSANT, descriptions.check_croissant),
+    (descriptions.DATA_PACKAGE, descriptions.check_data_package),
+    (descriptions.RO_CRATE, descriptions.check_ro_crate),
+    (descriptions.DATACITE, descriptions.check_datacite),
+    (descriptions.CITATION, descriptions.check_citation),
+    (descriptions.CARD, descriptions.check_card),
+    (descriptions.LICENCE, descriptions.check_licence),
+    (descriptions.DATASHEET, descriptions.check_datasheet),
     (agreement.AGREEMENT, agreement.check_agreement),
 )
 
-#: Looked for before the first check, since some take minutes.
+#: Checks that work without a sound release.json.
+_FIRST = (files.PLACES, files.SUMS, files.BAG, files.RELEASE_JSON)
+
+#: Required before the first check, since some take minutes.
 _LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "bagit", "yaml")
 
-#: Lines of one check that are told.
+#: Lines of one check in the output.
 _MOST_LINES = 100
 
 
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> list[Result]:
-    """What every check finds of a release: a folder, a bag or a zip file. jobs: threads; None: one a CPU.
+    """The lines of every check of a release: a folder, a bag or a zip file. jobs: threads; None: one for each CPU.
 
-    say: is told each check as it begins. Nothing is fetched. Raises UsageError where there is no release, MissingExtra
-    where a validator is not installed, ReleaseError for a zip file that cannot be unpacked.
+    say: called with the name of each check as it begins. Nothing is fetched. Raises UsageError where
+    there is no release, MissingExtra where a validator is not installed, ReleaseError for a zip file that cannot be
+    unpacked.
     """
     if is_url(release):
         raise UsageError(f"{release}: verify reads files of this machine only; download the release first")
     path = Path(release)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddnn-traces-")))
-        folder = scratch / "release"  # a plain name: libraries read ? and % and spaces in a path in ways of their own
+        folder = scratch / "release"  # a plain name: libraries differ in how they read ? and % and spaces in a path
         if path.is_file() and zipfile.is_zipfile(path):
             folder.mkdir()
             zipped.unpack(path, folder, whole=True)
         elif path.is_dir():
             folder.symlink_to(path.resolve(), target_is_directory=True)
-        _refuse_none(path, folder)
+        _refuse_others(path, folder)
         for library in _LIBRARIES:
             if importlib.util.find_spec(library) is None:
-                extras.load(library)
+                with extras.required():
+                    raise ImportError(name=library)
         found = results(Examined(folder, scratch, jobs or available_cpus()), say)
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
@@ -97,7 +88,7 @@ def _public(detail: str, folder: Path, path: Path) -> str:
     return detail.replace(f"{scratch / 'trial'}/", "").replace(str(folder), str(path)).replace(f"{scratch}/", "")
 
 
-def _refuse_none(path: Path, folder: Path) -> None:
+def _refuse_others(path: Path, folder: Path) -> None:
     content = layout.content(folder)
     if not folder.is_dir():
         raise UsageError(f"{path}: no such release; check the path, or make one with 'ddnn-traces publish'")
@@ -109,7 +100,7 @@ def _refuse_none(path: Path, folder: Path) -> None:
 def results(
     examined: Examined, say: Callable[[str], None] = lambda _: None, only: Container[str] | None = None
 ) -> Iterator[Result]:
-    """What the checks find. only: names of those to make, of which files' and release.json's come first; None: all."""
+    """The lines of the checks. only: names of the checks to make, those that they rely on included; None: all."""
     for name, check in CHECKS:
         if only is not None and name not in only:
             continue
@@ -126,9 +117,10 @@ def results(
 
 
 def _guarded(name: str, check: Callable[[Examined], Iterator[Result]], examined: Examined) -> Iterator[Result]:
-    """What a check finds, and what kept it from going on."""
-    if examined.release is None and name not in (files.PLACES, files.SUMS, files.BAG, told.TOLD):
-        yield Result(name, "release", NOT_CHECKED, f"{layout.RELEASE} is not sound, and says what should be here")
+    """The lines of a check, and its failure where it cannot continue."""
+    if examined.declared is None and name not in _FIRST:
+        detail = f"{layout.RELEASE} is not sound, so that the contents to expect are unknown"
+        yield Result(name, "release", NOT_CHECKED, detail)
         return
     try:
         yield from check(examined)
@@ -136,15 +128,15 @@ def _guarded(name: str, check: Callable[[Examined], Iterator[Result]], examined:
         raise
     except WrongError as wrong:
         yield Result(name, "release", FAILED, str(wrong))
-    except Exception as error:  # whatever a library stumbles over in what others wrote: the other checks go on
+    except Exception as error:  # an untrusted file can make a library raise anything: the other checks continue
         known = isinstance(error, _expected())
         what = shown(error) or type(error).__name__
-        said = what if known else f"unexpected {type(error).__name__}: {what}"
-        yield Result(name, "release", FAILED, f"could not be checked ({said}); get the release again")
+        reason = what if known else f"unexpected {type(error).__name__}: {what}"
+        yield Result(name, "release", FAILED, f"could not be checked ({reason}); get the release again")
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """What reading a damaged file raises; anything else is told as unexpected, so that tests see it."""
+    """The errors of reading a damaged file; another one is reported as unexpected, so that tests find it."""
     import duckdb
     import pyarrow as pa
 

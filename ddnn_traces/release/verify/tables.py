@@ -1,31 +1,47 @@
-"""The Parquet files: columns and units as schemas/ define them, rows, order, run, page index, compression."""
+"""The tables of a release: columns, rows and encoding of the Parquet files, and the data checks on their content."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ddnn_traces.errors import DdnnTracesError
+from ddnn_traces.query import catalogue, checks
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import columns, facts
 from ddnn_traces.release.order import Unsorted, in_order
-from ddnn_traces.release.verify.examined import Examined
-from ddnn_traces.release.verify.result import FAILED, PASSED, Result, WrongError
-from ddnn_traces.release.verify.untrusted import shown
+from ddnn_traces.release.verify.examined import (
+    AGAIN,
+    ASK,
+    FAILED,
+    FLAGGED,
+    NOT_CHECKED,
+    PASSED,
+    Examined,
+    Result,
+    WrongError,
+    shown,
+)
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 COLUMNS = "columns"
 ROWS = "rows and order"
 ENCODING = "encoding"
 RUNS = "runs"
+DATA = "data"
 
 _BATCH_ROWS = 1 << 17
-_ASK = "ask whoever published it, or publish the dataset again"
 
 
 def check_columns(examined: Examined) -> Iterator[Result]:
@@ -36,13 +52,13 @@ def check_columns(examined: Examined) -> Iterator[Result]:
 
 
 def check_rows(examined: Examined) -> Iterator[Result]:
-    """Each file has as many rows as release.json says, in the order of the key, and of its folder's run only."""
-    totals = {table.name: table.rows for table in examined.told().tables}
+    """Each file has as many rows as release.json states, in the order of the key, and of its folder's run only."""
+    totals = {table.name: table.rows for table in examined.release.tables}
     yield from _each_table(examined, ROWS, _rows, lambda table: f"{counted(totals[table], 'row')} in order of the key")
 
 
 def check_encoding(examined: Examined) -> Iterator[Result]:
-    """Each file can be read from afar: zstd, statistics, page index and page checksums on every column."""
+    """Each file can be read remotely in parts: zstd, statistics, page index and page checksums on every column."""
     passed = "zstd, statistics, page index and page checksums"
     yield from _each_table(examined, ENCODING, _encoding, lambda _: passed)
 
@@ -51,17 +67,17 @@ def check_runs(examined: Examined) -> Iterator[Result]:
     """release.json repeats the table runs, and every file is of one of its runs."""
     import pyarrow.parquet as pq
 
-    release = examined.told()
+    release = examined.release
     found: list[dict[str, Any]] = []
     for table in release.tables:
         for file in table.files:
             if file.run_id not in release.run_ids:
-                raise WrongError(f"{shown(file.path)} is of a run that {layout.RELEASE} does not have; {_ASK}")
+                raise WrongError(f"{shown(file.path)} is of a run that {layout.RELEASE} does not have; {ASK}")
             if table.name == "runs":
                 found += _open(examined, file, pq).read().to_pylist()
-    told = json.loads(json.dumps(list(release.runs)))
-    if json.loads(json.dumps(sorted(found, key=lambda run: run["run_id"]))) != told:
-        raise WrongError(f"the table runs is not what {layout.RELEASE} says of the runs; {_ASK}")
+    declared = json.loads(json.dumps(list(release.runs)))
+    if json.loads(json.dumps(sorted(found, key=lambda run: run["run_id"]))) != declared:
+        raise WrongError(f"the table runs differs from the runs in {layout.RELEASE}; {ASK}")
     yield Result(RUNS, "runs", PASSED, f"{counted(len(found), 'run')} as {layout.RELEASE} has them")
 
 
@@ -75,15 +91,15 @@ def _each_table(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def look(table: str, file: facts.TableFile) -> str:
+    def examine(table: str, file: facts.TableFile) -> str:
         try:
             return wrong(examined, file, table, _open(examined, file, pq))
         except (pa.ArrowException, OSError, WrongError) as error:
-            return f"cannot be read ({shown(error)}); get it again from where the release is from"
+            return f"cannot be read ({shown(error)}); {AGAIN}"
 
-    for table in examined.told().tables:
+    for table in examined.release.tables:
         with ThreadPoolExecutor(examined.jobs) as threads:
-            found = list(threads.map(look, [table.name] * len(table.files), table.files))
+            found = list(threads.map(examine, [table.name] * len(table.files), table.files))
         for file, what in zip(table.files, found, strict=True):
             if what:
                 yield Result(check, shown(file.path), FAILED, what)
@@ -97,27 +113,27 @@ def _open(examined: Examined, file: facts.TableFile, pq: Any) -> pq.ParquetFile:
 
 
 def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
-    defined = columns.released(table, examined.told().anonymisation)
-    there = parquet.metadata.schema.to_arrow_schema()  # without read_dictionary's change
+    defined = columns.released(table, examined.release.anonymisation)
+    present = parquet.metadata.schema.to_arrow_schema()  # without read_dictionary's change
     names = [column.name for column in defined.columns]
-    if there.names != names:
-        lacking, odd = [n for n in names if n not in there.names], [n for n in there.names if n not in names]
-        told = [*(f"lacks {shown(n)}" for n in lacking[:5]), *(f"has {shown(n)}, which is none" for n in odd[:5])]
-        return f"its columns are not those of {table} ({', '.join(told) or 'in another order'}); {_ASK}"
-    for column, field, right in zip(defined.columns, there, defined.arrow(), strict=True):
+    if present.names != names:
+        lacking, odd = [n for n in names if n not in present.names], [n for n in present.names if n not in names]
+        wrong = [*(f"lacks {shown(n)}" for n in lacking[:5]), *(f"has {shown(n)} in addition" for n in odd[:5])]
+        return f"its columns are not those of {table} ({', '.join(wrong) or 'in another order'}); {ASK}"
+    for column, field, right in zip(defined.columns, present, defined.arrow(), strict=True):
         if field.type != right.type or field.nullable != right.nullable:
             kinds = [f"{f.type}{'' if f.nullable else ', never null'}" for f in (field, right)]
-            return f"its column {column.name} is {kinds[0]}; {table} has it as {kinds[1]}; {_ASK}"
+            return f"its column {column.name} is {kinds[0]}; {table} has it as {kinds[1]}; {ASK}"
         notes = field.metadata or {}
         for name, text in (("unit", column.unit), ("meaning", column.meaning)):
             if notes.get(name.encode(), b"").decode(errors="replace") != text:
-                return f"the {name} noted at its column {column.name} is not that of {table} ({text!r}); {_ASK}"
+                return f"the {name} noted at its column {column.name} is not that of {table} ({text!r}); {ASK}"
     return ""
 
 
 def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
     if parquet.metadata.num_rows != file.rows:
-        return f"has {counted(parquet.metadata.num_rows, 'row')}, {layout.RELEASE} says {file.rows:,}; {_ASK}"
+        return f"has {counted(parquet.metadata.num_rows, 'row')}, {layout.RELEASE} states {file.rows:,}; {ASK}"
     key = [name for name in schema.table(table).key if name != "run_id"]
     lengths = set()
     windowed = ["window_ns"] if table == "flow_windows" else []
@@ -126,16 +142,16 @@ def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.Par
         runs = set(batch.column("run_id").unique().to_pylist())
         if runs != {file.run_id}:
             others = shown(", ".join(sorted(map(str, runs - {file.run_id}))))
-            return f"its folder says run {shown(file.run_id)}, its column run_id also {others}; {_ASK}"
-    told = examined.told().windows_ns.get(file.run_id)
-    if windowed and lengths != {told}:
+            return f"its folder is of run {shown(file.run_id)}, its column run_id has also {others}; {ASK}"
+    declared = examined.release.windows_ns.get(file.run_id)
+    if windowed and lengths != {declared}:
         found = ", ".join(sorted(f"{length} ns" for length in lengths))
-        return f"its windows are of {shown(found)}, {layout.RELEASE} says {told} ns; {_ASK}"
+        return f"its windows are of {shown(found)}, {layout.RELEASE} states {declared} ns; {ASK}"
     try:
         for _ in in_order(parquet.iter_batches(_BATCH_ROWS, columns=key, use_threads=False), key):
             pass
     except Unsorted:
-        return f"its rows are not in the order of {', '.join(key)}; {_ASK}"
+        return f"its rows are not in the order of {', '.join(key)}; {ASK}"
     return ""
 
 
@@ -156,15 +172,15 @@ def _lacking(parquet: pq.ParquetFile, content: BinaryIO) -> str:
                 *([] if _has_checksum(content, column) else ["page checksums"]),
             ]
             if lacking:
-                return f"its column {shown(column.path_in_schema)} lacks {', '.join(lacking)}; {_ASK}"
+                return f"its column {shown(column.path_in_schema)} lacks {', '.join(lacking)}; {ASK}"
     return ""
 
 
 def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
-    """Whether the first page of a column has a checksum: pyarrow checks one, and does not tell whether there is any.
+    """Whether the first page of a column has a checksum: pyarrow checks one, but does not report whether there is one.
 
     A page's header is Thrift's compact protocol: type, two sizes and crc are its fields 1 to 4, all of 32 bits; 0x15
-    says "the next field, of 32 bits", a number goes on while a byte's highest bit is set.
+    marks "the next field, of 32 bits", a number continues while a byte's highest bit is set.
     """
     content.seek(column.dictionary_page_offset or column.data_page_offset)
     head = content.read(32)
@@ -177,3 +193,100 @@ def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
             place += 1
         place += 1
     return head[place : place + 1] == b"\x15"
+
+
+# --- the data checks
+
+#: Memory of DuckDB; what does not fit goes to files.
+_MEMORY = "1GB"
+
+#: Tables that may be empty in a dataset; to the checks a release without them is the same.
+_OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
+
+
+def check_data(examined: Examined) -> Iterator[Result]:
+    """No data check returns rows, except of runs that the release itself flags, and as many as it states."""
+    release = examined.release
+    tables = {table.name for table in release.tables}
+    try:
+        found = checks.run_in_groups(lambda runs: _opened(examined, runs), _rows_of_runs(examined))
+    except DdnnTracesError as error:
+        raise WrongError(f"the tables cannot be queried ({shown(error)}); see the failures above") from None
+    for name, rows in found.items():
+        inputs = _inputs(name)
+        if lacking := _missing_tables(inputs, tables):
+            yield Result(DATA, name, NOT_CHECKED, f"the release does not have {', '.join(sorted(lacking))}")
+        else:
+            allowed = {run: counts[name] for run, counts in release.flagged.items() if name in counts}
+            yield from _of_check(name, rows, inputs - tables, allowed)
+    for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
+        yield Result(DATA, shown(name), NOT_CHECKED, f"{layout.RELEASE} names a check that this program does not have")
+
+
+@contextlib.contextmanager
+def _opened(examined: Examined, runs: list[str]) -> Iterator[Dataset]:
+    """Some runs of the release, queried with little memory."""
+    with Dataset(examined.folder, runs or None) as dataset:
+        dataset.connection.execute(
+            f"SET memory_limit = '{_MEMORY}'; SET threads = {examined.jobs}; "
+            f"SET temp_directory = {sql_literal(str(examined.scratch / 'duckdb'))}"
+        )
+        yield dataset
+
+
+def _rows_of_runs(examined: Examined) -> dict[str, int]:
+    """Rows of each run."""
+    release = examined.release
+    rows = dict.fromkeys(release.run_ids, 0)
+    for table in release.tables:
+        for file in table.files:
+            rows[file.run_id] = rows.get(file.run_id, 0) + file.rows
+    return rows
+
+
+def _missing_tables(inputs: set[str], tables: set[str]) -> set[str]:
+    """Tables without which a check cannot be made: steps are needed only where another table names them."""
+    needed = inputs - (_OPTIONAL - {"steps"} if tables & {"step_flows", "events"} else _OPTIONAL)
+    return needed - tables
+
+
+def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Result]:
+    """A line for each run that fails or is flagged, and for rows about tables that are not in the release."""
+    about_absent = [any(_mentions(value, absent) for value in row.values()) for row in rows.to_pylist()]
+    if any(about_absent):
+        detail = (
+            f"{counted(sum(about_absent), 'row')} about {', '.join(sorted(absent))}, which the release does not have"
+        )
+        yield Result(DATA, name, NOT_CHECKED, detail)
+    runs = Counter(
+        run for run, excused in zip(rows["run_id"].to_pylist() if rows.num_rows else (), about_absent, strict=True)
+        if not excused
+    )  # fmt: skip
+    for run in sorted(runs.keys() | allowed.keys()):
+        yield _of_run(name, run, runs[run], allowed.get(run, 0), partly=bool(absent))
+    if not runs and not allowed and not any(about_absent):
+        yield Result(DATA, name, PASSED, "returns no row")
+
+
+def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Result:
+    """partly: rows may have been about a table that is not in the release."""
+    subject = f"{name}: {shown(run)}"
+    if rows == allowed or (partly and rows < allowed):
+        return Result(
+            DATA, subject, FLAGGED, f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
+        )
+    expected = f"{layout.RELEASE} states {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
+    detail = f"returns {counted(rows, 'row')}, and {expected}; 'ddnn-traces check' shows them; ask the publisher"
+    return Result(DATA, subject, FAILED, detail)
+
+
+def _mentions(value: object, tables: set[str]) -> bool:
+    return isinstance(value, str) and bool(tables & set(re.findall(r"\w+", value)))
+
+
+def _inputs(name: str) -> set[str]:
+    """Tables that a check reads, also through queries, from its head."""
+    (line,) = re.findall(r"^-- inputs: (.+)$", (checks.folder() / f"{name}.sql").read_text(encoding="utf-8"), re.M)
+    named = set(re.split(r",\s*", line))
+    through = {table for query in named & catalogue.catalogue().keys() for table in catalogue.read_by(query)}
+    return (named | through) & set(schema.TABLES)

@@ -1,0 +1,383 @@
+"""README.md, the dataset card, and DATASHEET.md: Markdown of the facts, in which no foreign text becomes structure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions.citation import bibtex_entry
+from ddnn_traces.store import layout
+from ddnn_traces.text import counted
+
+#: The Hub's identifiers where they are not SPDX's in small letters; a licence that it does not know is "other".
+_HUB_LICENCES = {"ODbL-1.0": "odbl", "ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl"}
+_HUB_KNOWS = ("CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CDLA-Permissive-2.0", "MIT", "Apache-2.0")
+
+_HUB_TYPES = {"string": "string", "int64": "int64", "double": "float64", "bool": "bool"}
+_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B")
+
+#: Columns of runs by which a reader distinguishes them, for the list of runs.
+_RUN_COLUMNS = ("framework", "backend", "model", "topology", "workers", "batch_size", "source")
+
+
+def card(release: facts.Release) -> str:
+    """README.md, the dataset card. Raises MissingExtra."""
+    return f"---\n{shared.yaml_text(front_matter(release))}---\n\n{_body(release)}"
+
+
+def front_matter(release: facts.Release) -> dict[str, Any]:
+    """The card's front matter, which the Hub reads: licence, size, a config for each table."""
+    about = release.about
+    main = _example(release)
+    rows = sum(table.rows for table in release.tables)
+    configs = [
+        {"config_name": table.name, "data_files": [{"split": "train", "path": shared.pattern(table.name)}]}
+        | ({"default": True} if table.name == main else {})
+        for table in release.tables
+    ]
+    features = [
+        {
+            "config_name": table.name,
+            "features": [
+                {"name": column.name, "dtype": _HUB_TYPES[column.type]}
+                for column in shared.definition(release, table).columns
+            ],
+        }
+        for table in release.tables
+    ]
+    fields = {
+        **_licence(about.licence),
+        "pretty_name": about.title,
+        "language": ["en"],
+        "tags": list(dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])),
+        "size_categories": [_size(rows)],
+        "configs": configs,
+        "dataset_info": features,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _licence(licence: str) -> dict[str, str]:
+    """A licence by the Hub's identifiers."""
+    if licence in _HUB_LICENCES:
+        return {"license": _HUB_LICENCES[licence]}
+    if licence in _HUB_KNOWS:
+        return {"license": licence.lower()}
+    return {"license": "other", "license_name": licence.lower(), "license_link": layout.LICENCE}
+
+
+def _size(rows: int) -> str:
+    """The Hub's class of a number of rows."""
+    return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
+
+
+def _example(release: facts.Release) -> str | None:
+    """The table that the examples read: flows where the release has it."""
+    names = [table.name for table in release.tables]
+    return "flows" if "flows" in names else next(iter(names), None)
+
+
+def _body(release: facts.Release) -> str:
+    about = release.about
+    shifted = ", all shifted by one secret offset" if release.anonymisation.times == "shifted" else ""
+    size = shared.readable_size(shared.total_bytes(release))
+    parts = [
+        f"# {plain(about.title)}\n",
+        f"{markdown(shared.summary(release))}\n",
+        f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
+        f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and their limits: "
+        f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
+        *_warning(release),
+        "## Tables\n",
+        _tables(release),
+        "Files are `TABLE/run_id=RUN/*.parquet`; keys are columns, too. Times (`*_ns`) are nanoseconds since the "
+        f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
+        f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
+        *_captures(release),
+        "## Load\n",
+        "In the folder of the release:\n",
+        *(block("python", example) for example in examples(release)),
+        "## Runs\n",
+        _runs(release),
+        "## Cite\n",
+        f"{plain(shared.citation(about))}\n",
+        block("bibtex", bibtex_entry(about)),
+        *_papers(about),
+    ]
+    return "\n".join(parts)
+
+
+def examples(release: facts.Release) -> list[str]:
+    """Python that loads a table with each library, to be run in the release's folder. The tests run it."""
+    name = _example(release)
+    if name is None:
+        return []
+    return [
+        f'import polars as pl\n\n{name} = pl.read_parquet("{name}/*/*.parquet", hive_partitioning=False)',
+        f'import pandas as pd\n\n{name} = pd.read_parquet("{name}", partitioning=None)',
+        "import duckdb\n\n"
+        f"{name} = duckdb.sql(\"FROM read_parquet('{name}/*/*.parquet', hive_partitioning = false)\").fetchall()",
+        f'import mlcroissant\n\n{name} = mlcroissant.Dataset("{layout.CROISSANT}").records("{name}")\n'
+        f"first = next(iter({name}))",
+        f'import ddnn_traces\n\nwith ddnn_traces.open(".") as release:\n    {name} = release.sql("FROM {name}")',
+    ]
+
+
+def _tables(release: facts.Release) -> str:
+    rows = [
+        [
+            f"`{item.name}`",
+            plain(shared.definition(release, item).row),
+            f"{item.rows:,}",
+            str(len(shared.definition(release, item).columns)),
+            shared.readable_size(sum(file.bytes for file in item.files)),
+        ]
+        for item in release.tables
+    ]
+    return table(("table", "a row is", "rows", "columns", "size"), rows)
+
+
+def _runs(release: facts.Release) -> str:
+    rows = [
+        [code(run["run_id"]), *("" if run.get(name) is None else plain(run[name]) for name in _RUN_COLUMNS)]
+        for run in release.runs
+    ]
+    return table(("run", *_RUN_COLUMNS), rows)
+
+
+def _captures(release: facts.Release) -> list[str]:
+    """Where the cut-down captures are, if there are any."""
+    if not release.captures:
+        return []
+    number = counted(len(release.captures), "file")
+    return [
+        f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers ({number}); `ddnn-traces ingest` "
+        "takes them.\n"
+    ]
+
+
+def _warning(release: facts.Release) -> list[str]:
+    """A warning where runs failed their checks."""
+    if not release.flagged:
+        return []
+    runs = ", ".join(code(run) for run in sorted(release.flagged))
+    return [f"**Runs that failed data checks and are published all the same:** {runs}; see the datasheet.\n"]
+
+
+def _papers(about: facts.About) -> list[str]:
+    """The papers to cite with the data."""
+    if not about.papers:
+        return []
+    lines = ["The papers:\n"]
+    for paper in about.papers:
+        parts = [paper.authors, paper.title, str(paper.year) if paper.year else None, shared.paper_url(paper)]
+        lines.append("- " + ". ".join(plain(part) for part in parts if part))
+    return ["\n".join(lines) + "\n"]
+
+
+# --- the datasheet
+
+
+def datasheet(release: facts.Release) -> str:
+    """DATASHEET.md: the questions of Gebru et al., "Datasheets for Datasets" (2021).
+
+    The publisher's answers are in their own words; where one is missing, the datasheet states that. All else is from
+    the facts.
+    """
+    about = release.about
+    sections = {
+        "Motivation": _answer(about.motivation, "why the data were collected") + _funding(about),
+        "Composition": _composition(release),
+        "Collection": _answer(about.collection, "how the data were collected") + _collection(release),
+        "Preprocessing": _steps(release),
+        "What was removed": _removed(release.anonymisation),
+        "What can still be identified": _remaining(release),
+        "Known inaccuracies": _answer(about.limitations, "limitations") + _inaccuracies(release),
+        "Uses": _answer(about.uses, "what the data are for"),
+        "Distribution": _distribution(about),
+        "Maintenance": _maintenance(release),
+    }
+    head = f"# Datasheet of {plain(about.title)}, version {plain(about.version)}\n"
+    return "\n".join([head, *(f"## {name}\n\n{section}" for name, section in sections.items())])
+
+
+def _answer(words: str | None, what: str) -> str:
+    """The publisher's own words, or that they gave none."""
+    return f"{markdown(words)}\n" if words and words.strip() else f"The publisher gave no information on {what}.\n"
+
+
+def _bullets(lines: list[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _funding(about: facts.About) -> str:
+    return "\nFunded by:\n\n" + _bullets([plain(grant) for grant in about.funding]) if about.funding else ""
+
+
+def _composition(release: facts.Release) -> str:
+    """Tables, runs by origin, synthetic and flagged ones by name, hosts, windows, captures."""
+    rows = [
+        [f"`{item.name}`", plain(shared.definition(release, item).row), f"{item.rows:,}", f"{len(item.files)}"]
+        for item in release.tables
+    ]
+    parts = [shared.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
+    for source, runs in shared.sources(release).items():
+        parts.append(f"Runs from {plain(source)}: {len(runs)}.\n")
+    if synthetic := shared.sources(release).get("synthetic"):
+        names = ", ".join(code(run) for run in synthetic)
+        parts.append(f"**Synthetic, generated by the laws of collectives and never measured:** {names}.\n")
+    parts.append(_flagged(release))
+    if release.windows_ns:
+        lengths = ", ".join(f"{length / 1e6:g} ms" for length in sorted(set(release.windows_ns.values())))
+        parts.append(f"Length of the base windows of `flow_windows`: {lengths}.\n")
+    captures = f"{len(release.captures)} files in `{layout.CAPTURES}/`" if release.captures else "none"
+    parts.append(f"Cut-down captures (headers only) with their logs: {captures}.\n")
+    parts.append(
+        "A value that a run's metadata lack is null. Records of a capture that are in no flow are in `capture_ledger` "
+        "with the reason, where that table is part of the release.\n"
+    )
+    return "\n".join(parts)
+
+
+def _flagged(release: facts.Release) -> str:
+    """Runs that failed their checks, with what failed."""
+    if not release.flagged:
+        return "No run failed the data checks.\n"
+    rows = [
+        [code(run), code(check), f"{found:,}"]
+        for run, checks in sorted(release.flagged.items())
+        for check, found in sorted(checks.items())
+    ]
+    return "**Runs that failed data checks and were allowed by the publisher:**\n\n" + table(
+        ("run", "check", "rows that fail it"), rows
+    )
+
+
+def _collection(release: facts.Release) -> str:
+    captured = [step for step in release.provenance if step.kind in ("capture", "generate")]
+    return "\n" + _bullets([_step(step) for step in captured]) if captured else ""
+
+
+def _steps(release: facts.Release) -> str:
+    made = [step for step in release.provenance if step.kind not in ("capture", "generate")]
+    return _bullets([_step(step) for step in made]) or "No step is recorded.\n"
+
+
+def _step(step: facts.Step) -> str:
+    """A step in a sentence: what was done, the software, its parameters, the number of inputs."""
+    line = f"{plain(step.text)} ({plain(step.kind)}, by {plain(step.software)})"
+    if step.parameters:
+        values = ", ".join(code(f"{name} = {json.dumps(value)}") for name, value in sorted(step.parameters.items()))
+        line += f"; {values}"
+    if step.runs:
+        line += f"; {counted(len(step.runs), 'run')}"
+    if step.inputs:
+        hashed = sum(digest is not None for digest in step.inputs.values())
+        line += f"; {counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 in `{layout.RELEASE}`"
+    return line + "."
+
+
+def _removed(hidden: facts.Anonymisation) -> str:
+    lines = [f"Addresses: {plain(hidden.addresses)}. Ports: {plain(hidden.ports)}. Times: {plain(hidden.times)}."]
+    if hidden.key_id:
+        lines.append(f"Releases with the key {plain(hidden.key_id)} map alike and can be joined.")
+    return _bullets([*lines, *(plain(sentence) for sentence in hidden.removed)])
+
+
+def _remaining(release: facts.Release) -> str:
+    hidden = _bullets([plain(sentence) for sentence in release.anonymisation.remaining])
+    return _answer(release.about.sensitive, "personal or sensitive information") + ("\n" + hidden if hidden else "")
+
+
+def _inaccuracies(release: facts.Release) -> str:
+    """Known inaccuracies of every column, from schemas/."""
+    parts = []
+    for item in release.tables:
+        rows = [
+            [f"`{column.name}`", plain(column.inaccuracy)]
+            for column in shared.definition(release, item).columns
+            if column.inaccuracy
+        ]
+        if rows:
+            parts.append(f"\n### {item.name}\n\n" + table(("column", "known inaccuracy"), rows))
+    return "".join(parts)
+
+
+def _distribution(about: facts.About) -> str:
+    where, missing = shared.address(about), shared.recommended(about)
+    lines = [
+        f"Licence: {plain(about.licence)} (`{layout.LICENCE}`).",
+        f"Published: {plain(about.published)}" + (f" by {plain(about.publisher)}." if about.publisher else "."),
+        f"Where: {plain(where)}." if where else "The publisher gave no information on the address.",
+        f"Cite as: {plain(shared.citation(about))}",
+        *([f"Recommended, and not given by the publisher: {'; '.join(missing)}."] if missing else []),
+    ]
+    return _bullets(lines)
+
+
+def _maintenance(release: facts.Release) -> str:
+    about = release.about
+    lines = [
+        f"Contact: {plain(about.contact)}." if about.contact else "The publisher gave no information on the contact.",
+        "A version is never changed; a correction or addition is a new version.",
+        f"This version follows {plain(release.previous)}; see `{layout.CHANGELOG}`."
+        if release.previous
+        else "This is the first version.",
+        f"Made by {plain(release.software)}; version {release.schema_version} of the tables.",
+    ]
+    return _bullets(lines)
+
+
+# --- Markdown
+
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
+
+
+def plain(text: object) -> str:
+    """A foreign text as one line of Markdown that shows it unchanged: it cannot become markup, link, HTML or cell."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    line = _MARKUP.sub(r"\\\g<0>", " ".join(shown.split()))
+    if begin := _BEGINS.match(line):  # would begin a list, a heading, ...
+        line = line[: begin.end() - 1] + "\\" + line[begin.end() - 1 :]
+    return line
+
+
+def code(text: object) -> str:
+    """A foreign text as inline code, also in the cell of a table."""
+    shown = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    edge = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return fence + edge + shown.replace("|", "\\|") + edge + fence
+
+
+def markdown(text: str) -> str:
+    """Foreign Markdown, with code blocks and comments that it leaves open closed: the text after it is not in them."""
+    fence = ""
+    lines = text.strip().splitlines()
+    for line in lines:
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not line[found.end() :].strip():
+                fence = ""
+        elif found and not (found[1][0] == "`" and "`" in line[found.end() :]):
+            fence = found[1]
+    closed = "\n".join([*lines, *([fence] if fence else [])])
+    return closed + ("\n-->" if closed.rfind("<!--") > closed.rfind("-->") else "")
+
+
+def block(language: str, text: str) -> str:
+    """A fenced code block for any text."""
+    fence = "`" * max(3, max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; cells are Markdown already."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"

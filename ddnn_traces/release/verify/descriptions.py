@@ -1,0 +1,399 @@
+"""Each description by the validator of its format, on a small copy of the tables where it reads them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces import extras
+from ddnn_traces.errors import UsageError
+from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import citation, shared
+from ddnn_traces.release.verify.examined import ASK, FAILED, PASSED, Examined, Result, WrongError, parse_yaml, shown
+from ddnn_traces.store import layout, schema
+from ddnn_traces.text import counted
+
+CROISSANT = "croissant"
+DATA_PACKAGE = "data package"
+RO_CRATE = "RO-Crate"
+DATACITE = "DataCite"
+CITATION = "citation"
+CARD = "card"
+LICENCE = "licence"
+DATASHEET = "datasheet"
+
+#: Rows of all files together; a release with fewer is not cut.
+MOST_ROWS = 10_000
+#: Number of files: mlcroissant and frictionless take about 30 ms to open one.
+MOST_FILES = 300
+
+
+@dataclass
+class Trial:
+    """A small copy of a release, for libraries that read whole tables into memory: some files, cut to their first rows.
+
+    mlcroissant and frictionless read by pandas; tables of 100 million rows do not fit. Properties of whole tables
+    (checksums, rows, keys, references) have checks of their own. files, cut: paths of the files, and of those that
+    are cut. rows: at most, of each file. whole: nothing is left out.
+    """
+
+    folder: Path
+    rows: int = 0
+    files: set[str] = field(default_factory=set)
+    cut: set[str] = field(default_factory=set)
+    whole: bool = True
+
+    @property
+    def extent(self) -> str:
+        """The rows that were read, in words."""
+        return "all rows" if self.whole else f"up to {self.rows} rows of each of {len(self.files)} files"
+
+
+def trial(examined: Examined) -> Trial:
+    """The copy, made once. Raises pyarrow's exceptions, OSError."""
+    small = Trial(examined.scratch / "trial")
+    release = examined.release
+    every = [file for table in release.tables for file in table.files]
+    runs = _some_runs(release)
+    files = [file for file in every if file.run_id in runs]
+    total = sum(file.rows for file in files)
+    small.rows = total if total <= MOST_ROWS else max(10, MOST_ROWS // len(files))
+    small.files = {file.path for file in files}
+    small.cut = {file.path for file in files if file.rows > small.rows}
+    small.whole = not small.cut and len(files) == len(every)
+    if not small.folder.exists():
+        for file in files:
+            _copy(examined.content, file, small)
+    return small
+
+
+def _some_runs(release: facts.Release) -> set[str]:
+    """At least two runs, with the first and the last, evenly chosen so that they have at most MOST_FILES files."""
+    runs = sorted({file.run_id for table in release.tables for file in table.files})
+    number = max(2, MOST_FILES // max(1, len(release.tables)))
+    if len(runs) <= number:
+        return set(runs)
+    return {runs[place * (len(runs) - 1) // (number - 1)] for place in range(number)}
+
+
+def _copy(content: Path, file: facts.TableFile, small: Trial) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = small.folder / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.rows <= small.rows:
+        target.symlink_to((content / file.path).absolute())
+        return
+    parquet = pq.ParquetFile(content / file.path)
+    first = next(parquet.iter_batches(small.rows, use_threads=False))
+    pq.write_table(pa.Table.from_batches([first.slice(0, small.rows)], parquet.schema_arrow), target)
+
+
+# --- croissant.json
+
+
+def check_croissant(examined: Examined) -> Iterator[Result]:
+    """croissant.json by mlcroissant: the document is valid, and every record set loads the values of the Parquet files.
+
+    mlcroissant's own check passes wrong columns and media types that no reader can load.
+    """
+    document = examined.document(layout.CROISSANT)
+    _refuse_elsewhere(document, examined)
+    with extras.required():
+        import mlcroissant
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    small = trial(examined)
+    file = small.folder / layout.CROISSANT
+    file.write_bytes((examined.content / layout.CROISSANT).read_bytes())
+    try:
+        dataset = mlcroissant.Dataset(str(file))
+    except Exception as error:  # an untrusted document can make it raise anything
+        raise WrongError(f"mlcroissant: {shown(error)}; {ASK}") from None
+    warnings = len(dataset.metadata.ctx.issues.warnings)
+    yield Result(CROISSANT, "document", PASSED, f"valid ({warnings} warnings)")
+    named = {record_set.get("@id") for record_set in document["recordSet"]}
+    for table in examined.release.tables:
+        if table.name not in named:
+            yield Result(CROISSANT, table.name, FAILED, f"has no record set; {ASK}")
+            continue
+        try:
+            loaded = list(dataset.records(table.name))
+        except Exception as error:  # as above
+            yield Result(CROISSANT, table.name, FAILED, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
+            continue
+        wrong = _difference(loaded, small.folder, table.name)
+        if wrong:
+            yield Result(CROISSANT, table.name, FAILED, f"{wrong}; {ASK}")
+        else:
+            yield Result(
+                CROISSANT, table.name, PASSED, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})"
+            )
+
+
+def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
+    """Raise WrongError where reading the document would fetch anything, or read files outside the release."""
+    if not isinstance(document.get("@context"), dict) or _keys(document) & {"@import", "@base"}:
+        raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
+    if sum(1 for _ in _contexts(document)) > 1:
+        raise WrongError(f"has a context inside, which is not read; {ASK}")
+    known = examined.known_files()
+    patterns = {shared.pattern(table) for table in schema.TABLES}
+    for item in _objects(document, "distribution"):
+        kind = item.get("@type")
+        fine = item.get("contentUrl") in known if kind == "cr:FileObject" else item.get("includes") in patterns
+        if kind not in ("cr:FileObject", "cr:FileSet") or not fine or "containedIn" in item:
+            raise WrongError(f"{shown(item.get('@id'))} is not a file of the release, so nothing was loaded; {ASK}")
+    for record_set in _objects(document, "recordSet"):
+        for column in _objects(record_set, "field"):
+            source = column.get("source")
+            if not isinstance(source, dict) or source.keys() != {"fileSet", "extract"} or _is_odd(source["extract"]):
+                raise WrongError(f"{shown(column.get('@id'))} is not from a column, so nothing was loaded; {ASK}")
+
+
+def _is_odd(extract: Any) -> bool:
+    return not isinstance(extract, dict) or extract.keys() != {"column"}
+
+
+def _objects(item: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = item.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise WrongError(f"its {name} is not a list of objects; {ASK}")
+    return found
+
+
+def _keys(item: Any) -> set[str]:
+    if isinstance(item, dict):
+        return set(item).union(*map(_keys, item.values()))
+    return set().union(*map(_keys, item)) if isinstance(item, list) else set()
+
+
+def _contexts(item: Any) -> Iterator[Any]:
+    if isinstance(item, dict):
+        yield from ([item["@context"]] if "@context" in item else [])
+    for value in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
+        yield from _contexts(value)
+
+
+def _difference(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
+    """How the records differ from the rows of the table's files, in whatever order; '' where they do not."""
+    import pyarrow.parquet as pq
+
+    columns = [column.name for column in schema.table(table).columns]
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for path in sorted((folder / table).glob("*/*.parquet")):
+        for row in pq.read_table(path, partitioning=None).select(columns).to_pylist():
+            rows[tuple(_comparable(row[name]) for name in columns)] += 1
+    names = [f"{table}/{name}" for name in columns]
+    if loaded and set(loaded[0]) != set(names):
+        return f"mlcroissant loads other columns ({shown(', '.join(sorted(set(loaded[0]) ^ set(names))))})"
+    found = Counter(tuple(_comparable(record[name]) for name in names) for record in loaded)
+    if found == rows:
+        return ""
+    odd, lacking = sum((found - rows).values()), sum((rows - found).values())
+    return f"mlcroissant loads {odd:,} rows that the files do not have, and lacks {lacking:,}"
+
+
+def _comparable(value: Any) -> Any:
+    """A value in a form that both readers share: text, number, None."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# --- datapackage.json
+
+_RESOURCE = {
+    "$schema", "name", "title", "description", "type", "path", "format", "mediatype", "hash", "sizeInBytes", "rows",
+    "table", "run_id", "schema",
+}  # fmt: skip
+_FIELD = {"name", "type", "title", "description", "unit", "constraints"}
+_SCHEMA = {"$schema", "fields", "primaryKey", "uniqueKeys", "foreignKeys"}
+
+
+def check_data_package(examined: Examined) -> Iterator[Result]:
+    """datapackage.json by frictionless: the document is valid, and its schema fits every file's rows."""
+    document = examined.document(layout.DATA_PACKAGE)
+    resources = document.get("resources")
+    if not isinstance(resources, list):
+        raise WrongError(f"has no resources; {ASK}")
+    known = examined.known_files()
+    for resource in resources:
+        _refuse_odd_resource(resource, set(known))
+    with extras.required():
+        import frictionless
+    small = trial(examined)
+    some = [resource for resource in resources if resource["path"] in small.files]
+    cut = document | {
+        "resources": [resource if small.whole else _cut_resource(resource, small.cut) for resource in some]
+    }
+    try:
+        # by frictionless' own model of the whole document first, then of the rows
+        package = frictionless.Package.from_descriptor(document, basepath=str(small.folder))
+        assert len(package.resources) == len(resources)
+        report = frictionless.Package.from_descriptor(cut, basepath=str(small.folder)).validate()
+    except frictionless.FrictionlessException as error:
+        raise WrongError(f"frictionless: {shown(error)}; {ASK}") from None
+    wrong = 0
+    for task in report.tasks:
+        for issue in task.errors[:1]:
+            wrong += 1
+            yield Result(DATA_PACKAGE, shown(task.place), FAILED, f"frictionless: {shown(issue.message)}; {ASK}")
+    for issue in report.errors:
+        wrong += 1
+        yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(issue.message)}; {ASK}")
+    if not wrong:
+        without = "" if small.whole else ", without keys between files"
+        detail = f"{counted(len(resources), 'resource')}, valid with {small.extent}{without}"
+        yield Result(DATA_PACKAGE, "resources", PASSED, detail)
+
+
+def _refuse_odd_resource(resource: Any, known: set[str]) -> None:
+    """Raise WrongError for a resource that frictionless would read from another place, or with rules of its own."""
+    if not isinstance(resource, dict) or resource.get("path") not in known or resource.keys() - _RESOURCE:
+        where = resource.get("path") if isinstance(resource, dict) else resource
+        raise WrongError(f"{shown(where)} is not a file of the release, so nothing was read; {ASK}")
+    defined = resource.get("schema")
+    if not isinstance(defined, dict) or defined.keys() - _SCHEMA or not isinstance(defined.get("fields"), list):
+        raise WrongError(f"{shown(resource['path'])} has no schema of its own, so nothing was read; {ASK}")
+    for column in defined["fields"]:
+        odd = not isinstance(column, dict) or column.keys() - _FIELD
+        if odd or column.get("constraints", {"required": True}) != {"required": True}:
+            raise WrongError(
+                f"{shown(resource['path'])} has a column with rules of its own, so nothing was read; {ASK}"
+            )
+
+
+def _cut_resource(resource: dict[str, Any], cut: set[str]) -> dict[str, Any]:
+    """A resource of the small copy: without references to other files, and without the checksum of a cut file."""
+    schema_ = {name: value for name, value in resource["schema"].items() if name != "foreignKeys"}
+    gone = {"rows", "hash"} if resource["path"] in cut else set()
+    return {name: value for name, value in resource.items() if name not in gone} | {"schema": schema_}
+
+
+# --- ro-crate-metadata.json
+
+_MOST_ISSUES = 10
+
+
+def check_ro_crate(examined: Examined) -> Iterator[Result]:
+    """ro-crate-metadata.json by rocrate-validator, offline, with the inlined context: all that 1.1 requires."""
+    document = examined.document(layout.RO_CRATE)
+    if not isinstance(document.get("@context"), dict) or "@import" in document["@context"]:
+        raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
+    with extras.required():
+        from rocrate_validator import models, services
+    logging.getLogger("rocrate_validator").setLevel(logging.CRITICAL)
+    settings = models.ValidationSettings(
+        rocrate_uri=str(examined.content),
+        profile_identifier="ro-crate-1.1",
+        requirement_severity=models.Severity.REQUIRED,
+        offline=True,
+        cache_path=examined.scratch / "rocrate",
+    )
+    try:
+        result = services.validate(settings)
+    except Exception as error:  # as above
+        raise WrongError(f"rocrate-validator: {shown(error)}; {ASK}") from None
+    if result.passed():
+        yield Result(RO_CRATE, layout.RO_CRATE, PASSED, "valid: all that RO-Crate 1.1 requires")
+    for issue in [*result.get_issues()][:_MOST_ISSUES]:
+        yield Result(RO_CRATE, layout.RO_CRATE, FAILED, f"rocrate-validator: {shown(issue.message)}; {ASK}")
+
+
+# --- the smaller ones
+
+
+def check_datacite(examined: Examined) -> Iterator[Result]:
+    """datacite.json follows DataCite's JSON schema 4.5."""
+    document = examined.document(layout.DATACITE)
+    with extras.required():
+        from datacite import schema45
+    _refuse_unfit(document, schema45.validator)
+    yield Result(DATACITE, layout.DATACITE, PASSED, "follows DataCite's schema 4.5")
+
+
+def check_citation(examined: Examined) -> Iterator[Result]:
+    """CITATION.cff follows the schema of the Citation File Format 1.2.0."""
+    import jsonschema
+
+    document = parse_yaml(examined.text(layout.CITATION), layout.CITATION)
+    rules = citation.cff_schema()
+    _refuse_unfit(document, jsonschema.validators.validator_for(rules)(rules))
+    yield Result(CITATION, layout.CITATION, PASSED, "follows the schema of CFF 1.2.0")
+
+
+def check_card(examined: Examined) -> Iterator[Result]:
+    """The card's front matter has a config for each table, whose pattern matches the table's files and no others."""
+    release = examined.release
+    front = parse_yaml(front_matter(examined.text(layout.CARD)), layout.CARD)
+    configs = front.get("configs")
+    if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
+        raise WrongError(f"its front matter has no configs; {ASK}")
+    found, known = {}, examined.known_files()
+    for config in configs:
+        try:
+            (data,) = config["data_files"]
+            pattern = data["path"]
+            found[config["config_name"]] = [path for path in known if fnmatchcase(path, pattern)]
+        except (KeyError, TypeError, ValueError):
+            raise WrongError(f"its config {shown(config.get('config_name'))} names no files; {ASK}") from None
+    right = {table.name: [file.path for file in table.files] for table in release.tables}
+    wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
+    if wrong:
+        raise WrongError(f"its configs do not have the files of {shown(', '.join(wrong))}; {ASK}")
+    yield Result(CARD, layout.CARD, PASSED, f"{counted(len(found), 'config')} with the tables' files")
+
+
+def check_licence(examined: Examined) -> Iterator[Result]:
+    """LICENSE is the text of the licence that release.json names."""
+    release = examined.release
+    text = examined.text(layout.LICENCE)
+    try:
+        right = citation.licence(release)
+    except UsageError as error:
+        raise WrongError(f"{shown(error)}") from None
+    if text != right:
+        raise WrongError(f"is not the text of {shown(release.about.licence)}; {ASK}")
+    yield Result(LICENCE, layout.LICENCE, PASSED, f"the text of {shown(release.about.licence)}")
+
+
+def check_datasheet(examined: Examined) -> Iterator[Result]:
+    """The datasheet names every run that was published although it fails data checks."""
+    release = examined.release
+    text = examined.text(layout.DATASHEET)
+    if not text.strip():
+        raise WrongError(f"is empty; {ASK}")
+    lacking = [run_id for run_id in release.flagged if run_id not in text.replace("\\", "")]
+    if lacking:
+        raise WrongError(f"does not state that {shown(', '.join(lacking))} fails data checks; {ASK}")
+    yield Result(DATASHEET, layout.DATASHEET, PASSED, f"names {counted(len(release.flagged), 'flagged run')}")
+
+
+def front_matter(card: str) -> str:
+    """The YAML at the begin of the card. Raises WrongError."""
+    begin, _, rest = card.partition("---\n")
+    found, end, _ = rest.partition("\n---\n")
+    if begin or not end:
+        raise WrongError(f"does not begin with front matter between lines of ---; {ASK}")
+    return f"{found}\n"
+
+
+def _refuse_unfit(document: dict[str, Any], validator: Any) -> None:
+    import jsonschema
+
+    wrong = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    if wrong is not None:
+        where = "/".join(map(str, wrong.absolute_path)) or "the document"
+        raise WrongError(f"{shown(where)} does not follow the schema ({shown(wrong.message)}); {ASK}")
