@@ -15,10 +15,10 @@ from ddnn_traces.cli.shared import DatasetPath, emit, format_option, out_option
 @out_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
 def verify(release: str | Path, output_format: str, out: Path | None, jobs: int | None) -> None:
-    """Prove a release, also somebody else's copy: checksums, every description by its validator and against the tables,
-    ledger and conservation, versions. Nothing is fetched. Exit 1 where anything failed.
+    """Prove a release, also a copy from others: checksums, every description by its validator and against the tables,
+    ledger and conservation, versions. Nothing is fetched. Exit 1 if a check failed.
 
-    RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md says what is looked at. Needs the extra publish.
+    RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md lists the checks. Needs the extra publish.
     """
     import ddnn_traces
     from ddnn_traces.cli import terminal

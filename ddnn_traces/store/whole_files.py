@@ -32,12 +32,6 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hex. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @contextlib.contextmanager
 def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """The path to write to: it takes the place of `path` when the context is left, and is removed after an error.

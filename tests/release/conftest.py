@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,21 @@ def small(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def release(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of it. Not to be changed; its key lies beside it."""
+    """A release of it. Not to be changed; its key is in the same folder."""
     out = tmp_path_factory.mktemp("release") / "traces"
     ddnn_traces.publish(small, out, **ABOUT)
+    return out
+
+
+@pytest.fixture
+def folder(release: Path, tmp_path: Path) -> Path:
+    """A release to be changed."""
+    return Path(shutil.copytree(release, tmp_path / "release"))
+
+
+@pytest.fixture(scope="session")
+def bag(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release as a bag. Not to be changed."""
+    out = tmp_path_factory.mktemp("bag") / "traces"
+    ddnn_traces.publish(small, out, bagit=True, **ABOUT)
     return out

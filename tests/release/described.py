@@ -1,4 +1,4 @@
-"""A release's data and its facts, small and made without publish: what the tests of descriptions describe."""
+"""A small release's data and facts, made without publish, for the tests of descriptions."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ ABOUT = facts.About(
     sensitive="None.",
 )
 
-#: What a publisher must say, and nothing else.
+#: The values that a publisher must give, and nothing else.
 BARE = facts.About("Bare", "CC0-1.0", (facts.Person("Ada"),), "0.1.0", "2026-01-02")
 
-#: Text that wants to be structure: Markdown, YAML, HTML, JSON, BibTeX.
+#: Text with the markup of Markdown, YAML, HTML, JSON, BibTeX.
 HOSTILE = (
     "---\n# x: [`y`](http://z) | a <script>alert(1)</script> *b* {c} \\ \"d\" & $f$ %\t\x07 ```\n---\nlicense: 'mit'"
 )
@@ -102,7 +102,7 @@ def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.R
 
 
 def described(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:
-    """The same, with every description in the folder, and something in place of what publish writes beside them."""
+    """The same, with every description in the folder, and placeholders for the other files that publish writes."""
     made = release(folder, about, **changes)
     (folder / layout.RELEASE).write_text(facts.to_json(made))
     for name in (layout.CHANGELOG, views.FILE, layout.CHECKSUMS):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from web import Answer, Request, told
+from web import Answer, Request, json_answer
 
 Tree = dict[str, bytes]
 
@@ -45,13 +45,13 @@ class HubServer:
         if path.startswith("/lfs/"):
             return self._object(request, path.removeprefix("/lfs/"))
         if request.headers.get("authorization") != f"Bearer {self.token}":
-            return told({"error": "Invalid credentials in Authorization header"}, 401)
+            return json_answer({"error": "Invalid credentials in Authorization header"}, 401)
         if path == "/api/repos/create":
             return self._create(request)
         if path == "/api/validate-yaml":
-            return told({"errors": [], "warnings": []})
+            return json_answer({"errors": [], "warnings": []})
         if self.commits is None or not path.startswith(("/api/datasets/ada/traces", "/datasets/ada/traces")):
-            return told({"error": "Repository not found"}, 404, **{"X-Error-Code": "RepoNotFound"})
+            return json_answer({"error": "Repository not found"}, 404, **{"X-Error-Code": "RepoNotFound"})
         return self._repository(request, path.partition("ada/traces")[2])
 
     def tree(self, revision: str = "main") -> Tree:
@@ -66,10 +66,10 @@ class HubServer:
 
     def _create(self, request: Request) -> Answer:
         if self.commits is not None:
-            return told({"error": "You already created this dataset repo", "url": "x"}, 409)
+            return json_answer({"error": "You already created this dataset repo", "url": "x"}, 409)
         self.private = request.json.get("visibility") == "private" or bool(request.json.get("private"))
         self.create()
-        return told({"url": f"{self.url}/datasets/ada/traces", "id": "ada/traces"})
+        return json_answer({"url": f"{self.url}/datasets/ada/traces", "id": "ada/traces"})
 
     def _commit(self, tree: Tree) -> str:
         assert self.commits is not None
@@ -85,26 +85,28 @@ class HubServer:
                     {"name": name, "ref": f"refs/tags/{name}", "targetCommit": at} for name, at in self.tags.items()
                 ]
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": self.head}
-                return told({"branches": [main], "converts": [], "tags": tags})
+                return json_answer({"branches": [main], "converts": [], "tags": tags})
             case ("GET", "tree"):
-                return told([self._entry(name, data) for name, data in sorted(self.tree(what[1]).items())])
+                return json_answer([self._entry(name, data) for name, data in sorted(self.tree(what[1]).items())])
             case ("GET", "revision"):
-                return told({"id": "ada/traces", "sha": self.head, "tags": [], "siblings": []})
+                return json_answer({"id": "ada/traces", "sha": self.head, "tags": [], "siblings": []})
             case ("POST", "preupload"):
-                asked = [file["path"] for file in request.json["files"]]
-                return told({"files": [self._mode(name) for name in asked]})
+                wanted = [file["path"] for file in request.json["files"]]
+                return json_answer({"files": [self._mode(name) for name in wanted]})
             case ("POST", ".git"):
-                return told({"transfer": "basic", "objects": [self._batch(one) for one in request.json["objects"]]})
+                return json_answer(
+                    {"transfer": "basic", "objects": [self._batch(one) for one in request.json["objects"]]}
+                )
             case ("POST", "commit"):
                 return self._committed(request)
             case ("POST", "tag"):
                 if request.json["tag"] in self.tags:
-                    return told({"error": "Tag already exists"}, 409)
+                    return json_answer({"error": "Tag already exists"}, 409)
                 self.tags[request.json["tag"]] = self.head if what[1] == "main" else what[1]
-                return told({})
+                return json_answer({})
             case ("GET" | "HEAD", "resolve"):
                 return self._resolve("/".join(what[2:]))
-        return told({"error": f"not known here: {request.method} {path}"}, 404)
+        return json_answer({"error": f"not known here: {request.method} {path}"}, 404)
 
     def _entry(self, name: str, data: bytes) -> dict[str, Any]:
         oid = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
@@ -144,12 +146,14 @@ class HubServer:
             elif entry["key"] == "deletedFile":
                 del tree[value["path"]]
         oid = self._commit(tree)
-        return told({"commitUrl": f"{self.url}/datasets/ada/traces/commit/{oid}", "commitOid": oid, "success": True})
+        return json_answer(
+            {"commitUrl": f"{self.url}/datasets/ada/traces/commit/{oid}", "commitOid": oid, "success": True}
+        )
 
     def _resolve(self, name: str) -> Answer:
         data = self.tree().get(name)
         if data is None:
-            return told(
+            return json_answer(
                 {"error": "Entry not found"}, 404, **{"X-Error-Code": "EntryNotFound", "X-Repo-Commit": self.head}
             )
         return Answer(200, data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": self.head})

@@ -1,4 +1,4 @@
-"""README.md, DATASHEET.md, CITATION.cff and datacite.json: for people, for the Hub, for those who cite."""
+"""README.md, DATASHEET.md, CITATION.cff and datacite.json: for people, for the Hub, for citations."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_the_hub_reads_a_config_a_table(folder: Path, made: facts.Release) -> No
         assert sorted(str(path.relative_to(folder)) for path in folder.glob(files["path"])) == [
             file.path for file in table.files
         ]
-    told = {info["config_name"]: [f["name"] for f in info["features"]] for info in read["dataset_info"]}
-    assert told["flows"] == [column.name for column in schema.table("flows").columns]
+    features = {info["config_name"]: [f["name"] for f in info["features"]] for info in read["dataset_info"]}
+    assert features["flows"] == [column.name for column in schema.table("flows").columns]
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (102_000_000, "100M<n<1B")])
@@ -124,20 +124,20 @@ def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
 @pytest.mark.parametrize(
     "text", ["1. x", "- x", "# x", "> x", "a\nb", "<b>", "[a](b)", "![a](b)", "`a", "**a**", "a|b"]
 )
-def test_plain_text_shows_as_it_is(text: str) -> None:
+def test_plain_text_is_shown_unchanged(text: str) -> None:
     (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(documents.plain(text))
     assert inline.type == "inline"
     assert "".join(child.content for child in inline.children or ()) == " ".join(text.split())
 
 
-def test_the_datasheet_tells_what_was_said_and_what_was_not(made: facts.Release) -> None:
-    said = documents.datasheet(made)
+def test_the_datasheet_has_the_answers_and_names_missing_ones(made: facts.Release) -> None:
+    full = documents.datasheet(made)
     for words in (ABOUT.motivation, ABOUT.collection, ABOUT.uses, ABOUT.limitations, ABOUT.sensitive):
-        assert str(words) in said
-    assert "gave no information" not in said
+        assert str(words) in full
+    assert "gave no information" not in full
     silent = documents.datasheet(dataclasses.replace(made, about=BARE))
     assert silent.count("The publisher gave no information on ") == 7
-    for text in (said, silent):
+    for text in (full, silent):
         assert "Host names were removed." in text
         assert "A role tells a place." in text
         for table in made.tables:
@@ -211,7 +211,7 @@ def test_datacite_rights_sizes_and_papers(made: facts.Release) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("authors", "expected"),
     [
         ("A. Example, B. Example", [("A.", "Example"), ("B.", "Example")]),
         ("Ada Example and Grace Example", [("Ada", "Example"), ("Grace", "Example")]),
@@ -221,8 +221,8 @@ def test_datacite_rights_sizes_and_papers(made: facts.Release) -> None:
         ("The Sandberg Group", "The Sandberg Group"),
     ],
 )
-def test_authors_of_a_paper_are_persons(said: str, expected: Any) -> None:
-    paper = facts.Publication("P", authors=said)
+def test_authors_of_a_paper_are_persons(authors: str, expected: Any) -> None:
+    paper = facts.Publication("P", authors=authors)
     found = citation._reference(paper)["authors"]
     if isinstance(expected, str):
         assert found == [{"name": expected}]
@@ -241,10 +241,10 @@ def test_bibtex_names_persons_and_has_a_key_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["x\n```python\ny", "~~~~\n~~~\n", "a\n```` b\n```\n", "1. a\n```\n", "a <!-- b", "<!--\nb"]
+    "markdown", ["x\n```python\ny", "~~~~\n~~~\n", "a\n```` b\n```\n", "1. a\n```\n", "a <!-- b", "<!--\nb"]
 )
-def test_what_is_left_open_does_not_swallow_what_follows(made: facts.Release, said: str) -> None:
-    about = dataclasses.replace(made.about, description=said, motivation=said)
+def test_open_markdown_does_not_swallow_the_text_after_it(made: facts.Release, markdown: str) -> None:
+    about = dataclasses.replace(made.about, description=markdown, motivation=markdown)
     for text in (
         documents.card(dataclasses.replace(made, about=about)),
         documents.datasheet(dataclasses.replace(made, about=about)),
@@ -254,20 +254,20 @@ def test_what_is_left_open_does_not_swallow_what_follows(made: facts.Release, sa
         assert {"Tables", "Load"} <= headings or {"Composition", "Maintenance"} <= headings
 
 
-def test_closed_markdown_stays_as_it_is() -> None:
-    for said in ("```\na\n```", "~~~ x\n```\n~~~", "a `b` <!-- c --> d", "``` a`b\nc"):
-        assert documents.markdown(said) == said
+def test_closed_markdown_stays_unchanged() -> None:
+    for text in ("```\na\n```", "~~~ x\n```\n~~~", "a `b` <!-- c --> d", "``` a`b\nc"):
+        assert documents.markdown(text) == text
 
 
-def test_made_up_runs_are_named_as_such_by_every_description(made: facts.Release) -> None:
+def test_synthetic_runs_are_named_as_such_by_every_description(made: facts.Release) -> None:
     runs = tuple({**run, "source": "synthetic"} for run in made.runs)
-    for release_, said in (
+    for release_, sentence in (
         (dataclasses.replace(made, runs=runs), "The data are synthetic"),
         (dataclasses.replace(made, runs=(runs[0], made.runs[1])), "1 of 2 runs are synthetic"),
     ):
         texts = descriptions.texts(release_)
         for name in set(layout.DESCRIPTIONS) - {layout.LICENCE, layout.DATASHEET}:
-            assert said in texts[name], name
+            assert sentence in texts[name], name
             if name != layout.CARD:
                 assert '"synthetic"' in texts[name] or "- synthetic" in texts[name] or ", synthetic" in texts[name], (
                     name
@@ -288,10 +288,10 @@ def test_publisher_contact_and_funders_are_in_each(made: facts.Release) -> None:
     assert json.loads(descriptions.texts(made)[layout.CROISSANT])["contactPoint"]["email"] == "traces@example.org"
 
 
-def test_what_is_recommended_and_missing_is_told(made: facts.Release) -> None:
+def test_missing_recommended_values_are_named(made: facts.Release) -> None:
     assert shared.recommended(ABOUT) == []
     bare = documents.datasheet(dataclasses.replace(made, about=BARE))
-    assert "Recommended, and not told by the publisher: url or doi" in bare
+    assert "Recommended, and not given by the publisher: url or doi" in bare
     assert "Recommended" not in documents.datasheet(made)
 
 

@@ -1,4 +1,4 @@
-"""croissant.json by mlcroissant: what it describes is loaded, since its check alone passes what nobody can load."""
+"""croissant.json by mlcroissant: every record set is loaded, since its check alone passes unreadable ones."""
 
 from __future__ import annotations
 
@@ -160,6 +160,6 @@ def test_provenance_and_responsible_ai(original: Path) -> None:
     assert document["rai:dataCollection"] == ABOUT.collection
     assert document["rai:dataUseCases"] == [ABOUT.uses]
     assert document["rai:personalSensitiveInformation"] == [ABOUT.sensitive, "A role tells a place."]
-    told = document["rai:dataLimitations"]
+    limitations = document["rai:dataLimitations"]
     known = [f"{t.name}.{c.name}: {c.inaccuracy}" for t in schema.tables() for c in t.columns if c.inaccuracy]
-    assert told == [ABOUT.limitations, *known]
+    assert limitations == [ABOUT.limitations, *known]

@@ -76,7 +76,7 @@ def test_columns_and_units_are_those_of_schemas(folder: Path) -> None:
     croissant = json.loads((folder / layout.CROISSANT).read_text())
     package = json.loads((folder / layout.DATA_PACKAGE).read_text())
     units = {(t.name, c.name): c.unit for t in schema.tables() for c in t.columns}
-    told = {
+    found = {
         (record_set["name"], field["name"]): field.get("unitText", "")
         for record_set in croissant["recordSet"]
         for field in record_set["field"]
@@ -86,18 +86,18 @@ def test_columns_and_units_are_those_of_schemas(folder: Path) -> None:
         for resource in package["resources"]
         for field in resource["schema"]["fields"]
     }
-    assert told == packaged == units
+    assert found == packaged == units
 
 
 def test_foreign_keys_come_from_schemas(folder: Path) -> None:
     made = release(folder)
-    told = {
+    found = {
         table.name: {r.table for r in shared.references(made, shared.definition(made, table))} for table in made.tables
     }
-    assert told["runs"] == set()
-    assert told["hosts"] == {"runs"}
-    assert told["packets"] == {"runs", "captures", "flows"}
-    assert told["step_flows"] == {"runs", "flows"}, "its step may be null, so not every row names one of steps"
+    assert found["runs"] == set()
+    assert found["hosts"] == {"runs"}
+    assert found["packets"] == {"runs", "captures", "flows"}
+    assert found["step_flows"] == {"runs", "flows"}, "its step may be null, so not every row names one of steps"
 
 
 def test_licences() -> None:
@@ -117,7 +117,7 @@ def test_a_licence_of_ones_own(folder: Path) -> None:
     assert "license_name: licenseref-lab" in texts[layout.CARD]
 
 
-def test_a_licence_of_nobodys(folder: Path) -> None:
+def test_an_unknown_licence(folder: Path) -> None:
     with pytest.raises(UsageError, match="LicenseRef-"):
         descriptions.texts(release(folder, facts.About("Own", "Lab", ABOUT.creators, "1.0.0", "2026-01-02")))
 

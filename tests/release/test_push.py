@@ -168,13 +168,13 @@ def test_damaged_copy_is_no_other_version(release: Path, tmp_path: Path, change:
         "ftp://SECRETPW99@h",
     ],
 )  # fmt: skip
-def test_secrets_in_a_target_are_not_told(release: Path, tmp_path: Path, target: str) -> None:
+def test_secrets_in_a_target_are_not_printed(release: Path, tmp_path: Path, target: str) -> None:
     with pytest.raises(UsageError, match=r"\*\*\*@.* is not a target.*credentials do not belong in it") as refused:
         ddnn_traces.push(release, target)
     assert "PW99" not in str(refused.value)
-    asked = run_push(release, "--to", target, cwd=tmp_path)
-    assert "PW99" not in "".join(asked.communicate(timeout=60))
-    assert asked.returncode == 2
+    process = run_push(release, "--to", target, cwd=tmp_path)
+    assert "PW99" not in "".join(process.communicate(timeout=60))
+    assert process.returncode == 2
     assert "PW99" not in scrub("cannot reach https://u:PW99@host/x nor s3://PW99@host")
 
 
@@ -266,8 +266,8 @@ def test_options_that_mean_nothing(release: Path, to: str, option: dict[str, obj
     ],
 )
 def test_dry_run(release: Path, to: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a network: nothing may be asked, no token may be there."""
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
+    """Without a network and without a token."""
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("used the network"))
     for name in ("HF_TOKEN", "ZENODO_TOKEN", "ZENODO_SANDBOX_TOKEN", "AWS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
     found = {parcel.name: parcel for parcel in push.parcels(release, to)}
@@ -313,7 +313,7 @@ def test_server_says_how_long() -> None:
         ("mine", "***"),
     ],
 )
-def test_secrets_are_not_told(text: str, scrubbed: str) -> None:
+def test_secrets_are_not_printed(text: str, scrubbed: str) -> None:
     assert scrub(text, ["mine", None]) == scrubbed
 
 
@@ -338,7 +338,7 @@ def test_command(release: Path, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(release: Path, tmp_path: Path) -> None:
-    """While a large file is proven, which begins after the word on the file that stays."""
+    """While a large file is hashed, which begins after the line on the file that stays."""
     with (release / "flows" / "large").open("wb") as file:
         file.truncate(8 << 30)  # sparse
     (release / "SHA256SUMS").write_text(f"{(release / 'SHA256SUMS').read_text()}{'0' * 64}  flows/large\n")

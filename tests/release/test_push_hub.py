@@ -10,7 +10,7 @@ import pytest
 from hub_server import HubServer
 from publishing import run_push
 from small_release import SMALL, content, make
-from web import Answer, server, told
+from web import Answer, json_answer, server
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
@@ -55,7 +55,7 @@ def refused(release: Path, hub: HubServer) -> str:
 
 
 def writes(hub: HubServer) -> list[str]:
-    """What was asked that changes something."""
+    """The requests that change something."""
     parts = ("/lfs/", "/commit/", "/tag/", "/repos/create")
     return [request.path for request in hub.requests if any(part in request.path for part in parts)]
 
@@ -101,13 +101,13 @@ def test_next_version(release: Path, hub: HubServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["/lfs/", "/commit/", "/tag/"])
 def test_cut_off_push_goes_on(release: Path, hub: HubServer, where: str) -> None:
     hub.create()
-    seen = []
+    paths = []
 
     def spoil(request: object) -> Answer | None:
         path = request.path  # type: ignore[attr-defined]
         if where in path:
-            seen.append(path)
-        return Answer(0) if where in path and len(set(seen)) > (1 if where == "/lfs/" else 0) else None
+            paths.append(path)
+        return Answer(0) if where in path and len(set(paths)) > (1 if where == "/lfs/" else 0) else None
 
     hub.spoil = spoil  # type: ignore[assignment]
     assert "the same command continues from here" in refused(release, hub)
@@ -129,7 +129,7 @@ def test_files_of_others(release: Path, hub: HubServer) -> None:
 
 
 def test_trouble_that_passes(release: Path, hub: HubServer) -> None:
-    answers = [told({"error": "slow"}, 429, **{"Retry-After": "4"}), told({"error": "bad gateway"}, 502)]
+    answers = [json_answer({"error": "slow"}, 429, **{"Retry-After": "4"}), json_answer({"error": "bad gateway"}, 502)]
     hub.spoil = lambda request: answers.pop(0) if "/commit/" in request.path and answers else None
     assert send(release, hub)[1] == [4.0, 2.0]
 
@@ -151,7 +151,7 @@ def test_wrong_token(release: Path, hub: HubServer) -> None:
 
 def test_token_that_may_not_write(release: Path, hub: HubServer) -> None:
     hub.create()
-    answer = told({"error": "Forbidden: pass a token with the write role"}, 403)
+    answer = json_answer({"error": "Forbidden: pass a token with the write role"}, 403)
     hub.spoil = lambda request: answer if "/commit/" in request.path or "preupload" in request.path else None
     assert "the Hub refuses (" in refused(release, hub)
 
@@ -165,7 +165,7 @@ def test_no_token(release: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 
 
 def test_full(release: Path, hub: HubServer) -> None:
-    answer = told({"error": "Private repository storage limit reached"}, 400)
+    answer = json_answer({"error": "Private repository storage limit reached"}, 400)
     hub.spoil = lambda request: answer if "objects/batch" in request.path else None
     assert "the Hub has no space for it" in refused(release, hub)
 
@@ -187,7 +187,7 @@ def test_server_that_is_no_hub(release: Path, hub: HubServer, kind: str, state: 
     assert "\n" not in message
 
 
-def test_nobody_there(release: Path, hub: HubServer) -> None:
+def test_no_server(release: Path, hub: HubServer) -> None:
     hub.url = "http://127.0.0.1:9"
     assert "the Hub cannot be reached" in refused(release, hub)
 

@@ -54,7 +54,7 @@ def store() -> Iterator[tuple[str, int]]:
         process.wait()
 
 
-def ask(store: tuple[str, int], method: str, path: str, body: bytes = b"") -> bytes:
+def request_of(store: tuple[str, int], method: str, path: str, body: bytes = b"") -> bytes:
     connection = http.client.HTTPConnection(*store, timeout=30)
     connection.request(method, path, body)
     answer = connection.getresponse()
@@ -71,8 +71,8 @@ def front(store: tuple[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         monkeypatch.delenv(name)
     for name, value in credentials(tmp_path).items():
         monkeypatch.setenv(name, value)
-    ask(store, "POST", "/moto-api/reset")
-    ask(store, "PUT", "/bucket")
+    request_of(store, "POST", "/moto-api/reset")
+    request_of(store, "PUT", "/bucket")
     front = Front(*store)
     with server(front.handle) as url:
         front.url = url  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ def test_objects_of_others(release: Path, front: Front, store: tuple[str, int]) 
 
 
 def test_content_spoilt_on_the_way(release: Path, front: Front, store: tuple[str, int]) -> None:
-    """A byte changes behind the client; its checksums are taken off, as a front of a store may do."""
+    """A byte changes after the client; its checksums are removed, as a proxy of a store may do."""
 
     def spoil(request: Request) -> Request | None:
         if request.method != "PUT" or not request.path.endswith("LICENSE"):
@@ -220,7 +220,7 @@ def test_store_with_etags_of_its_own(release: Path, front: Front) -> None:
     def spoil(request: Request) -> Answer | None:
         if request.method == "PUT":
             return None
-        request.headers.pop("if-match", None)  # what this store's clients ask with is its own ETag
+        request.headers.pop("if-match", None)  # this store's clients send its own ETag
         answer = front._hand_on(request)
         answer.headers = {k: '"0"' if k.lower() == "etag" else v for k, v in answer.headers.items()}
         answer.body = re.sub(rb"<ETag>.*?</ETag>", b"<ETag>0</ETag>", answer.body)
@@ -249,11 +249,11 @@ def test_no_such_bucket(release: Path, front: Front) -> None:
 
 
 def test_wrong_key(release: Path, front: Front, store: tuple[str, int]) -> None:
-    ask(store, "POST", "/moto-api/reset-auth", b"0")  # from now on moto knows who may do what
+    request_of(store, "POST", "/moto-api/reset-auth", b"0")  # from now on moto checks permissions
     try:
         message = refused(release, front)
     finally:
-        ask(store, "POST", "/moto-api/reset-auth", b"inf")
+        request_of(store, "POST", "/moto-api/reset-auth", b"inf")
     assert "the store refuses (" in message
     assert "AWS_ACCESS_KEY_ID" in message
 
@@ -270,7 +270,7 @@ def test_full_store(release: Path, front: Front) -> None:
     assert "Bucket quota exceeded" in refused(release, front)
 
 
-def test_nobody_there(release: Path, front: Front) -> None:
+def test_no_server(release: Path, front: Front) -> None:
     front.url = "http://127.0.0.1:9"  # type: ignore[attr-defined]
     assert "the store does not answer as it should" in refused(release, front)
 
@@ -286,7 +286,7 @@ def test_ctrl_c_then_on(release: Path, front: Front, store: tuple[str, int], tmp
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=15)
     assert process.returncode == 130
-    assert "interrupted; nobody can take what is at s3://bucket/sets/sample for the whole release; the same" in err
+    assert "interrupted; what is at s3://bucket/sets/sample cannot be mistaken for the whole release; the same" in err
     front.spoil = lambda request: None
     again = run_push(*call, cwd=tmp_path, **credentials(tmp_path))
     _, err = again.communicate(timeout=60)
@@ -310,7 +310,7 @@ def make_item(folder: Path, data: bytes) -> push.contents.Item:
 
 
 def test_what_was_pushed_can_be_opened(small: Path, front: Front, tmp_path: Path, monkeypatch: Any) -> None:
-    """A release of one run: one file of each table, of which each is asked for alone."""
+    """A release of one run: one file of each table, each requested alone."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", front.url)  # type: ignore[attr-defined]
     out = tmp_path / "one"
     ddnn_traces.publish(small, out, runs=["torch-mlp1-sgd-32-gloo-0ms-ring"], **ABOUT)
@@ -320,4 +320,4 @@ def test_what_was_pushed_can_be_opened(small: Path, front: Front, tmp_path: Path
         assert dataset.run_ids == plain.run_ids
         for query in ("traffic_matrix", "step_volume"):
             assert dataset.query(query).equals(plain.query(query))
-    fsspec.filesystem("s3").clear_instance_cache()  # else other tests would ask this server
+    fsspec.filesystem("s3").clear_instance_cache()  # else other tests would use this server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from publishing import run_push
 from small_release import SMALL, content, facts_of, make
-from web import Answer, Request, server, told
+from web import Answer, Request, json_answer, server
 from zenodo_server import ZenodoServer
 
 from ddnn_traces.errors import PushError
@@ -53,7 +53,7 @@ def refused(release: Path, site: ZenodoServer, **options: object) -> str:
 
 
 def writes(site: ZenodoServer) -> list[str]:
-    """What was asked that changes something."""
+    """The requests that change something."""
     return [f"{request.method} {request.path}" for request in site.requests if request.method != "GET"]
 
 
@@ -71,7 +71,7 @@ def test_draft(release: Path, site: ZenodoServer) -> None:
 
 def test_metadata(site: ZenodoServer, tmp_path: Path) -> None:
     about = {"description": "First <b>.\n\nSecond.", "keywords": ("pcap",)}
-    send(make(tmp_path / "told", **about), site)
+    send(make(tmp_path / "described", **about), site)
     (deposit,) = site.deposits.values()
     assert deposit.metadata == {
         "upload_type": "dataset",
@@ -122,12 +122,12 @@ def test_cut_off_push_goes_on_in_the_same_draft(release: Path, site: ZenodoServe
 
 
 def test_trouble_that_passes(release: Path, site: ZenodoServer) -> None:
-    answers = [told({}, 429, **{"Retry-After": "3"}), told({}, 502)]
+    answers = [json_answer({}, 429, **{"Retry-After": "3"}), json_answer({}, 502)]
     site.spoil = lambda request: answers.pop(0) if request.method == "PUT" and answers else None
     assert send(release, site)[1] == [3.0, 2.0]
 
 
-def test_public_only_when_asked(release: Path, site: ZenodoServer) -> None:
+def test_public_only_on_request(release: Path, site: ZenodoServer) -> None:
     send(release, site)
     outcome, _ = send(release, site, publish_deposit=True)
     assert (outcome.sent, site.deposits[1000].submitted) == (0, True)
@@ -187,17 +187,17 @@ def test_no_token(release: Path, site: ZenodoServer, monkeypatch: pytest.MonkeyP
 
 def test_token_goes_nowhere_else(release: Path, site: ZenodoServer) -> None:
     """A server that names another one as the place for the files gets no data there."""
-    told_of = site._told
-    site._told = lambda deposit: told_of(deposit) | {"links": {"bucket": "http://evil.example/files", "self": "x"}}  # type: ignore[method-assign]
+    state_of = site._state_of
+    site._state_of = lambda deposit: state_of(deposit) | {"links": {"bucket": "http://evil.example/files", "self": "x"}}  # type: ignore[method-assign]
     assert "names another server, http://evil.example/files" in refused(release, site)
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (told({"message": "Validation error.", "errors": [{"field": "metadata.license", "message": "bad"}]}, 400),
-         "Validation error.; metadata.license: bad"),
-        (told({"message": f"echo {TOKEN}"}, 400), r"echo \*\*\*"),
+        (json_answer({"message": "Validation error.", "errors": [{"field": "metadata.license", "message": "bad"}]},
+                     400), "Validation error.; metadata.license: bad"),
+        (json_answer({"message": f"echo {TOKEN}"}, 400), r"echo \*\*\*"),
         (Answer(413, b"<html>"), "no space"),
         (Answer(301, b"", {"Location": "http://evil.example/"}), "HTTP 301"),
     ],

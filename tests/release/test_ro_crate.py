@@ -68,7 +68,7 @@ def issues(folder: Path, cache: Path, severity: Severity = Severity.RECOMMENDED)
 
 
 def test_it_is_valid_as_required_and_recommended(original: Path, tmp_path: Path) -> None:
-    """But for the address of an organisation, which nobody is asked for."""
+    """Except the address of an organisation, which the facts do not have."""
     assert set(issues(original, tmp_path)) <= {"The organization SHOULD have a URL."}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Request:
-    """What was asked."""
+    """A request."""
 
     method: str
     path: str
@@ -28,14 +28,14 @@ class Request:
 
 @dataclass
 class Answer:
-    """What is answered; state 0: the connection is closed without a word."""
+    """An answer; state 0: the connection is closed without one."""
 
     state: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def told(value: Any, state: int = 200, **headers: str) -> Answer:
+def json_answer(value: Any, state: int = 200, **headers: str) -> Answer:
     """An answer in JSON."""
     return Answer(state, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 

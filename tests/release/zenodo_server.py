@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from web import Answer, Request, told
+from web import Answer, Request, json_answer
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ZenodoServer:
             return spoilt
         if request.headers.get("authorization") != f"Bearer {self.token}":
             message = "The server could not verify that you are authorized to access the URL requested."
-            return told({"message": message, "status": 401}, 401)
+            return json_answer({"message": message, "status": 401}, 401)
         parts = [unquote(part) for part in urlsplit(request.path).path.removeprefix("/api/").split("/")]
         if parts[0] == "files":
             return self._bucket(request, self.deposits[int(parts[1])], parts[2])
@@ -57,14 +57,14 @@ class ZenodoServer:
             return self._all(request)
         deposit = self.deposits.get(int(parts[2]))
         if deposit is None:
-            return told({"message": "PID does not exist.", "status": 404}, 404)
+            return json_answer({"message": "PID does not exist.", "status": 404}, 404)
         return self._one(request, deposit, parts[3:])
 
     def _all(self, request: Request) -> Answer:
         if request.method == "GET":
-            return told([self._told(deposit) for deposit in reversed(self.deposits.values())])
+            return json_answer([self._state_of(deposit) for deposit in reversed(self.deposits.values())])
         deposit = self._new(request.json.get("metadata", {}))
-        return told(self._told(deposit), 201)
+        return json_answer(self._state_of(deposit), 201)
 
     def _new(self, metadata: dict[str, Any], files: dict[str, bytes] | None = None) -> Deposit:
         number = 1000 + len(self.deposits)
@@ -74,35 +74,35 @@ class ZenodoServer:
     def _one(self, request: Request, deposit: Deposit, what: list[str]) -> Answer:
         match (request.method, *what):
             case ("GET",):
-                return told(self._told(deposit))
+                return json_answer(self._state_of(deposit))
             case ("GET", "files"):
-                return told([self._file(deposit, name) for name in deposit.files])
+                return json_answer([self._file(deposit, name) for name in deposit.files])
             case ("DELETE", "files", name) if not deposit.submitted:
                 del deposit.files[name]
                 return Answer(204)
             case ("PUT",) if not deposit.submitted:
                 deposit.metadata = request.json["metadata"]
-                return told(self._told(deposit))
+                return json_answer(self._state_of(deposit))
             case ("POST", "actions", "publish") if not deposit.submitted:
                 deposit.submitted = True
-                return told(self._told(deposit), 202)
+                return json_answer(self._state_of(deposit), 202)
             case ("POST", "actions", "newversion") if deposit.submitted:
                 draft = self.deposits.get(deposit.draft or 0)
                 if draft is None or draft.submitted:
                     draft = self._new(dict(deposit.metadata), deposit.files)
                     deposit.draft = draft.number
-                return told(self._told(deposit), 201)
-        return told({"message": "Not found", "status": 404}, 404)
+                return json_answer(self._state_of(deposit), 201)
+        return json_answer({"message": "Not found", "status": 404}, 404)
 
     def _bucket(self, request: Request, deposit: Deposit, name: str) -> Answer:
         if deposit.submitted:
-            return told({"message": "Permission denied.", "status": 403}, 403)
+            return json_answer({"message": "Permission denied.", "status": 403}, 403)
         if request.method == "DELETE":
             del deposit.files[name]
             return Answer(204)
         deposit.files[name] = request.body
         md5 = hashlib.md5(request.body).hexdigest()
-        return told({"key": name, "size": len(request.body), "checksum": f"md5:{md5}", "is_head": True}, 201)
+        return json_answer({"key": name, "size": len(request.body), "checksum": f"md5:{md5}", "is_head": True}, 201)
 
     def _file(self, deposit: Deposit, name: str) -> dict[str, Any]:
         data = deposit.files[name]
@@ -110,7 +110,7 @@ class ZenodoServer:
         md5 = hashlib.md5(data).hexdigest()
         return {"id": name, "filename": name, "filesize": len(data), "checksum": md5, "links": {"self": link}}
 
-    def _told(self, deposit: Deposit) -> dict[str, Any]:
+    def _state_of(self, deposit: Deposit) -> dict[str, Any]:
         here = f"{self.url}/deposit/depositions/{deposit.number}"
         doi = f"10.5281/zenodo.{deposit.number}"
         links = {
@@ -118,6 +118,6 @@ class ZenodoServer:
             "bucket": f"{self.url}/files/{deposit.number}", "publish": f"{here}/actions/publish",
             "latest_draft": f"{self.url}/deposit/depositions/{deposit.draft or deposit.number}",
         }  # fmt: skip
-        told = {"id": deposit.number, "links": links, "submitted": deposit.submitted}
-        told |= {"metadata": deposit.metadata | {"prereserve_doi": {"doi": doi, "recid": deposit.number}}}
-        return told | ({"state": "done", "doi": doi} if deposit.submitted else {"state": "unsubmitted"})
+        document = {"id": deposit.number, "links": links, "submitted": deposit.submitted}
+        document |= {"metadata": deposit.metadata | {"prereserve_doi": {"doi": doi, "recid": deposit.number}}}
+        return document | ({"state": "done", "doi": doi} if deposit.submitted else {"state": "unsubmitted"})

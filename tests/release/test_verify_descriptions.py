@@ -1,0 +1,74 @@
+"""verify: each description by its validator, and against release.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from damages import DAMAGES, assert_found, damages_of, failures, found, other_software, sealed
+
+from ddnn_traces.release import facts
+from ddnn_traces.release.verify import descriptions
+from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED, Examined
+from ddnn_traces.store import layout
+
+
+@pytest.mark.parametrize(
+    "damage",
+    damages_of("croissant", "data package", "RO-Crate", "DataCite", "citation", "card", "licence", "datasheet"),
+)
+def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: str) -> None:
+    assert_found(folder, tmp_path / "scratch", damage)
+
+
+@pytest.mark.parametrize("damage", damages_of("agreement"))
+def test_a_description_that_differs_from_release_json_is_found(folder: Path, tmp_path: Path, damage: str) -> None:
+    assert_found(folder, tmp_path / "scratch", damage)
+
+
+#: Damages of texts that are only found by comparing words, which needs the version that published the release.
+_WORDS = {"another meaning, in Croissant", "another sentence in the datasheet", "a sentence more in the card"}
+
+
+@pytest.mark.parametrize("damage", sorted(set(damages_of("agreement")) - _WORDS))
+def test_values_are_compared_in_a_release_of_another_version(folder: Path, tmp_path: Path, damage: str) -> None:
+    DAMAGES[damage][0](folder)
+    other_software()(folder)
+    sealed(folder)
+    wrong = [result for result in failures(folder, tmp_path / "scratch", "agreement") if result.check == "agreement"]
+    assert any(DAMAGES[damage][2] in result.detail for result in wrong), wrong
+
+
+def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path) -> None:
+    other_software()(folder)
+    sealed(folder)
+    rows = [result for result in found(folder, tmp_path / "scratch", "agreement") if result.check == "agreement"]
+    statuses = {result.subject: result.status for result in rows}
+    assert statuses.pop("all descriptions") == NOT_CHECKED
+    assert set(statuses.values()) == {PASSED}
+    assert set(statuses) == set(layout.DESCRIPTIONS) - {layout.DATASHEET, layout.LICENCE}
+
+
+def test_a_large_release_is_tried_with_some_rows_of_some_runs(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptions, "MOST_ROWS", 500)
+    rows = found(release, tmp_path / "rows", "croissant", "data package")
+    assert {row.status for row in rows} == {PASSED}
+    details = {row.subject: row.detail for row in rows}
+    assert details["flow_windows"].endswith("(up to 27 rows of each of 18 files: 54)")
+    assert (
+        details["resources"] == "18 resources, valid with up to 27 rows of each of 18 files, without keys between files"
+    )
+    examined = Examined(release, tmp_path / "runs", 1, facts.from_json((release / layout.RELEASE).read_text()))
+    many = dataclasses.replace(
+        examined.release,
+        tables=tuple(
+            facts.Table(table.name, tuple(dataclasses.replace(table.files[0], run_id=f"{n:04}") for n in range(1000)))
+            for table in examined.release.tables
+        ),
+    )
+    chosen = descriptions._some_runs(many)
+    assert len(chosen) == descriptions.MOST_FILES // len(many.tables)
+    assert {"0000", "0999"} <= chosen

@@ -1,0 +1,98 @@
+"""verify: columns, rows, encoding and runs of the Parquet files, and the data checks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from damages import (
+    RUN,
+    Change,
+    assert_found,
+    damages_of,
+    declared,
+    expected,
+    failures,
+    found,
+    rewritten,
+    sealed,
+    with_values,
+)
+from publishing import ABOUT
+
+import ddnn_traces
+from ddnn_traces.release.verify import running
+from ddnn_traces.release.verify.examined import FAILED, FLAGGED, NOT_CHECKED, PASSED
+from ddnn_traces.store import layout
+
+
+@pytest.mark.parametrize("damage", damages_of("columns", "rows and order", "encoding", "runs", "data"))
+def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: str) -> None:
+    assert_found(folder, tmp_path / "scratch", damage)
+
+
+def test_some_tables_only(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "traces"
+    ddnn_traces.publish(small, out, tables=["flows", "hosts"], **ABOUT)
+    rows = running.verify(out)
+    assert {row.status for row in rows} == {PASSED, NOT_CHECKED}
+    skipped = {row.subject: row.detail for row in rows if row.status == NOT_CHECKED}
+    assert skipped["ledger"] == "the release does not have capture_ledger, captures"
+    assert "flow_windows" in skipped["flow_parts"]
+    assert "flow_references" not in skipped
+
+
+@pytest.fixture(scope="session")
+def flagged(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release with a run whose ledger does not add up. Not to be changed."""
+    folder = tmp_path_factory.mktemp("flagged")
+    dataset = Path(shutil.copytree(small, folder / "dataset"))
+    rewritten("capture_ledger", with_values("packets", lambda n: n + 1))(dataset)
+    ddnn_traces.publish(dataset, folder / "traces", allow_flagged=[RUN], **ABOUT)
+    return folder / "traces"
+
+
+def test_a_flagged_run_has_that_status(flagged: Path, tmp_path: Path) -> None:
+    rows = found(flagged, tmp_path / "scratch", "data", "datasheet")
+    assert {row.status for row in rows} == {PASSED, FLAGGED}
+    lines = {row.subject: row.detail for row in rows if row.status == FLAGGED}
+    assert f"ledger: {RUN}" in lines
+    assert all(re.search(r"returns \d+ rows, release.json flags the run for \d+", line) for line in lines.values())
+
+
+def test_a_flagged_run_must_fail_as_often_as_declared_and_be_in_the_datasheet(flagged: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(flagged, tmp_path / "traces"))
+    declared(lambda d: d["flagged"][RUN].update(ledger=1))(folder)
+    (folder / layout.DATASHEET).write_text("All is well.\n")
+    sealed(folder)
+    wrong = {row.check: row.detail for row in failures(folder, tmp_path / "scratch", "data", "datasheet")}
+    assert "release.json states 1" in wrong["data"]
+    assert "does not state that" in wrong["datasheet"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        lambda path: path.write_bytes(b"PAR1" + bytes(range(256)) * 8 + b"PAR1"),
+        lambda path: path.write_bytes(b"PAR1" + bytes(range(256)) * 8 + b"\xff\xff\xff\x7fPAR1"),
+    ],
+)
+def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folder: Path, damage: Change) -> None:
+    """Of a table of which no other file is left, too: DuckDB and pyarrow both give up on that."""
+    paths = sorted(folder.glob("flows/*/*.parquet"))
+    for path in paths[1:]:
+        shutil.rmtree(path.parent)
+    damage(paths[0])
+    sealed(folder)
+    rows = running.verify(folder)
+    assert expected(rows)
+    failed = {row.subject for row in rows if row.status == FAILED}
+    assert {str(path.relative_to(folder)) for path in paths} <= failed
+    assert {row.check for row in rows} == {name for name, _ in running.CHECKS} - {"bag"}
+    passed = {row.check for row in rows if row.status == PASSED}
+    assert {"DataCite", "citation", "card", "licence", "datasheet", "agreement"} <= passed
