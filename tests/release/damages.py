@@ -404,7 +404,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "another type, in the card": (
         replaced(layout.CARD, "name: wire_bytes\n    dtype: int64", "name: wire_bytes\n    dtype: bool"), "agreement",
-        "its column flows.wire_bytes is 'bool'",
+        ".wire_bytes is 'bool'",
     ),
     "a number of rows, in Croissant": (
         edited(layout.CROISSANT, lambda d: d["recordSet"][0]["annotation"].update(value=999)), "agreement",

@@ -231,6 +231,7 @@ def test_store_with_etags_of_its_own(release: Path, front: Front) -> None:
     assert (again.sent, again.there) == (0, FILES)
 
 
+@pytest.mark.long
 def test_large_file_in_parts(front: Front, store: tuple[str, int], tmp_path: Path) -> None:
     large = os.urandom(1 << 20) * 40
     release = make(tmp_path / "large", SMALL | {"packets/run_id=one/part-0.parquet": large})
@@ -275,6 +276,7 @@ def test_no_server(release: Path, front: Front) -> None:
     assert "the store does not answer as it should" in refused(release, front)
 
 
+@pytest.mark.long
 def test_ctrl_c_then_on(release: Path, front: Front, store: tuple[str, int], tmp_path: Path) -> None:
     """The command is interrupted while its third file is on the way, and goes on when it is called again."""
     front.spoil = lambda request: time.sleep(20) if request.method == "PUT" and len(front.puts()) == 3 else None  # type: ignore[func-returns-value]
@@ -309,6 +311,7 @@ def make_item(folder: Path, data: bytes) -> push.contents.Item:
     return push.contents.Item("file", len(data), "", folder / "file")
 
 
+@pytest.mark.long
 def test_what_was_pushed_can_be_opened(small: Path, front: Front, tmp_path: Path, monkeypatch: Any) -> None:
     """A release of one run: one file of each table, each requested alone."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", front.url)  # type: ignore[attr-defined]

@@ -37,6 +37,7 @@ def test_a_sound_release_passes_without_a_network(release: Path, monkeypatch: py
     assert set(rows["check"]) == {name for name, _ in running.CHECKS} - {"bag"}
 
 
+@pytest.mark.long
 def test_all_failures_are_reported_not_only_the_first(folder: Path) -> None:
     rewritten("flows", lambda rows: rows.drop_columns("packets"))(folder)
     (folder / layout.DATACITE).write_text("{}")
@@ -68,6 +69,7 @@ def test_an_unexpected_error_of_a_library_is_a_failure_of_its_check(
     assert rows[-2].detail.isprintable()
 
 
+@pytest.mark.long
 def test_the_folder_of_a_release_does_not_matter(release: Path, tmp_path: Path) -> None:
     """Spaces, percent signs, question marks: libraries read them in ways of their own."""
     folder = tmp_path / "a b" / "p%20x q?x [a]*'\u00fc#"

@@ -77,6 +77,7 @@ def test_a_bag_passes_and_its_manifests_count(bag: Path, tmp_path: Path) -> None
         assert name in {result.subject for result in failures(copy, tmp_path / "scratch", "bag")}
 
 
+@pytest.mark.long
 def test_a_zip_file_passes(release: Path, bag: Path, tmp_path: Path) -> None:
     for source in (release, bag):
         name = shutil.make_archive(str(tmp_path / "packed"), "zip", source.parent, source.name)

@@ -82,6 +82,7 @@ def test_a_flagged_run_must_fail_as_often_as_declared_and_be_in_the_datasheet(fl
         lambda path: path.write_bytes(b"PAR1" + bytes(range(256)) * 8 + b"\xff\xff\xff\x7fPAR1"),
     ],
 )
+@pytest.mark.long
 def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folder: Path, damage: Change) -> None:
     """Of a table of which no other file is left, too: DuckDB and pyarrow both give up on that."""
     paths = sorted(folder.glob("flows/*/*.parquet"))

@@ -113,9 +113,11 @@ def _judged(
     known = (right.keys() | found.keys()) - {name for (name,) in internal}  # a macro named read_text hides nothing
     unknown = []
     for name in differing:
-        harm = next(filter(None, (harm(connection, one.sql, known) for one in found.get(name, []))), "")
-        if harm:
-            detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it: it {shown(harm)}; {_AGAIN}"
+        reason = next(filter(None, (harm(connection, one.sql, known) for one in found.get(name, []))), "")
+        if reason:
+            detail = (
+                f"{views.FILE}: {shown(name)}: not defined as this program defines it: it {shown(reason)}; {_AGAIN}"
+            )
         elif release.software == provenance.SOFTWARE or name in {*schema.TABLES, _ABOUT}:
             detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it; {_AGAIN}"
         else:
