@@ -123,7 +123,7 @@ def push(release: str | Path, to: str, **options: Any) -> Outcome:
     """
     from ddnn_traces.release import push as pushing
 
-    return pushing.push(Path(release), to, pushing.Options(**options))
+    return pushing.push(Path(release), to, pushing.PushOptions(**options))
 
 
 def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
