@@ -1,1 +1,1 @@
-"""The report: a page of chapters, one a paper. What it says is computed from the rows that its figures show."""
+"""The report: a page of chapters, one a paper. Its sentences are computed from the rows that its figures show."""

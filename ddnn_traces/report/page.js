@@ -1,8 +1,8 @@
 'use strict';
 const root = document.documentElement;
 
-// Colours: those of the system until the button is pressed; nothing is stored. What dark colours are, page.css says,
-// of charts too: an SVG in the page is styled like the rest of it, so that a change needs no drawing.
+// Colours: those of the system until the button is pressed; nothing is stored. page.css defines the dark colours,
+// also those of charts: an SVG in the page is styled like the rest of it, so that a change needs no drawing.
 const button = document.getElementById('theme');
 const systemIsDark = matchMedia('(prefers-color-scheme: dark)');
 const isDark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : systemIsDark.matches);
@@ -12,7 +12,7 @@ systemIsDark.addEventListener('change', label);
 button.hidden = false;
 label();
 
-// Contents: beside the text where there is room, else closed above it.
+// Contents: next to the text where the window is wide, else closed above it.
 const contents = document.getElementById('index');
 const isWide = matchMedia('(min-width: 1200px)');
 const fold = () => { contents.open = isWide.matches; };

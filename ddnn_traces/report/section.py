@@ -207,8 +207,8 @@ class Section:
         return "" if drawn == self.results.places.height else f" (of the {counted(drawn, 'run')} drawn here)"
 
     def figure(
-        self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, *others: Any, caption: str,
-        sources: Sequence[Source], of: pl.DataFrame | None = None, by: str | Sequence[str] = "run_id",
+        self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
+        others: Sequence[Any] = (), of: pl.DataFrame | None = None, by: str | Sequence[str] = "run_id",
         noun: str = "run",
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.

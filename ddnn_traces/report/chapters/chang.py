@@ -31,13 +31,16 @@ def phases(section: Section) -> None:
         f"{counted(frame.filter(phase='both').height, 'run')}; they overlap for {span(timed['mean_overlap_ms'])} ms."
     )
     runs = timed["run_id"].unique(maintain_order=True)
+    caption = (
+        "Workers send to servers in aggregation, servers to workers in distribution. The mark in the left "
+        "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
+        "for each worker."
+    )
     section.figure(
         charts.parameter_server_phases,
         timed.filter(pl.col("run_id").is_in(runs.head(RUNS).implode())),
-        caption="Workers send to servers in aggregation, servers to workers in distribution. The mark in the left "
-        "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
-        "for each worker.",
-        sources=[_SOURCE],
+        caption,
+        _SOURCE,
         of=frame,
     )
     columns = [

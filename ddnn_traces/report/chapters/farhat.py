@@ -31,14 +31,11 @@ def positions(section: Section) -> None:
         f"{percent(number_of(outside['share_of_wire_bytes'].max()))} of the bytes, over "
         f"{counted(frame['run_id'].n_unique(), 'run')} with a log."
     )
-    section.figure(
-        charts.position_volume,
-        section.first_runs(frame, BAR_RUNS),
-        caption="Before the first step, during training and after the last step, by the log of the worker at which a "
-        "packet was captured.",
-        sources=[source],
-        of=frame,
+    caption = (
+        "Before the first step, during training and after the last step, by the log of the worker at which a "
+        "packet was captured."
     )
+    section.figure(charts.position_volume, section.first_runs(frame, BAR_RUNS), caption, source, of=frame)
 
 
 @chapter.section("iteration-packets", "Packets over the marks of iterations")
@@ -58,13 +55,9 @@ def iteration_packets(section: Section) -> None:
         f"{counted(busiest['packets'], 'packet')} ({busiest['gbit_per_s']:.3g} Gbit/s), in "
         f"{busiest['run_id']}{section.of_drawn(frame)}."
     )
+    caption = "Packets of all hosts in windows, with the begin and end of each iteration by one worker's log."
     section.figure(
-        charts.packets_over_iterations,
-        frame,
-        marks,
-        caption="Packets of all hosts in windows, with the begin and end of each iteration by one worker's log.",
-        sources=[source, of_marks],
-        of=section.results.places,
+        charts.packets_over_iterations, frame, caption, source, of_marks, others=[marks], of=section.results.places
     )
 
 
@@ -77,7 +70,7 @@ def _window_ms(longest_ms: float) -> float:
     return next(times * power for times in (1, 2, 5, 10) if times * power >= least)
 
 
-@chapter.section("iteration-durations", "How long iterations take (fig. 4)")
+@chapter.section("iteration-durations", "Duration of iterations (fig. 4)")
 def iteration_durations(section: Section) -> None:
     source = Source("iteration_duration_cdf", {"points": CDF_POINTS})
     frame = section.rows(source, NO_LOG)
@@ -86,13 +79,8 @@ def iteration_durations(section: Section) -> None:
         f"Half of a run's iterations take at most {span(_medians(frame, 'duration_ms'))} ms; the longest of all takes "
         f"{digits(longest['duration_ms'])} ms, in {longest['run_id']}."
     )
-    section.figure(
-        charts.iteration_duration_cdf,
-        section.first_runs(frame, PANEL_RUNS),
-        caption="Cumulative distribution over the iterations of all workers.",
-        sources=[source],
-        of=frame,
-    )
+    caption = "Cumulative distribution over the iterations of all workers."
+    section.figure(charts.iteration_duration_cdf, section.first_runs(frame, PANEL_RUNS), caption, source, of=frame)
 
 
 @chapter.section("iteration-flow-sizes", "Size of a flow in an iteration (fig. 5)")
@@ -107,14 +95,8 @@ def iteration_flow_sizes(section: Section) -> None:
         "In half of the iterations, a flow that carries data sends at most "
         f"{span(_medians(frame, 'wire_bytes'), size)} a run; the most is {size(number_of(frame['wire_bytes'].max()))}."
     )
-    section.figure(
-        charts.iteration_flow_size_cdf,
-        section.first_runs(frame, PANEL_RUNS),
-        caption="Cumulative distribution over iterations of data flows; a data flow is large and sends payload in "
-        "steps.",
-        sources=[source],
-        of=frame,
-    )
+    caption = "Cumulative distribution over iterations of data flows; a data flow is large and sends payload in steps."
+    section.figure(charts.iteration_flow_size_cdf, section.first_runs(frame, PANEL_RUNS), caption, source, of=frame)
 
 
 def _medians(frame: pl.DataFrame, column: str) -> pl.Series:
@@ -133,14 +115,11 @@ def flow_classes(section: Section) -> None:
         f"{span(large['share_of_wire_bytes'], percent)} of its volume; {counts(others['flows'], 'flow')} are medium or "
         "small."
     )
-    section.figure(
-        charts.flow_classes,
-        section.first_runs(frame, BAR_RUNS),
-        caption="Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
-        "flow of a class to its largest.",
-        sources=[source],
-        of=frame,
+    caption = (
+        "Classes are separated at the two widest gaps of a run's flow sizes; a bar extends from the smallest "
+        "flow of a class to its largest."
     )
+    section.figure(charts.flow_classes, section.first_runs(frame, BAR_RUNS), caption, source, of=frame)
 
 
 @chapter.section("flow-and-model", "Flow size and model size")
@@ -156,13 +135,8 @@ def model_sizes(section: Section) -> None:
         f"In an iteration a flow that carries data sends {span(known['ratio'])} times the model's size on average, "
         f"over {counted(known.height, 'run')}."
     )
-    section.figure(
-        charts.iteration_flow_size,
-        known,
-        caption="Lines are one and two bytes on the wire for each byte of the model.",
-        sources=[source],
-        of=frame,
-    )
+    caption = "Lines are one and two bytes on the wire for each byte of the model."
+    section.figure(charts.iteration_flow_size, known, caption, source, of=frame)
     columns = [
         texts("run", "run_id"), texts("topology (declared)", "topology", words),
         numbers("model", "model_size_bytes", size), numbers("data flows", "data_flows", count),

@@ -1,4 +1,4 @@
-"""What was captured: the runs, and what became of every packet."""
+"""The runs, and how many of the captured packets are in their flows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddnn_traces.text import counted
 chapter = Chapter("overview", "Overview")
 
 
-@chapter.section("captured", "The runs, and what became of their packets")
+@chapter.section("captured", "Runs and captured packets")
 def captured(section: Section) -> None:
     sources = of_runs, of_ledger, of_partial = Source("run_overview"), Source("ledger_sums"), Source("partial_captures")
     runs, ledger, partial = (section.rows(source) for source in sources)

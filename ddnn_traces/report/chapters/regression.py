@@ -43,19 +43,10 @@ def step_volume(section: Section) -> None:
         if verdict.term == fit.size_column and verdict.estimable
     )
     section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
-    section.figure(
-        charts.step_volume_fit,
-        frame,
-        caption="Mean volume of a training step against model size; a mark is a run.",
-        sources=[_SOURCE],
-    )
-    section.figure(
-        charts.step_volume_runs,
-        frame.head(RUNS),
-        caption="The same for each MB of model, which separates the runs.",
-        sources=[_SOURCE],
-        of=frame,
-    )
+    caption = "Mean volume of a training step against model size; a mark is a run."
+    section.figure(charts.step_volume_fit, frame, caption, _SOURCE)
+    caption = "The same for each MB of model, which separates the runs."
+    section.figure(charts.step_volume_runs, frame.head(RUNS), caption, _SOURCE, of=frame)
 
 
 @chapter.section("regression", "Attributes that explain the volume of a step (section VI)")
@@ -74,7 +65,7 @@ def drivers(section: Section) -> None:
             f"{fit.synthetic or ''}"
         ).rstrip()
         for chart, points, caption in residual_charts(fit):
-            section.figure(chart, points, fit.left, caption=caption, sources=[_SOURCE])
+            section.figure(chart, points, caption, _SOURCE, others=[fit.left])
         section.tables = [_coefficients(fit), *([_terms(fit)] if fit.tests else [])]
     else:
         section.headline = " ".join(notes[:1]) or "Nothing is fitted."

@@ -13,7 +13,7 @@ from ddnn_traces.text import counted
 BOUNDARY_RUNS, PANEL_RUNS = 12, 12
 BANDWIDTH_STEPS = 100
 
-chapter = Chapter("wire", "From the traffic alone")
+chapter = Chapter("wire", "Beyond the papers")
 
 
 @chapter.section("topology", "Topology, inferred from payload")
@@ -117,15 +117,12 @@ def bus_bandwidth(section: Section) -> None:
     drawn = section.first_runs(frame, PANEL_RUNS)
     shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
     steps = f" Of a run the first {BANDWIDTH_STEPS} steps are drawn." if shown.height < drawn.height else ""
-    section.figure(
-        charts.bus_bandwidth,
-        shown,
-        caption="Bus bandwidth is the volume that the algorithm exchanges over the time with payload on the busiest "
+    caption = (
+        "Bus bandwidth is the volume that the algorithm exchanges over the time with payload on the busiest "
         "worker's wire, times 2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or "
-        f"received in that time.{steps}",
-        sources=[source],
-        of=frame,
+        f"received in that time.{steps}"
     )
+    section.figure(charts.bus_bandwidth, shown, caption, source, of=frame)
     columns = [
         texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
         texts("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
@@ -151,13 +148,8 @@ def inferred_steps(section: Section) -> None:
         )
     section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
     if not frame.is_empty():
-        section.figure(
-            charts.step_boundaries,
-            frame,
-            caption="Ends of the first steps. Asynchronous runs have no structure in their traffic.",
-            sources=[of_boundaries],
-            of=score,
-        )
+        caption = "Ends of the first steps. Asynchronous runs have no structure in their traffic."
+        section.figure(charts.step_boundaries, frame, caption, of_boundaries, of=score)
     columns = [
         texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
         numbers("confidence", "confidence", percent), numbers("boundaries in the logs", "in_log", count),
@@ -188,14 +180,11 @@ def overlap(section: Section) -> None:
     )
     on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
     section.headline = f"A worker sends or receives payload in {on_wire} of a step; {measured}."
-    section.figure(
-        charts.overlap_shares,
-        section.first_runs(drawable, PANEL_RUNS),
-        caption="Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
-        "communication is taken to be the time with payload on the wire, and the rest computation.",
-        sources=[source],
-        of=frame,
+    caption = (
+        "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
+        "communication is taken to be the time with payload on the wire, and the rest computation."
     )
+    section.figure(charts.overlap_shares, section.first_runs(drawable, PANEL_RUNS), caption, source, of=frame)
 
 
 @chapter.section("stragglers", "Stragglers and their cost")
@@ -215,11 +204,8 @@ def stragglers(section: Section) -> None:
         f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; most "
         f"often the same, in {percent(most['share_last'])} of the steps, for {most['worker']} of {most['run_id']}."
     )
-    section.figure(
-        charts.straggler_slack,
-        section.first_runs(waiting, PANEL_RUNS),
-        caption="Slack is how much later a worker could start to communicate without making the step longer. The cost "
-        "is how much shorter steps would be, had the last started with the median worker.",
-        sources=[source],
-        of=frame,
+    caption = (
+        "Slack is how much later a worker could start to communicate without making the step longer. The cost "
+        "is how much shorter steps would be, had the last started with the median worker."
     )
+    section.figure(charts.straggler_slack, section.first_runs(waiting, PANEL_RUNS), caption, source, of=frame)

@@ -49,12 +49,15 @@ def volume_by_model(section: Section) -> None:
         f"{size(most['mean_wire_bytes'])} in {digits(most['mean_steps'])} steps, {most['model']} with "
         f"{most['framework_setting']}."
     )
+    caption = (
+        "Mean over the runs of a model and framework setting; the number of their steps, which differs, is in "
+        "the tooltips."
+    )
     section.figure(
         charts.volume_by_model,
         known.head(MODEL_BARS),
-        caption="Mean over the runs of a model and framework setting; the number of their steps, which differs, is in "
-        "the tooltips.",
-        sources=[source],
+        caption,
+        source,
         of=frame,
         by=("model", "framework_setting"),
         noun=noun,
@@ -86,26 +89,25 @@ def heatmaps(section: Section) -> None:
         if least < 1 - 1e-9
         else ""
     )
-    section.figure(
-        charts.volume_heatmaps,
-        frame,
-        caption="Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M "
+    caption = (
+        "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M "
         "and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief."
-        f"{hosts}",
-        sources=[source],
-        of=section.results.places,
+        f"{hosts}"
     )
+    section.figure(charts.volume_heatmaps, frame, caption, source, of=section.results.places)
     of_means = Source("mean_traffic_matrix")
     means = section.rows(of_means)
     first = means["configuration"].unique(maintain_order=True).head(HEATMAP_RUNS)
     place = pl.max_horizontal("src_place", "dst_place")
     has_more = number_of(means.select(place.max()).item()) > HEATMAP_HOSTS
+    caption = "The same, as the mean over the runs of each configuration: framework setting and declared topology." + (
+        f" Of each the first {HEATMAP_HOSTS} hosts by rank are drawn." if has_more else ""
+    )
     section.figure(
         charts.mean_volume_heatmaps,
         means.filter(pl.col("configuration").is_in(first.implode()), place <= HEATMAP_HOSTS),
-        caption="The same, as the mean over the runs of each configuration: framework setting and declared topology."
-        + (f" Of each the first {HEATMAP_HOSTS} hosts by rank are drawn." if has_more else ""),
-        sources=[of_means],
+        caption,
+        of_means,
         of=means,
         by="configuration",
         noun="configuration",
@@ -122,18 +124,15 @@ def flow_counts(section: Section) -> None:
         f"{counts(frame['acknowledgement_flows'], 'flow').capitalize()} only acknowledge large ones, and "
         f"{counts(frame['side_flows'], 'flow')} carry something else."
     )
-    section.figure(
-        charts.flow_counts,
-        section.first_runs(frame, BAR_RUNS),
-        caption="Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
+    caption = (
+        "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
         "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
-        "back along a large flow with nearly no payload. Side flows are all others.",
-        sources=[source],
-        of=frame,
+        "back along a large flow with nearly no payload. Side flows are all others."
     )
+    section.figure(charts.flow_counts, section.first_runs(frame, BAR_RUNS), caption, source, of=frame)
 
 
-@chapter.section("flow-timeline", "When flows send (fig. 6)")
+@chapter.section("flow-timeline", "Activity of flows over time (fig. 6)")
 def flow_timeline(section: Section) -> None:
     source = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
     frame = section.rows(source, NO_FLOWS)
@@ -145,16 +144,13 @@ def flow_timeline(section: Section) -> None:
     section.headline = f"The median large flow sends in {large} of its run's windows{small}{section.of_drawn(frame)}."
     flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
     has_more = number_of(flows_of.max()) > TIMELINE_FLOWS
-    section.figure(
-        charts.flow_timeline,
-        frame,
-        caption="One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
+    caption = (
+        "One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
         "share of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that "
         "makes at most 100 of the run; its length stands over each panel."
-        + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else ""),
-        sources=[source],
-        of=section.results.places,
+        + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else "")
     )
+    section.figure(charts.flow_timeline, frame, caption, source, of=section.results.places)
 
 
 @chapter.section("pair-throughput", "Bursts of pairs of hosts (fig. 7)")
@@ -167,15 +163,12 @@ def pair_throughput(section: Section) -> None:
         f"{peak['pair']} in {peak['run_id']}{section.of_drawn(frame)}."
     )
     window_ms, excerpt_ms = (f"{number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
-    section.figure(
-        charts.pair_throughput,
-        frame,
-        caption=f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
+    caption = (
+        f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
         "row is a directed pair of hosts, its full height the run's highest value, which stands over the panel. Of a "
-        f"run at most the {BURST_PAIRS} pairs that send most are drawn.",
-        sources=[source],
-        of=section.results.places,
+        f"run at most the {BURST_PAIRS} pairs that send most are drawn."
     )
+    section.figure(charts.pair_throughput, frame, caption, source, of=section.results.places)
 
 
 @chapter.section("total-throughput", "Total throughput with 95% intervals (table I)")
@@ -187,15 +180,12 @@ def total_throughput(section: Section) -> None:
         f"Over all links together a run transmits {span(known['gbit_per_s'])} Gbit/s on average; half a 95% "
         f"interval is {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)} of the mean."
     )
-    section.figure(
-        charts.throughput_intervals,
-        section.first_runs(known, BAR_RUNS),
-        caption="Mean of the throughput in batches of equal length over the training (without a log: the capture), "
+    caption = (
+        "Mean of the throughput in batches of equal length over the training (without a log: the capture), "
         "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
-        "that is where the lag-1 autocorrelation is near 0.",
-        sources=[source],
-        of=frame,
+        "that is where the lag-1 autocorrelation is near 0."
     )
+    section.figure(charts.throughput_intervals, section.first_runs(known, BAR_RUNS), caption, source, of=frame)
     columns = _interval_columns()
     section.table(frame, columns, "By Student's t on the batch means.", source)
     paper = section.rows(published).drop_nulls("gbit_per_s")
@@ -229,14 +219,11 @@ def gradient_flow(section: Section) -> None:
         f"The flow with the most payload in training averages {span(known['gbit_per_s'])} Gbit/s, and in its "
         f"busiest window {span(known['peak_gbit_per_s'])} Gbit/s."
     )
-    section.figure(
-        charts.gradient_flow_intervals,
-        section.first_runs(known, BAR_RUNS),
-        caption="Mean with its 95% interval by Student's t on batch means, and the busiest window of "
-        f"{number_of(known['peak_sample_ms'].max()):g} ms.",
-        sources=[source],
-        of=frame,
+    caption = (
+        "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
+        f"{number_of(known['peak_sample_ms'].max()):g} ms."
     )
+    section.figure(charts.gradient_flow_intervals, section.first_runs(known, BAR_RUNS), caption, source, of=frame)
     run, *others = _interval_columns()
     columns = [run, Column("flow", _flow), numbers("peak (Gbit/s)", "peak_gbit_per_s"), *others]
     section.table(frame, columns, "The gradient-carrying flow of each run.", source)
@@ -259,14 +246,10 @@ def accuracy(section: Section) -> None:
     frame = section.rows(
         source, "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
     )
-    section.figure(
-        charts.accuracy_volume,
-        section.first_runs(frame, ACCURACY_RUNS),
-        caption="A line is a run; dashed lines are the accuracies to reach. Of a run about "
-        f"{ACCURACY_POINTS} steps are drawn.",
-        sources=[source],
-        of=frame,
+    caption = (
+        f"A line is a run; dashed lines are the accuracies to reach. Of a run about {ACCURACY_POINTS} steps are drawn."
     )
+    section.figure(charts.accuracy_volume, section.first_runs(frame, ACCURACY_RUNS), caption, source, of=frame)
     marks = section.rows(of_marks)
     reached = "; ".join(_reached(mark, rows) for (mark,), rows in marks.group_by("mark", maintain_order=True))
     section.headline = f"{reached}."
@@ -334,12 +317,15 @@ def batch_sizes(section: Section) -> None:
         ]
         return
     runs = frame["run_id"].unique(maintain_order=True)
+    caption = (
+        f"The pair's throughput in windows of {number_of(frame['sample_ms'].min()):g} ms, for runs that differ "
+        "in their batch size alone, from the first step after the middle of the training."
+    )
     section.figure(
         charts.batch_pair_excerpt,
         frame.filter(pl.col("run_id").is_in(runs.head(BATCH_RUNS).implode())),
-        caption=f"The pair's throughput in windows of {number_of(frame['sample_ms'].min()):g} ms, for runs that differ "
-        "in their batch size alone, from the first step after the middle of the training.",
-        sources=[source],
+        caption,
+        source,
         of=frame,
     )
 
@@ -360,13 +346,8 @@ def packet_loss(section: Section) -> None:
         f"long as without; the longest at {digits(worst['loss_pct'])}% in {worst['run_id']}."
     )
     comparable = frame.drop_nulls(["normalised_duration", "loss_pct"])
-    section.figure(
-        charts.duration_by_loss,
-        comparable,
-        caption="Duration over the mean of the lossless runs of the same setting.",
-        sources=[source],
-        of=frame,
-    )
+    caption = "Duration over the mean of the lossless runs of the same setting."
+    section.figure(charts.duration_by_loss, comparable, caption, source, of=frame)
     columns = [
         texts("run", "run_id"), numbers("packet loss (%)", "loss_pct"), numbers("duration (s)", "duration_s"),
         texts("known from", "duration_source", words), numbers("steps", "steps", count),

@@ -10,12 +10,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import DARK, INK, NAMES, chart, data_chart, kind_color, row_step, run_rows
+from ddnn_traces.report.charts import style
 
-_PHASES = {"aggregation": "#E69F00", "distribution": DARK}
+_PHASES = {"aggregation": "#E69F00", "distribution": style.DARK}
 
 
-@chart("Duration and payload of aggregation and distribution in an iteration, by run")
+@style.chart("Duration and payload of aggregation and distribution in an iteration, by run")
 def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Time and volume of both phases of an iteration, of query parameter_server_transfers: chang section 3 and fig. 2.
 
@@ -26,7 +26,7 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
         raise ValueError("no run has parameter-server phases")
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
     duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
-    times = _bars(shown, duration, "mean_remaining_ms", NAMES)
+    times = _bars(shown, duration, "mean_remaining_ms", style.NAMES)
     payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)")
     volumes = _bars(shown, payload, "expected_mb", None)
     return alt.hconcat(times, volumes, spacing=14)
@@ -35,9 +35,9 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> Any:
     """A bar a phase and run, with a mark at the other column's value."""
     base = (
-        data_chart(frame)
+        style.data_chart(frame)
         .encode(
-            y=run_rows(axis),
+            y=style.run_rows(axis),
             yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
             tooltip=[
                 alt.Tooltip("run_id:N", title="run"),
@@ -53,8 +53,8 @@ def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> An
                 alt.Tooltip("steps:Q", title="steps"),
             ],
         )
-        .properties(width=290, height=row_step(frame["run_id"].n_unique(), 40))
+        .properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))
     )
-    bars = base.mark_bar().encode(x=x, color=kind_color("phase:N", "phase", _PHASES))
-    marks = base.mark_tick(color=INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
+    bars = base.mark_bar().encode(x=x, color=style.kind_color("phase:N", "phase", _PHASES))
+    marks = base.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
     return alt.layer(bars, marks)

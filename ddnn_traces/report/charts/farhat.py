@@ -10,30 +10,13 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import (  # fmt: skip
-    DARK,
-    INK,
-    NAMES,
-    NAMES_AND_GRID,
-    OKABE_ITO,
-    SHAPES,
-    by_run,
-    chart,
-    data_chart,
-    kind_color,
-    panel_title,
-    positive_scale,
-    row_step,
-    run_chart,
-    run_panels,
-    run_rows,
-)
+from ddnn_traces.report.charts import style
 
-_POSITIONS = {"before": "#E69F00", "during": DARK, "after": "#999999"}
-_CLASSES = {"small": "#E69F00", "medium": "#56B4E9", "large": DARK}
+_POSITIONS = {"before": "#E69F00", "during": style.DARK, "after": "#999999"}
+_CLASSES = {"small": "#E69F00", "medium": "#56B4E9", "large": style.DARK}
 
 
-@chart("Packets and bytes before, during and after training, by run")
+@style.chart("Packets and bytes before, during and after training, by run")
 def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Shares of packets and bytes before, during and after training, of query position_volume: farhat figs. 2 and 3."""
     names = {"share_of_packets": "packets", "share_of_wire_bytes": "bytes on the wire"}
@@ -44,7 +27,7 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def bars(measure: str, axis: alt.Axis | None) -> Any:
         return (
-            data_chart(shown.filter(measure=measure))
+            style.data_chart(shown.filter(measure=measure))
             .mark_bar(size=12)
             .encode(
                 x=alt.X(
@@ -53,8 +36,8 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     scale=alt.Scale(domain=[0, 1], nice=False),
                     axis=alt.Axis(format=".0%", tickCount=5),
                 ),
-                y=run_rows(axis),
-                color=kind_color("position:N", "sent", _POSITIONS),
+                y=style.run_rows(axis),
+                color=style.kind_color("position:N", "sent", _POSITIONS),
                 order=alt.Order("place:Q"),
                 tooltip=[
                     alt.Tooltip("run_id:N", title="run"),
@@ -64,29 +47,29 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     alt.Tooltip("wire_bytes:Q", title="bytes on the wire", format=","),
                 ],
             )
-            .properties(width=270, height=row_step(frame["run_id"].n_unique(), 18))
+            .properties(width=270, height=style.row_step(frame["run_id"].n_unique(), 18))
         )
 
     packets, volume = names.values()
-    return alt.hconcat(bars(packets, NAMES), bars(volume, None), spacing=14)
+    return alt.hconcat(bars(packets, style.NAMES), bars(volume, None), spacing=14)
 
 
-@chart("Packets over time, with the begin and end of each iteration")
+@style.chart("Packets over time, with the begin and end of each iteration")
 def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.TopLevelMixin:
     """Packets over time with the begin and end of each iteration: farhat section 3.
 
     frame: of query packets_over_iterations; markers: of iteration_markers with the same parameters.
     """
-    marks_of = dict(by_run(markers))
+    marks_of = dict(style.by_run(markers))
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         length_ms = run["length_ms"][0]
         marks = marks_of[run_id]
         y = alt.Y("packets:Q", title=f"packets (number in {length_ms:g} ms)", axis=alt.Axis(format="~s", tickCount=4))
         bars = (
-            run_chart(run_id, run.select("since_excerpt_ms", "packets", "wire_bytes", "gbit_per_s"))
+            style.run_chart(run_id, run.select("since_excerpt_ms", "packets", "wire_bytes", "gbit_per_s"))
             .transform_calculate(until_ms=f"datum.since_excerpt_ms + {length_ms}")
-            .mark_rect(color=DARK)
+            .mark_rect(color=style.DARK)
             .encode(
                 x=alt.X(
                     "since_excerpt_ms:Q",
@@ -108,11 +91,11 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
         ends = marks.unpivot(["begin_ms", "end_ms"], index=["step", "worker"], variable_name="mark", value_name="at_ms")
         ends = ends.with_columns(pl.col("mark").replace({"begin_ms": "begin", "end_ms": "end"}))
         rules = (
-            run_chart(run_id, ends)
+            style.run_chart(run_id, ends)
             .mark_rule(strokeWidth=1.2)
             .encode(
                 x="at_ms:Q",
-                color=kind_color("mark:N", "iteration", {"begin": "#009E73", "end": "#D55E00"}),
+                color=style.kind_color("mark:N", "iteration", {"begin": "#009E73", "end": "#D55E00"}),
                 strokeDash=alt.StrokeDash(
                     "mark:N", title="iteration", scale=alt.Scale(domain=["begin", "end"], range=[[1, 0], [4, 3]])
                 ),
@@ -125,10 +108,10 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
                 ],
             )
         )
-        title = panel_title(run_id, 400, f"steps by the log of {marks['worker'][0]}")
+        title = style.panel_title(run_id, 400, f"steps by the log of {marks['worker'][0]}")
         return alt.layer(bars, rules, title=title).properties(width=370, height=110)
 
-    return run_panels(frame, panel, 440)
+    return style.run_panels(frame, panel, 440)
 
 
 def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLevelMixin:
@@ -137,11 +120,11 @@ def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLeve
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         # a curve begins at zero, where its smallest value is
         first = run.head(1).with_columns(cumulative_share=pl.lit(0.0))
-        base = run_chart(run_id, pl.concat([first, run])).encode(
+        base = style.run_chart(run_id, pl.concat([first, run])).encode(
             x=alt.X(
                 f"{column}:Q",
                 title=title,
-                scale=positive_scale(run, [column]),
+                scale=style.positive_scale(run, [column]),
                 axis=alt.Axis(tickCount=4, labelOverlap="greedy", format="~g"),
             ),
             y=alt.Y(
@@ -156,14 +139,14 @@ def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLeve
                 alt.Tooltip("run:N", title="run"),
             ],
         )
-        line = base.mark_line(color=DARK, strokeWidth=1.8, interpolate="step-after")
-        points = base.mark_point(color=DARK, filled=True, size=14)
-        return alt.layer(line, points, title=panel_title(run_id, 240)).properties(width=205, height=120)
+        line = base.mark_line(color=style.DARK, strokeWidth=1.8, interpolate="step-after")
+        points = base.mark_point(color=style.DARK, filled=True, size=14)
+        return alt.layer(line, points, title=style.panel_title(run_id, 240)).properties(width=205, height=120)
 
-    return run_panels(frame, panel, 300)
+    return style.run_panels(frame, panel, 300)
 
 
-@chart("Cumulative distribution of the durations of iterations, by run")
+@style.chart("Cumulative distribution of the durations of iterations, by run")
 def iteration_duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Cumulative distribution of iteration durations, of query iteration_duration_cdf: farhat fig. 4."""
     return _steps_of_share(
@@ -173,7 +156,7 @@ def iteration_duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
 
 
-@chart("Cumulative distribution of the sizes of flows in an iteration, by run")
+@style.chart("Cumulative distribution of the sizes of flows in an iteration, by run")
 def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Cumulative distribution of flow sizes in an iteration, of query iteration_flow_size_cdf: farhat fig. 5."""
     return _steps_of_share(
@@ -183,18 +166,18 @@ def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
 
 
-@chart("Sizes and numbers of small, medium and large flows, by run")
+@style.chart("Sizes and numbers of small, medium and large flows, by run")
 def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Sizes and numbers of small, medium and large flows, of query flow_class_counts: farhat section 3."""
     shown = frame.filter(pl.col("flows") > 0)
-    base = data_chart(shown).encode(
+    base = style.data_chart(shown).encode(
         x=alt.X(
             "least_bytes:Q",
             title="size of a flow, with the number of flows right of their range (bytes on the wire)",
             scale=alt.Scale(type="log", nice=True),
             axis=alt.Axis(format="~s", tickCount=8),
         ),
-        y=run_rows(NAMES_AND_GRID),
+        y=style.run_rows(style.NAMES_AND_GRID),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
             alt.Tooltip("size_class:N", title="class"),
@@ -206,15 +189,15 @@ def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ],
     )
     ranges = base.mark_rule(strokeWidth=9, strokeCap="round").encode(
-        x2="most_bytes:Q", color=kind_color("size_class:N", "flows", _CLASSES)
+        x2="most_bytes:Q", color=style.kind_color("size_class:N", "flows", _CLASSES)
     )
-    numbers = base.mark_text(align="left", dx=9, fontSize=10, color=INK).encode(
+    numbers = base.mark_text(align="left", dx=9, fontSize=10, color=style.INK).encode(
         x="most_bytes:Q", text=alt.Text("flows:Q", format=",")
     )
-    return alt.layer(ranges, numbers).properties(width=560, height=row_step(frame["run_id"].n_unique(), 18))
+    return alt.layer(ranges, numbers).properties(width=560, height=style.row_step(frame["run_id"].n_unique(), 18))
 
 
-@chart("Size of a data flow in an iteration against model size")
+@style.chart("Size of a data flow in an iteration against model size")
 def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Size of a data flow in an iteration against model size, of query iteration_flow_size: farhat section 3.
 
@@ -229,14 +212,14 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
         kind=pl.concat_str("framework", "backend", separator="-", ignore_nulls=True),
         model_mb=pl.col("model_size_bytes") / 1e6, flow_mb=pl.col("mean_bytes") / 1e6,
     )  # fmt: skip
-    scale = positive_scale(shown, ["model_mb"])
+    scale = style.positive_scale(shown, ["model_mb"])
     ends = shown.select(pl.concat([pl.col("model_mb").min(), pl.col("model_mb").max()]))
     multiples = pl.concat(
         ends.with_columns(times=pl.lit(f"{times} × model"), flow_mb=times * pl.col("model_mb")) for times in (1, 2)
     )
     both = pl.concat([shown.select("flow_mb"), multiples.select("flow_mb")])
     lines = (
-        data_chart(multiples)
+        style.data_chart(multiples)
         .mark_line(color="#777", strokeWidth=1)
         .encode(
             x="model_mb:Q",
@@ -248,17 +231,17 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
     )
     points = (
-        data_chart(shown)
+        style.data_chart(shown)
         .mark_point(size=80, strokeWidth=2)
         .encode(
             x=alt.X("model_mb:Q", title="model size (MB)", scale=scale),
             y=alt.Y(
                 "flow_mb:Q",
                 title="flow size of an iteration, mean (MB on the wire)",
-                scale=positive_scale(both, ["flow_mb"]),
+                scale=style.positive_scale(both, ["flow_mb"]),
             ),
-            color=alt.Color("kind:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
-            shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
+            color=alt.Color("kind:N", title="framework and backend", scale=alt.Scale(range=style.OKABE_ITO)),
+            shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=style.SHAPES)),
             tooltip=[
                 alt.Tooltip("run_id:N", title="run"),
                 alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),

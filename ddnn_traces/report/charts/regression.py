@@ -7,18 +7,7 @@ from collections.abc import Callable
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import (  # fmt: skip
-    DARK,
-    INK,
-    NAMES_AND_GRID,
-    OKABE_ITO,
-    SHAPES,
-    chart,
-    data_chart,
-    positive_scale,
-    row_step,
-    run_rows,
-)
+from ddnn_traces.report.charts import style
 
 _FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
 _NOT_FITTED = alt.Title("Marks: the runs; nothing is fitted", fontWeight="normal")
@@ -37,7 +26,7 @@ _TITLES = {
 }
 
 
-@chart("Volume of a step against model size, with the fit")
+@style.chart("Volume of a step against model size, with the fit")
 def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step against model size: measured, and the regression's fitted value of the same run.
 
@@ -47,8 +36,8 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "run_id", "framework_backend", "batch_size", "topology",
         model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
     )  # fmt: skip
-    base = data_chart(shown).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=positive_scale(shown, ["model_mb"])),
+    base = style.data_chart(shown).encode(
+        x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"])),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
             alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),
@@ -62,38 +51,40 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     y = (
         alt.Y("step_mb:Q")
         .title("volume of a step (MB on the wire)")
-        .scale(positive_scale(shown, ["step_mb", "fitted_mb"]))
+        .scale(style.positive_scale(shown, ["step_mb", "fitted_mb"]))
     )
-    fitted = base.mark_tick(color=INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
+    fitted = base.mark_tick(color=style.INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
     measured = base.mark_point(size=90, strokeWidth=2.2).encode(
         y=y,
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
-        shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=SHAPES)),
+        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=style.OKABE_ITO)),
+        shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=style.SHAPES)),
     )
     return alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360)
 
 
-@chart("Volume of a step for each MB of model, by run, with the fit")
+@style.chart("Volume of a step for each MB of model, by run, with the fit")
 def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
     shown = frame.select(
         "run_id", "framework_backend",
         measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
     )  # fmt: skip
-    base = data_chart(shown).encode(
-        y=run_rows(NAMES_AND_GRID),
+    base = style.data_chart(shown).encode(
+        y=style.run_rows(style.NAMES_AND_GRID),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
             alt.Tooltip("measured:Q", title="measured (MB per MB)", format=".4~g"),
             alt.Tooltip("fitted:Q", title="fitted (MB per MB)", format=".4~g"),
         ],
     )
-    fitted = base.mark_tick(color=INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
+    fitted = base.mark_tick(color=style.INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
     measured = base.mark_point(size=60, strokeWidth=2.2).encode(
         x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=OKABE_ITO)),
+        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=style.OKABE_ITO)),
     )
-    return alt.layer(fitted, measured, title=_marks(shown)).properties(width=430, height=row_step(frame.height, 18))
+    return alt.layer(fitted, measured, title=_marks(shown)).properties(
+        width=430, height=style.row_step(frame.height, 18)
+    )
 
 
 def _marks(frame: pl.DataFrame) -> alt.Title:
@@ -102,7 +93,7 @@ def _marks(frame: pl.DataFrame) -> alt.Title:
     return _FITTED if fitted else _NOT_FITTED
 
 
-@chart("Residual of each row of the regression against its fitted value")
+@style.chart("Residual of each row of the regression against its fitted value")
 def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
     """Residual of each row against its fitted value.
 
@@ -111,7 +102,7 @@ def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
     factor, unit = _scale(left)
     thinned = _thinned(_named(frame).sort("residual", "row", maintain_order=True))
     shown = thinned.with_columns(pl.col("fitted", "residual", "observed") * factor)
-    base = data_chart(shown).encode(
+    base = style.data_chart(shown).encode(
         x=alt.X("fitted:Q", title=f"fitted: {unit}", scale=alt.Scale(zero=False)),
         y=alt.Y("residual:Q", title=f"residual: {unit}"),
         tooltip=[
@@ -131,7 +122,7 @@ def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
     return alt.layer(zero, points, title="Residuals against fitted values").properties(width=400, height=280)
 
 
-@chart("Normal quantile-quantile plot of the regression's studentized residuals")
+@style.chart("Normal quantile-quantile plot of the regression's studentized residuals")
 def regression_quantiles(frame: pl.DataFrame, left: str = "step_bytes") -> alt.TopLevelMixin:
     """Studentized residuals, in order, against the quantiles of the normal distribution (Q-Q plot); the line is y = x.
 
@@ -145,7 +136,7 @@ def regression_quantiles(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
     # Blom's plotting positions
     places = [NormalDist().inv_cdf((rank + 1 - 0.375) / (count + 0.25)) for rank in range(count)]
     shown = _thinned(there.with_columns(quantile=pl.Series(places, dtype=pl.Float64)))
-    base = data_chart(shown).encode(
+    base = style.data_chart(shown).encode(
         x=alt.X("quantile:Q", title="quantile of the normal distribution (standard deviations)"),
         y=alt.Y("studentized_residual:Q", title="studentized residual (standard errors)"),
         tooltip=[
@@ -187,7 +178,7 @@ def _far_color() -> alt.Color:
     return alt.Color(
         "kind:N",
         title="studentized residual",
-        scale=alt.Scale(domain=["within 2, or not defined", "beyond 2"], range=[DARK, "#D55E00"]),
+        scale=alt.Scale(domain=["within 2, or not defined", "beyond 2"], range=[style.DARK, "#D55E00"]),
         legend=alt.Legend(orient="bottom", direction="vertical"),
     )
 

@@ -10,18 +10,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import (  # fmt: skip
-    DARK,
-    INK,
-    OKABE_ITO,
-    PALE,
-    chart,
-    kind_color,
-    panel_title,
-    row_step,
-    run_chart,
-    run_panels,
-)
+from ddnn_traces.report.charts import style
 
 _PARTS = {
     "only_compute_ms": "computation",
@@ -29,17 +18,19 @@ _PARTS = {
     "only_wire_ms": "payload on the wire",
     "waiting_ms": "neither",
 }
-_PART_COLORS = [PALE, OKABE_ITO[1], DARK, "#dddddd"]
+_PART_COLORS = [style.PALE, style.OKABE_ITO[1], style.DARK, "#dddddd"]
 
 
-@chart("Ends of training steps as the traffic shows and as the logs have them, by run")
+@style.chart("Ends of training steps as the traffic shows and as the logs have them, by run")
 def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Ends of steps as inferred and as logged, of query step_boundaries."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         sources = run["source"].unique(maintain_order=True).to_list()
-        base = run_chart(run_id, run.select("source", "step", "since_start_ms"))
-        color = alt.when(alt.datum.source == "traffic").then(alt.value(OKABE_ITO[1])).otherwise(alt.value(DARK))
+        base = style.run_chart(run_id, run.select("source", "step", "since_start_ms"))
+        color = (
+            alt.when(alt.datum.source == "traffic").then(alt.value(style.OKABE_ITO[1])).otherwise(alt.value(style.DARK))
+        )
         return (
             base.mark_tick(thickness=2, size=14, orient="vertical")
             .encode(
@@ -64,22 +55,22 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
             .properties(
                 width=350,
-                height=row_step(len(sources), 18),
-                title=panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
+                height=style.row_step(len(sources), 18),
+                title=style.panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
             )
         )
 
-    return run_panels(frame, panel, 480)
+    return style.run_panels(frame, panel, 480)
 
 
-@chart("Slack of each worker at the start of communication, by run")
+@style.chart("Slack of each worker at the start of communication, by run")
 def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean slack of each worker, and how often it is last, of query straggler_summary; runs without are left out."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
         cost = run["run_cost_share"][0]
-        base = run_chart(run_id, shown).encode(
+        base = style.run_chart(run_id, shown).encode(
             x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=5)),
             y=alt.Y(
                 "worker:N",
@@ -102,15 +93,15 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
         if cost is not None:
             subtitle += f"; all stragglers: {cost:.1%} of the run"
         return alt.layer(
-            base.mark_bar(color=DARK, size=13),
-            base.mark_text(align="left", dx=4, fontSize=10, color=INK).encode(text=label),
-            title=panel_title(run_id, 430, subtitle),
-        ).properties(width=340, height=row_step(run.height, 18))
+            base.mark_bar(color=style.DARK, size=13),
+            base.mark_text(align="left", dx=4, fontSize=10, color=style.INK).encode(text=label),
+            title=style.panel_title(run_id, 430, subtitle),
+        ).properties(width=340, height=style.row_step(run.height, 18))
 
-    return run_panels(frame.drop_nulls("worker"), panel, 480)
+    return style.run_panels(frame.drop_nulls("worker"), panel, 480)
 
 
-@chart("Computation, communication and their overlap in a step, by run and worker")
+@style.chart("Computation, communication and their overlap in a step, by run and worker")
 def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """How each worker spends a mean step, of query overlap_summary."""
 
@@ -121,7 +112,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
         )
         return (
-            run_chart(run_id, parts.drop_nulls("ms"))
+            style.run_chart(run_id, parts.drop_nulls("ms"))
             .mark_bar(size=13)
             .encode(
                 x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=5)),
@@ -132,7 +123,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     axis=alt.Axis(ticks=False, labelLimit=120),
                 ),
                 order=alt.Order("place:Q"),
-                color=kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
+                color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
                 tooltip=[
                     alt.Tooltip("worker:N", title="worker"),
                     alt.Tooltip("part:N", title="part of the step"),
@@ -142,13 +133,13 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     alt.Tooltip("run:N", title="run"),
                 ],
             )
-            .properties(width=340, height=row_step(run.height, 18), title=panel_title(run_id, 430))
+            .properties(width=340, height=style.row_step(run.height, 18), title=style.panel_title(run_id, 430))
         )
 
-    return run_panels(frame, panel, 480)
+    return style.run_panels(frame, panel, 480)
 
 
-@chart("Bus bandwidth and throughput of the busiest link of each step, by run")
+@style.chart("Bus bandwidth and throughput of the busiest link of each step, by run")
 def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
     names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
@@ -156,10 +147,14 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         rates = run.unpivot(list(names), index=["step", *keys], variable_name="rate", value_name="gbit_per_s")
-        base = run_chart(run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")).encode(
+        base = style.run_chart(
+            run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
+        ).encode(
             x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
             y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
-            color=kind_color("rate:N", None, dict(zip(names.values(), (DARK, OKABE_ITO[1]), strict=True))),
+            color=style.kind_color(
+                "rate:N", None, dict(zip(names.values(), (style.DARK, style.OKABE_ITO[1]), strict=True))
+            ),
             tooltip=[
                 alt.Tooltip("rate:N", title="rate of"),
                 alt.Tooltip("gbit_per_s:Q", title="rate (Gbit/s)", format=".4~g"),
@@ -171,6 +166,6 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ],
         )
         layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
-        return alt.layer(*layers, title=panel_title(run_id, 240)).properties(width=215, height=110)
+        return alt.layer(*layers, title=style.panel_title(run_id, 240)).properties(width=215, height=110)
 
-    return run_panels(frame, panel, 300)
+    return style.run_panels(frame, panel, 300)

@@ -10,33 +10,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts.style import (  # fmt: skip
-    BLANK,
-    DARK,
-    INK,
-    NAMES_AND_GRID,
-    OKABE_ITO,
-    PAGE_WIDTH,
-    PALE,
-    SHAPES,
-    by_run,
-    chart,
-    data_chart,
-    host_axis,
-    host_order,
-    kind_color,
-    log_domain,
-    panel_title,
-    row_step,
-    run_chart,
-    run_panels,
-    run_rows,
-)
+from ddnn_traces.report.charts import style
 
 _SETTING = alt.Legend(title="framework, backend", orient="top", labelLimit=0, columns=4)
 
 
-@chart("Transmitted volume of each pair of hosts, by run")
+@style.chart("Transmitted volume of each pair of hosts, by run")
 def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of every pair of hosts, of query pair_volume: zerwas fig. 4."""
     shown = frame.select(
@@ -50,7 +29,7 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return _heatmaps(shown, tooltip)
 
 
-@chart("Transmitted volume of each pair of hosts, averaged, by configuration")
+@style.chart("Transmitted volume of each pair of hosts, averaged, by configuration")
 def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of every pair of hosts, mean of a configuration's runs, of query mean_traffic_matrix: fig. 4."""
     shown = frame.select(
@@ -67,7 +46,7 @@ def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip]) -> alt.TopLevelMixin:
     """A panel a run_id with wire_bytes of each pair of hosts, on one logarithmic scale."""
-    low, high = log_domain(frame["wire_bytes"])
+    low, high = style.log_domain(frame["wire_bytes"])
     color = alt.Color(
         "wire_bytes:Q",
         title="transmitted volume (bytes on the wire; blank: nothing)",
@@ -76,15 +55,17 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip]) -> alt.TopLevelMi
             orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12
         ),
     )
-    most_hosts = max(len(host_order(run)) for _, run in by_run(frame))
+    most_hosts = max(len(style.host_order(run)) for _, run in style.by_run(frame))
     step = 40 if most_hosts <= 6 else 22 if most_hosts <= 12 else 12
     has_numbers = step == 40  # which do not fit into smaller cells
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        hosts = host_order(run)
-        base = run_chart(run_id, run.drop("run_id", "src_place", "dst_place")).encode(
-            x=alt.X("dst_host:N", title="receiver (host)", scale=alt.Scale(domain=hosts), axis=host_axis(hosts, -90)),
-            y=alt.Y("src_host:N", title="sender (host)", scale=alt.Scale(domain=hosts), axis=host_axis(hosts, 0)),
+        hosts = style.host_order(run)
+        base = style.run_chart(run_id, run.drop("run_id", "src_place", "dst_place")).encode(
+            x=alt.X(
+                "dst_host:N", title="receiver (host)", scale=alt.Scale(domain=hosts), axis=style.host_axis(hosts, -90)
+            ),
+            y=alt.Y("src_host:N", title="sender (host)", scale=alt.Scale(domain=hosts), axis=style.host_axis(hosts, 0)),
             tooltip=[
                 alt.Tooltip("src_host:N", title="sender"),
                 alt.Tooltip("dst_host:N", title="receiver"),
@@ -97,16 +78,16 @@ def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip]) -> alt.TopLevelMi
             dark_from = (low * high) ** 0.5
             ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
             layers.append(base.mark_text(fontSize=10).encode(text=alt.Text("wire_bytes:Q", format=".2s"), color=ink))
-        return alt.layer(*layers, title=panel_title(run_id, step * len(hosts) + 40)).properties(
+        return alt.layer(*layers, title=style.panel_title(run_id, step * len(hosts) + 40)).properties(
             width=step * len(hosts),
             height=step * len(hosts),
-            view=alt.ViewBackground(fill=BLANK, stroke="#bbb"),
+            view=alt.ViewBackground(fill=style.BLANK, stroke="#bbb"),
         )
 
-    return run_panels(frame, panel, step * most_hosts + 44)
+    return style.run_panels(frame, panel, step * most_hosts + 44)
 
 
-@chart("Number of large flows, acknowledgement flows and side flows of each run")
+@style.chart("Number of large flows, acknowledgement flows and side flows of each run")
 def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Large, acknowledgement and side flows of each run, of query flow_counts: zerwas fig. 5."""
     names = {
@@ -114,20 +95,20 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "acknowledgement_flows": "acknowledgement flows",
         "side_flows": "side flows",
     }
-    colors = dict(zip(names.values(), (DARK, OKABE_ITO[4], PALE), strict=True))
+    colors = dict(zip(names.values(), (style.DARK, style.OKABE_ITO[4], style.PALE), strict=True))
     bars = frame.unpivot(list(names), index="run_id", variable_name="kind", value_name="count").with_columns(
         place=pl.col("kind").replace_strict({name: place for place, name in enumerate(names)}),
         kind=pl.col("kind").replace(names),
     )
-    y = run_rows()
+    y = style.run_rows()
     stacked = (
-        data_chart(bars)
+        style.data_chart(bars)
         .mark_bar(size=13)
         .encode(
             x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
             y=y,
             order="place:Q",
-            color=kind_color("kind:N", None, colors),
+            color=style.kind_color("kind:N", None, colors),
             tooltip=[
                 alt.Tooltip("run_id:N", title="run"),
                 alt.Tooltip("kind:N", title="flows"),
@@ -136,8 +117,8 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
     )
     totals = (
-        data_chart(frame.select("run_id", "flows"))
-        .mark_text(align="left", dx=4, fontSize=10, color=INK)
+        style.data_chart(frame.select("run_id", "flows"))
+        .mark_text(align="left", dx=4, fontSize=10, color=style.INK)
         .encode(
             x="flows:Q",
             y=y,
@@ -145,10 +126,10 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
             tooltip=[alt.Tooltip("run_id:N", title="run"), alt.Tooltip("flows:Q", title="flows", format=",")],
         )
     )
-    return alt.layer(stacked, totals).properties(width=560, height=row_step(frame.height, 18))
+    return alt.layer(stacked, totals).properties(width=560, height=style.row_step(frame.height, 18))
 
 
-@chart("Throughput of each flow over time, by run")
+@style.chart("Throughput of each flow over time, by run")
 def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """When each flow sends, and how much, of query flow_timeline: zerwas fig. 6."""
     opacity = alt.Opacity(
@@ -166,9 +147,9 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         flows = run["flow"].unique(maintain_order=True).to_list()
         shown = run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak")
         return (
-            run_chart(run_id, shown)
+            style.run_chart(run_id, shown)
             .transform_calculate(until_s=f"datum.since_start_s + {window_s}")
-            .mark_bar(color=DARK, height=8)
+            .mark_bar(color=style.DARK, height=8)
             .encode(
                 x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=6)),
                 x2="until_s:Q",
@@ -189,15 +170,15 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
             )
             .properties(
                 width=330,
-                height=row_step(len(flows), 11),
-                title=panel_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
+                height=style.row_step(len(flows), 11),
+                title=style.panel_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
             )
         )
 
-    return run_panels(frame, panel, 480)
+    return style.run_panels(frame, panel, 480)
 
 
-@chart("Throughput of each pair of hosts in the run's busiest stretch")
+@style.chart("Throughput of each pair of hosts in the run's busiest stretch")
 def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Throughput of the pairs of hosts in each run's busiest stretch, of query pair_burst: zerwas fig. 7.
 
@@ -209,9 +190,9 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
         peak = float(run["gbit_per_s"].max())  # type: ignore[arg-type]
         pairs = run["pair"].unique(maintain_order=True).to_list()
         return (
-            run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
+            style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
             .transform_calculate(until_ms=f"datum.since_excerpt_ms + {window_ms}")
-            .mark_rect(color=DARK)
+            .mark_rect(color=style.DARK)
             .encode(
                 x=alt.X(
                     "since_excerpt_ms:Q",
@@ -248,18 +229,18 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
                     ),
                 ),
                 spacing=2,
-                title=panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
+                title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
             )
         )
 
-    return run_panels(frame, panel, 320)
+    return style.run_panels(frame, panel, 320)
 
 
-@chart("Transmitted volume of each model and framework, and the model's size where it is known")
+@style.chart("Transmitted volume of each model and framework, and the model's size where it is known")
 def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean volume of the runs of each model and framework, with the model's size, of query volume_by_model: fig. 3."""
     shown = frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)
-    base = data_chart(shown).encode(
+    base = style.data_chart(shown).encode(
         x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140)),
         tooltip=[
             alt.Tooltip("model:N", title="model"),
@@ -273,30 +254,32 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     bars = base.mark_bar().encode(
         xOffset=alt.XOffset("framework_setting:N"),
         y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
-        color=alt.Color("framework_setting:N", scale=alt.Scale(range=OKABE_ITO), legend=_SETTING),
+        color=alt.Color("framework_setting:N", scale=alt.Scale(range=style.OKABE_ITO), legend=_SETTING),
     )
-    width = max(360, min(PAGE_WIDTH - 200, 26 * frame.height))
+    width = max(360, min(style.PAGE_WIDTH - 200, 26 * frame.height))
     if not frame["model_mb"].count():
         chart_of_bars: alt.Chart = bars.properties(width=width, height=320)
         return chart_of_bars
-    size = base.mark_point(shape="diamond", filled=True, size=110, color=INK, stroke="white", strokeWidth=1.2).encode(
+    size = base.mark_point(
+        shape="diamond", filled=True, size=110, color=style.INK, stroke="white", strokeWidth=1.2
+    ).encode(
         y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False)),
     )
     both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
     return both.properties(width=width, height=320)
 
 
-@chart("Training accuracy against transmitted volume, by model")
+@style.chart("Training accuracy against transmitted volume, by model")
 def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Accuracy against transmitted volume, one panel a model, of query accuracy_volume: fig. 8."""
     settings = frame["framework_setting"].unique().sort().to_list()
-    color = alt.Color("framework_setting:N", scale=alt.Scale(domain=settings, range=OKABE_ITO), legend=_SETTING)
+    color = alt.Color("framework_setting:N", scale=alt.Scale(domain=settings, range=style.OKABE_ITO), legend=_SETTING)
 
     def panel(model: str, rows: pl.DataFrame) -> Any:
         shown = rows.select(
             "run_id", "framework_setting", "step", "epoch", "accuracy", volume_mb=pl.col("wire_bytes") / 1e6
         )
-        base = data_chart(shown).encode(
+        base = style.data_chart(shown).encode(
             x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)", axis=alt.Axis(tickCount=5)),
             y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
             detail="run_id:N",
@@ -315,15 +298,15 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
             .unique(maintain_order=True)
         )
         dashed = (
-            data_chart(marks)
-            .mark_rule(strokeDash=[5, 4], color=INK, strokeWidth=1.2)
+            style.data_chart(marks)
+            .mark_rule(strokeDash=[5, 4], color=style.INK, strokeWidth=1.2)
             .encode(y="mark:Q", tooltip=[alt.Tooltip("mark:Q", title="accuracy to reach", format=".0%")])
         )
         return alt.layer(
             base.mark_line(strokeWidth=1.8).encode(order="step:Q"),
             base.mark_point(size=14, filled=True),
             dashed,
-            title=panel_title(model, 400),
+            title=style.panel_title(model, 400),
         ).properties(width=390, height=240)
 
     panels = [
@@ -332,7 +315,7 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.concat(*panels, columns=2, spacing={"row": 26, "column": 26})
 
 
-@chart("Throughput of one pair of hosts at several batch sizes of otherwise equal runs")
+@style.chart("Throughput of one pair of hosts at several batch sizes of otherwise equal runs")
 def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Throughput of one pair of hosts at several batch sizes, a panel each, of query batch_pair_excerpt: fig. 9."""
 
@@ -340,9 +323,9 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
         first = rows.row(0, named=True)
         shown = rows.select("run_id", "since_excerpt_ms", "gbit_per_s")
         return (
-            data_chart(shown)
+            style.data_chart(shown)
             .transform_calculate(until_ms=f"datum.since_excerpt_ms + {first['sample_ms']}")
-            .mark_rect(color=DARK)
+            .mark_rect(color=style.DARK)
             .encode(
                 x=alt.X(
                     "since_excerpt_ms:Q",
@@ -376,13 +359,13 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
 
 
-@chart("Training duration against packet loss, normalised to the lossless runs")
+@style.chart("Training duration against packet loss, normalised to the lossless runs")
 def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10."""
     shown = frame.filter(pl.col("normalised_duration").is_not_null() & pl.col("loss_pct").is_not_null()).with_columns(
         setting=pl.concat_str(pl.col("model"), pl.col("framework_setting"), separator=", ")
     )
-    base = data_chart(shown).encode(
+    base = style.data_chart(shown).encode(
         x=alt.X("loss_pct:Q", title="packet loss (%)", scale=alt.Scale(nice=False, padding=14)),
         y=alt.Y(
             "normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
@@ -399,24 +382,24 @@ def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ],
     )  # fmt: skip
     points = base.mark_point(size=80, strokeWidth=2).encode(
-        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=OKABE_ITO)),
-        shape=alt.Shape("model:N", title="model (name)", scale=alt.Scale(range=SHAPES)),
+        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=style.OKABE_ITO)),
+        shape=alt.Shape("model:N", title="model (name)", scale=alt.Scale(range=style.SHAPES)),
     )
     lossless = (
-        data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
-        .mark_rule(strokeDash=[5, 4], color=INK)
+        style.data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
+        .mark_rule(strokeDash=[5, 4], color=style.INK)
         .encode(y="one:Q", tooltip=alt.Tooltip("meaning:N", title="duration of"))
     )
     return alt.layer(lossless, points).properties(width=560, height=320)
 
 
-@chart("Total throughput of each run with 95% interval")
+@style.chart("Total throughput of each run with 95% interval")
 def throughput_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean throughput of each run with its 95% interval, of query total_throughput: table I."""
     return _intervals(frame, None)
 
 
-@chart("Throughput of the gradient-carrying flow of each run, mean and peak")
+@style.chart("Throughput of the gradient-carrying flow of each run, mean and peak")
 def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean with 95% interval and peak of the gradient flow, of query gradient_flow_throughput: table II."""
     return _intervals(frame, "peak_gbit_per_s")
@@ -424,9 +407,9 @@ def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
-    base = data_chart(frame).encode(
-        y=run_rows(NAMES_AND_GRID),
-        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=OKABE_ITO)),
+    base = style.data_chart(frame).encode(
+        y=style.run_rows(style.NAMES_AND_GRID),
+        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=style.OKABE_ITO)),
         tooltip=[
             alt.Tooltip("run_id:N", title="run"),
             alt.Tooltip("gbit_per_s:Q", title="mean (Gbit/s)", format=".4~g"),
@@ -448,4 +431,4 @@ def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     ]
     if peak:
         layers.append(base.mark_tick(thickness=2, height=13).encode(x=f"{peak}:Q"))
-    return alt.layer(*layers).properties(width=470, height=row_step(frame.height, 18))
+    return alt.layer(*layers).properties(width=470, height=style.row_step(frame.height, 18))
