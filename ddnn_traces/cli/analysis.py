@@ -55,11 +55,17 @@ def regress(dataset: str | Path, formula: str | None, output_format: str, out: P
     docs/regression.md defines every number.
     """
     import ddnn_traces
-    from ddnn_traces.report import regression_page
+    from ddnn_traces.regression import documents
 
     with open_dataset(dataset) as opened:
         regression = ddnn_traces.regress(opened, formula, **options)
-    emit_text(regression_page.FORMATS[output_format](regression), out)
+    if output_format == "html":
+        from ddnn_traces.report import page  # loads Altair, which takes longer than a regression
+
+        text = page.regression_page(regression)
+    else:
+        text = documents.FORMATS[output_format](regression)
+    emit_text(text, out)
 
 
 @click.command()

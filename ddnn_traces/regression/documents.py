@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -203,6 +203,12 @@ def _latex_encoder() -> Any:
 
 def _code_point(letter: str | re.Match[str]) -> str:
     return f"U+{ord(letter if isinstance(letter, str) else letter[0]):04X}"
+
+
+#: Documents of a regression by format; report.page has its page.
+FORMATS: dict[str, Callable[[Regression], str]] = {
+    "text": text, "table": text, "latex": latex, "json": json_text, "csv": csv_text,
+}  # fmt: skip
 
 
 # --- a prediction

@@ -1,4 +1,4 @@
-"""The page: one HTML file that loads nothing, with every chart as SVG and PNG in a folder next to it."""
+"""Pages, each one HTML file that loads nothing: the report, with its charts as files next to it, and a regression."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
+from ddnn_traces.regression import words
 from ddnn_traces.report.chapters import chang, farhat, overview, regression, wire, zerwas
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Results, Section
@@ -22,6 +23,7 @@ from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
+    from ddnn_traces.regression import Regression
 
 CHAPTERS = (overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, wire.chapter)
 PNG_SCALE = 2
@@ -72,12 +74,13 @@ def sections(results: Results) -> Iterator[tuple[Chapter, Section]]:
 
 def _draw(spec: dict[str, Any]) -> dict[str, bytes]:
     """A chart's files, by suffix."""
-    svg = _renumbered(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+    svg = _svg(spec)
     return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
 
-def _renumbered(svg: str) -> str:
-    """Vega numbers gradients through the whole process; a file must not depend on what was drawn before it."""
+def _svg(spec: dict[str, Any]) -> str:
+    svg: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    # Vega numbers gradients through the whole process; a file must not depend on what was drawn before it
     for number, name in enumerate(dict.fromkeys(re.findall(r' id="(gradient_\d+)"', svg))):
         svg = svg.replace(f' id="{name}"', f' id="gradient-{number}"').replace(
             f"url(#{name})", f"url(#gradient-{number})"
@@ -94,13 +97,13 @@ def _page(heading: str, chapters: dict[Chapter, list[Section]], folder: str) -> 
     # both are the project's or Vega's own text; only an early end of the element must be prevented
     script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
     vega = Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))  # noqa: S704
-    return render(
+    return _render(
         "page.html", title=heading, chapters=chapters, queries=_queries(chapters), folder=folder, script=script,
         vega=vega,
     )  # fmt: skip
 
 
-def render(template: str, **values: Any) -> str:
+def _render(template: str, **values: Any) -> str:
     """A template of this folder with the values, the style sheet and the version; texts are escaped, Markup is not."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
@@ -108,6 +111,18 @@ def render(template: str, **values: Any) -> str:
     )  # fmt: skip
     css = Markup((_HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704, the project's own
     return environment.get_template(template).render(css=css, version=__version__, **values)
+
+
+def regression_page(fit: Regression) -> str:
+    """A regression's page, with its residual plots as SVG in it; light or dark as the reader's system is."""
+    figures = [
+        (caption, Markup(_svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
+        for chart, points, caption in regression.residual_charts(fit)
+    ]
+    return _render(
+        "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=words.summary(fit),
+        tables=words.tables(fit), figures=figures, sections=words.sections(fit),
+    )  # fmt: skip
 
 
 def _queries(chapters: dict[Chapter, list[Section]]) -> list[catalogue.Query]:

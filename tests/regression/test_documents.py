@@ -15,11 +15,12 @@ from regression_runs import as_paper, noisy_runs
 from tools import needs_tool
 
 from ddnn_traces.regression import Regression, fit, words
-from ddnn_traces.regression.documents import latex_escape
-from ddnn_traces.report.regression_page import FORMATS
+from ddnn_traces.regression.documents import FORMATS, latex_escape
+from ddnn_traces.report.page import regression_page
 
 #: Markup of every kind, and letters that T1 fontenc has, that LaTeX has with math, and that neither has.
 HOSTILE = "a<b>&\"'_%$#{}~^\\|x\u2215é-1 Łßſ ×−≤α…“” Ж模ŉ\u2011"
+DOCUMENTS = {**FORMATS, "html": regression_page}
 
 
 def test_synthetic_runs_are_counted() -> None:
@@ -27,16 +28,16 @@ def test_synthetic_runs_are_counted() -> None:
     result = fit(noisy_runs(source=one))
     count = "1 of 24 runs is synthetic"
     assert result.synthetic is not None and result.synthetic.startswith(count)
-    for name, make in FORMATS.items():
+    for name, make in DOCUMENTS.items():
         assert count in make(result), name
     without = fit(noisy_runs())
     assert without.synthetic is None
-    assert all("synthetic:" not in make(without) for make in FORMATS.values())
+    assert all("synthetic:" not in make(without) for make in DOCUMENTS.values())
 
 
 def test_nothing_fitted_has_all_documents() -> None:
     result = as_paper(noisy_runs().head(2))
-    for name, make in FORMATS.items():
+    for name, make in DOCUMENTS.items():
         if name != "csv":
             assert "Nothing is fitted: 2 usable runs" in make(result), name
     assert words.paper_rows(result)[0].here == "not in the formula"
@@ -82,7 +83,7 @@ class Elements(HTMLParser):
 
 
 def test_the_page_loads_nothing_and_escapes(hostile: Regression) -> None:
-    page = Elements(FORMATS["html"](hostile))
+    page = Elements(regression_page(hostile))
     assert page.loaded == []
     assert page.names.count("svg") == 2
     assert not {"b", "script", "img"} & set(page.names)
@@ -149,7 +150,7 @@ def test_json_has_null_for_unknown_numbers() -> None:
     document = json.loads(FORMATS["json"](exact), parse_constant=pytest.fail)
     assert {c["p_value"] for c in document["coefficients"]} == {None}
     assert document["influence"] == document["nested"] == []
-    assert all(make(exact) for make in FORMATS.values())
+    assert all(make(exact) for make in DOCUMENTS.values())
 
 
 def test_csv_has_a_row_a_coefficient(hostile: Regression) -> None:
