@@ -5,8 +5,7 @@ squares. inference: standard errors, tests and diagnostics. verdicts: conclusion
 fits. words, documents: tables and sentences, and the documents made of them. predict: a job's traffic by a fit.
 results: the data classes that they share.
 
-statsmodels (with scipy and pandas), patsy, numpy and polars are imported inside the functions that use them: together
-they take longer than the 0.3 s in which `ddnn-traces --help` must answer.
+statsmodels, scipy, pandas and patsy are imported inside the functions that use them, since they load slowly.
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
 
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
 from ddnn_traces.regression.results import Excluded
 
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-
-    Vector = np.ndarray[Any, np.dtype[np.float64]]
-
+#: Numbers, of any shape.
+Vector = np.ndarray[Any, np.dtype[np.float64]]
 #: Columns that identify a row, and are never part of a formula's result.
 RUN, STEP = "run_id", "step"
 #: Usable runs that a fit needs.
@@ -40,9 +40,6 @@ _SQUARABLE = (1e-140, 1e140)
 
 def clean_numbers(rows: pl.DataFrame) -> pl.DataFrame:
     """Decimals, which DuckDB makes of some sums, as floats, and NaN as null."""
-    import polars as pl
-    import polars.selectors as cs
-
     return rows.with_columns((cs.float() | cs.decimal()).cast(pl.Float64).fill_nan(None))
 
 
@@ -58,8 +55,6 @@ def usable_rows(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tup
 
 def split_missing(rows: pl.DataFrame, names: Iterable[str]) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
     """The rows with a finite value in every one of `names`, and the runs of the others with the missing columns."""
-    import polars as pl
-
     used = sorted(names)
     floats = [name for name in used if rows.schema[name].is_float()]
     usable = pl.all_horizontal(
@@ -86,9 +81,7 @@ def _excluded(rows: Iterable[tuple[Any, str]]) -> tuple[Excluded, ...]:
 
 def _split_infinite(rows: pl.DataFrame, formula: Formula) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
     """The rows for which every part of `formula` is a finite number, and the runs of the others with those parts."""
-    import numpy as np
     import patsy
-    import polars as pl
 
     if rows.is_empty():
         return rows, ()
@@ -162,7 +155,6 @@ class Design:
 
 def make_design(rows: pl.DataFrame, formula: Formula) -> Design:
     """Evaluate `formula`, the terms in formula order. Raises RegressionError."""
-    import numpy as np
     import patsy
 
     left, right = _matrices(rows, formula, patsy.NAAction(on_NA="raise"))
@@ -188,7 +180,6 @@ def make_design(rows: pl.DataFrame, formula: Formula) -> Design:
 
 def _matrices(rows: pl.DataFrame, formula: Formula, action: Any) -> tuple[Any, Any]:
     """Left and right side as patsy's design matrices. Raises RegressionError."""
-    import numpy as np
     import patsy
 
     data = {name: _values(rows, name, name in formula.numeric_names) for name in formula.names}
@@ -204,7 +195,6 @@ def _matrices(rows: pl.DataFrame, formula: Formula, action: Any) -> tuple[Any, A
 def _values(rows: pl.DataFrame, name: str, numeric: bool) -> Any:
     """A column for patsy. Whole numbers in arithmetic become floats, for int64 overflows silently."""
     import pandas as pd
-    import polars as pl
 
     column = rows[name]
     if column.dtype.is_integer():
@@ -228,8 +218,6 @@ def _term(name: str, term: Any, info: Any) -> Term:
 
 
 def _columns(term: Any, matrix: Any) -> list[Column]:
-    import numpy as np
-
     factors = [factor.name() for factor in term.factors]
     # numpy 2 writes a level as np.int64(64), and patsy takes that for its name
     names = [re.sub(r"np\.\w+\(([^()]*)\)(?=\])", r"\1", name) for name in matrix.design_info.column_names]
@@ -264,8 +252,6 @@ def is_constant(values: Vector) -> bool:
 
 def unit(values: Vector) -> Vector:
     """The column scaled to length 1; zeros stay zeros."""
-    import numpy as np
-
     norm = np.linalg.norm(values)
     return values / norm if norm > 0 else values
 
@@ -312,8 +298,6 @@ def split_aliased(columns: Sequence[Column]) -> tuple[list[Column], list[Alias]]
 
     The scaling matters: compared with model sizes of 1e9 bytes, the ones of a level would pass for rounding.
     """
-    import numpy as np
-
     kept: list[Column] = []
     aliases: list[Alias] = []
     basis = np.empty((len(columns[0].values) if columns else 0, 0))
@@ -331,8 +315,6 @@ def split_aliased(columns: Sequence[Column]) -> tuple[list[Column], list[Alias]]
 
 
 def _carriers(column: Column, kept: Sequence[Column]) -> tuple[Column, ...]:
-    import numpy as np
-
     if not kept:
         return ()
     weights = np.linalg.lstsq(np.column_stack([unit(k.values) for k in kept]), unit(column.values), rcond=None)[0]
@@ -367,8 +349,6 @@ def shares(columns: Sequence[Column]) -> dict[str, Share]:
 
 
 def _share(columns: Sequence[Column], term: str) -> Share:
-    import numpy as np
-
     own = [column for column in columns if column.term == term]
     # in an order that does not depend on the formula's, so that the sentences do not either
     sorted_others = sorted((c for c in columns if c.term != term), key=lambda c: (c.term != INTERCEPT, c.term))

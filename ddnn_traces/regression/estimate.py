@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ddnn_traces.regression.design import INDEPENDENT, ROUNDING, Column
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Vector = np.ndarray[Any, np.dtype[np.float64]]
+from ddnn_traces.regression.design import INDEPENDENT, ROUNDING, Column, Vector
 
 # Leverage from which a row determines a direction alone; part of a row in a lost direction that is not rounding.
 ALL = 1 - 1e-8
@@ -69,14 +66,10 @@ class Estimate:
     @cached_property
     def matrix(self) -> Vector:
         """The design, rows by columns."""
-        import numpy as np
-
         return np.column_stack([column.values for column in self.columns])
 
     @cached_property
     def _decomposition(self) -> tuple[Vector, Vector, Vector]:
-        import numpy as np
-
         norms = np.linalg.norm(self.matrix, axis=0)
         left, singular, right = np.linalg.svd(self.matrix / norms, full_matrices=False)
         return left, singular, right.T / singular / norms[:, None]
@@ -109,31 +102,23 @@ class Estimate:
 
     @cached_property
     def _scale(self) -> Vector:
-        import numpy as np
-
         scale: Vector = np.sqrt(np.mean(self.matrix**2, axis=0))
         return scale
 
     @cached_property
     def has_constant(self) -> bool:
         """Whether the columns span the constant: by an intercept, or by all levels of a term."""
-        import numpy as np
-
         ones = np.full(len(self.response), len(self.response) ** -0.5)
         return bool(np.linalg.norm(ones - self.basis @ (self.basis.T @ ones)) < INDEPENDENT)
 
     @cached_property
     def is_exact(self) -> bool:
         """Whether all rows lie on the fit to within rounding: a test against rounding means nothing."""
-        import numpy as np
-
         return bool(np.sqrt(self.result.ssr) <= ROUNDING * np.linalg.norm(self.response))
 
     @cached_property
     def coefficients(self) -> Vector:
         """One for each column. Where the fit is exact, rounding of the response is 0, not 1e-7 bytes."""
-        import numpy as np
-
         is_zero = self.is_exact & (abs(self.result.params) <= ROUNDING * np.linalg.norm(self.response))
         return np.where(is_zero, 0.0, self._refined(self.result.params / self._scale))
 
@@ -142,8 +127,6 @@ class Estimate:
 
         Three digits more for NIST's Wampler4 and Wampler5, whose residuals are millions of times the coefficients.
         """
-        import numpy as np
-
         if self.condition_number > _WELL_CONDITIONED:
             return values
         matrix, response = self.matrix.astype(np.longdouble), self.response.astype(np.longdouble)
@@ -175,16 +158,12 @@ class Estimate:
     @cached_property
     def leverage(self) -> Vector:
         """Of each row: the diagonal of the hat matrix."""
-        import numpy as np
-
         leverage: Vector = np.sum(self.basis**2, axis=1)
         return leverage
 
     @cached_property
     def rows_of(self) -> dict[str, Vector]:
         """The numbers of the rows of each run, in the order of the runs."""
-        import numpy as np
-
         places: dict[str, list[int]] = {}
         for place, group in enumerate(self.groups):
             places.setdefault(group, []).append(place)
@@ -192,8 +171,6 @@ class Estimate:
 
     def without(self, rows: Vector) -> Without:
         """The fit without these rows."""
-        import numpy as np
-
         basis, residuals = self.basis[rows], self.residuals[rows]
         shares, directions = np.linalg.eigh(basis.T @ basis)
         stays = shares < ALL
@@ -210,8 +187,6 @@ class Estimate:
 
     def free(self, lost: Vector) -> list[int]:
         """The numbers of the coefficients that lost directions leave undetermined."""
-        import numpy as np
-
         if not lost.shape[1]:
             return []
         norms = np.linalg.norm(self.matrix, axis=0)
@@ -228,8 +203,6 @@ class Estimate:
         classic: s^2. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by run, with
         the factor G/(G-1) (n-1)/(n-k) (Cameron and Miller 2015); G-1 degrees of freedom, but not more than the fit has.
         """
-        import numpy as np
-
         if kind == "classic":
             return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
         if kind == "hc3":
@@ -250,8 +223,6 @@ class Estimate:
 
         NaN in the rows and columns of coefficients that one row (hc3) or one run (cluster) determines alone.
         """
-        import numpy as np
-
         scatter = self.scatter(kind)
         covariance = self.to_coefficients @ scatter.covariance @ self.to_coefficients.T
         for number in {number for directions in scatter.lost for number in self.free(directions)}:
@@ -261,8 +232,6 @@ class Estimate:
     @property
     def information_criteria(self) -> tuple[float, float]:
         """AIC and BIC with the residual variance counted as a parameter, as in R's AIC() and BIC()."""
-        import numpy as np
-
         count, free = len(self.response), len(self.columns) + 1
         minus_two_log_likelihood = count * (np.log(2 * np.pi * self.result.ssr / count) + 1)
         return float(minus_two_log_likelihood + 2 * free), float(minus_two_log_likelihood + np.log(count) * free)
@@ -270,6 +239,4 @@ class Estimate:
 
 def overlap(lost: Vector, directions: Vector) -> bool:
     """Whether a lost direction has a part in any of the directions; both are orthonormal columns."""
-    import numpy as np
-
     return bool((np.linalg.norm(lost.T @ directions, axis=0) > _SOME).any())

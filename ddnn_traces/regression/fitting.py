@@ -11,6 +11,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import polars as pl
+
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.design import (
     MIN_RUNS,
@@ -43,8 +46,6 @@ from ddnn_traces.regression.results import ERRORS, SIZES, Excluded, LogLog, OlsF
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, verdicts
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ddnn_traces.query.dataset import Dataset
 
 _NETWORK = "delay_ms + bandwidth_mbit + loss_pct + C(batch_size) + C(model)"
@@ -128,8 +129,6 @@ def _with_options(formula: str, batch: str, size: str) -> str:
 
 def _comparable(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
     """The rows that the query does not leave out, and the others with its reason."""
-    import polars as pl
-
     if _REASON not in rows.columns:
         return rows, ()
     unused = rows.drop_nulls(_REASON)
@@ -310,8 +309,6 @@ def _obstacle(rows: pl.DataFrame, formula: Formula) -> str | None:
 
 def _correlation(rows: pl.DataFrame, size: str | None, formula: Formula) -> float | None:
     """Pearson's correlation of model size with the left side, where that is a column (Zerwas section VI: 0.97)."""
-    import numpy as np
-
     left = formula.left
     if size is None or left not in formula.left_names or not rows.schema[left].is_numeric():
         return None
@@ -339,8 +336,6 @@ def _log_log(rows: pl.DataFrame, outcome: OlsFit, size: str | None, errors: str,
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFrame:
-    import polars as pl
-
     estimate = outcome.estimate
     empty = [None] * rows.height
     given = {

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ddnn_traces.errors import RegressionError
 
 INTERCEPT = "Intercept"
@@ -79,8 +81,6 @@ def inverse(left: str, name: str) -> Callable[[Any], Any] | None:
 
     All of them increase, so that the ends of an interval remain its ends.
     """
-    import numpy as np
-
     plain = left.replace(" ", "")
     scaled = re.fullmatch(rf"I\({re.escape(name)}([*/])([0-9.]+(?:e[+-]?[0-9]+)?)\)", plain)
     if scaled and float(scaled[2]) > 0:

@@ -7,10 +7,12 @@ with shorter formulas and with logarithms.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from ddnn_traces.regression.design import Column, Design, Share, split_aliased, unit
+import numpy as np
+
+from ddnn_traces.regression.design import Column, Design, Share, Vector, split_aliased, unit
 from ddnn_traces.regression.estimate import ALL, Estimate, Scatter, Without, overlap
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
 from ddnn_traces.regression.results import (
@@ -23,12 +25,6 @@ from ddnn_traces.regression.results import (
     RunInfluence,
     TermTest,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Vector = np.ndarray[Any, np.dtype[np.float64]]
-
 
 # --- coefficients and terms
 
@@ -64,8 +60,6 @@ def coefficients_of(
 
 
 def _standard_errors(covariance: Vector) -> list[float | None]:
-    import numpy as np
-
     return [float(np.sqrt(value)) if value > 0 else None for value in np.diag(covariance)]
 
 
@@ -93,8 +87,6 @@ def _upper_tail(f: float, df: int, df_denominator: int) -> float:
 
 def _own_directions(estimate: Estimate, share: Share) -> Vector:
     """Of U'y's coordinates, an orthonormal basis of the directions that the other terms do not span, as columns."""
-    import numpy as np
-
     if not share.others:
         return np.eye(len(estimate.columns))
     spanned = estimate.basis.T @ np.column_stack([unit(column.values) for column in share.others])
@@ -114,8 +106,6 @@ def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
     By the classic scatter it is the F of the sums of squares of both fits. None where the scatter is not known: a
     clustered covariance of more directions than runs less 1 is singular.
     """
-    import numpy as np
-
     if not share.df or scatter.df < 1 or (scatter.is_estimated and share.df > scatter.df):
         return None
     directions = _own_directions(estimate, share)
@@ -135,8 +125,6 @@ def _generalized_vif(estimate: Estimate) -> dict[str, float]:
 
     Nothing without an intercept, since correlations are about the mean.
     """
-    import numpy as np
-
     kept = [i for i, column in enumerate(estimate.columns) if column.term != INTERCEPT]
     if len(kept) == len(estimate.columns):
         return {}
@@ -153,8 +141,6 @@ def _generalized_vif(estimate: Estimate) -> dict[str, float]:
 
 def _log_volume(columns: Vector) -> float:
     """Logarithm of det(columns' columns), by singular values, which lose no digits to the squares."""
-    import numpy as np
-
     return float(2 * np.log(np.linalg.svd(columns, compute_uv=False)).sum()) if columns.shape[1] else 0.0
 
 
@@ -189,8 +175,6 @@ def influence(estimate: Estimate) -> tuple[RunInfluence, ...]:
 
 def studentized_residuals(estimate: Estimate) -> list[float | None]:
     """External studentized residual of each row: over its standard error by the fit without the row."""
-    import numpy as np
-
     df = estimate.df_resid - 1
     if estimate.is_exact or df < 1:
         return [None] * len(estimate.response)
@@ -232,28 +216,25 @@ def left_out(estimate: Estimate, models: Sequence[str | None] | None, formula: F
         return ()
     column = formula.left_column
     invert = None if column is None else inverse(formula.left, column)
-    scale = _Scale(formula.left, None) if column is None or invert is None else _Scale(column, invert)
-    found = [_left_out("run", estimate, scale, estimate.rows_of, estimate.without_run)]
+    of = formula.left if column is None or invert is None else column
+    found = [_left_out("run", estimate, estimate.rows_of, estimate.without_run, of, invert)]
     if models is not None and len(set(models)) > 1:
         names = tuple("unknown" if model is None else str(model) for model in models)
         rows = replace(estimate, groups=names).rows_of
-        found.append(_left_out("model", estimate, scale, rows, {name: estimate.without(rows[name]) for name in rows}))
+        parts = {name: estimate.without(rows[name]) for name in rows}
+        found.append(_left_out("model", estimate, rows, parts, of, invert))
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The quantity that errors are of; invert computes it from values of the left side, None where nothing does."""
-
-    of: str
-    invert: Callable[[Any], Any] | None
-
-
 def _left_out(
-    by: str, estimate: Estimate, scale: _Scale, rows: Mapping[str, Vector], parts: Mapping[str, Without]
+    by: str,
+    estimate: Estimate,
+    rows: Mapping[str, Vector],
+    parts: Mapping[str, Without],
+    of: str,
+    invert: Callable[[Any], Any] | None,
 ) -> LeftOut:
-    import numpy as np
-
+    """of: the quantity that errors are of; invert computes it from values of the left side, None where nothing does."""
     errors = np.concatenate([part.errors for part in parts.values()])
     observed = estimate.response[np.concatenate([rows[name] for name in parts])]
     predictable = ~np.isnan(errors)
@@ -265,11 +246,11 @@ def _left_out(
         if count
     )
     if not len(errors):
-        return LeftOut(by, len(parts), 0, None, None, None, impossible, scale.of)
-    if scale.invert is not None:
+        return LeftOut(by, len(parts), 0, None, None, None, impossible, of)
+    if invert is not None:
         with np.errstate(over="ignore"):
-            predicted = scale.invert(observed - errors)
-        observed = scale.invert(observed)
+            predicted = invert(observed - errors)
+        observed = invert(observed)
         errors = observed - predicted
     about_mean = float(((observed - observed.mean()) ** 2).sum())
     return LeftOut(
@@ -277,10 +258,10 @@ def _left_out(
         len(parts),
         len(errors),
         float(np.sqrt(np.mean(errors**2))),
-        float(np.median(abs(errors / observed))) if scale.invert is not None and observed.all() else None,
+        float(np.median(abs(errors / observed))) if invert is not None and observed.all() else None,
         float(1 - errors @ errors / about_mean) if about_mean > 0 else None,
         impossible,
-        scale.of,
+        of,
     )
 
 
@@ -327,8 +308,6 @@ def _nested(whole: Estimate, columns: Sequence[Column], change: str) -> Nested:
 
 def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: str, robust: str) -> LogLog | None:
     """Both fits by how well they predict rows from the other runs, on the plain scale; None where they share no row."""
-    import numpy as np
-
     rows = np.concatenate(list(plain.rows_of.values()))
     of_plain = np.concatenate([part.errors for part in plain.without_run.values()])
     of_logs = np.concatenate([part.errors for part in logs.without_run.values()])

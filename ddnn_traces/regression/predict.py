@@ -11,22 +11,28 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, clean_numbers, make_design, split_aliased, usable_rows
+from ddnn_traces.regression.design import (
+    MIN_RUNS,
+    RUN,
+    Column,
+    Vector,
+    clean_numbers,
+    make_design,
+    split_aliased,
+    usable_rows,
+)
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.fitting import sized
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
 from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, Job, Predicted, Prediction, plain
 from ddnn_traces.text import nearest
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-
-    Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Draws of volume and step time for the interval of an hour, and their seed.
 DRAWS, SEED = 200_000, 0
@@ -122,7 +128,6 @@ def _hour(volume: _Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted
     Both are a number for each run. Errors of the two fits are drawn together, as Student's t with the correlation that
     the residuals of the same runs have; the ends of the hour's intervals are quantiles of the draws.
     """
-    import numpy as np
     from scipy import stats
 
     text, notes = _step_time_formula(volume.formula)
@@ -168,8 +173,6 @@ def _step_time_formula(formula: Formula) -> tuple[str, list[str]]:
 
 def _correlation(volume: _Point, time: _Point) -> float:
     """Of the residuals of the two fits over the runs that are in both; 0 where those are few, or one fit is exact."""
-    import numpy as np
-
     mine, other = (dict(zip(p.rows[RUN].to_list(), p.fit.residuals.tolist(), strict=True)) for p in (volume, time))
     common = [run for run in mine if run in other]
     if len(common) < MIN_RUNS or volume.fit.is_exact or time.fit.is_exact:
@@ -207,7 +210,6 @@ class _Point:
 
     def predicted(self, quantity: str, unit: str) -> Predicted:
         """The estimate and both intervals, on the scale of the column. Raises PredictionError where they overflow."""
-        import numpy as np
         from scipy import stats
 
         is_exact = self.fit.is_exact
@@ -303,9 +305,6 @@ def _design_with(
     The job is evaluated as one more row, so that its levels become the same columns. Raises PredictionError where its
     row is not a combination of the runs' rows: then the data has no estimate of it.
     """
-    import numpy as np
-    import polars as pl
-
     (left,) = formula.left_names
     numbers = [name for name in formula.numeric_names if rows.schema[name].is_integer()]
     used = rows.select(sorted(formula.names)).cast(dict.fromkeys(numbers, pl.Float64))

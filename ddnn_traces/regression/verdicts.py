@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from ddnn_traces.regression.design import RUN, STEP, Alias, Design, Share, Term
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT
 from ddnn_traces.regression.inference import needed_runs
 from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, TermTest, TermVerdict
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Attributes of a run that are noted where they differ and are not in the formula.
 _ATTRIBUTES = ("workers", "delay_ms", "loss_pct", "bandwidth_mbit", "optimizer", "epochs")
