@@ -151,7 +151,7 @@ def test_a_marker_with_odd_tables(tmp_path: Path, tables: object) -> None:
     import json
 
     (tmp_path / "dataset.json").write_text(json.dumps({"schema_version": schema.SCHEMA_VERSION, "tables": tables}))
-    with pytest.raises(DdnnTracesError, match="names tables that are none"):
+    with pytest.raises(DdnnTracesError, match="names unknown tables"):
         ddnn_traces.open(tmp_path)
 
 

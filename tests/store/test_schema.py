@@ -114,5 +114,5 @@ def test_marker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "3", '"text"'])
 def test_marker_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / MARKER).write_text(text)
-    with pytest.raises(UsageError, match=r"no ddnn_traces dataset \(no readable dataset\.json\)"):
+    with pytest.raises(UsageError, match=r"not a ddnn_traces dataset \(no readable dataset\.json\)"):
         read_marker(tmp_path)

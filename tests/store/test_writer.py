@@ -117,7 +117,7 @@ def test_folder_that_is_no_dataset_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("my only copy")
     with pytest.raises(
-        UsageError, match="out: exists and is no ddnn_traces dataset; choose another --out or remove it"
+        UsageError, match="out: exists and is not a ddnn_traces dataset; choose another --out or remove it"
     ):
         write(tmp_path / "out", "a")
     assert (tmp_path / "out" / "thesis.tex").read_text() == "my only copy"
@@ -126,7 +126,7 @@ def test_folder_that_is_no_dataset_is_left_alone(tmp_path: Path) -> None:
 
 def test_file_is_no_target(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("notes")
-    with pytest.raises(UsageError, match="out: exists and is no ddnn_traces dataset"):
+    with pytest.raises(UsageError, match="out: exists and is not a ddnn_traces dataset"):
         write(tmp_path / "out", "a")
     assert (tmp_path / "out").read_text() == "notes"
 
@@ -368,7 +368,7 @@ def test_mount_point_is_no_target(tmp_path: Path) -> None:
     paths = [tmp_path / "it's a mount", tmp_path / "bound"]
     call = ["unshare", "-m", "sh", "-ec", script, "sh", *map(str, paths), sys.executable, program]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
-    told = "is a mount point, which no other folder can take the place of; choose a folder in it, like"
+    told = "is a mount point, which cannot be replaced by another folder; choose a folder in it, like"
     assert done.stdout.splitlines() == [f"{path}: {told} {path / 'dataset'}" for path in paths]
 
 
