@@ -82,8 +82,8 @@ def test_version(command: RunCommand) -> None:
     [
         ("ingest nowhere.pcap --out new", "nowhere.pcap: no such file or folder; check the path"),
         ("ingest empty --out new", "/empty: no captures in this folder; name the folder that holds .pcap files"),
-        ("ingest good.pcap --out good.pcap", "/good.pcap: exists and is not a ddnn_traces dataset; choose another --out"),
-        ("ingest good.pcap --out full", "/full: exists and is not a ddnn_traces dataset; choose another --out"),
+        ("ingest good.pcap --out good.pcap", "/good.pcap: exists and is not a ddnn_traces dataset"),
+        ("ingest good.pcap --out full", "/full: exists and is not a ddnn_traces dataset"),
         ("ingest good.pcap --out good.pcap/deep", "/good.pcap/deep: cannot be written"),
         ("ingest good.pcap --out new --window-ms nan", "a window of nan ms"),
         ("runs nowhere", "nowhere: no such dataset; check the path, or make one with 'ddnn-traces ingest'"),
