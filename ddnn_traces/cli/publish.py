@@ -18,9 +18,11 @@ _path = click.Path(path_type=Path)
 @click.argument("dataset", required=False)
 @click.option("--out", type=_path, metavar="RELEASE", help="Folder of the release: new.")
 @click.option("--template", is_flag=True, help="Print a release.toml to fill in, and do nothing else.")
-@click.option("--about", type=_path, metavar="FILE", help="release.toml: what the release says of itself; options win.")
-@click.option("--title", help="What the release is called.")
-@click.option("--description", help="What it is, in a paragraph.")
+@click.option(
+    "--about", type=_path, metavar="FILE", help="release.toml: title, licence, creators and more; options win."
+)
+@click.option("--title", help="Title of the release.")
+@click.option("--description", help="A paragraph on what it is.")
 @click.option("--licence", metavar="SPDX", help="What others may do with it, as CC-BY-4.0, CC0-1.0, ODbL-1.0.")
 @click.option("--licence-file", type=_path, metavar="FILE", help="Text of another licence.")
 @click.option("--creator", "creators", multiple=True, metavar='"NAME <ORCID>"', help="Who made it; may be repeated.")
@@ -51,7 +53,7 @@ _path = click.Path(path_type=Path)
     type=click.Choice(["shifted", "kept"]),
     default="shifted",
     show_default=True,
-    help="shifted: all by one secret offset, intervals as they are.",
+    help="shifted: all by one secret offset, intervals unchanged.",
 )
 @click.option(
     "--captures",
@@ -64,20 +66,20 @@ _path = click.Path(path_type=Path)
     "--key",
     type=_path,
     metavar="FILE",
-    help="Secret of the anonymisation: read, or made there. Default: RELEASE.key beside the release.",
+    help="Secret of the anonymisation: read, or made there. Default: RELEASE.key next to the release.",
 )
 @click.option("--bagit", is_flag=True, help="Lay it out as a BagIt bag (RFC 8493).")
 @click.option(
-    "--previous", type=_path, metavar="RELEASE", help="The release before: for the changelog and the version."
+    "--previous", type=_path, metavar="RELEASE", help="The previous release: for the changelog and the version."
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Threads. Default: the CPUs of this process.")
 def publish(dataset: str | None, out: Path | None, template: bool, **options: Any) -> None:
     """Turn a dataset into an open release: anonymised, described, checked.
 
     A release is a folder with the tables as Parquet, descriptions that archives and search engines read, checksums and
-    a changelog. It is a dataset, too: every command takes it. Title, licence and creator are needed: on a terminal they
-    are asked for. Nothing is written where data checks fail, or where the release would tell an address, a name or a
-    path of the dataset. The same dataset, options and key make the same bytes.
+    a changelog. It is also a dataset: every command takes it. Title, licence and creator are needed; on a terminal
+    publish asks for them. Nothing is written where data checks fail, or where the release would hold an address, a name
+    or a path of the dataset. The same dataset, options and key make the same bytes.
     """
     if template:
         from ddnn_traces.release import request
@@ -98,8 +100,8 @@ def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
     click.echo(done.message, err=True)
     if done.key_made:
         click.echo(
-            f"{done.key}: the key of the anonymisation. Keep it secret: who has it can undo it. Keep it: the next "
-            "release needs it for the same labels",
+            f"{done.key}: the key of the anonymisation. Keep it secret: its holder can undo the anonymisation. Keep "
+            "it: the next release needs it for the same labels",
             err=True,
         )
 

@@ -5,8 +5,8 @@
     RUN/train_history-worker-1.log    made from the table steps
     RUN/phases-worker-1.csv           made from the table events
 
-What of a packet stays is in ingestors/compiled/cut.py. `ddnn-traces ingest` of them gives the released tables again but
-for what a pcap cannot hold: labels in place of addresses, and what is told of the original file.
+ingestors/packets/compiled/cut.py defines what of a packet is kept. `ddnn-traces ingest` of them gives the released
+tables again but for what a pcap cannot hold: labels in place of addresses, and properties of the original file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release.anonymise.mapping import Mapping, RunMapping
+from ddnn_traces.release.anonymise.mapping import Anonymiser, RunMapping
 from ddnn_traces.store import schema
 from ddnn_traces.text import is_plain_name, sql_literal, valid_text
 from ddnn_traces.traffic import run_folder
@@ -36,38 +36,38 @@ if TYPE_CHECKING:
 
 _THREADS = 2  # the loop releases the interpreter, and a disk is not faster for more
 _SNAPLEN = 262144
-#: Columns of `runs` that are no metadata: ingest fills them in.
-_NOT_TOLD = ("run_id", "clock_offset_ns", "clock_offset_estimate_ns", "clock_drift_ppm")
+#: Columns of `runs` that are not metadata: ingest fills them in.
+_DERIVED = ("run_id", "clock_offset_ns", "clock_offset_estimate_ns", "clock_drift_ppm")
 _KINDS = ("compute", "communicate", "update")
 
 _Row = dict[str, Any]
 
 
-def write(sources: list[str], dataset: Dataset, mapping: Mapping, folder: Path) -> list[str]:
-    """Write the captures of the mapping's runs into `folder`, new: their paths in it, in order.
+def write(sources: list[str], dataset: Dataset, anonymiser: Anonymiser, folder: Path) -> list[str]:
+    """Write the captures of the anonymiser's runs into `folder`, new: their paths in it, in order.
 
     sources: what the dataset was ingested from, as ingest takes it; each file is compared with what was read then.
-    Runs of which the dataset never had a file (made up, simulated) have none here. Raises UsageError where sources are
-    missing, are other files, or cannot be written as told.
+    Runs without files in the dataset (generated, simulated) have none here. Raises UsageError where sources are
+    missing, are other files, or cannot be written with these options.
     """
-    if mapping.options.ports == "classed":
+    if anonymiser.options.ports == "classed":
         raise UsageError(
-            "with ports classed, connections could not be told apart in cut-down captures; publish without captures, "
-            "or with --ports permuted"
+            "with ports classed, connections would not be distinguishable in cut-down captures; publish without "
+            "captures, or with --ports permuted"
         )
-    captures = _rows(dataset, "captures", mapping.runs)
+    captures = _rows(dataset, "captures", anonymiser.runs)
     found = _match(find_runs(sources), captures)
     paths: list[str] = []
-    for run_id in mapping.runs:
+    for run_id in anonymiser.runs:
         rows = [row for row in captures if row["run_id"] == run_id and row["engine"] != "synthetic"]
         if not rows:
             continue
         if not is_plain_name(run_id):
             raise UsageError(f"run {run_id!r} cannot be the name of a folder; publish it without captures")
         (folder / run_id).mkdir(parents=True)
-        run = mapping.run(run_id)
+        run = anonymiser.run(run_id)
         _cut_all([(found[run_id, row["capture_id"]], row) for row in rows if row["format"]], run, folder / run_id)
-        _write_beside(dataset, run, folder / run_id)
+        _write_run_files(dataset, run, folder / run_id)
         paths += sorted(path.relative_to(folder).as_posix() for path in (folder / run_id).iterdir())
     return paths
 
@@ -151,7 +151,7 @@ def _same_version(pairs: Any, version: int) -> list[tuple[str, str]]:
 
 
 def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
-    """Write the cut-down copy of one capture. What is damaged ends where ingest ended."""
+    """Write the cut-down copy of one capture. A damaged one ends where ingest ended."""
     from ddnn_traces.ingestors.packets.records import reader_of, split_header
 
     with CaptureFile(path) as file, target.open("wb") as out:
@@ -182,7 +182,7 @@ class _Cutter:
         self.link = link
         self._path, self._out, self._substitutes = path, out, substitutes
         self._last_ns = 0
-        self._room = np.zeros(0, np.uint8)
+        self._buffer = np.zeros(0, np.uint8)
 
     def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
         """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there."""
@@ -192,13 +192,13 @@ class _Cutter:
 
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False  # one type for bytes and buffers: one compilation
-        if len(self._room) < len(buf):
-            self._room = np.zeros(len(buf), np.uint8)
+        if len(self._buffer) < len(buf):
+            self._buffer = np.zeros(len(buf), np.uint8)
         pos, why, written, records, self.link, self._last_ns = cut.cut(
             buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.link,
-            self._last_ns, self._substitutes, self._room,
+            self._last_ns, self._substitutes, self._buffer,
         )  # fmt: skip
-        self._out.write(self._room[:written].data)
+        self._out.write(self._buffer[:written].data)
         self.records += records
         if why == cut.OTHER_LINK:
             raise UsageError(
@@ -207,19 +207,19 @@ class _Cutter:
             )
         if why == cut.NO_TIME:
             raise UsageError(
-                f"{self._path}: has times that a pcap cannot say, shifted as they are; publish without captures, or "
+                f"{self._path}: has shifted times that a pcap cannot hold; publish without captures, or "
                 "leave the run out"
             )
         return pos, why
 
 
-# --- what stands beside them
+# --- the files next to them
 
 
-def _write_beside(dataset: Dataset, run: RunMapping, folder: Path) -> None:
+def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
     (fields,) = _rows(dataset, "runs", [run.run_id])
-    told = {name: value for name, value in fields.items() if name not in _NOT_TOLD}
-    text = run_folder.run_toml(told, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
+    metadata = {name: value for name, value in fields.items() if name not in _DERIVED}
+    text = run_folder.run_toml(metadata, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
     (folder / "run.toml").write_text(text + _legend(run), encoding="utf-8")
     first_begins = {}
     for worker, group in itertools.groupby(_rows(dataset, "steps", [run.run_id]), key=lambda row: row["worker"]):
@@ -249,14 +249,14 @@ def _hosts(rows: list[_Row], run: RunMapping) -> list[_Row]:
 
 
 def _legend(run: RunMapping) -> str:
-    """Comments that say which of the tables' labels an address stands for."""
+    """Comments that list the tables' label of each address."""
     pairs = sorted((new, run.addresses[old]) for old, new in run.wire.items() if new != run.addresses[old])
     lines = [f"# {new} stands for {label}" for new, label in pairs]
     return "\n".join(["", *lines, ""]) if lines else ""
 
 
 def _phases(events: list[_Row], offset_ns: int) -> list[tuple[int, tuple[int, int, int, int]]]:
-    """Steps of which all phases are known, with their times as phases.py reads them."""
+    """Steps with all phases known, with their times as phases.py reads them."""
     rows = []
     for step, group in itertools.groupby(events, key=lambda row: row["step"]):
         kinds = {row["kind"]: row for row in group}

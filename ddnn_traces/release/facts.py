@@ -1,4 +1,4 @@
-"""What is known of a release: the one object that all its descriptions are made from, kept in it as release.json.
+"""The facts of a release: the one object that all its descriptions are made from, kept in it as release.json.
 
 Columns are not in it: those of a table are in schemas/, whose version the release carries.
 """
@@ -37,13 +37,12 @@ class Publication:
 
 @dataclass(frozen=True)
 class About:
-    """What the publisher says of the release (release.toml and options; request.py reads them).
+    """The publisher's statements on the release (release.toml and options; request.py reads them).
 
-    licence: SPDX identifier. licence_text: the text of a licence that is none of SPDX's known ones (its identifier is
+    licence: SPDX identifier. licence_text: the text of a licence that is not in SPDX's list (its identifier is
     LicenseRef-NAME then); None: descriptions.licence has the text. published: date, YYYY-MM-DD. version: semantic. doi:
-    without a resolver's address.
-    url: where it will be found. The texts of the datasheet are the publisher's own words, Markdown; None where nothing
-    was said, and then the datasheet says so.
+    without a resolver's address. url: where the release will be found. The texts of the datasheet are the publisher's
+    own words, Markdown; None where nothing is stated, and then the datasheet states that.
     """
 
     title: str
@@ -115,10 +114,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Anonymisation:
-    """What was done to what tells who and when. key_id: says whether two releases have the same key, and nothing else.
+    """What was done to identifying values.
 
-    addresses: roles, crypto-pan or kept. ports: kept, permuted or classed. times: shifted or kept. removed: sentences,
-    one for each kind of thing that was removed or mapped. remaining: sentences on what can still be told.
+    addresses: roles, crypto-pan or kept. ports: kept, permuted or classed. times: shifted or kept. key_id: equal for
+    two releases of the same key, and reveals nothing else. removed: sentences, one for each kind of value that was
+    removed or mapped. remaining: sentences on what can still be identified.
     """
 
     addresses: str
@@ -170,23 +170,23 @@ def from_json(text: str) -> Release:
 
     Raises KeyError, TypeError, ValueError for others.
     """
-    told = json.loads(text)
-    about = told["about"] | {
-        "creators": tuple(Person(**person) for person in told["about"]["creators"]),
-        "papers": tuple(Publication(**paper) for paper in told["about"]["papers"]),
+    document = json.loads(text)
+    about = document["about"] | {
+        "creators": tuple(Person(**person) for person in document["about"]["creators"]),
+        "papers": tuple(Publication(**paper) for paper in document["about"]["papers"]),
     }
     tables = tuple(
-        Table(table["name"], tuple(TableFile(**file) for file in table["files"])) for table in told["tables"]
+        Table(table["name"], tuple(TableFile(**file) for file in table["files"])) for table in document["tables"]
     )
-    steps = tuple(Step(**step | {"runs": tuple(step["runs"])}) for step in told["provenance"])
-    anonymisation = _tuples(Anonymisation, told["anonymisation"])
-    captures = tuple(File(**file) for file in told["captures"])
+    steps = tuple(Step(**step | {"runs": tuple(step["runs"])}) for step in document["provenance"])
+    anonymisation = _tuples(Anonymisation, document["anonymisation"])
+    captures = tuple(File(**file) for file in document["captures"])
     return Release(
-        **told
+        **document
         | {
             "about": _tuples(About, about),
             "tables": tables,
-            "runs": tuple(told["runs"]),
+            "runs": tuple(document["runs"]),
             "provenance": steps,
             "anonymisation": anonymisation,
             "captures": captures,

@@ -1,6 +1,6 @@
-"""A dataset into a release: checks, tables, captures, descriptions, checksums, and a search for what must not be in it.
+"""A dataset into a release: checks, tables, captures, descriptions, checksums, leak scan.
 
-The release is made in a hidden folder beside its place and put there by one rename, or not at all.
+The release is made in a hidden folder next to its place and put there by one rename, or not at all.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import bag, checksums, columns, content, database, facts, provenance, request, versions
+from ddnn_traces.release import facts, packaging, provenance, request, tables, versions
+from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
-from ddnn_traces.release.anonymise.mapping import Mapping as Anonymiser
+from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.marker import write_marker
-from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, whole_folder
+from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.talk import Talk
-from ddnn_traces.text import nearest, sql_literal
+from ddnn_traces.text import counted, nearest, sql_literal
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
 _MEMORY = "1GB"
-#: Runs that failed checks, of which a message tells.
-_MOST_FAILED = 20
+#: Failed runs, and causes of leaks, that a message lists at most.
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class PublishOptions:
 
 @dataclass(frozen=True)
 class Published:
-    """What became of it. path: the release, or the one before where nothing changed. written: whether it is new."""
+    """The outcome. path: the release, or the previous one where nothing changed. written: whether it is new."""
 
     path: Path
     release: facts.Release
@@ -75,11 +76,14 @@ class Published:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done, decided before anything is written."""
+    """All decisions, made before anything is written.
+
+    window_ns: None keeps the windows. standing: the release that is at `out` already. previous: the one of --previous.
+    """
 
     out: Path
-    told: request.Told
-    sources: list[content.Source]
+    statements: request.Statements
+    sources: list[tables.Source]
     window_ns: int | None
     flagged: Mapping[str, Mapping[str, int]]
     shaped_by: Mapping[str, Any]
@@ -90,7 +94,7 @@ class _Plan:
 
 
 class _UnchangedError(Exception):
-    """What was made is what there is already."""
+    """The new release is equal to the existing one."""
 
     def __init__(self, message: str, path: Path, release: facts.Release) -> None:
         super().__init__(message)
@@ -104,35 +108,35 @@ def publish(
     talk: Talk | None = None,
     ask: Callable[[str], str] | None = None,
 ) -> Published:
-    """Publish a dataset as the release `out`, which is there whole afterwards or not at all.
+    """Publish a dataset as the release `out`: complete, or not at all.
 
     ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where
-    data checks fail or another release is there, LeakError, StorageError, MissingExtra.
+    data checks fail or `out` is another release, LeakError, StorageError, MissingExtra.
     """
     options, talk = options or PublishOptions(), talk or Talk()
     layout.refuse_inside(out.parent)
-    told = request.complete(request.read(options.about, _given(options)), ask)
+    statements = request.complete(request.read(options.about, _given(options)), ask)
     previous = versions.read(options.previous) if options.previous else None
     key_file = _key_file(options, out, previous)
     _refuse_in_dataset(dataset, out, key_file)
     made = not key_file.exists()
-    with _room(out), _undone(key_file if made else None), _open(dataset, options, out) as opened:
-        plan = _plan(opened, out, options, told, key_file, _standing(out), previous, talk)
+    with _full_disk(out), _removed_after_error(key_file if made else None), _open(dataset, options, out) as opened:
+        plan = _plan(opened, out, options, statements, key_file, _standing(out), previous, talk)
         remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
                 release = _build(opened, plan, options, folder, talk)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
-    _say_missing(release.about, talk)
+    _report_missing(release.about, talk)
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
 
 
-def _say_missing(about: facts.About, talk: Talk) -> None:
+def _report_missing(about: facts.About, talk: Talk) -> None:
     from ddnn_traces.release.descriptions import shared
 
     if missing := shared.recommended(about):
-        talk.say(f"recommended and not told (release.toml): {'; '.join(missing)}")
+        talk.say(f"recommended and not stated (release.toml): {'; '.join(missing)}")
 
 
 def _given(options: PublishOptions) -> dict[str, Any]:
@@ -145,7 +149,7 @@ def _given(options: PublishOptions) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[Dataset]:
-    """The dataset, or the chosen runs of it, asked with little memory; what that does not hold goes beside `out`."""
+    """The dataset, or the chosen runs of it, with little memory for queries; DuckDB spills to the disk of `out`."""
     spill = _spill_folder(out)
     try:
         with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
@@ -160,8 +164,8 @@ def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[D
 
 def _spill_folder(out: Path) -> Path:
     """A new folder on the disk of `out`, which DuckDB makes when it needs it, and remove_left_behind() removes."""
-    there = next(folder for folder in out.resolve().parents if folder.exists())
-    return there / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
+    existing = next(folder for folder in out.resolve().parents if folder.exists())
+    return existing / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
 
 
 def _jobs(options: PublishOptions) -> int:
@@ -169,7 +173,7 @@ def _jobs(options: PublishOptions) -> int:
 
 
 @contextlib.contextmanager
-def _room(out: Path) -> Iterator[None]:
+def _full_disk(out: Path) -> Iterator[None]:
     """A full disk as StorageError."""
     import duckdb
 
@@ -178,21 +182,21 @@ def _room(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise _no_room(out, error.strerror or str(error)) from error
+        raise _storage_error(out, error.strerror or str(error)) from error
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-        raise _no_room(out, str(error).splitlines()[0]) from error
+        raise _storage_error(out, str(error).splitlines()[0]) from error
 
 
-def _no_room(out: Path, reason: str) -> StorageError:
+def _storage_error(out: Path, reason: str) -> StorageError:
     folder = out.resolve().parent
     return StorageError(
-        f"{folder}: no room to write ({reason}); nothing is left there; free some space and publish again"
+        f"{folder}: no space to write ({reason}); nothing is left there; free some space and publish again"
     )
 
 
 @contextlib.contextmanager
-def _undone(key_file: Path | None) -> Iterator[None]:
-    """Removes a key that was made for a release that then was not."""
+def _removed_after_error(key_file: Path | None) -> Iterator[None]:
+    """Removes a new key after an error: it belongs to no release."""
     try:
         yield
     except BaseException:
@@ -202,34 +206,26 @@ def _undone(key_file: Path | None) -> Iterator[None]:
 
 
 def _key_file(options: PublishOptions, out: Path, previous: facts.Release | None) -> Path:
-    """Where the key is: as said, else that of the release before where it lies beside it, else beside the release."""
-    beside = out.with_name(f"{out.name}.key")
-    if options.key is None and options.previous and previous and not beside.exists():
-        beside = _key_of(previous, options.previous.resolve().parent) or beside
-    key_file = options.key or beside
+    """The key's file: as given, else next to the previous release where it is its key, else next to the release."""
+    default = out.with_name(f"{out.name}.key")
+    if options.key is None and options.previous and previous and not default.exists():
+        default = keys.find(options.previous.resolve().parent, previous.anonymisation.key_id) or default
+    key_file = options.key or default
     if key_file.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{key_file}: the key would be inside the release, for all to read; name a file elsewhere")
     return key_file
 
 
 def _refuse_in_dataset(dataset: str | Path, out: Path, key_file: Path) -> None:
-    """Raise UsageError where the release or the key would be in the dataset, and go wherever that goes."""
+    """Raise UsageError where the release or the key would be in the dataset, and be copied with it."""
     source = Path(dataset).resolve()
     if source.is_dir() and out.resolve().is_relative_to(source):
         raise UsageError(f"{out}: the release would be inside the dataset {dataset}; choose an --out elsewhere")
     if source.is_dir() and key_file.resolve().is_relative_to(source):
         raise UsageError(
-            f"{key_file}: the key would be inside the dataset {dataset}, and go with it; name another file with --key"
+            f"{key_file}: the key would be inside the dataset {dataset}, and be copied with it; name another file with "
+            "--key"
         )
-
-
-def _key_of(release: facts.Release, folder: Path) -> Path | None:
-    """The key that a release was made with, where it is in the folder."""
-    for path in sorted(folder.glob("*.key")):
-        with contextlib.suppress(UsageError):
-            if keys.read_or_make(path).id == release.anonymisation.key_id:
-                return path
-    return None
 
 
 def _standing(out: Path) -> facts.Release | None:
@@ -241,14 +237,14 @@ def _standing(out: Path) -> facts.Release | None:
     try:
         return versions.read(out)
     except UsageError as error:
-        raise PublishError(f"{out}: exists and is no release of this program; choose another --out") from error
+        raise PublishError(f"{out}: exists and is not a release of this program; choose another --out") from error
 
 
 def _plan(
     dataset: Dataset,
     out: Path,
     options: PublishOptions,
-    told: request.Told,
+    statements: request.Statements,
     key_file: Path,
     standing: facts.Release | None,
     previous: facts.Release | None,
@@ -256,12 +252,12 @@ def _plan(
 ) -> _Plan:
     runs = dataset.run_ids
     _known("--allow-flagged", options.allow_flagged, runs)
-    if "version" in told:
-        versions.check(told["version"], previous.about.version if previous else None)
+    if "version" in statements:
+        versions.check(statements["version"], previous.about.version if previous else None)
     anonymiser = AnonymiserOptions(options.addresses, options.ports, options.times)
-    sources = content.sources(dataset.path, runs, _tables(options))
+    sources = tables.sources(dataset.path, runs, _tables(options))
     _refuse_empty(dataset.path, options, sources)
-    window_ns = _window_ns(options, content.window_lengths(sources))
+    window_ns = _window_ns(options, tables.window_lengths(sources))
     shaped_by = {
         "tables": list(dict.fromkeys(source.table for source in sources)),
         "runs": sorted(set(options.runs)) or "all",
@@ -277,7 +273,7 @@ def _plan(
     flagged = _flagged(dataset, sources, options, out)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
-    return _Plan(out, told, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
+    return _Plan(out, statements, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
 
 
 def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -287,17 +283,17 @@ def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _tables(options: PublishOptions) -> list[str]:
-    """The tables to publish, in their order; runs is always one, since a release without it says nothing of any run."""
+    """The tables to publish, in their order; always with runs, which describes the runs."""
     _known("--table", options.tables, schema.TABLES)
     return [name for name in schema.TABLES if not options.tables or name in (*options.tables, "runs")]
 
 
-def _refuse_empty(dataset: Path, options: PublishOptions, sources: Sequence[content.Source]) -> None:
-    there = {source.table for source in sources}
-    if "runs" not in there:
+def _refuse_empty(dataset: Path, options: PublishOptions, sources: Sequence[tables.Source]) -> None:
+    present = {source.table for source in sources}
+    if "runs" not in present:
         raise UsageError(f"{dataset}: has no run to publish; ingest one first")
     for table in options.tables:
-        if table not in there:
+        if table not in present:
             raise UsageError(f"--table {table}: has no rows in these runs; leave it out")
 
 
@@ -320,7 +316,7 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
 
 
 def _failed(
-    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+    dataset: Dataset, sources: Sequence[tables.Source], options: PublishOptions, out: Path
 ) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check."""
     rows = dict.fromkeys(dataset.run_ids, 0)
@@ -330,18 +326,17 @@ def _failed(
 
 
 def _flagged(
-    dataset: Dataset, sources: Sequence[content.Source], options: PublishOptions, out: Path
+    dataset: Dataset, sources: Sequence[tables.Source], options: PublishOptions, out: Path
 ) -> dict[str, dict[str, int]]:
-    """Rows that checks return, by run and check, of runs that are allowed to. Raises PublishError for others."""
+    """Rows that checks return, by run and check, of runs in --allow-flagged. Raises PublishError for other runs."""
     failed = _failed(dataset, sources, options, out)
-    refused = {run_id: told for run_id, told in sorted(failed.items()) if run_id not in options.allow_flagged}
+    refused = {run_id: rows for run_id, rows in sorted(failed.items()) if run_id not in options.allow_flagged}
     if refused:
         lines = [
-            f"{run_id}: "
-            + ", ".join(f"{name} ({count} row{'s' * (count != 1)})" for name, count in sorted(told.items()))
-            for run_id, told in [*refused.items()][:_MOST_FAILED]
+            f"{run_id}: " + ", ".join(f"{name} ({counted(count, 'row')})" for name, count in sorted(rows.items()))
+            for run_id, rows in [*refused.items()][:_MOST_LISTED]
         ]
-        more = f"\n  and {len(refused) - _MOST_FAILED} more runs" if len(refused) > _MOST_FAILED else ""
+        more = f"\n  and {len(refused) - _MOST_LISTED} more runs" if len(refused) > _MOST_LISTED else ""
         raise PublishError(
             f"{dataset.path}: data checks fail:\n  " + "\n  ".join(lines) + more + "\n"
             f"'ddnn-traces check {dataset.path}' shows the rows; ingest those runs again, choose others with --run, or "
@@ -359,14 +354,14 @@ def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path,
     anonymiser = Anonymiser(
         plan.key, AnonymiserOptions(options.addresses, options.ports, options.times), dataset, dataset.run_ids
     )
-    tables = _write_tables(plan, options, anonymiser, data, scratch, talk)
+    written = _write_tables(plan, options, anonymiser, data, scratch, talk)
     captures = _write_captures(dataset, options, anonymiser, data, talk)
-    release = _facts(dataset, plan, options, anonymiser, tables, captures, data)
+    release = _facts(dataset, plan, options, anonymiser, written, captures, data)
     release, changes = _with_version(plan, options, release, data, scratch, talk)
     shutil.rmtree(scratch)  # part of no release
     _describe(release, changes, options, data, plan)
     if options.bagit:
-        bag.write(folder, release)
+        packaging.write_bag(folder, release)
     _compare_with_standing(plan, folder)
     _scan(dataset, options, plan, release, folder, talk)
     return release
@@ -377,9 +372,9 @@ def _write_tables(
 ) -> tuple[facts.Table, ...]:
     talk.start_files(sum(source.bytes for source in plan.sources))
     try:
-        progress = content.Progress(talk.advance)
+        progress = tables.Progress(talk.advance)
         jobs = _jobs(options)
-        return content.write(
+        return tables.write(
             plan.sources,
             data,
             anonymiser.run,
@@ -387,7 +382,7 @@ def _write_tables(
             plan.window_ns,
             jobs,
             progress,
-            lambda table: columns.released(table, anonymiser.facts()),
+            lambda table: description.released(table, anonymiser.facts()),
         )
     finally:
         talk.end_files()
@@ -408,7 +403,7 @@ def _write_captures(
 
 
 def _file(data: Path, path: str) -> facts.File:
-    return facts.File(path, (data / path).stat().st_size, content.file_hash(data / path))
+    return facts.File(path, (data / path).stat().st_size, sha256_of(data / path))
 
 
 def _facts(
@@ -416,31 +411,31 @@ def _facts(
     plan: _Plan,
     options: PublishOptions,
     anonymiser: Anonymiser,
-    tables: tuple[facts.Table, ...],
+    written: tuple[facts.Table, ...],
     captures: tuple[facts.File, ...],
     data: Path,
 ) -> facts.Release:
     import pyarrow.parquet as pq
 
     runs, ingested = [], {}
-    for file in next(table.files for table in tables if table.name == "runs"):
+    for file in next(table.files for table in written if table.name == "runs"):
         parquet = pq.ParquetFile(data / file.path)
         runs += parquet.read().to_pylist()
-        ingested[file.run_id] = content.provenance(data / file.path)
-    told = anonymiser.facts(captures=bool(captures))
-    lengths = content.window_lengths(plan.sources)
+        ingested[file.run_id] = tables.provenance(data / file.path)
+    anonymisation = anonymiser.facts(captures=bool(captures))
+    lengths = tables.window_lengths(plan.sources)
     windows_ns = {run_id: plan.window_ns or length for run_id, length in sorted(lengths.items())}
     standing = plan.standing.about if plan.standing else None
-    about = request.about(plan.told, versions.FIRST, standing.published if standing else request.today())
+    about = request.about(plan.statements, versions.FIRST, standing.published if standing else request.today())
     return facts.Release(
         about=about,
         schema_version=schema.SCHEMA_VERSION,
         software=provenance.SOFTWARE,
-        tables=tables,
+        tables=written,
         runs=tuple(runs),
         windows_ns=windows_ns,
-        provenance=provenance.steps(dataset, runs, ingested, told, plan.shaped_by),
-        anonymisation=told,
+        provenance=provenance.steps(dataset, runs, ingested, anonymisation, plan.shaped_by),
+        anonymisation=anonymisation,
         captures=captures,
         flagged=plan.flagged,
         options=plan.shaped_by,
@@ -451,10 +446,10 @@ def _facts(
 def _with_version(
     plan: _Plan, options: PublishOptions, release: facts.Release, data: Path, scratch: Path, talk: Talk
 ) -> tuple[facts.Release, versions.Changes | None]:
-    """The release with its version and digest, and what changed against the one before."""
+    """The release with its version and digest, and the changes since the previous one."""
     release = replace(release, digest=versions.digest(release))
     if plan.previous is None or options.previous is None:
-        if "version" not in plan.told and plan.standing and plan.standing.digest == release.digest:
+        if "version" not in plan.statements and plan.standing and plan.standing.digest == release.digest:
             release = replace(release, about=replace(release.about, version=plan.standing.about.version))
         return release, None
     if plan.previous.digest == release.digest:
@@ -465,10 +460,10 @@ def _with_version(
     changes = versions.compare(plan.previous, layout.content(options.previous), release, data, scratch)
     if changes.keys_differ:
         talk.say(
-            f"the key is another one than that of {options.previous}: labels, addresses and times of the two releases "
-            "do not agree; give its key with --key"
+            f"the key differs from that of {options.previous}: labels, addresses and times of the two releases do not "
+            "agree; give its key with --key"
         )
-    if "version" not in plan.told:
+    if "version" not in plan.statements:
         version = versions.following(plan.previous.about.version, changes)
         release = replace(release, about=replace(release.about, version=version))
     return release, changes
@@ -480,63 +475,67 @@ def _describe(
     """Write everything but tables and captures."""
     from ddnn_traces.release import descriptions
 
-    tables = [table.name for table in release.tables]
-    write_marker(data, tables)
+    names = [table.name for table in release.tables]
+    write_marker(data, names)
     (data / layout.RELEASE).write_text(facts.to_json(release), encoding="utf-8")
     before = None
     if options.previous is not None:
         with contextlib.suppress(OSError, UnicodeError):
             before = (layout.content(options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
     (data / layout.CHANGELOG).write_text(versions.changelog(release, changes, before), encoding="utf-8")
-    database.write(data, tables)
+    packaging.write_database(data, names)
     descriptions.write(release, data)
     known = {file.path: file.sha256 for table in release.tables for file in table.files}
     known |= {file.path: file.sha256 for file in release.captures}
-    checksums.write(data, known, _jobs(options))
+    packaging.write_checksums(data, known, _jobs(options))
 
 
 def _compare_with_standing(plan: _Plan, folder: Path) -> None:
-    """Raise _UnchangedError where what was made is what is there already, PublishError where it is not."""
+    """Where a release exists at `out`: raise _UnchangedError if the new one is equal, else PublishError."""
     if plan.standing is None:
         return
-    made, there = checksums.files(folder), checksums.files(plan.out)
-    if made == there and all(filecmp.cmp(folder / path, plan.out / path, shallow=False) for path in made):
+    new, existing = packaging.files(folder), packaging.files(plan.out)
+    if new == existing and all(filecmp.cmp(folder / path, plan.out / path, shallow=False) for path in new):
         message = f"{plan.out}: unchanged, version {plan.standing.about.version}"
         raise _UnchangedError(message, plan.out, plan.standing)
     raise PublishError(
-        f"{plan.out}: exists, and is not what would be published now; publish into a new folder: --out NEW --previous "
-        f"{plan.out}"
+        f"{plan.out}: exists, and differs from what would be published now; publish into a new folder: --out NEW "
+        f"--previous {plan.out}"
     )
 
 
 def _scan(
     dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
 ) -> None:
-    """Raise LeakError where the release tells what it must not. What the publisher says of people is on purpose."""
+    """Raise LeakError where the release holds what it must not. Statements of the publisher on people are intended."""
     from ddnn_traces.release import leak_scan
 
     talk.say("searching the release for what must not be in it")
     if not options.captures:
         talk.say(
-            "not searched for: names, paths and hardware addresses that only the original captures and logs tell "
+            "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
             "(--captures)"
         )
-    said = AnonymiserOptions(options.addresses, options.ports, options.times)
-    told = _on_purpose(release.about)
-    collected = leak_scan.words(dataset, list(options.captures), options=said, key=plan.key_file, told=told)
-    causes = leak_scan.causes(leak_scan.scan(folder, collected))
+    words = leak_scan.words(
+        dataset,
+        list(options.captures),
+        options=AnonymiserOptions(options.addresses, options.ports, options.times),
+        key=plan.key_file,
+        intended=_intended(release.about),
+    )
+    causes = leak_scan.causes(leak_scan.scan(folder, words))
     if causes:
-        shown = "\n  ".join(causes[:_MOST_FAILED])
-        more = f"\n  and {len(causes) - _MOST_FAILED} more" if len(causes) > _MOST_FAILED else ""
+        shown = "\n  ".join(causes[:_MOST_LISTED])
+        more = f"\n  and {len(causes) - _MOST_LISTED} more" if len(causes) > _MOST_LISTED else ""
         raise LeakError(
-            f"{plan.out}: not published, and what was made is removed: it tells what it must not:\n  {shown}{more}\n"
-            "rename what tells it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md says what is "
-            "searched for"
+            f"{plan.out}: not published, and what was made is removed: it holds what must not be published:\n  {shown}"
+            f"{more}\nrename what holds it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md lists "
+            "what is searched for"
         )
 
 
-def _on_purpose(about: facts.About) -> str:
-    """Names and addresses of people and institutes, which are there to be told."""
+def _intended(about: facts.About) -> str:
+    """Names and addresses of people and institutes, which are published on purpose."""
     people = [text for person in about.creators for text in (person.name, person.affiliation)]
     papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
     return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))

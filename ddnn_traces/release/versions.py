@@ -1,8 +1,8 @@
-"""Versions of a release: its digest, what changed against the one before, what its version becomes, CHANGELOG.md.
+"""Versions of a release: its digest, its changes since the previous release, its version, CHANGELOG.md.
 
-A version is semantic (semver.org): it goes up in its first part where somebody's code may break (another schema, tables
-or runs that are gone, labels and times that do not join with those before), in its second where there is more or other
-data, in its third where only descriptions changed.
+A version is semantic (semver.org): its first part goes up where code that uses the data may break (another schema,
+removed tables or runs, labels and times that do not join with the previous ones), its second where there is more or
+other data, its third where only descriptions changed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import sql_literal
+from ddnn_traces.text import counted, sql_literal
 
 FIRST = "1.0.0"
 _SEMANTIC = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
 )
 _HEAD = "# Changelog\n\nVersions of this release, the newest first; they follow semantic versioning (semver.org).\n"
-#: Options that say what a mapped value becomes.
+#: Options that decide mapped values.
 _MAPPING = ("addresses", "ports", "times")
 #: Names that a line of the changelog lists at most.
 _MOST_NAMES = 20
@@ -34,7 +34,7 @@ _MOST_NAMES = 20
 
 @dataclass(frozen=True)
 class RowChange:
-    """Rows of a run in a table that one release has and the other has not."""
+    """Rows of a run in a table that only one of two releases has."""
 
     table: str
     run_id: str
@@ -44,10 +44,10 @@ class RowChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed between two releases.
+    """The changes between two releases.
 
     keys_differ: whether they were made with different keys. mapping_differs: whether with different keys or options of
-    the mapping; `rows` then has, by table, all rows of files that are not the same, since rows cannot be compared.
+    the mapping; `rows` then counts all rows of files that differ, since mapped rows cannot be compared.
     """
 
     schema_changed: bool
@@ -71,51 +71,51 @@ class Changes:
 
 
 def digest(release: facts.Release) -> str:
-    """SHA-256 of all that a release says but its version, date, predecessor and this: equal for equal content.
+    """SHA-256 of the facts of a release without version, date, predecessor and digest: equal for equal content.
 
-    The hashes of all tables and captures are in it; the other files are made from what it covers.
+    It covers the hashes of all tables and captures; the other files are made from what it covers.
     """
     about = dataclasses.replace(release.about, version="", published="")
-    told = dataclasses.replace(release, about=about, previous=None, digest="")
-    return hashlib.sha256(facts.to_json(told).encode()).hexdigest()
+    covered = dataclasses.replace(release, about=about, previous=None, digest="")
+    return hashlib.sha256(facts.to_json(covered).encode()).hexdigest()
 
 
 def read(release: Path) -> facts.Release:
-    """The facts of a release folder (or bag). Raises UsageError where it is none that this program reads."""
+    """The facts of a release folder (or bag). Raises UsageError where this program cannot read it as a release."""
     import jsonschema
 
     file = layout.content(release) / layout.RELEASE
     again = "name the folder of a release, or publish again into a new one"
     try:
         text = file.read_text(encoding="utf-8")
-        told = json.loads(text)
+        document = json.loads(text)
     except OSError as error:
-        raise UsageError(f"{release}: no release (no readable {layout.RELEASE}); {again}") from error
+        raise UsageError(f"{release}: not a release (no readable {layout.RELEASE}); {again}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON; {again}") from error
     rules = json.loads((schema.shipped_folder("schemas") / "documents" / "release.json").read_text(encoding="utf-8"))
-    version = told.get("format_version") if isinstance(told, dict) else None
+    version = document.get("format_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > facts.FORMAT_VERSION:
-        raise UsageError(f"{file}: of format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(told))
+        raise UsageError(f"{file}: has format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(document))
     if wrong is not None:
         where = "/".join(map(str, wrong.absolute_path)) or "it"
-        raise UsageError(f"{file}: {where} is not as a release's is ({wrong.message[:100]}); {again}")
+        raise UsageError(f"{file}: {where} is not valid ({wrong.message[:100]}); {again}")
     return facts.from_json(text)
 
 
 def check(version: str, previous: str | None) -> None:
-    """Raise UsageError unless the version is semantic and greater than the one before."""
+    """Raise UsageError unless the version is semantic and greater than the previous one."""
     if not _SEMANTIC.fullmatch(version):
         raise UsageError(f"--version {version}: not a semantic version; write three numbers like 1.2.0")
     if previous is not None and not _order(version) > _order(previous):
         raise UsageError(
-            f"--version {version}: not greater than {previous}, the one before; leave the option out, or give a greater"
+            f"--version {version}: not greater than the previous one, {previous}; leave it out, or give a greater"
         )
 
 
 def following(previous: str, changes: Changes) -> str:
-    """The version behind one, by what changed."""
+    """The version after one, by the changes."""
     found = _SEMANTIC.fullmatch(previous)
     assert found, previous
     numbers = [int(found[place]) for place in (1, 2, 3)]
@@ -136,7 +136,7 @@ def _order(version: str) -> tuple[Any, ...]:
 
 
 def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder: Path, scratch: Path) -> Changes:
-    """What changed from a release to another. Folders: of their files (layout.content). Raises UsageError, OSError."""
+    """The changes from a release to another. Folders: of their files (layout.content). Raises UsageError, OSError."""
     before, after = ({table.name: table for table in release.tables} for release in (old, new))
     kept_runs = set(old.run_ids) & set(new.run_ids)
     keys_differ = old.anonymisation.key_id != new.anonymisation.key_id
@@ -180,17 +180,17 @@ def _by_run(files: Sequence[facts.TableFile]) -> dict[str, list[facts.TableFile]
 
 
 def _inside(folder: Path, file: facts.File) -> Path:
-    """A file of a release that somebody else may have made. Raises UsageError where it is not inside, or not there."""
+    """A file of a release that may come from elsewhere. Raises UsageError where it is not in the folder."""
     path = (folder / file.path).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file():
         raise UsageError(
-            f"{folder}: {file.path} is missing; 'ddnn-traces verify' tells what else; get the release again"
+            f"{folder}: {file.path} is missing; 'ddnn-traces verify' lists what else is; get the release again"
         )
     return path
 
 
 def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -> RowChange:
-    """How many rows each has that the other has not, duplicates counted."""
+    """How many rows only one of them has, duplicates counted."""
     import duckdb
 
     columns = ", ".join(f'"{column.name}"' for column in schema.table(table).columns)
@@ -209,12 +209,12 @@ def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scr
             ]
     except duckdb.Error as error:
         what = str(error).splitlines()[0]
-        raise UsageError(f"{table} of {run_id}: cannot be compared with the release before ({what})") from error
+        raise UsageError(f"{table} of {run_id}: cannot be compared with the previous release ({what})") from error
     return RowChange(table, run_id, counts[0], counts[1])
 
 
 def _options(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Options that changed, as text. Which tables and runs were chosen shows in what there is."""
+    """Options that changed, as text, but for the choice of tables and runs: these are compared themselves."""
     names = sorted((old.keys() | new.keys()) - {"tables", "runs"})
     return tuple(
         f"{name}: {_word(old.get(name))} -> {_word(new.get(name))}" for name in names if old.get(name) != new.get(name)
@@ -235,13 +235,12 @@ def _descriptions(old: facts.Release, new: facts.Release) -> tuple[str, ...]:
 
 
 def changelog(release: facts.Release, changes: Changes | None, before: str | None) -> str:
-    """CHANGELOG.md. changes: None for a first release. before: the release before's, whose entries stay."""
+    """CHANGELOG.md. changes: None for a first release. before: that of the previous release, whose entries are kept."""
     title = f"## {release.about.version} - {release.about.published}"
     if changes is None:
         rows = sum(table.rows for table in release.tables)
-        lines = [
-            f"First release: {_count(len(release.runs), 'run')}, {_count(len(release.tables), 'table')}, {rows:,} rows."
-        ]
+        runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
+        lines = [f"First release: {runs}, {tables}, {rows:,} rows."]
     else:
         lines = list(_lines(changes))
     entry = "\n".join([title, "", *(f"- {line}" for line in lines), ""])
@@ -250,39 +249,39 @@ def changelog(release: facts.Release, changes: Changes | None, before: str | Non
 
 
 def _lines(changes: Changes) -> list[str]:
-    told = []
+    lines = []
     if changes.keys_differ:
-        told.append("Anonymised with another key: labels, addresses and times do not agree with those before.")
+        lines.append("Anonymised with another key: labels, addresses and times do not agree with the previous ones.")
     elif changes.mapping_differs:
-        told.append("Anonymised in another way: addresses, ports or times do not agree with those before.")
+        lines.append("Anonymised in another way: addresses, ports or times do not agree with the previous ones.")
     if changes.schema_changed:
-        told.append("Schema changed: columns have another name, type or meaning (see the data dictionary).")
+        lines.append("Schema changed: columns have another name, type or meaning (see the data dictionary).")
     for what, names in (
         ("Runs added", changes.runs_added), ("Runs removed", changes.runs_removed),
         ("Tables added", changes.tables_added), ("Tables removed", changes.tables_removed),
     ):  # fmt: skip
         if names:
-            told.append(f"{what} ({len(names)}): {_names(names)}.")
+            lines.append(f"{what} ({len(names)}): {_names(names)}.")
     if changes.mapping_differs and changes.rows:
-        told.append(_summed(changes.rows))
+        lines.append(_summed(changes.rows))
     for change in () if changes.mapping_differs else changes.rows:
-        counts = f"{_count(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
-        told.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
+        counts = f"{counted(change.added, 'row')} added or changed, {change.removed:,} removed or changed"
+        lines.append(f"Rows changed in {_quoted(change.table)} of {_quoted(change.run_id)}: {counts}.")
     if changes.captures_changed:
-        told.append("Cut-down captures changed.")
-    told += [f"Option changed: {_quoted(option)}." for option in changes.options]
-    if descriptions := [name for name in changes.descriptions if name != "provenance" or not told]:
-        told.append(f"Descriptions changed: {', '.join(descriptions)}.")
-    return told or ["The same data, made anew."]
+        lines.append("Cut-down captures changed.")
+    lines += [f"Option changed: {_quoted(option)}." for option in changes.options]
+    if descriptions := [name for name in changes.descriptions if name != "provenance" or not lines]:
+        lines.append(f"Descriptions changed: {', '.join(descriptions)}.")
+    return lines or ["The same data, made anew."]
 
 
 def _summed(rows: Sequence[RowChange]) -> str:
-    """All rows in one line, where none can be held against one before."""
+    """All rows in one line, where mapped rows cannot be compared."""
     tables, runs = len({change.table for change in rows}), len({change.run_id for change in rows})
     removed, added = sum(change.removed for change in rows), sum(change.added for change in rows)
     return (
-        f"Rows changed in {_count(tables, 'table')} of {_count(runs, 'run')}: {_count(removed, 'row')} before, "
-        f"{added:,} now, not compared one by one since they are mapped in another way."
+        f"Rows changed in {counted(tables, 'table')} of {counted(runs, 'run')}: {counted(removed, 'row')} before, "
+        f"{added:,} now; rows that are mapped in another way cannot be compared."
     )
 
 
@@ -294,7 +293,3 @@ def _names(names: Sequence[str]) -> str:
 def _quoted(name: str) -> str:
     """A name as Markdown code, whatever is in it."""
     return f"`{' '.join(name.replace('`', chr(39)).split())}`"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

@@ -122,6 +122,11 @@ def tables() -> list[Table]:
     return [table(name) for name in TABLES]
 
 
+def identifying(identifies: str) -> list[tuple[str, str]]:
+    """Table and name of each column that identifies so (one of IDENTIFIES), in the order of TABLES."""
+    return [(t.name, c.name) for t in tables() for c in t.columns if c.identifies == identifies]
+
+
 def markdown(names: Sequence[str] = (), counts: Mapping[str, int] | None = None) -> str:
     """The data dictionary of these tables (default: of all) as Markdown, with numbers of rows where they are given.
 

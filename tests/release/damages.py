@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddnn_traces.release import checksums, facts, versions
+from ddnn_traces.release import facts, packaging, versions
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, Examined, Result
 from ddnn_traces.store import layout, marker, parquet, schema
@@ -49,7 +49,7 @@ def failures(folder: Path, scratch: Path, *wanted: str) -> list[Result]:
 def sealed(folder: Path) -> None:
     """Make the checksums again."""
     (folder / layout.CHECKSUMS).unlink()
-    checksums.write(folder, {})
+    packaging.write_checksums(folder, {})
 
 
 def file_of(folder: Path, table: str, run: str = RUN) -> Path:

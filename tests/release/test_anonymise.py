@@ -9,6 +9,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release.anonymise import addresses, names, ports, scrub, times
+from ddnn_traces.release import leak_scan
+from ddnn_traces.release.anonymise import identifiers, mapping
 from ddnn_traces.release.anonymise.key import Key, read_or_make
-from ddnn_traces.release.anonymise.mapping import Mapping, Options, RunMapping
+from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import schema
 
 RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "tf-mlp1-sgd-32-grpc-0ms-ps")
@@ -139,7 +141,7 @@ def _addresses(version: int) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_crypto_pan_keeps_every_prefix_and_kind(version: int) -> None:
-    cipher = addresses.CryptoPan(KEY)
+    cipher = identifiers.CryptoPan(KEY)
 
     @settings(max_examples=400, deadline=None)
     @given(_addresses(version), _addresses(version))
@@ -148,14 +150,14 @@ def test_crypto_pan_keeps_every_prefix_and_kind(version: int) -> None:
         assert (int(one) ^ int(other)).bit_length() == (int(now) ^ int(then)).bit_length()
         for ip, new in ((one, now), (other, then)):
             assert [getattr(new, kind) for kind in PAN_KINDS] == [getattr(ip, kind) for kind in PAN_KINDS]
-            assert addresses.is_everybodys(str(new)) == addresses.is_everybodys(str(ip))
-            assert (new == ip) or not addresses.is_everybodys(str(ip))
+            assert identifiers.identifies_no_host(str(new)) == identifiers.identifies_no_host(str(ip))
+            assert (new == ip) or not identifiers.identifies_no_host(str(ip))
 
     keeps()
 
 
 def test_crypto_pan_changes_what_is_somebodys() -> None:
-    cipher = addresses.CryptoPan(KEY)
+    cipher = identifiers.CryptoPan(KEY)
     hosts = [str(ipaddress.ip_address(number * 65537 + 2**28)) for number in range(3000)]
     assert len({cipher.map(text) for text in hosts}) == len(hosts)
     # Crypto-PAn's flips repeat where an address agrees with the padding: a few addresses in ten thousand stay by chance
@@ -181,14 +183,14 @@ def test_roles_are_unique_and_say_nothing_else() -> None:
         {"host_ip": "10.0.0.7", "label": None, "role": None, "rank": None},
     ]
     others = [("239.1.2.3", True), ("10.0.0.255", True), ("10.0.0.53", False), ("0.0.0.0", False)]
-    told = addresses.by_roles(KEY, hosts, {"worker-1": "worker-1"}, others)
+    told = identifiers.addresses_by_role(KEY, hosts, {"worker-1": "worker-1"}, others)
     assert {told["10.0.0.1"], told["10.0.1.1"]} == {"worker-1", "worker-1-b"}
     assert told["10.0.0.9"] == "parameter_server-1"
     kinds = {text: told[text].split("-")[0] for text, _ in others}
     assert kinds == {"239.1.2.3": "multicast", "10.0.0.255": "broadcast", "10.0.0.53": "host", "0.0.0.0": "unspecified"}
     assert told["10.0.0.7"].startswith("host-")
     assert len(set(told.values())) == len(told)
-    wire = addresses.made_up(told, {"10.0.0.255", "239.1.2.3"})
+    wire = identifiers.capture_addresses(told, {"10.0.0.255", "239.1.2.3"})
     assert len(set(wire.values())) == len(wire)
     assert wire["10.0.0.255"].endswith(".255")
     assert ipaddress.ip_address(wire["239.1.2.3"]).is_multicast
@@ -201,14 +203,14 @@ def test_names_of_hosts_and_captures() -> None:
         {"host_ip": "10.0.0.2", "label": "worker-3", "role": "worker", "rank": 2},
         {"host_ip": "10.0.0.3", "label": "alice-laptop", "role": "other", "rank": None},
     ]
-    labels = names.labels(KEY, hosts, ["worker-3", "bobs-box"])
+    labels = identifiers.labels(KEY, hosts, ["worker-3", "bobs-box"])
     assert labels["worker-3"] == "worker-3"
     assert labels["gpu-node17"] == "worker-3-b"
     assert labels["alice-laptop"].startswith("host-")
     assert labels["bobs-box"].startswith("host-")
     assert labels["gpu-node17"] != labels["worker-3"]
     row = {"sha256": None, "vantage_ip": None, "first_ns": 1}
-    files = names.captures(
+    files = identifiers.capture_names(
         [
             {**row, "capture_id": "trace.pcap"},
             {**row, "capture_id": "trace.pcap1", "first_ns": 2},
@@ -227,13 +229,19 @@ def test_names_of_hosts_and_captures() -> None:
 def test_a_worker_of_the_logs_is_the_host_of_its_rank() -> None:
     named = {"host_ip": "10.0.0.1", "label": "gpu-node17", "role": "worker", "rank": 0}
     nameless = {"host_ip": "10.0.0.2", "label": None, "role": "worker", "rank": 1}
-    labels = names.labels(KEY, [named, nameless], ["worker-1", "worker-2"])
+    labels = identifiers.labels(KEY, [named, nameless], ["worker-1", "worker-2"])
     assert labels == {"gpu-node17": "worker-1", "worker-1": "worker-1", "worker-2": "worker-2"}
-    assert addresses.by_roles(KEY, [named, nameless], labels, []) == {"10.0.0.1": "worker-1", "10.0.0.2": "worker-2"}
-    from_0 = names.labels(KEY, [named, nameless], ["worker-0", "worker-1"])
+    assert identifiers.addresses_by_role(KEY, [named, nameless], labels, []) == {
+        "10.0.0.1": "worker-1",
+        "10.0.0.2": "worker-2",
+    }
+    from_0 = identifiers.labels(KEY, [named, nameless], ["worker-0", "worker-1"])
     assert from_0["gpu-node17"] == "worker-0"
-    assert addresses.by_roles(KEY, [named, nameless], from_0, []) == {"10.0.0.1": "worker-0", "10.0.0.2": "worker-1"}
-    both = names.labels(KEY, [named], ["worker-1", "gpu-node17"])  # two logs: two workers
+    assert identifiers.addresses_by_role(KEY, [named, nameless], from_0, []) == {
+        "10.0.0.1": "worker-0",
+        "10.0.0.2": "worker-1",
+    }
+    both = identifiers.labels(KEY, [named], ["worker-1", "gpu-node17"])  # two logs: two workers
     assert both == {"gpu-node17": "worker-1-b", "worker-1": "worker-1"}
 
 
@@ -241,36 +249,36 @@ def test_a_worker_of_the_logs_is_the_host_of_its_rank() -> None:
 
 
 def test_ports() -> None:
-    permuted, classed = ports.table(KEY, "permuted"), ports.table(KEY, "classed")
+    permuted, classed = identifiers.port_table(KEY, "permuted"), identifiers.port_table(KEY, "classed")
     assert sorted(permuted) == list(range(65536))
     assert (permuted != np.arange(65536)).mean() > 0.99
     for table in (permuted, classed):
-        assert all(table[port] == port for port in ports.FIXED)
-        bounds = [0, *ports.CLASSES, 65536]
+        assert all(table[port] == port for port in identifiers.FIXED_PORTS)
+        bounds = [0, *identifiers.PORT_CLASSES, 65536]
         for first, behind in itertools.pairwise(bounds):
             assert ((first <= table[first:behind]) & (table[first:behind] < behind)).all()
     assert {classed[22], classed[2222], classed[50000]} == {1, 1024, 32768}
-    assert (ports.table(KEY, "kept") == np.arange(65536)).all()
-    assert (ports.table(Key(b"other" * 8), "permuted") != permuted).any()
+    assert (identifiers.port_table(KEY, "kept") == np.arange(65536)).all()
+    assert (identifiers.port_table(Key(b"other" * 8), "permuted") != permuted).any()
 
 
 @pytest.mark.parametrize("windows", [[], [1_000_000], [1_000_000, 3_000_000], [7], [999_999]])
 def test_the_offset_of_times(windows: list[int]) -> None:
-    offset = times.offset_ns(KEY, windows)
+    offset = identifiers.time_offset_ns(KEY, windows)
     years = offset / 1e9 / 86400 / 365.2425
     assert 19 < years < 60.1
     assert all(offset % window == 0 for window in [10**9, *windows])
     if all(10**9 % window == 0 for window in windows):
-        assert offset == times.offset_ns(KEY, [])
+        assert offset == identifiers.time_offset_ns(KEY, [])
 
 
 def test_free_text_loses_what_it_names() -> None:
     known = {"10.0.0.1": "worker-1", "gpu-node17": "worker-2", "gpu-node17.pcap": "worker-2.pcap"}
-    assert scrub.text("last record cut short at byte 24", known) == "last record cut short at byte 24"
+    assert mapping.scrub_text("last record cut short at byte 24", known) == "last record cut short at byte 24"
     text = "gpu-node17.pcap of gpu-node17 (10.0.0.1, 10.0.0.12, fe80::1, 00:1b:21:0a:0b:0c) in /home/alice/run: cut"
-    changed = scrub.text(text, known)
+    changed = mapping.scrub_text(text, known)
     assert changed == "worker-2.pcap of worker-2 (worker-1, an address, an address, a hardware address) in a file: cut"
-    moved = scrub.values({"start_ns": 10**18, "window_ns": 10**6, "list": ["10.0.0.1"]}, lambda t: t.upper(), 5)
+    moved = mapping.scrub_values({"start_ns": 10**18, "window_ns": 10**6, "list": ["10.0.0.1"]}, lambda t: t.upper(), 5)
     assert moved == {"START_NS": 10**18 + 5, "WINDOW_NS": 10**6, "LIST": ["10.0.0.1"]}
 
 
@@ -279,9 +287,9 @@ def test_free_text_loses_what_it_names() -> None:
 
 @pytest.mark.parametrize("options", [Options(), Options("crypto-pan", "permuted"), Options("roles", "classed")])
 def test_tables_of_a_run_agree(options: Options, dataset: Dataset) -> None:
-    mapping = Mapping(KEY, options, dataset)
+    anonymiser = Anonymiser(KEY, options, dataset)
     for run_id in RUNS:
-        run = pickle.loads(pickle.dumps(mapping.run(run_id)))
+        run = pickle.loads(pickle.dumps(anonymiser.run(run_id)))
         tables = mapped(dataset, run)
         text = json.dumps(tables)
         assert "10.10.0." not in text
@@ -296,26 +304,51 @@ def test_tables_of_a_run_agree(options: Options, dataset: Dataset) -> None:
         assert all((row["window_start_ns"] % row["window_ns"]) == 0 for row in tables["flow_windows"])
         original = dataset.sql_arrow(f"FROM flows WHERE run_id = '{run_id}'").to_pylist()
         for before, after in zip(original, tables["flows"], strict=True):
-            assert after["first_seen_ns"] - before["first_seen_ns"] == mapping.offset_ns > 0
+            assert after["first_seen_ns"] - before["first_seen_ns"] == anonymiser.offset_ns > 0
             assert after["packets"] == before["packets"]
     if options.addresses == "roles":
         assert hosts.keys() >= {"worker-1", "worker-2"}
 
 
 def test_releases_of_one_key_agree(dataset: Dataset) -> None:
-    alone, both = Mapping(KEY, Options(), dataset, RUNS[:1]), Mapping(KEY, Options(), dataset)
+    alone, both = Anonymiser(KEY, Options(), dataset, RUNS[:1]), Anonymiser(KEY, Options(), dataset)
     assert mapped(dataset, alone.run(RUNS[0])) == mapped(dataset, both.run(RUNS[0]))
-    other = Mapping(Key(b"another key" * 4), Options("crypto-pan"), dataset)
+    other = Anonymiser(Key(b"another key" * 4), Options("crypto-pan"), dataset)
     assert other.offset_ns != both.offset_ns
     assert other.key_id != both.key_id
-    pan = Mapping(KEY, Options("crypto-pan"), dataset)
+    pan = Anonymiser(KEY, Options("crypto-pan"), dataset)
     assert {tuple(sorted(pan.run(run).addresses.items())) for run in RUNS} == {
         tuple(sorted(pan.run(RUNS[0]).addresses.items()))
     }
 
 
+def test_a_new_column_of_addresses_is_mapped_and_searched_for(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """schemas/ alone decides: a column that identifies an address needs no other list."""
+    defined = schema.table
+    gateway = schema.Column("gateway_ip", "string", "The gateway.", "run.toml", identifies="address")
+
+    def with_gateway(name: str) -> schema.Table:
+        found = defined(name)
+        return replace(found, columns=(*found.columns, gateway)) if name == "hosts" else found
+
+    with ddnn_traces.open(dataset.path) as changed:
+        monkeypatch.setattr(schema, "table", with_gateway)
+        rows = f"read_parquet('{dataset.path}/hosts/*/*.parquet')"
+        changed.connection.execute(f"CREATE OR REPLACE VIEW hosts AS SELECT *, '172.31.7.9' AS gateway_ip FROM {rows}")
+        for addresses in ("roles", "crypto-pan"):
+            run = Anonymiser(KEY, Options(addresses), changed).run(RUNS[0])
+            table = changed.sql_arrow(f"FROM hosts WHERE run_id = '{RUNS[0]}'").combine_chunks()
+            after = run.batch("hosts", table.to_batches()[0])
+            assert set(after["gateway_ip"].to_pylist()) == {run.addresses["172.31.7.9"]}
+            assert run.addresses["172.31.7.9"] != "172.31.7.9"
+        words = leak_scan.words(changed, [])
+    assert words.texts["172.31.7.9"] == "an IP address"
+
+
 def test_types_and_nulls_stay(dataset: Dataset) -> None:
-    run = Mapping(KEY, Options(), dataset).run(RUNS[0])
+    run = Anonymiser(KEY, Options(), dataset).run(RUNS[0])
     table = dataset.sql_arrow(f"FROM captures WHERE run_id = '{RUNS[0]}'")
     encoded = pa.table({name: table[name].dictionary_encode() if name == "vantage_ip" else table[name] for name in
                         table.column_names}).to_batches()[0]  # fmt: skip
@@ -326,7 +359,7 @@ def test_types_and_nulls_stay(dataset: Dataset) -> None:
 
 
 def test_provenance_names_nothing(dataset: Dataset) -> None:
-    run = Mapping(KEY, Options(), dataset).run(RUNS[1])
+    run = Anonymiser(KEY, Options(), dataset).run(RUNS[1])
     told = run.parameters(
         {
             "ddnn_traces.version": "0.1.0",
@@ -344,12 +377,12 @@ def test_provenance_names_nothing(dataset: Dataset) -> None:
 
 def test_facts_say_what_was_done(dataset: Dataset) -> None:
     for options in (Options(), Options("crypto-pan", "permuted"), Options("kept", "classed", "kept")):
-        told = Mapping(KEY, options, dataset).facts(captures=True)
+        told = Anonymiser(KEY, options, dataset).facts(captures=True)
         assert (told.addresses, told.ports, told.times) == (options.addresses, options.ports, options.times)
         assert told.key_id == KEY.id
         assert any("SHA-256" in sentence for sentence in told.remaining)
         assert not any("were not given" in sentence for sentence in told.remaining)
-        without = Mapping(KEY, options, dataset).facts()
+        without = Anonymiser(KEY, options, dataset).facts()
         assert "logs tell were not searched for, since these were not given" in without.remaining[-1]
         assert all(sentence.endswith(".") for sentence in (*told.removed, *told.remaining))
 

@@ -1,4 +1,4 @@
-"""What a release says of its columns is true of the values in it, in the Parquet files and in the descriptions."""
+"""The meanings of a release's columns match its values, in the Parquet files and in the descriptions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ddnn_traces.release import columns, facts
-from ddnn_traces.release.anonymise import addresses, ports
-from ddnn_traces.release.anonymise.told import told
+from ddnn_traces.release import facts
+from ddnn_traces.release.anonymise import description, identifiers
+from ddnn_traces.release.anonymise.description import describe
 from ddnn_traces.release.verify import tables
 from ddnn_traces.release.verify.examined import Examined
 from ddnn_traces.store import layout, schema
@@ -19,7 +19,7 @@ from ddnn_traces.store import layout, schema
 _MAPPED = {"address", "time", "label", "file", "text", "tunnel"}  # by the default options
 
 
-def test_parquet_and_descriptions_say_what_became_of_each_column(release: Path) -> None:
+def test_parquet_and_descriptions_state_the_mapping_of_each_column(release: Path) -> None:
     made = facts.from_json((release / layout.RELEASE).read_text())
     croissant = json.loads((release / layout.CROISSANT).read_text())
     package = json.loads((release / layout.DATA_PACKAGE).read_text())
@@ -42,7 +42,7 @@ def test_parquet_and_descriptions_say_what_became_of_each_column(release: Path) 
     assert "a label of the host's role" in described["flows/src_ip"]
 
 
-def test_verify_wants_what_the_release_means(release: Path, tmp_path: Path) -> None:
+def test_verify_requires_the_meanings_of_the_release(release: Path, tmp_path: Path) -> None:
     made = facts.from_json((release / layout.RELEASE).read_text())
     found = list(tables.check_columns(Examined(release, tmp_path, 1, made)))
     assert len(found) == len(made.tables)
@@ -51,11 +51,11 @@ def test_verify_wants_what_the_release_means(release: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("kind_of_addresses", "kind_of_ports", "times"),
-    list(itertools.product(addresses.KINDS, ports.KINDS, ("shifted", "kept"))),
+    list(itertools.product(identifiers.ADDRESS_KINDS, identifiers.PORT_KINDS, identifiers.TIME_KINDS)),
 )
-def test_every_way_of_mapping_is_told(kind_of_addresses: str, kind_of_ports: str, times: str) -> None:
-    done = told(kind_of_addresses, kind_of_ports, times, None)
-    by_name = {column.name: column.meaning for column in columns.released("flows", done).columns}
+def test_every_way_of_mapping_is_described(kind_of_addresses: str, kind_of_ports: str, times: str) -> None:
+    done = describe(kind_of_addresses, kind_of_ports, times, None)
+    by_name = {column.name: column.meaning for column in description.released("flows", done).columns}
     assert ("In this release" in by_name["src_ip"]) == (kind_of_addresses != "kept")
     assert ("In this release" in by_name["src_port"]) == (kind_of_ports != "kept")
     assert ("In this release" in by_name["first_seen_ns"]) == (times != "kept")

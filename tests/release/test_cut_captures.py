@@ -17,7 +17,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures
 from ddnn_traces.release.anonymise.key import Key
-from ddnn_traces.release.anonymise.mapping import Mapping, Options
+from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 
 KEY = Key(bytes(range(32)))
 RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-loss05", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
@@ -29,7 +29,7 @@ TABLES = (
 NOT_COMPARED = ("captured_bytes", "clock_offset_estimate_ns", "clock_drift_ppm")
 
 
-def compare(before: Dataset, again: Dataset, mapping: Mapping, leave_out: tuple[str, ...] = ()) -> None:
+def compare(before: Dataset, again: Dataset, mapping: Anonymiser, leave_out: tuple[str, ...] = ()) -> None:
     """The released tables against those of the cut-down captures, whose addresses are put back into labels."""
     for table in TABLES:
         original, found = before.sql_arrow(f"FROM {table}"), again.sql_arrow(f"FROM {table}")
@@ -61,7 +61,7 @@ def test_ingest_gives_the_released_tables_again(
     options: Options, two_runs: tuple[Path, Dataset], tmp_path: Path
 ) -> None:
     source, dataset = two_runs
-    mapping = Mapping(KEY, options, dataset)
+    mapping = Anonymiser(KEY, options, dataset)
     written = captures.write([str(source)], dataset, mapping, tmp_path / "pcap")
     assert written == sorted(
         path.relative_to(tmp_path / "pcap").as_posix() for path in (tmp_path / "pcap").rglob("*") if path.is_file()
@@ -75,7 +75,7 @@ def test_ingest_gives_the_released_tables_again(
 def test_the_same_bytes_every_time(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
     source, dataset = two_runs
     for name in ("one", "two"):
-        written = captures.write([str(source)], dataset, Mapping(KEY, Options(), dataset), tmp_path / name)
+        written = captures.write([str(source)], dataset, Anonymiser(KEY, Options(), dataset), tmp_path / name)
     assert any(path.endswith(".pcap") for path in written)
     for path in written:
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
@@ -94,7 +94,7 @@ def test_exotic_and_damaged_packets(tmp_path: Path) -> None:
         one_link = "SELECT run_id FROM captures WHERE NOT coalesce(contains(link_types, ','), false) ORDER BY run_id"
         runs = [run_id for (run_id,) in dataset.sql(one_link).rows()]
         assert len(runs) > 0.8 * len(dataset.run_ids)
-        mapping = Mapping(KEY, Options("crypto-pan"), dataset, runs)
+        mapping = Anonymiser(KEY, Options("crypto-pan"), dataset, runs)
         captures.write([str(path) for path in files], dataset, mapping, tmp_path / "pcap")
         # a bare capture has no metadata, its copy is in a folder with the name of its host; numbers of flows that begin
         # at the same time follow their addresses
@@ -112,7 +112,9 @@ def test_several_link_types_do_not_fit_into_a_pcap(tmp_path: Path) -> None:
     with ddnn_traces.ingest(tmp_path / "two.pcapng", tmp_path / "dataset") as dataset:
         assert dataset.sql("SELECT link_types FROM captures").item().count(",") == 1
         with pytest.raises(UsageError, match="several link types"):
-            captures.write([str(tmp_path / "two.pcapng")], dataset, Mapping(KEY, Options(), dataset), tmp_path / "pcap")
+            captures.write(
+                [str(tmp_path / "two.pcapng")], dataset, Anonymiser(KEY, Options(), dataset), tmp_path / "pcap"
+            )
 
 
 def test_nothing_of_the_original_is_left(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_nothing_of_the_original_is_left(tmp_path: Path) -> None:
         p.pcap([p.Record(10**18, frame), p.Record(10**18 + 5000, unknown), p.Record(10**18, p.arp())])
     )
     with ddnn_traces.ingest(source, tmp_path / "dataset") as dataset:
-        mapping = Mapping(KEY, Options(), dataset)
+        mapping = Anonymiser(KEY, Options(), dataset)
         old = {ip for pair in dataset.sql("SELECT src_ip, dst_ip FROM flows").rows() for ip in pair}
         captures.write([str(source)], dataset, mapping, tmp_path / "pcap")
     data = (tmp_path / "pcap" / "job-7" / "worker-1.pcap").read_bytes()
@@ -142,7 +144,7 @@ def test_nothing_of_the_original_is_left(tmp_path: Path) -> None:
 
 def test_sources_that_are_not_those_of_the_dataset(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
     source, dataset = two_runs
-    mapping = Mapping(KEY, Options(), dataset)
+    mapping = Anonymiser(KEY, Options(), dataset)
     with pytest.raises(UsageError, match="is not among the sources"):
         captures.write([str(source / RUNS[0])], dataset, mapping, tmp_path / "one")
     shutil.copytree(source, tmp_path / "changed")
@@ -153,4 +155,4 @@ def test_sources_that_are_not_those_of_the_dataset(two_runs: tuple[Path, Dataset
     with pytest.raises(UsageError, match="is not the file that was ingested"):
         captures.write([str(tmp_path / "changed")], dataset, mapping, tmp_path / "two")
     with pytest.raises(UsageError, match="ports classed"):
-        captures.write([str(source)], dataset, Mapping(KEY, Options(ports="classed"), dataset), tmp_path / "three")
+        captures.write([str(source)], dataset, Anonymiser(KEY, Options(ports="classed"), dataset), tmp_path / "three")

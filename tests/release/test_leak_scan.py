@@ -22,7 +22,7 @@ import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures, leak_scan
 from ddnn_traces.release.anonymise.key import Key
-from ddnn_traces.release.anonymise.mapping import Mapping, Options
+from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 
@@ -278,7 +278,7 @@ def test_a_mapped_sample_is_clean_and_the_original_is_not(
     options: Options, two_runs: tuple[Path, Dataset], tmp_path: Path
 ) -> None:
     source, dataset = two_runs
-    mapping = Mapping(Key(SECRET), options, dataset)
+    mapping = Anonymiser(Key(SECRET), options, dataset)
     for table in schema.TABLES:
         for path in sorted((dataset.path / table).glob("run_id=*/*.parquet")):
             run = mapping.run(path.parent.name.removeprefix("run_id="))
@@ -304,4 +304,4 @@ def test_what_the_publisher_says_is_no_leak(two_runs: tuple[Path, Dataset], tmp_
     (tmp_path / "README.md").write_text("Made at login3.cluster.example.edu.")
     word = "login3.cluster.example.edu"
     assert leak_scan.scan(tmp_path, leak_scan.words(dataset, [], extra=[word]))
-    assert not leak_scan.scan(tmp_path, leak_scan.words(dataset, [], extra=[word], told=f"We ran it on {word}."))
+    assert not leak_scan.scan(tmp_path, leak_scan.words(dataset, [], extra=[word], intended=f"It was run on {word}."))

@@ -1,4 +1,4 @@
-"""How a release came about: what was captured, read, made up."""
+"""The steps of the provenance: captured, generated, ingested."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import provenance
-from ddnn_traces.release.anonymise.told import told
+from ddnn_traces.release.anonymise.description import describe
 
 
 def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, str]]]) -> list[Any]:
@@ -17,10 +17,10 @@ def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, 
         name: {"version": "1", "parameters": json.dumps(parameters), "inputs": json.dumps(inputs)}
         for name, (_, parameters, inputs) in runs.items()
     }
-    return list(provenance.steps(dataset, rows, ingested, told("roles", "kept", "shifted", None), {}))[:-2]
+    return list(provenance.steps(dataset, rows, ingested, describe("roles", "kept", "shifted", None), {}))[:-2]
 
 
-def test_made_up_tables_are_one_step_and_nobody_read_captures(sample_dataset: Dataset) -> None:
+def test_generated_tables_are_one_step_without_an_ingest(sample_dataset: Dataset) -> None:
     runs = {
         f"run-{seed}": ("synthetic", {"synthetic": {"seed": seed, "jitter": 0.5}}, dict[str, str]())
         for seed in range(3)
@@ -33,7 +33,7 @@ def test_made_up_tables_are_one_step_and_nobody_read_captures(sample_dataset: Da
     assert "not measured" in step.text
 
 
-def test_made_up_captures_are_told_from_real_ones(sample_dataset: Dataset) -> None:
+def test_synthetic_captures_have_a_step_of_their_own(sample_dataset: Dataset) -> None:
     real = sample_dataset.run_ids[0]
     runs = {
         "one": ("synthetic", {"synthetic": {"seed": 1}}, {}),
@@ -44,6 +44,7 @@ def test_made_up_captures_are_told_from_real_ones(sample_dataset: Dataset) -> No
     assert [(step.kind, step.runs) for step in steps] == [
         ("capture", (real,)), ("generate", ("two",)), ("generate", ("one",)), ("ingest", (real,)), ("ingest", ("two",)),
     ]  # fmt: skip
-    assert steps[3].text == "Captures and training logs of 1 run were read into tables."
-    assert steps[4].text == "Made-up captures and training logs of 1 run were read into tables."
+    assert "1 run " in steps[3].text
+    assert "1 run " in steps[4].text
+    assert ("ynthetic" in steps[3].text, "ynthetic" in steps[4].text) == (False, True)
     assert steps[4].inputs == {"two/a.pcap": "ab"}

@@ -25,7 +25,7 @@ import ddnn_traces
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import content, database, facts, publish, versions
+from ddnn_traces.release import facts, packaging, publish, tables, versions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
 
@@ -99,7 +99,7 @@ def test_the_database_is_relative_and_has_every_view(
 
 
 def test_a_database_of_another_format_is_left_as_it_is() -> None:
-    assert database._same_bytes(b"x" * 20000) == b"x" * 20000
+    assert packaging._same_bytes(b"x" * 20000) == b"x" * 20000
 
 
 def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_unchanged_is_said_and_nothing_touched(small: Path, release: Path, tmp_p
     for change in (("--window-ms", "10"), ("--description", "More"), ("--run", RUN)):
         other = run("publish", small, "--out", "traces", *SAID, *change, cwd=tmp_path)
         assert other.returncode == 1
-        assert "traces: exists, and is not what would be published now" in other.stderr
+        assert "traces: exists, and differs from what would be published now" in other.stderr
         assert "--previous traces" in other.stderr
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["traces", "traces.key"]
@@ -139,7 +139,7 @@ def test_unchanged_is_said_and_nothing_touched(small: Path, release: Path, tmp_p
 def test_what_is_no_release_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("keep")
-    with pytest.raises(PublishError, match="mine: exists and is no release of this program; choose another --out"):
+    with pytest.raises(PublishError, match="mine: exists and is not a release of this program; choose another --out"):
         ddnn_traces.publish(small, tmp_path / "mine", **ABOUT)
     assert all_files(tmp_path) == {"mine/notes": b"keep"}
 
@@ -165,10 +165,10 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
         ({"window_ms": 0}, r"--window-ms 0: not a multiple"),
         ({"window_ms": 10, "tables": ["flows"]}, "--window-ms: flow_windows is not among the tables"),
         ({"version": "1"}, 'version: "1" is not: semantic version'),
-        ({"date": "2026-02-30"}, "2026-02-30 is no day"),
+        ({"date": "2026-02-30"}, "2026-02-30 is not a day"),
         ({"key": "out/key"}, "out/key: the key would be inside the release"),
         ({"key": "short"}, "short: a key of 2 bytes is too short"),
-        ({"previous": "nowhere"}, "nowhere: no release"),
+        ({"previous": "nowhere"}, "nowhere: not a release"),
         ({"about": "nowhere"}, "nowhere: cannot be read"),
         ({"addresses": "random"}, "--addresses random: "),
     ],
@@ -258,9 +258,9 @@ def no_room(*_: object, **__: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (content.pq, "ParquetWriter"),
-        (publish.checksums, "write"),
-        (publish.database, "write"),
+        (tables.pq, "ParquetWriter"),
+        (packaging, "write_checksums"),
+        (packaging, "write_database"),
         (publish, "write_marker"),
     ],
     ids=["tables", "checksums", "database", "descriptions"],
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_nothing(
     small: Path, tmp_path: Path, module: object, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, name, no_room)
-    with pytest.raises(StorageError, match=r"no room to write \(No space left on device\); nothing is left there"):
+    with pytest.raises(StorageError, match=r"no space to write \(No space left on device\); nothing is left there"):
         ddnn_traces.publish(small, tmp_path / "out", **ABOUT)
     assert list(tmp_path.iterdir()) == []
 
@@ -307,16 +307,16 @@ def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
     for code, said, left in answers:
         assert "Traceback" not in said
         assert left == ([] if code else ["out", "out.key"])
-        assert not code or "no room to write" in said.splitlines()[-1]
+        assert not code or "no space to write" in said.splitlines()[-1]
 
 
 def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
     """A publish that stays in its first table, once it is there."""
     code = CODE.replace("from ddnn_traces.cli", (
-        "import os\nfrom ddnn_traces.release import content\nread = content._read\n"
+        "import os\nfrom ddnn_traces.release import tables\nread = tables._read\n"
         "def slow(source, progress):\n    for batch in read(source, progress):\n"
         "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
-        "content._read = slow\nfrom ddnn_traces.cli"
+        "tables._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
     call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *SAID]
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

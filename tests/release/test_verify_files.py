@@ -12,7 +12,7 @@ import pytest
 from damages import Change, assert_found, damages_of, failures, found
 
 from ddnn_traces.errors import ReleaseError, UsageError
-from ddnn_traces.release import checksums
+from ddnn_traces.release import packaging
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED
 from ddnn_traces.store import layout, marker
@@ -26,7 +26,7 @@ def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: st
 
 
 def test_one_byte_of_any_file_is_named(folder: Path, tmp_path: Path) -> None:
-    paths = [path for path in checksums.files(folder) if path != layout.CHECKSUMS]
+    paths = [path for path in packaging.files(folder) if path != layout.CHECKSUMS]
     kinds = {Path(path).name if "/" not in path else path.partition("/")[0]: path for path in paths}
     assert {*layout.DESCRIPTIONS, layout.RELEASE, layout.CHANGELOG, "dataset.json", "traces.duckdb", "flows"} <= set(
         kinds

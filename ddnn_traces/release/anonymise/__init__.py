@@ -1,5 +1,5 @@
-"""Anonymisation: what tells who, where or when becomes something that does not.
+"""Anonymisation: values that identify a host, a place or a time are replaced by values that do not.
 
-Which columns do is in schemas/ (`identifies`). One secret, the key, decides all choices, so that releases made with the
-same key agree: key -> addresses, labels, ports, times -> mapping.Mapping, which the tables and the captures go through.
+Which columns hold such values is in schemas/ (`identifies`). One secret, the key, decides all choices, so that releases
+made with the same key agree: key -> identifiers -> mapping.Anonymiser, which the tables and the captures go through.
 """

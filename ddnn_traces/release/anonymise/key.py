@@ -1,8 +1,8 @@
-"""The secret that an anonymisation is made with. Who has it can undo what is mapped: it stays outside the release.
+"""The secret of an anonymisation. Its holder can undo the mapping: it stays outside the release.
 
-A key file holds at least 32 bytes as hex digits, as base64 or as they are (a passphrase of 32 letters is too easily
-guessed, and cannot be told from them: make the key with a random generator). Everything is derived from the key by
-HMAC-SHA256 (RFC 2104) in the counter form of HKDF-Expand (RFC 5869, 2.3), one stream for each purpose.
+A key file holds at least 32 bytes as hex digits, as base64 or unencoded (a passphrase of 32 letters is too easily
+guessed, and not distinguishable from random bytes: make the key with a random generator). Everything is derived from
+the key by HMAC-SHA256 (RFC 2104) in the counter form of HKDF-Expand (RFC 5869, 2.3), one stream for each purpose.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LEAST_DIFFERENT = 16
 
 
 class Key:
-    """A secret. Neither repr nor pickle's text shows it in words; `id` may be published.
+    """A secret; its repr does not show it.
 
-    id: 16 hex digits; tells whether two releases were made with the same key, and nothing else.
+    id: 16 hex digits that may be published: two releases of the same key have the same, and it reveals nothing else.
     """
 
     __slots__ = ("_secret", "id")
@@ -43,7 +43,7 @@ class Key:
         return f"Key(id={self.id!r})"
 
     def derive(self, purpose: str, n_bytes: int) -> bytes:
-        """Bytes for a purpose, which tell nothing of those for another."""
+        """Bytes for a purpose; they reveal nothing of those for another."""
         made, block = b"", b""
         for counter in range(1, -(-n_bytes // 32) + 1):
             block = hmac.digest(self._secret, block + purpose.encode() + b"\0" + counter.to_bytes(4, "big"), "sha256")
@@ -51,18 +51,27 @@ class Key:
         return made[:n_bytes]
 
     def number(self, purpose: str, below: int) -> int:
-        """A number from 0 to below - 1; 16 more bytes than it has make all of them as likely."""
+        """A number from 0 to below - 1; 16 more bytes than it needs make all of them equally likely."""
         return int.from_bytes(self.derive(purpose, (below.bit_length() + 7) // 8 + 16), "big") % below
 
 
 def read_or_make(path: Path) -> Key:
-    """The key in a file, which is made, for its owner's eyes only, where there is none. Raises UsageError.
+    """The key in a file; a missing file is made, readable by its owner alone. Raises UsageError.
 
-    The error says what is wrong with the file, never what is in it.
+    The error states what is wrong with the file, never its content.
     """
     if not path.exists() and not path.is_symlink():
         _make(path)
     return Key(read_secret(path))
+
+
+def find(folder: Path, key_id: str | None) -> Path | None:
+    """The file NAME.key in a folder that holds the key with this `id`, if there is one."""
+    for path in sorted(folder.glob("*.key")):
+        with contextlib.suppress(UsageError):
+            if Key(read_secret(path)).id == key_id:
+                return path
+    return None
 
 
 def read_secret(path: Path) -> bytes:
@@ -73,12 +82,12 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"{path}: the key cannot be read ({error.strerror}); check the path") from error
     if len(content) > _MOST_FILE_BYTES:
-        raise UsageError(f"{path}: more than {_MOST_FILE_BYTES} bytes are no key; check the path")
+        raise UsageError(f"{path}: more than {_MOST_FILE_BYTES} bytes are not a key; check the path")
     secret = _decoded(content)
     if len(secret) < KEY_BYTES:
         raise UsageError(
-            f"{path}: a key of {len(secret)} bytes is too short, it has at least {KEY_BYTES}; name a file that does "
-            "not exist, and a key is made there, or make one with 'openssl rand -hex 32'"
+            f"{path}: a key of {len(secret)} bytes is too short, at least {KEY_BYTES} are needed; name a file that "
+            "does not exist, and a key is made there, or make one with 'openssl rand -hex 32'"
         )
     if len(set(secret)) < _LEAST_DIFFERENT:
         raise UsageError(

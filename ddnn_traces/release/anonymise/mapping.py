@@ -1,21 +1,22 @@
 """One mapping over all tables of a release: each run's rows and provenance as they may be published.
 
-key, options, dataset -> Mapping -> RunMapping of each run -> record batches, parameters
+key, options, dataset -> Anonymiser -> RunMapping of each run -> record batches, parameters
 """
 
 from __future__ import annotations
 
-import collections.abc as abc
+import ipaddress
 import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
-from ddnn_traces.release.anonymise import addresses, names, ports, scrub, times
+from ddnn_traces.release.anonymise import description, identifiers
 from ddnn_traces.release.anonymise.key import Key
-from ddnn_traces.release.anonymise.told import told
 from ddnn_traces.store import schema
 from ddnn_traces.text import nearest
 
@@ -24,44 +25,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-#: Provenance of a table that goes into a release, and no other.
+#: Provenance of a table that goes into a release; all other is left out.
 PROVENANCE = ("version", "schema_version", "inputs", "parameters")
 _PREFIX = "ddnn_traces."
 
 _TUNNEL = ("kind", "src_ip", "dst_ip", "protocol", "src_port", "dst_port", "identifier")  # with the parent: its order
 
-_MOST_TUNNELS = 4  # around each other, as ingest has it; more are a dataset that was tampered with
-
-_ADDRESSES = """
-SELECT run_id, ip, bool_or(sends) AS sends FROM (
-    SELECT run_id, src_ip AS ip, true AS sends FROM flows
-    UNION SELECT run_id, dst_ip, false FROM flows
-    UNION SELECT run_id, src_ip, true FROM encapsulations
-    UNION SELECT run_id, dst_ip, false FROM encapsulations
-    UNION SELECT run_id, vantage_ip, true FROM captures
-    UNION SELECT run_id, clock_reference_ip, true FROM captures
-) WHERE ip IS NOT NULL GROUP BY ALL ORDER BY run_id, ip
-"""
-_WORKERS = """
-FROM (SELECT run_id, worker FROM steps UNION SELECT run_id, worker FROM step_flows UNION
-      SELECT run_id, worker FROM events) ORDER BY run_id, worker
-"""
-#: What is looked up of each run.
-_QUERIES = {
-    "hosts": "FROM hosts ORDER BY run_id, host_ip",
-    "addresses": _ADDRESSES,
-    "workers": _WORKERS,
-    "captures": "SELECT run_id, capture_id, vantage_ip, first_ns, sha256 FROM captures ORDER BY run_id, capture_id",
-    "encapsulations": "FROM encapsulations ORDER BY run_id, encapsulation_id",
-    "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
-}
+_MOST_TUNNELS = 4  # nested, as ingest has it; a dataset with more was tampered with
 
 _Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What becomes of addresses (roles, crypto-pan, kept), ports (kept, permuted, classed), times (shifted, kept).
+    """How addresses (roles, crypto-pan, kept), ports (kept, permuted, classed) and times (shifted, kept) are mapped.
 
     Names of hosts and files, hardware addresses and free text are mapped in any case. Raises UsageError for others.
     """
@@ -71,14 +48,18 @@ class Options:
     times: str = "shifted"
 
     def __post_init__(self) -> None:
-        for name, kinds in (("addresses", addresses.KINDS), ("ports", ports.KINDS), ("times", times.KINDS)):
+        for name, kinds in (
+            ("addresses", identifiers.ADDRESS_KINDS),
+            ("ports", identifiers.PORT_KINDS),
+            ("times", identifiers.TIME_KINDS),
+        ):
             if (given := getattr(self, name)) not in kinds:
                 raise UsageError(f"--{name} {given}: {nearest(given, kinds)}")
 
 
 @dataclass(frozen=True, repr=False)
 class RunMapping:
-    """The mapping of one run. It can be pickled, and then holds what the key hides: it stays on the machine.
+    """The mapping of one run. It holds what the key hides: it stays on the machine.
 
     addresses, labels, files: old to new. wire: address of a cut-down capture for each old one. tunnels: new
     encapsulation_id by old. ports: int64 (65536,). offset_ns: what is added to times. salt: 32 bytes, for the numbers
@@ -86,17 +67,17 @@ class RunMapping:
     """
 
     run_id: str
-    addresses: abc.Mapping[str, str]
-    wire: abc.Mapping[str, str]
-    labels: abc.Mapping[str, str]
-    files: abc.Mapping[str, str]
+    addresses: Mapping[str, str]
+    wire: Mapping[str, str]
+    labels: Mapping[str, str]
+    files: Mapping[str, str]
     tunnels: tuple[int, ...]
     ports: npt.NDArray[np.int64]
     offset_ns: int
     salt: bytes
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with what identifies mapped: same schema, same order. Raises UsageError for times beyond int64."""
+        """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
         import pyarrow as pa
 
         kinds = {column.name: column.identifies for column in schema.table(table).columns}
@@ -106,31 +87,31 @@ class RunMapping:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
-    def parameters(self, provenance: abc.Mapping[str, str]) -> dict[str, str]:
+    def parameters(self, provenance: Mapping[str, str]) -> dict[str, str]:
         """Key-value metadata of a table's file as it may be published: PROVENANCE, with or without its prefix.
 
         The filter that ingest was given is withheld where it has numbers in it: they are addresses and ports.
         """
-        told = {}
+        published = {}
         for name, value in provenance.items():
             short = name.removeprefix(_PREFIX)
             if short == "inputs":
                 hashes = {self.files.get(file, "capture"): sha256 for file, sha256 in json.loads(value).items()}
-                told[name] = json.dumps(hashes, sort_keys=True)
+                published[name] = json.dumps(hashes, sort_keys=True)
             elif short == "parameters":
-                told[name] = json.dumps(self._parameters(json.loads(value)), sort_keys=True)
+                published[name] = json.dumps(self._parameters(json.loads(value)), sort_keys=True)
             elif short in PROVENANCE:
-                told[name] = value
-        return told
+                published[name] = value
+        return published
 
     def text(self, words: str) -> str:
-        """Free text in which names of hosts, files and addresses may stand, without them."""
-        return scrub.text(words, {**self.addresses, **self.labels, **self.files})
+        """Free text without the names of hosts and files and the addresses in it."""
+        return scrub_text(words, {**self.addresses, **self.labels, **self.files})
 
     def _parameters(self, parameters: _Row) -> _Row:
         if any(map(str.isdigit, parameters.get("filter") or "")):
             parameters = parameters | {"filter": "withheld"}
-        changed: _Row = scrub.values(parameters, self.text, self.offset_ns)
+        changed: _Row = scrub_values(parameters, self.text, self.offset_ns)
         return changed
 
     def _column(self, kind: str, column: pa.Array) -> pa.Array:
@@ -161,56 +142,55 @@ class RunMapping:
         return column
 
 
-class Mapping:
+class Anonymiser:
     """The mapping of a dataset's runs, None for all. Raises MissingExtra, UsageError.
 
     Nothing of it depends on which other runs there are: releases made with the same key agree.
     """
 
-    def __init__(self, key: Key, options: Options, dataset: Dataset, runs: abc.Sequence[str] | None = None) -> None:
+    def __init__(self, key: Key, options: Options, dataset: Dataset, runs: Sequence[str] | None = None) -> None:
         self.options = options
         self.key_id = key.id
         self._key = key
-        self._crypto_pan = addresses.CryptoPan(key) if options.addresses == "crypto-pan" else None
-        self._ports = ports.table(key, options.ports)
+        self._crypto_pan = identifiers.CryptoPan(key) if options.addresses == "crypto-pan" else None
+        self._ports = identifiers.port_table(key, options.ports)
         self._salt = key.derive("captures", 32)
         self.runs = tuple(dataset.run_ids if runs is None else runs)
-        self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _QUERIES.items()}
+        self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
         self.windows_ns = sorted({row["window_ns"] for rows in self._rows["windows"].values() for row in rows})
-        self.offset_ns = times.offset_ns(key, self.windows_ns) if options.times == "shifted" else 0
+        self.offset_ns = identifiers.time_offset_ns(key, self.windows_ns) if options.times == "shifted" else 0
 
     def run(self, run_id: str) -> RunMapping:
         """The mapping of one of the runs. Raises UsageError where cut-down captures would have too many addresses."""
         rows = {name: by_run.get(run_id, []) for name, by_run in self._rows.items()}
-        labels = names.labels(self._key, rows["hosts"], [row["worker"] for row in rows["workers"]])
+        labels = identifiers.labels(self._key, rows["hosts"], [row["value"] for row in rows["workers"]])
         mapped = self._addresses(rows, labels)
         never_send = {row["ip"] for row in rows["addresses"] if not row["sends"]}
-        wire = addresses.made_up(mapped, never_send) if self.options.addresses == "roles" else mapped
-        first = names.first_number(labels)
+        wire = identifiers.capture_addresses(mapped, never_send) if self.options.addresses == "roles" else mapped
+        first = identifiers.first_number(labels)
         by_ip = {
-            host["host_ip"]: labels.get(host["label"]) or names.by_role(host, self._key, first) or ""
+            host["host_ip"]: labels.get(host["label"]) or identifiers.by_role(host, self._key, first) or ""
             for host in rows["hosts"]
         }
-        files = names.captures(rows["captures"], {ip: label for ip, label in by_ip.items() if label})
+        files = identifiers.capture_names(rows["captures"], {ip: label for ip, label in by_ip.items() if label})
         tunnels = self._tunnels(rows["encapsulations"], mapped)
         return RunMapping(run_id, mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt)
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
         options = self.options
-        return told(options.addresses, options.ports, options.times, self.key_id, captures)
+        return description.describe(options.addresses, options.ports, options.times, self.key_id, captures)
 
-    def _addresses(self, rows: abc.Mapping[str, list[_Row]], labels: abc.Mapping[str, str]) -> dict[str, str]:
+    def _addresses(self, rows: Mapping[str, list[_Row]], labels: Mapping[str, str]) -> dict[str, str]:
         every = {row["ip"]: not row["sends"] for row in rows["addresses"]}
-        every |= {host["host_ip"]: every.get(host["host_ip"], False) for host in rows["hosts"]}
         if self._crypto_pan:
             return {text: self._crypto_pan.map(text) for text in every}
         if self.options.addresses == "kept":
             return {text: text for text in every}
-        return addresses.by_roles(self._key, rows["hosts"], labels, every.items())
+        return identifiers.addresses_by_role(self._key, rows["hosts"], labels, every.items())
 
-    def _tunnels(self, rows: abc.Iterable[_Row], mapped: abc.Mapping[str, str]) -> tuple[int, ...]:
-        """New numbers of tunnels, in the order of their columns (ingestors/encapsulations.py), by the old ones."""
+    def _tunnels(self, rows: Iterable[_Row], mapped: Mapping[str, str]) -> tuple[int, ...]:
+        """New numbers of tunnels, in the order of their columns, by the old ones."""
         by_id = {row["encapsulation_id"]: row for row in rows}
 
         def chain(number: int, depth: int = 0) -> tuple[Any, ...]:
@@ -226,7 +206,36 @@ class Mapping:
         return tuple(order.get(number, number) for number in range(max(by_id, default=-1) + 1))
 
 
-def _by_run(dataset: Dataset, query: str, runs: abc.Sequence[str]) -> dict[str, list[_Row]]:
+def _queries() -> dict[str, str]:
+    """What is read of each run."""
+    return {
+        "hosts": "FROM hosts ORDER BY run_id, host_ip",
+        "addresses": _addresses_query(),
+        "workers": f"{identifiers.every_value('label', leave_out=['hosts'])} ORDER BY run_id, value",
+        "captures": "SELECT run_id, capture_id, vantage_ip, first_ns, sha256 FROM captures ORDER BY run_id, capture_id",
+        "encapsulations": "FROM encapsulations ORDER BY run_id, encapsulation_id",
+        "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
+    }
+
+
+def _addresses_query() -> str:
+    """SQL of every address of a run, and whether it sends: not where it is only a destination."""
+
+    def sends(table: str, column: str) -> str:
+        if table == "hosts":
+            return "NULL"  # a host of run.toml need not send
+        return "false" if column.startswith("dst_") else "true"
+
+    columns = " UNION ".join(
+        f"SELECT run_id, {column} AS ip, {sends(table, column)} AS sends FROM {table}"
+        for table, column in schema.identifying("address")
+    )
+    return f"""
+        SELECT run_id, ip, coalesce(bool_or(sends), true) AS sends FROM ({columns})
+        WHERE ip IS NOT NULL GROUP BY ALL ORDER BY run_id, ip"""
+
+
+def _by_run(dataset: Dataset, query: str, runs: Sequence[str]) -> dict[str, list[_Row]]:
     """Rows of a query by run."""
     found: dict[str, list[_Row]] = {run_id: [] for run_id in runs}
     for row in dataset.sql_arrow(query).to_pylist():
@@ -235,7 +244,7 @@ def _by_run(dataset: Dataset, query: str, runs: abc.Sequence[str]) -> dict[str, 
     return found
 
 
-def _mapped(column: pa.Array, change: abc.Callable[[str], str]) -> pa.Array:
+def _mapped(column: pa.Array, change: Callable[[str], str]) -> pa.Array:
     """A column of strings, dictionary-encoded or not, with each value changed; null stays. The same type."""
     import pyarrow as pa
 
@@ -244,3 +253,58 @@ def _mapped(column: pa.Array, change: abc.Callable[[str], str]) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return pa.DictionaryArray.from_arrays(encoded.indices, values)
     return values.take(encoded.indices)
+
+
+# --- free text: addresses, names of hosts and files are replaced or left out
+
+_MAC = r"(?<![\w:-])(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}(?![\w:-])"
+_IPV4 = r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\w)"
+_IPV6 = r"(?<![\w:])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?![\w:])"
+_PATH = r"(?<![\w./])(?:~|\.\.?)?/[^\s'\",;:()\[\]]*[^\s'\",;:()\[\].]"
+_PATTERNS = re.compile(f"(?P<mac>{_MAC})|(?P<ipv4>{_IPV4})|(?P<ipv6>{_IPV6})|(?P<path>{_PATH})", re.IGNORECASE)
+_REPLACEMENTS = {"mac": "a hardware address", "ipv4": "an address", "ipv6": "an address", "path": "a file"}
+
+#: From here on a number of ns is a time since the epoch (1973), not a duration.
+_FIRST_TIME_NS = 10**17
+
+
+def scrub_text(words: str, known: Mapping[str, str]) -> str:
+    """The text with each known name mapped, and without other addresses and paths."""
+    if known:
+        alternatives = "|".join(map(re.escape, sorted(known, key=lambda name: (-len(name), name))))
+        pattern = re.compile(rf"(?<![\w.:/-])(?:{alternatives})(?![\w:/-]|\.\w)")
+        # the patterns do not apply to mapped names: a Crypto-PAn address matches them, too
+        parts, end = [], 0
+        for match in pattern.finditer(words):
+            parts += [_PATTERNS.sub(_replacement, words[end : match.start()]), known[match[0]]]
+            end = match.end()
+        return "".join([*parts, _PATTERNS.sub(_replacement, words[end:])])
+    return _PATTERNS.sub(_replacement, words)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    kind = match.lastgroup or ""
+    if kind in ("ipv4", "ipv6") and not _is_address(match[0]):
+        return match[0]
+    return _REPLACEMENTS[kind]
+
+
+def _is_address(words: str) -> bool:
+    try:
+        ipaddress.ip_address(words.rstrip("."))
+    except ValueError:
+        return False
+    return True
+
+
+def scrub_values(value: Any, change: Callable[[str], str], offset_ns: int, name: str = "") -> Any:
+    """Nested values of JSON with each string changed and each time (a number named *_ns) moved."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): scrub_values(held, change, offset_ns, key) for key, held in value.items()}
+    if isinstance(value, list):
+        return [scrub_values(held, change, offset_ns, name) for held in value]
+    if isinstance(value, int) and name.endswith("_ns") and value >= _FIRST_TIME_NS:
+        return value + offset_ns
+    return value

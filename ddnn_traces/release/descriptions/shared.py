@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddnn_traces import extras
-from ddnn_traces.release import columns, facts
+from ddnn_traces.release import facts
+from ddnn_traces.release.anonymise import description
 from ddnn_traces.store import schema
 from ddnn_traces.text import counted
 
@@ -36,7 +37,7 @@ class Reference:
 
 def definition(release: facts.Release, table: facts.Table) -> schema.Table:
     """Columns, key and meaning of a table of the release: schemas/, changed by the anonymisation."""
-    return columns.released(table.name, release.anonymisation)
+    return description.released(table.name, release.anonymisation)
 
 
 def pattern(table: str) -> str:

@@ -1,8 +1,8 @@
-"""The leak scan: whether anything that tells who, where or when is in a finished release.
+"""The leak scan: searches a finished release for what identifies a host, a user, a place or a time.
 
     dataset, source captures, this machine -> words ; every file of the release -> hits
 
-docs/anonymisation.md says what is searched for where, and what is not.
+docs/anonymisation.md lists what is searched for and where, and what is not.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddnn_traces.release.leak_scan.places import Searchers, hits
+from ddnn_traces.release.leak_scan.files import Searchers, hits
 from ddnn_traces.release.leak_scan.words import Words, words
 
 __all__ = ["Leak", "Words", "causes", "scan", "words"]
 
 _THREADS = 2
-_MOST_SHOWN = 2  # files of one thing
+_MOST_SHOWN = 2  # files of one cause
 
 
 @dataclass(frozen=True, order=True)
 class Leak:
-    """Something that must not be in a release: the file, what it is and whose (not the thing itself), where in it.
+    """Something that must not be in a release.
 
-    file: with an ellipsis for each part that would tell the thing.
+    file: its path, with an ellipsis for each part that must not be shown. cause: what it is and of which run, without
+    the text itself. place: where in the file.
     """
 
     file: str
@@ -34,7 +35,7 @@ class Leak:
 
     @property
     def kind(self) -> str:
-        """What it is: an IP address, the name of a host."""
+        """The cause without the run: an IP address, the name of a host."""
         return self.cause.partition(" (")[0]
 
     def __str__(self) -> str:
@@ -42,24 +43,27 @@ class Leak:
 
 
 def scan(folder: Path, words: Words) -> list[Leak]:
-    """What is found in all files of a folder, in the order of their names. Raises UsageError for unreadable ones."""
+    """What is found in all files of a folder, in the order of their names.
+
+    Raises UsageError for a file that cannot be read, MissingExtra.
+    """
     searchers = Searchers.of(words)
     files = sorted(path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
 
-    def look(path: Path) -> list[Leak]:
+    def scan_file(path: Path) -> list[Leak]:
         name = path.relative_to(folder).as_posix()
         return [Leak(_shown(name, searchers), cause, place) for cause, place in hits(path, name, searchers)]
 
     with ThreadPoolExecutor(_THREADS) as threads:
         try:
-            return sorted({leak for leaks in threads.map(look, files) for leak in leaks})
+            return sorted({leak for leaks in threads.map(scan_file, files) for leak in leaks})
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
 
 
 def causes(leaks: Sequence[Leak]) -> list[str]:
-    """One line for each thing that leaks: what it is, and the first of the files that it is in."""
+    """One line for each cause, with the first of the files that it is in."""
     found: dict[str, list[Leak]] = {}
     for leak in leaks:
         found.setdefault(leak.cause, []).append(leak)
@@ -73,6 +77,7 @@ def causes(leaks: Sequence[Leak]) -> list[str]:
 
 
 def _shown(name: str, searchers: Searchers) -> str:
-    """The name of a file, without the parts of it that tell something."""
-    told = [next(searchers.every.kinds(part.encode(errors="replace")), None) for part in name.split("/")]
-    return "/".join("..." if hit else part for part, hit in zip(name.split("/"), told, strict=True))
+    """The name of a file, without the parts of it that must not be shown."""
+    parts = name.split("/")
+    hits_of = [next(searchers.every.kinds(part.encode(errors="replace")), None) for part in parts]
+    return "/".join("..." if hit else part for part, hit in zip(parts, hits_of, strict=True))

@@ -1,4 +1,4 @@
-"""What the original captures and logs tell that the tables do not: hardware addresses, names, paths."""
+"""Reads from the original captures and logs what the tables do not hold: hardware addresses, names, paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST_HARDWARE = 1 << 16
 _LOG_ENDINGS = (".log", ".csv", ".toml", ".txt", ".json", ".out", ".err", ".md")
 _MOST_LOG_BYTES = 16 << 20
-_MOST_PCAPNG_BYTES = 64 << 20  # of a file are looked through for names: they stand at its begin
+_MOST_PCAPNG_BYTES = 64 << 20  # of a file are searched for names: they stand at its begin
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)"
 _PATH = r"(?<![\w.~/:])/(?:[\w.+@-]+/)+[\w.+@-]*"
@@ -30,11 +30,11 @@ _DOMAIN = (
     r"(?:com|net|org|edu|gov|de|fr|uk|ch|at|eu|cn|jp|io|local|lan|internal|intranet|corp|cluster|home|localdomain)"
 )
 _QUALIFIED = rf"(?<![\w.@/-])(?:[A-Za-z0-9][\w-]*\.)+{_DOMAIN}(?![\w-]|\.\w)"
-_SAID_HOST = r"(?i:\bhost(?:name)?|\bnode(?:name)?)\s*[=:]\s*[\"']?([A-Za-z][\w.-]{3,})"
+_NAMED_HOST = r"(?i:\bhost(?:name)?|\bnode(?:name)?)\s*[=:]\s*[\"']?([A-Za-z][\w.-]{3,})"
 
 
 def hardware_addresses(path: Path) -> set[bytes]:
-    """Hardware addresses in the link headers of a capture; of damaged files those before the damage."""
+    """Hardware addresses in the link headers of a capture; of a damaged file those before the damage."""
     if path == STDIN:
         return set()
     from ddnn_traces.ingestors.packets.records import reader_of, split_header
@@ -43,12 +43,12 @@ def hardware_addresses(path: Path) -> set[bytes]:
         _, framing, stream = split_header(file.blocks())
         if framing is None:
             return set()
-        looker = _Looker(framing)
-        reader_of(cast("Scanner", looker)).read(stream)
-    return {int(number).to_bytes(6, "big") for number in looker.found[: looker.count]}
+        collector = _HardwareCollector(framing)
+        reader_of(cast("Scanner", collector)).read(stream)
+    return {int(number).to_bytes(6, "big") for number in collector.found[: collector.count]}
 
 
-class _Looker:
+class _HardwareCollector:
     """Takes a Scanner's place in a RecordReader."""
 
     def __init__(self, framing: Framing) -> None:
@@ -65,11 +65,11 @@ class _Looker:
     def scan(self, block: memoryview | bytes, begin: int, stop: int | None) -> tuple[int, int]:
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled import needles
+        from ddnn_traces.ingestors.packets.compiled import addresses
 
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False
-        pos, why, self.count, records = needles.hardware(
+        pos, why, self.count, records = addresses.collect_hardware(
             buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, 0, self.found,
             self.count,
         )  # fmt: skip
@@ -126,7 +126,7 @@ def _options(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def log_words(run: RunInput) -> dict[str, set[str]]:
-    """Addresses, hardware addresses, hosts, users and paths that the texts beside a run's captures name, by kind."""
+    """Addresses, hardware addresses, hosts, users and paths in the texts next to a run's captures, by kind."""
     found: dict[str, set[str]] = {"address": set(), "hardware": set(), "host": set(), "user": set(), "path": set()}
     for path in sorted(run.folder.iterdir()) if run.folder else []:
         if path.suffix.lower() not in _LOG_ENDINGS or not path.is_file() or path.stat().st_size > _MOST_LOG_BYTES:
@@ -135,7 +135,7 @@ def log_words(run: RunInput) -> dict[str, set[str]]:
         found["address"] |= set(re.findall(_IPV4, text))
         found["hardware"] |= set(re.findall(_MAC, text))
         found["path"] |= set(re.findall(_PATH, text))
-        found["host"] |= set(re.findall(_QUALIFIED, text)) | set(re.findall(_SAID_HOST, text))
+        found["host"] |= set(re.findall(_QUALIFIED, text)) | set(re.findall(_NAMED_HOST, text))
         found["user"] |= set(re.findall(_WINDOWS_USER, text))
         for user, host in re.findall(_USER_AT_HOST, text):
             found["user"].add(user)

@@ -1,11 +1,13 @@
-"""What must not be in a release: everything that the dataset, its sources and this machine tell of who, where and when.
+"""Collects what must not be in a release: all that identifies a host, a user, a place or a time in the dataset, its
+sources and this machine.
 
-Left out is what is nobody's: words of schemas/ and queries/, names that are a role, addresses that everybody has
-(127.0.0.1), and what the publisher says in the release's own description.
+Left out is what identifies nobody: words of schemas/ and queries/, names that are a role, addresses that every host has
+(127.0.0.1), and what the publisher states in the release's own description.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import getpass
@@ -23,39 +25,29 @@ from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import find_runs, host_label
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release.anonymise.addresses import is_everybodys
+from ddnn_traces.release.anonymise.identifiers import every_value, identifies_no_host, is_role_word
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
-from ddnn_traces.release.anonymise.names import is_role_word
-from ddnn_traces.release.leak_scan.forms import (
-    address_numbers,
-    address_texts,
-    hardware_texts,
-    interface_id,
-    secret_texts,
-    time_texts,
-)
-from ddnn_traces.release.leak_scan.search import Searcher
-from ddnn_traces.release.leak_scan.shapes import Homes, Moments
+from ddnn_traces.release.leak_scan.search import Homes, Moments, Searcher
 from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, pcapng_names
 from ddnn_traces.store import schema
 
-#: Names of fewer letters are in too many words to be searched for.
+#: Shorter names are in too many words to be searched for.
 _LEAST_NAME = 4
 _LEAST_PATH = 6
-#: Names that say nothing of anybody.
-_ANYBODY = {
+#: Names that identify nobody.
+_COMMON_NAMES = {
     "root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "home", "localhost", "localdomain",
     "data", "sample", "dataset", "captures", "traces", "runs", "test", "tests", "host", "node", "server", "master",
     "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
     "shared", "guest", "everyone", "all-users", "ec2-user", "vagrant", "jovyan",
 }  # fmt: skip
-#: What has a domain in its name.
+#: Kinds of names that have a domain.
 _QUALIFIED = ("name of a host", "name of this machine")
 #: Second-level labels under which others register: co.uk, ac.at, edu.cn.
 _SECOND_LEVEL = {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "mil", "ne", "net", "or", "org"}
-#: Domains that descriptions, logs of downloads and clouds name, whoever publishes.
-_EVERYBODYS_DOMAINS = {
+#: Domains in descriptions, logs of downloads and clouds, whoever the publisher is.
+_PUBLIC_DOMAINS = {
     "amazonaws.com", "anaconda.org", "apache.org", "bioschemas.org", "creativecommons.org", "datacite.org",
     "docker.com", "docker.io", "doi.org", "github.com", "gitlab.com", "googleapis.com", "huggingface.co",
     "json-schema.org", "mlcommons.org", "nvidia.com",
@@ -65,22 +57,10 @@ _EVERYBODYS_DOMAINS = {
 }  # fmt: skip
 #: Folders in which each user has one.
 _HOMES = ("home", "homes", "users")
-_ADDRESSES = """
-SELECT DISTINCT ip FROM (
-    SELECT src_ip AS ip FROM flows UNION SELECT dst_ip FROM flows UNION SELECT host_ip FROM hosts
-    UNION SELECT src_ip FROM encapsulations UNION SELECT dst_ip FROM encapsulations
-    UNION SELECT vantage_ip FROM captures UNION SELECT clock_reference_ip FROM captures
-) WHERE ip IS NOT NULL ORDER BY ip
-"""
-#: Hosts and captures of each run are told apart by their place in order, since their names must not be shown.
+#: Hosts and captures of each run are numbered, since messages must not show their names.
 _HOSTS = """
 SELECT run_id, host_ip, label, 'host ' || row_number() OVER (PARTITION BY run_id ORDER BY host_ip) AS what
 FROM hosts ORDER BY run_id, host_ip
-"""
-_WORKERS = """
-SELECT run_id, worker, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY worker) AS what
-FROM (SELECT run_id, worker FROM steps UNION SELECT run_id, worker FROM events
-      UNION SELECT run_id, worker FROM step_flows) ORDER BY run_id, worker
 """
 _CAPTURES = """
 SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
@@ -97,9 +77,10 @@ SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
 
 @dataclass
 class Words:
-    """What is searched for. texts: in small letters, with what each is and, in brackets, of which run. binary:
-    what each is, for bytes. numbers: IPv4 addresses in both byte orders. times: first and last of each run, ns,
-    inclusive. It holds secrets: never shown.
+    """What is searched for. It holds secrets: never shown.
+
+    texts: in small letters, each with its kind and, in brackets, its run. binary: bytes with their kind. numbers: IPv4
+    addresses in both byte orders. times: first and last of each run, ns since the epoch, inclusive.
     """
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
@@ -114,22 +95,22 @@ def words(
     extra: Iterable[str] = (),
     options: Options | None = None,
     key: Path | None = None,
-    told: str = "",
+    intended: str = "",
 ) -> Words:
-    """What a release of the dataset must not hold.
+    """What a release of the dataset must not hold. Raises MissingExtra, UsageError.
 
-    source_files: the original captures, where they are at hand, as ingest takes them. extra: more words of the
-    publisher's. options: of the anonymisation; what it keeps is not searched for. key: its file. told: what the
-    publisher says in the description on purpose.
+    source_files: the original captures, where they are available, as ingest takes them. extra: more words to search
+    for. options: of the anonymisation; what it keeps is not searched for. key: its file. intended: what the publisher
+    states in the description on purpose.
     """
     options = options or Options()
-    collected = _Collector(told)
-    addresses = {row["ip"] for row in dataset.sql_arrow(_ADDRESSES).to_pylist()}
+    collected = _Collector(intended)
+    addresses = {row["value"] for row in dataset.sql_arrow(every_value("address")).to_pylist()}
     hosts = dataset.sql_arrow(_HOSTS).to_pylist()
     for row in hosts:
         collected.name(row["label"], "name of a host", (row["what"], row["run_id"]))
-    for row in dataset.sql_arrow(_WORKERS).to_pylist():
-        collected.name(row["worker"], "name of a host", (row["what"], row["run_id"]))
+    for row in dataset.sql_arrow(_workers_query()).to_pylist():
+        collected.name(row["value"], "name of a host", (row["what"], row["run_id"]))
     for row in dataset.sql_arrow(_CAPTURES).to_pylist():
         collected.capture(row["capture_id"], (row["what"], row["run_id"]))
     _add_sources(collected, source_files, addresses)
@@ -137,7 +118,7 @@ def words(
     if options.addresses != "kept":
         for row in hosts:
             collected.address(row["host_ip"], (row["what"], row["run_id"]))
-        for address in addresses:
+        for address in sorted(addresses):
             collected.address(address)
     if options.times != "kept":
         for row in dataset.sql_arrow(_TIMES).to_pylist():
@@ -147,6 +128,13 @@ def words(
     for word in extra:
         collected.add(word, "a word that was to be searched for")
     return collected.finished(dataset.run_ids)
+
+
+def _workers_query() -> str:
+    """SQL of the names of hosts outside of the table hosts: those in logs."""
+    return f"""
+        SELECT run_id, value, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY value) AS what
+        FROM ({every_value("label", leave_out=["hosts"])}) ORDER BY run_id, value"""
 
 
 def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
@@ -177,7 +165,7 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
 
 
 def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
-    """Who publishes, and where: paths, users, the name of the machine."""
+    """Of the publisher's machine: paths, users, its name."""
     users = {os.environ.get(name) for name in ("USER", "LOGNAME", "SUDO_USER")}
     with contextlib.suppress(KeyError, OSError):
         users.add(getpass.getuser())
@@ -201,13 +189,13 @@ _Whose = tuple[str, str] | None  # what of a run, and the run
 
 
 class _Collector:
-    def __init__(self, told: str) -> None:
+    def __init__(self, intended: str) -> None:
         self.words = Words()
-        self._told = told.lower()
+        self._intended = intended.lower()
         self._whose: dict[str, tuple[str, str]] = {}
 
     def finished(self, runs: Sequence[str]) -> Words:
-        """The words, each with whose it is: by the name of the run, or its number where the name tells something."""
+        """The words, each with its run: by name, or by number where the name must not be shown."""
         searcher = Searcher(self.words.texts, self.words.binary, shapes=(Moments(self.words.times), Homes()))
         shown = {
             run_id: f"run {run_id}" if next(searcher.kinds(run_id.encode()), None) is None else f"run number {number}"
@@ -218,18 +206,18 @@ class _Collector:
         return self.words
 
     def add(self, text: str, kind: str, whose: _Whose = None) -> None:
-        """Unless the publisher says it on purpose, or it is the project's own."""
+        """Search for a text, unless the publisher states it on purpose."""
         word = text.lower().strip()
-        if word and word not in self._told and word not in self.words.texts:
+        if word and word not in self._intended and word not in self.words.texts:
             self.words.texts[word] = kind
             if whose:
                 self._whose[word] = whose
 
     def name(self, text: str | None, kind: str, whose: _Whose = None) -> None:
         word = (text or "").strip().lower()
-        if word.removeprefix("www.") in _EVERYBODYS_DOMAINS:
+        if word.removeprefix("www.") in _PUBLIC_DOMAINS:
             return
-        if len(word) < _LEAST_NAME or word in _ANYBODY or is_role_word(word) or word in _own_words():
+        if len(word) < _LEAST_NAME or word in _COMMON_NAMES or is_role_word(word) or word in _own_words():
             return
         if not re.search("[a-z]", word):  # a number
             return
@@ -259,11 +247,11 @@ class _Collector:
             if len(folder.parts) > 3:
                 self.add(str(folder), "a path")
         for above, name in itertools.pairwise(path.parts):
-            if above.lower() in _HOMES and (name != path.name or "." not in name):  # users/list.txt is no user
+            if above.lower() in _HOMES and (name != path.name or "." not in name):  # not list.txt in users/
                 self.name(name, "name of a user")
 
     def address(self, text: str, whose: _Whose = None) -> None:
-        if is_everybodys(text):
+        if identifies_no_host(text):
             return
         for form in address_texts(text):
             self.add(form, "an IP address", whose)
@@ -299,7 +287,7 @@ def _domains(name: str) -> Iterator[str]:
     for first in range(1, len(labels) - 1):
         domain = labels[first:]
         is_suffix = len(domain) == 2 and domain[0] in _SECOND_LEVEL and len(domain[1]) == 2
-        if not is_suffix and ".".join(domain) not in _EVERYBODYS_DOMAINS:
+        if not is_suffix and ".".join(domain) not in _PUBLIC_DOMAINS:
             yield ".".join(domain)
 
 
@@ -316,3 +304,59 @@ def _parts(text: str) -> Iterator[str]:
     for word in set(re.findall(r"[\w-]+", text)):
         yield word
         yield from re.split("[_-]", word)
+
+
+# --- forms in which a value may be written, as text and as bytes
+
+_LEAST_DECIMAL = 10**8  # smaller numbers are counts of something
+
+
+def address_texts(text: str) -> Iterator[str]:
+    """Spellings of an address: IPv4 dotted, padded, with - and _, hex, decimal, reversed; IPv6 short, long, hex."""
+    ip = ipaddress.ip_address(text)
+    digits = ip.packed.hex()
+    yield from (str(ip), digits, f"0x{digits}", ip.reverse_pointer)
+    if isinstance(ip, ipaddress.IPv4Address):
+        parts = str(ip).split(".")
+        yield from ("-".join(parts), "_".join(parts), ".".join(part.zfill(3) for part in parts))
+        yield f"ffff:{int(ip) >> 16:x}:{int(ip) & 0xFFFF:x}"
+        if int(ip) >= _LEAST_DECIMAL:
+            yield str(int(ip))
+    else:
+        yield from (ip.exploded, ":".join(f"{int(part, 16):x}" for part in ip.exploded.split(":")))
+        yield from (ip.exploded.replace(":", "-"), str(int(ip)))
+
+
+def address_numbers(text: str) -> Iterator[int]:
+    """An IPv4 address as a number in both byte orders; none for IPv6, whose 16 bytes are searched for as they are."""
+    packed = ipaddress.ip_address(text).packed
+    if len(packed) == 4:
+        yield int.from_bytes(packed, "big")
+        yield int.from_bytes(packed, "little")
+
+
+def hardware_texts(address: bytes) -> Iterator[str]:
+    """Spellings of a hardware address of 6 bytes, also as the end of an IPv6 address (RFC 4291, appendix A)."""
+    pairs = [f"{byte:02x}" for byte in address]
+    yield from (":".join(pairs), "-".join(pairs), "".join(pairs), ":".join(f"{byte:x}" for byte in address))
+    yield ".".join("".join(pairs[k : k + 2]) for k in (0, 2, 4))
+    words = [int.from_bytes(interface_id(address)[k : k + 2], "big") for k in (0, 2, 4, 6)]
+    yield from (":".join(f"{word:x}" for word in words), ":".join(f"{word:04x}" for word in words))
+
+
+def interface_id(address: bytes) -> bytes:
+    """The 8 bytes that stand for a hardware address in an IPv6 address."""
+    return bytes([address[0] ^ 2]) + address[1:3] + b"\xff\xfe" + address[3:]
+
+
+def time_texts(ns: int) -> Iterator[str]:
+    """Spellings of a time as a number: ns, us, ms and s since the epoch."""
+    seconds, fraction = divmod(ns, 10**9)
+    yield from (str(ns), str(ns // 1000), str(ns // 10**6), str(seconds), f"{seconds}.{fraction:09d}")
+
+
+def secret_texts(secret: bytes) -> Iterator[str]:
+    """Spellings of the key."""
+    yield secret.hex()
+    yield base64.b64encode(secret).decode().rstrip("=")
+    yield base64.urlsafe_b64encode(secret).decode().rstrip("=")

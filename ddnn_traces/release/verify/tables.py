@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import columns, facts
-from ddnn_traces.release.order import Unsorted, in_order
+from ddnn_traces.release import facts
+from ddnn_traces.release.anonymise import description
+from ddnn_traces.release.tables import Unsorted, in_order
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     ASK,
@@ -113,7 +114,7 @@ def _open(examined: Examined, file: facts.TableFile, pq: Any) -> pq.ParquetFile:
 
 
 def _columns(examined: Examined, _file: facts.TableFile, table: str, parquet: pq.ParquetFile) -> str:
-    defined = columns.released(table, examined.release.anonymisation)
+    defined = description.released(table, examined.release.anonymisation)
     present = parquet.metadata.schema.to_arrow_schema()  # without read_dictionary's change
     names = [column.name for column in defined.columns]
     if present.names != names:

@@ -1,4 +1,4 @@
-"""Where a file of a release may hold a word: its name, its bytes, and what these decode to."""
+"""Searches a file of a release: its name, its bytes, and what they decode to (Parquet, pcap, DuckDB, JSON, gzip)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release.leak_scan.search import LONG, Searcher, distinct
-from ddnn_traces.release.leak_scan.shapes import Homes, Moments
+from ddnn_traces.release.leak_scan.search import LONG, Homes, Moments, Searcher, distinct
 from ddnn_traces.release.leak_scan.words import Words
 from ddnn_traces.store import schema
 
@@ -29,18 +28,18 @@ _MOST_DEPTH = 2
 _MOST_UNPACKED = 1 << 30
 _PCAP_HEADER = 24
 _PCAP = b"\x4d\x3c\xb2\xa1"
-#: Columns without a unit whose numbers ingest counts up: an address among them is a chance.
+#: Columns without a unit whose numbers are counters: one that equals an address is a coincidence.
 _COUNTERS = ("flow_id", "reverse_flow_id", "record", "step", "epoch", "connection", "encapsulation_id", "parent_id")
 
-#: A path of two names and more, or one with a drive; not a web address.
+#: A path of two names or more, or one with a drive; not a web address.
 _PATH = re.compile(rb"(?<![\w.~/:\x80-\xff])/[\w.+@~-]+/[\w.+@~-]|(?<!\w)[A-Za-z]:\\[\w.\\]|file:/", re.MULTILINE)
 
-Hit = tuple[str, str]  # what it is, and where in the file
+Hit = tuple[str, str]  # the kind of what was found, and its place in the file
 
 
 @dataclass(frozen=True)
 class Searchers:
-    """every: of all words, for what is not compressed. long: of words that are no chance in compressed bytes."""
+    """every: of all words, for uncompressed bytes. long: of words too long to occur by chance in compressed bytes."""
 
     words: Words
     every: Searcher
@@ -48,7 +47,7 @@ class Searchers:
 
     @classmethod
     def of(cls, words: Words) -> Searchers:
-        """For these words."""
+        """The searchers of these words. Raises MissingExtra."""
         lasting = {data: kind for data, kind in words.binary.items() if len(data) >= 16}
         moments = Moments(words.times)
         every = Searcher(words.texts, words.binary, shapes=(moments, Homes()))
@@ -56,7 +55,7 @@ class Searchers:
 
 
 def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
-    """What is found in a file. name: its path in the release. Raises UsageError where it cannot be read."""
+    """All that is found in a file. name: its path in the release. Raises UsageError where it cannot be read."""
     try:
         for text in {name, unquote(name)}:
             yield from _in_text(text, searchers.every, "the name of the file")
@@ -85,36 +84,34 @@ def _start(path: Path) -> bytes:
 
 
 def _in_text(text: str, searcher: Searcher, where: str) -> Iterator[Hit]:
-    for _, kind in distinct(searcher.kinds(text.encode(errors="replace")), _MOST_HITS):
+    for _, kind in distinct(searcher.kinds(text.encode(errors="replace"))):
         yield kind, where
 
 
 def _in_blocks(path: Path, searcher: Searcher, where: str) -> Iterator[Hit]:
     """The file's bytes, a block at a time; what spans two blocks is in the second again."""
     overlap = searcher.longest + 2
-    buffer = bytearray(overlap + _BLOCK_BYTES + 8)
+    buffer = bytearray(overlap + _BLOCK_BYTES)
     view = memoryview(buffer)
-    kept, at = 0, 0
-    told: set[str] = set()
+    carried, at = 0, 0
+    found: set[str] = set()
     with path.open("rb", buffering=0) as file:
-        while size := file.readinto(view[kept : kept + _BLOCK_BYTES]):
-            end = kept + size
-            view[end : end + 8] = bytes(8)
-            for place, kind in searcher.kinds(view, end):
-                if kind not in told:
-                    told.add(kind)
-                    yield kind, f"{where}, at {at - kept + place:,}"
+        while size := file.readinto(view[carried : carried + _BLOCK_BYTES]):
+            end = carried + size
+            for place, kind in searcher.kinds(view[:end]):
+                if kind not in found:
+                    found.add(kind)
+                    yield kind, f"{where}, at {at - carried + place:,}"
             at += size
-            kept = min(overlap, end)
-            view[:kept] = bytes(view[end - kept : end])
+            carried = min(overlap, end)
+            view[:carried] = bytes(view[end - carried : end])
 
 
 def _in_json(data: bytes, searcher: Searcher) -> Iterator[Hit]:
-    """Strings as they are behind their escapes."""
+    """Strings, without the escapes of JSON."""
     with contextlib.suppress(ValueError, RecursionError):
         for _, kind in distinct(
-            (hit for text in _strings(json.loads(data)) for hit in searcher.kinds(text.encode(errors="replace"))),
-            _MOST_HITS,
+            hit for text in _strings(json.loads(data)) for hit in searcher.kinds(text.encode(errors="replace"))
         ):
             yield kind, "a value"
 
@@ -153,7 +150,7 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
             for values in _batches(path, field.name, dictionary=True):
                 texts.update(values.dictionary.to_pylist())
             data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
-            for _, found in distinct(searchers.every.kinds(data), _MOST_HITS):
+            for _, found in distinct(searchers.every.kinds(data)):
                 yield found, where
             if _PATH.search(data):
                 yield "an absolute path", where
@@ -162,7 +159,7 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
 
 
 def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]:
-    """Everything behind the last page: page index, statistics, metadata; and Arrow's schema, which is in base64."""
+    """Everything after the last page: page index, statistics, metadata; and Arrow's schema, which is in base64."""
     ends = [
         (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
         for group in range(metadata.num_row_groups)
@@ -172,7 +169,7 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
     with path.open("rb") as file:
         file.seek(begin)
         data = file.read()
-    for place, kind in distinct(searchers.every.kinds(data), _MOST_HITS):
+    for place, kind in distinct(searchers.every.kinds(data)):
         yield kind, f"statistics and metadata, at {begin + place:,}"
     bounds = [
         bound
@@ -183,16 +180,16 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
         if isinstance(bound, str | bytes)
     ]
     text = b"\n".join(bound.encode() if isinstance(bound, str) else bound for bound in bounds)
-    for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):
+    for _, kind in distinct(searchers.every.kinds(text)):
         yield kind, "statistics"
     for name, value in (metadata.metadata or {}).items():
         for text in (name, value, _unescaped(value)):
-            for _, kind in distinct(searchers.every.kinds(text), _MOST_HITS):
+            for _, kind in distinct(searchers.every.kinds(text)):
                 yield kind, f"metadata {name.decode(errors='replace')}"
 
 
 def _unescaped(value: bytes) -> bytes:
-    """What base64 or JSON in the metadata says."""
+    """The bytes that base64 stands for, or the strings in JSON; empty for other metadata."""
     with contextlib.suppress(binascii.Error, ValueError):
         return base64.b64decode(value, validate=True)
     with contextlib.suppress(ValueError, RecursionError):
@@ -233,7 +230,7 @@ def _in_numbers(path: Path, metadata: Any, column: int, field: Any, words: Words
 
 
 def _unit(path: Path, name: str) -> str:
-    """A column's unit by schemas/, for a file whose fields do not say it."""
+    """A column's unit by schemas/, for a file whose fields do not state it."""
     table = path.parent.parent.name
     if table not in schema.TABLES:
         return ""
@@ -244,10 +241,10 @@ def _unit(path: Path, name: str) -> str:
 
 
 def _in_pcap(path: Path, words: Words) -> Iterator[Hit]:
-    """IPv4 addresses in the headers (not in counters and checksums, which may be any number), and the time stamps."""
+    """IPv4 addresses in the headers (not in counters and checksums, which can be any number), and the time stamps."""
     import numpy as np
 
-    from ddnn_traces.ingestors.packets.compiled import needles
+    from ddnn_traces.ingestors.packets.compiled import addresses
 
     numbers = np.array(sorted(words.numbers), np.int64)
     first = min((first for first, _ in words.times), default=1)
@@ -259,7 +256,7 @@ def _in_pcap(path: Path, words: Words) -> Iterator[Hit]:
         while block := file.read(_BLOCK_BYTES):
             data = rest + block
             buf = np.frombuffer(data, np.uint8)
-            pos, read, count = needles.suspicious(buf, 0, len(buf), link, 1, numbers, first, last, mask, found)
+            pos, read, count = addresses.find_known(buf, 0, len(buf), link, 1, numbers, first, last, mask, found)
             for record, number in found[:count].tolist():
                 yield "the time of a run" if number < 0 else "an IP address", f"packet {records + record + 1:,}"
             if count:
@@ -290,7 +287,7 @@ def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
 
 
 def _in_packed(data: bytes, searchers: Searchers, depth: int) -> Iterator[Hit]:
-    """Contents of gzip and zip; others are searched as they are."""
+    """Contents of gzip and zip; other compressed files are searched by their bytes alone."""
     if depth == _MOST_DEPTH:
         return
     members: list[tuple[str, bytes]] = []
@@ -305,7 +302,7 @@ def _in_packed(data: bytes, searchers: Searchers, depth: int) -> Iterator[Hit]:
                         members.append((info.filename, member.read(_MOST_UNPACKED)))
     for name, content in members:
         yield from _in_text(name, searchers.every, "the name of a member")
-        for _, kind in distinct(searchers.every.kinds(content), _MOST_HITS):
-            yield kind, f"what is packed in it{': ' * bool(name)}{name}"
+        for _, kind in distinct(searchers.every.kinds(content)):
+            yield kind, f"its compressed contents{': ' * bool(name)}{name}"
         yield from _in_json(content, searchers.every) if name.endswith(".json") else ()
         yield from _in_packed(content, searchers, depth + 1)

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import content, order
+from ddnn_traces.release import tables as release_tables
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.whole_files import sha256_of
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
@@ -50,12 +51,12 @@ def write(
     """The tables written into a new folder; each table's files."""
     (folder / "scratch").mkdir(parents=True)
     runs = [path.name.partition("=")[2] for path in sorted((dataset / "runs").iterdir())]
-    wanted = content.sources(dataset, runs, tables)
-    written = content.write(wanted, folder, lambda _: Reversed(), folder / "scratch", window_ns, jobs)
+    wanted = release_tables.sources(dataset, runs, tables)
+    written = release_tables.write(wanted, folder, lambda _: Reversed(), folder / "scratch", window_ns, jobs)
     for table in written:
         for file in table.files:
             path = folder / file.path
-            assert (file.bytes, file.sha256) == (path.stat().st_size, content.file_hash(path))
+            assert (file.bytes, file.sha256) == (path.stat().st_size, sha256_of(path))
             assert file.rows == pq.read_metadata(path).num_rows
     return {table.name: [folder / file.path for file in table.files] for table in written}
 
@@ -119,7 +120,7 @@ def test_the_bytes_do_not_depend_on_threads_nor_on_time(small: Path, tmp_path: P
 
 def test_sorting_on_disk_is_sorting_in_memory(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (memory,) = (write(small, tmp_path / "memory", ["hosts"])["hosts"][:1],)
-    monkeypatch.setattr(order, "_IN_MEMORY", 0)
+    monkeypatch.setattr(release_tables, "_IN_MEMORY", 0)
     (disk,) = (write(small, tmp_path / "disk", ["hosts"])["hosts"][:1],)
     assert [path.read_bytes() for path in memory] == [path.read_bytes() for path in disk]
     assert list((tmp_path / "disk" / "scratch").iterdir()) == []
@@ -149,13 +150,13 @@ def test_order_is_that_of_python(keys: list[tuple[int | None, str | None]], cuts
         range(len(keys)),
         key=lambda n: [(value is None, value or 0 if i == 0 else value or "") for i, value in enumerate(keys[n])],
     )
-    made = [batch.column("n").to_pylist() for batch in order.sort(batches(), ["a", "b"], Path("unused"), 5)]
+    made = [batch.column("n").to_pylist() for batch in release_tables.sort(batches(), ["a", "b"], Path("unused"), 5)]
     assert [n for batch in made for n in batch] == expected
     try:
-        passed = sum(batch.num_rows for batch in order.in_order(batches(), ["a", "b"]))
+        passed = sum(batch.num_rows for batch in release_tables.in_order(batches(), ["a", "b"]))
         is_sorted = True
         assert passed == len(keys)
-    except order.Unsorted:
+    except release_tables.Unsorted:
         is_sorted = False
     assert is_sorted == (expected == list(range(len(keys))))
 
@@ -171,15 +172,15 @@ def test_order_of_numbers_is_that_of_python(keys: list[tuple[int, int]], cut: in
     table = pa.table(columns)
     batches = [*table.slice(0, cut).to_batches(), *table.slice(cut).to_batches()]
     try:
-        rows = sum(batch.num_rows for batch in order.in_order(iter(batches), ["a", "b"]))
-    except order.Unsorted:
+        rows = sum(batch.num_rows for batch in release_tables.in_order(iter(batches), ["a", "b"]))
+    except release_tables.Unsorted:
         rows = None
     assert rows == (len(keys) if keys == sorted(keys) else None)
 
 
 @pytest.mark.parametrize("factor", [2, 7, 100, 10**6])
 def test_windows_are_summed(small: Path, tmp_path: Path, factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "_BATCH_ROWS", 100)  # so that windows lie in several batches
+    monkeypatch.setattr(release_tables, "_BATCH_ROWS", 100)  # so that windows lie in several batches
     window_ns = factor * 1_000_000
     found = rows(write(small, tmp_path / "out", ["flow_windows"], window_ns)["flow_windows"])
     with ddnn_traces.open(small) as dataset:
@@ -205,7 +206,7 @@ def damaged(small: Path, tmp_path: Path, table: str, change: object) -> Path:
 
 def test_what_is_no_parquet_is_named(small: Path, tmp_path: Path) -> None:
     copy = damaged(small, tmp_path, "flows", lambda path: path.write_bytes(b"PAR1 is not enough"))
-    with pytest.raises(UsageError, match=r"part-0.parquet: no sound Parquet file"):
+    with pytest.raises(UsageError, match=r"part-0.parquet: not a sound Parquet file"):
         write(copy, tmp_path / "out")
 
 
@@ -234,8 +235,8 @@ def test_all_threads_end_where_one_fails(small: Path, tmp_path: Path) -> None:
             raise UsageError("this one")
 
     (tmp_path / "scratch").mkdir()
-    wanted = content.sources(small, [RUN], schema.TABLES)
+    wanted = release_tables.sources(small, [RUN], schema.TABLES)
     random.Random(1).shuffle(wanted)
     with pytest.raises(UsageError, match="this one"):
-        content.write(wanted, tmp_path, lambda _: Failing(), tmp_path / "scratch", None, 2)
+        release_tables.write(wanted, tmp_path, lambda _: Failing(), tmp_path / "scratch", None, 2)
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("publish")] == []

@@ -1,5 +1,4 @@
-"""Searching bytes: for the begins of many words at once, for addresses in the headers of captures, and in these for
-the hardware addresses that there are."""
+"""Addresses in the packets of capture files: known IPv4 addresses in the headers, and all hardware addresses."""
 
 from __future__ import annotations
 
@@ -19,63 +18,27 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     inside,
     network_header,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little, u64
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, FULL, LINK, NEED_BYTES, STOPPED, pcapng_block
 
-#: Bits that differ between large and small letters: set in every byte that is compared.
-FOLD = 0x2020202020202020
-
 
 @helper
-def slot(word):
-    """Place of 32 folded bits in a table of 65,536."""
-    return (word * 2654435761 >> 16) & 0xFFFF
-
-
-@compiled
-def fill(prefixes, width, table):
-    """Mark the slots of prefixes, uint64, sorted, folded, of `width` bytes (at most 8) in the upper bits."""
-    for prefix in prefixes:
-        table[slot(np.int64(prefix >> np.uint64(32)))] = 1
-
-
-@compiled
-def find(buf, begin, end, prefixes, width, table, found):
-    """Offsets from begin to end at which one of the prefixes stands: (how many were written to `found`, next offset).
-
-    buf has 8 bytes behind `end`. width: bytes of a prefix, 4 to 8. A full `found` ends the search early.
-    """
-    count = 0
-    keep = np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(64 - 8 * width)
-    fold = np.uint64(FOLD)
-    for i in range(begin, end):
-        if table[slot(u32(buf, i) | 0x20202020)]:
-            word = (u64(buf, i) | fold) & keep
-            low, high = 0, len(prefixes)
-            while low < high:
-                middle = (low + high) >> 1
-                if prefixes[middle] < word:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < len(prefixes) and prefixes[low] == word:
-                if count == len(found):
-                    return count, i
-                found[count] = i
-                count += 1
-    return count, end
-
-
-@helper
-def _known(word, numbers):
-    low, high = 0, len(numbers)
+def _place(word, numbers, count):
+    """Index of the first of `count` sorted numbers that is not less than a word."""
+    low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
         if numbers[middle] < word:
             low = middle + 1
         else:
             high = middle
-    return low < len(numbers) and numbers[low] == word
+    return low
+
+
+@helper
+def _known(word, numbers):
+    place = _place(word, numbers, len(numbers))
+    return place < len(numbers) and numbers[place] == word
 
 
 @helper
@@ -86,7 +49,7 @@ def _blank(mask, begin, end, start):
 
 @helper
 def _mask_numbers(buf, start, end, wire, link, mask):
-    """Put 0 into `mask` where a frame holds counters and checksums, which look like anything; 1 elsewhere."""
+    """Put 0 into `mask` where a frame holds counters and checksums, which can be any number; 1 elsewhere."""
     mask[: end - start] = 1
     i, version = network_header(buf, start, end, link)
     for _ in range(MOST_TUNNELS + 1):
@@ -113,9 +76,9 @@ def _mask_numbers(buf, start, end, wire, link, mask):
 
 
 @compiled
-def suspicious(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, found):
-    """Records of a little-endian pcap in which a 4-byte number of `numbers` (int64, sorted) stands, or whose time is
-    from first_ns to last_ns.
+def find_known(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, found):
+    """Records of a little-endian pcap that hold a 4-byte number of `numbers` (int64, sorted), or whose time is from
+    first_ns to last_ns.
 
     Returns (next offset, records, how many were written to `found`); a row of found: number of the record, the number
     found or -1 for the time.
@@ -145,30 +108,27 @@ def suspicious(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, 
 
 
 @helper
-def _note(buf, at, found, count):
-    """Add the six bytes to the sorted addresses found, unless they are a group's, nobody's or there already."""
+def _insert(buf, at, found, count):
+    """Add the six bytes to the sorted addresses in `found`, unless they are a group's, zero or there already."""
     word = (u32(buf, at) << 16) | u16(buf, at + 4)
     if word == 0 or buf[at] & 1:
         return count
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if found[middle] < word:
-            low = middle + 1
-        else:
-            high = middle
-    if low < count and found[low] == word:
+    place = _place(word, found, count)
+    if place < count and found[place] == word:
         return count
-    for k in range(count, low, -1):
+    for k in range(count, place, -1):
         found[k] = found[k - 1]
-    found[low] = word
+    found[place] = word
     return count + 1
 
 
 @compiled
-def hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, count):
-    """Hardware addresses in the link headers of the records in buf[pos:size], into found, int64, sorted: (offset of the
-    first unread record, why it stopped there, how many there are, records). FULL: there is no room for more."""
+def collect_hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, count):
+    """Hardware addresses in the link headers of the records in buf[pos:size], into found, int64, sorted.
+
+    Returns (offset of the first unread record, why it stopped there, how many addresses there are, records). FULL:
+    there is no space for more addresses.
+    """
     records = 0
     while True:
         if pos >= stop:
@@ -197,11 +157,11 @@ def hardware(buf, pos, size, stop, framing, interfaces, last_ns, found, count):
                 return pos, NEED_BYTES, count, records
             link = np.int64(framing.link)
         if link == ETHERNET and captured >= 12:
-            count = _note(buf, start, found, count)
-            count = _note(buf, start + 6, found, count)
+            count = _insert(buf, start, found, count)
+            count = _insert(buf, start + 6, found, count)
         elif link == SLL and captured >= 12 and u16(buf, start + 4) == 6:
-            count = _note(buf, start + 6, found, count)
+            count = _insert(buf, start + 6, found, count)
         elif link == SLL2 and captured >= 18 and buf[start + 11] == 6:
-            count = _note(buf, start + 12, found, count)
+            count = _insert(buf, start + 12, found, count)
         records += 1
         pos = following

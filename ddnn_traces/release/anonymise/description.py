@@ -1,0 +1,129 @@
+"""What an anonymisation did: for each column of a release, and in sentences for its datasheet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddnn_traces.release import facts
+from ddnn_traces.store import schema
+
+# --- columns. Units and types are those of schemas/: a shifted time is still a number of nanoseconds.
+
+#: By what a column identifies (schema.IDENTIFIES) and the option that decides.
+_ADDRESS_COLUMNS = {
+    "roles": "a label of the host's role (worker-1), or one made with the key, in place of the address",
+    "crypto-pan": "mapped by Crypto-PAn (prefixes kept), not the real address",
+}
+_PORT_COLUMNS = {
+    "permuted": "permuted within its range, not the real port",
+    "classed": "the first port of its class (1, 1024 or 32768) in place of the port",
+}
+_TIME_COLUMNS = {
+    "shifted": "shifted by one secret offset, the same for all times: intervals are real, dates are not",
+}
+_OTHER_COLUMNS = {
+    "label": "names that say more than a role are labels made with the key",
+    "file": "named after the host in place of the real file name",
+    "text": "without paths, addresses and names",
+}
+
+
+def released(table: str, done: facts.Anonymisation) -> schema.Table:
+    """The table's definition with the meaning of each column in a release that was anonymised so."""
+    defined = schema.table(table)
+    return replace(defined, columns=tuple(_released(column, done) for column in defined.columns))
+
+
+def _released(column: schema.Column, done: facts.Anonymisation) -> schema.Column:
+    change = _change(column, done)
+    return replace(column, meaning=f"{column.meaning}. In this release: {change}") if change else column
+
+
+def _change(column: schema.Column, done: facts.Anonymisation) -> str | None:
+    """What was done to a column's values; None where they are unchanged."""
+    match column.identifies:
+        case "address":
+            return _ADDRESS_COLUMNS.get(done.addresses)
+        case "port":
+            return _PORT_COLUMNS.get(done.ports)
+        case "time":
+            return _TIME_COLUMNS.get(done.times)
+        case "tunnel":
+            return None if (done.addresses, done.ports) == ("kept", "kept") else "numbered in the order of what is here"
+    return _OTHER_COLUMNS.get(column.identifies)
+
+
+# --- sentences
+
+_ADDRESSES = {
+    "roles": "IP addresses became labels of the hosts' roles (worker-1), the same in every table of a run; addresses "
+    "of hosts without a role, groups and tunnel ends became labels made with the key, the same in all runs.",
+    "crypto-pan": "IP addresses were mapped by Crypto-PAn (prefix-preserving), the same in all runs; unspecified, "
+    "loopback, limited-broadcast and well-known multicast addresses are unchanged, other multicast and link-local ones "
+    "remain such. All common prefixes are kept.",
+    "kept": "",
+}
+_PORTS = {
+    "kept": "",
+    "permuted": "TCP and UDP ports were permuted within well-known (below 1,024), registered and ephemeral (from "
+    "32,768 on) ones; 4789, 8472, 6081 (tunnels) and 4791 (RoCEv2) are unchanged.",
+    "classed": "TCP and UDP ports became the first of their class: 1 (below 1,024), 1024 or 32768 (from there on); "
+    "4789, 8472, 6081 (tunnels) and 4791 (RoCEv2) are unchanged.",
+}
+_TIMES = {
+    "shifted": "All times were shifted into the future by one secret number of whole seconds; intervals, also between "
+    "runs, are unchanged.",
+    "kept": "",
+}
+_ALWAYS = (
+    "Names of hosts that state more than a role became labels; names of capture files became those of the hosts.",
+    "Free text (damage of a capture, parameters of the ingest) lost paths, addresses and names; a capture "
+    "filter with numbers in it was withheld.",
+    "The dataset's own record of its inputs (inputs.json), with names and times of files, is not in the release.",
+)
+_CAPTURES = (
+    "Cut-down captures hold link, IP and transport headers with their original lengths, and zeros or nothing in place "
+    "of payload, hardware addresses, TCP time stamps, identifications and whatever was not understood.",
+)
+
+_ADDRESSES_REMAIN = {
+    "roles": "The role of each host and which hosts communicate remain: that is what the data are for. A reader who "
+    "knows the testbed knows which machine was the first worker.",
+    "crypto-pan": "Crypto-PAn keeps which addresses share a prefix, and here the first three bits of each or more: "
+    "a reader who knows some pairs of real and mapped addresses, or can send chosen packets into the capture, learns "
+    "prefixes of others. In a subnet of a few hosts an address is easily guessed.",
+    "kept": "IP addresses are the real ones.",
+}
+_PORTS_REMAIN = {
+    "kept": "Ports are the real ones, and identify services and programs.",
+    "permuted": "Which flows share a port remains, and how often one is used identifies well-known services.",
+    "classed": "",
+}
+_TIMES_REMAIN = {
+    "shifted": "Sub-second parts of times and all intervals remain: another record of the same training reveals the "
+    "offset. A day without a time of day (2026-01-31) in a name or a text is not searched for.",
+    "kept": "Times are the real ones.",
+}
+_ALWAYS_REMAIN = (
+    "Sizes, counts and timing of packets are the data themselves, and identify the traffic to anybody who captured it "
+    "elsewhere.",
+    "Names of runs, frameworks, models and layers are the publisher's own words and are unchanged.",
+    "Identifiers of tunnels (VNI, GRE key) and queue pairs of RoCE are unchanged.",
+    "Names of hosts and users were searched for as words of their own: one that is joined to other letters, or has "
+    "fewer than 4, is not found.",
+    "SHA-256 of the original captures are unchanged: the holder of an original can show that it is the one.",
+)
+_UNSEARCHED = (
+    "Names of users and hosts, paths and hardware addresses that are only in the original captures and logs were not "
+    "searched for, since these were not given when it was published.",
+)
+
+
+def describe(addresses: str, ports: str, times: str, key_id: str | None, captures: bool = False) -> facts.Anonymisation:
+    """The facts of an anonymisation with these options. captures: whether the release has cut-down captures."""
+    removed = (_ADDRESSES[addresses], _PORTS[ports], _TIMES[times], *_ALWAYS, *(_CAPTURES if captures else ()))
+    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times])
+    remaining = (*chosen, *_ALWAYS_REMAIN, *(() if captures else _UNSEARCHED))
+    return facts.Anonymisation(
+        addresses, ports, times, key_id, tuple(filter(None, removed)), tuple(filter(None, remaining))
+    )

@@ -1,0 +1,128 @@
+"""Files around the tables of a release: traces.duckdb, SHA256SUMS and the tag files of a BagIt bag.
+
+traces.duckdb has all tables and queries as views and macros, relative to the release's folder:
+
+    cd RELEASE; duckdb traces.duckdb              or, from elsewhere, SET file_search_path = 'RELEASE'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ddnn_traces.query import views
+from ddnn_traces.release import facts
+from ddnn_traces.store import layout
+from ddnn_traces.store.whole_files import sha256_of
+from ddnn_traces.text import sql_literal
+
+#: DuckDB's file: three headers of 4096 bytes, each begins with the checksum of the rest of it (little-endian); the
+#: identifier stands in the main header and, left over from the buffer, in one of the others.
+_HEADER_BYTES, _HEADERS, _ID_PLACE, _ID_BYTES = 4096, 3, 124, 16
+
+
+def write_database(release: Path, tables: Sequence[str]) -> None:
+    """Write traces.duckdb into a folder that holds the tables already. tables: their names.
+
+    Two such files of the same definitions have the same bytes: the identifier that DuckDB draws for each file is
+    replaced by one made from the definitions, and the two checksums over it are made again. Raises duckdb.Error,
+    OSError.
+    """
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
+        file = Path(scratch) / views.FILE  # the database is named after its file, also inside it
+        with duckdb.connect(str(file), config={"threads": 1}) as connection:
+            connection.execute(f"SET file_search_path = {sql_literal(str(release.resolve()))}")
+            views.write_relative(connection, tables)
+        (release / views.FILE).write_bytes(_same_bytes(file.read_bytes()))
+
+
+def _same_bytes(content: bytes) -> bytes:
+    """The file with an identifier that follows from the rest; unchanged where DuckDB's format is not the known one."""
+    headers = [content[place * _HEADER_BYTES :][:_HEADER_BYTES] for place in range(_HEADERS)]
+    if any(header[:8] != _checksum(header[8:]) for header in headers):
+        return content
+    random = headers[0][_ID_PLACE : _ID_PLACE + _ID_BYTES]
+    rest = content[_HEADERS * _HEADER_BYTES :]
+    made = hashlib.sha256(rest).digest()[:_ID_BYTES]
+    bodies = [header[8:].replace(random, made) for header in headers]
+    return b"".join([_checksum(body) + body for body in bodies] + [rest])
+
+
+def _checksum(body: bytes) -> bytes:
+    """DuckDB's checksum of a block (Checksum in src/common/checksum.cpp): 8-byte words times a constant, by xor."""
+    import numpy as np
+
+    words = np.frombuffer(body, "<u8") * np.uint64(0xBF58476D1CE4E5B9)
+    return int(np.bitwise_xor.reduce(words) ^ np.uint64(5381)).to_bytes(8, "little")
+
+
+# --- SHA256SUMS, which sha256sum --check reads
+
+
+def files(folder: Path) -> list[str]:
+    """Paths of all files below a folder, relative, with slashes, in order of their bytes."""
+    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+    return sorted(found, key=str.encode)
+
+
+def write_checksums(folder: Path, known: Mapping[str, str], jobs: int = 1) -> None:
+    """Write SHA256SUMS, for every file but itself. known: hashes that are known already, by path. Raises OSError."""
+    paths = [path for path in files(folder) if path != layout.CHECKSUMS]
+    with ThreadPoolExecutor(jobs) as threads:
+        hashes = threads.map(lambda path: known.get(path) or sha256_of(folder / path), paths)
+        lines = [checksum_line(path, sha256) for path, sha256 in zip(paths, hashes, strict=True)]
+    (folder / layout.CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def checksum_line(path: str, sha256: str) -> str:
+    """A line of SHA256SUMS; names with a backslash or a line end are escaped as sha256sum does."""
+    escaped = path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    mark = "\\" if escaped != path else ""
+    return f"{mark}{sha256}  {escaped}\n"
+
+
+# --- a BagIt bag (RFC 8493)
+
+_MANIFEST, _TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
+
+
+def write_bag(bag: Path, release: facts.Release) -> None:
+    """Write the tag files of a bag around bag/data, in which SHA256SUMS is. Raises OSError."""
+    data = bag / "data"
+    lines = (data / layout.CHECKSUMS).read_text("utf-8").splitlines()
+    sums = {path: sha256 for sha256, _, path in (line.partition("  ") for line in lines)}
+    sums[layout.CHECKSUMS] = sha256_of(data / layout.CHECKSUMS)
+    paths = files(data)
+    # Version 1.0 encodes percent signs in paths, 0.97 does not; the library bagit reads only 0.97 with such paths.
+    version = "0.97" if any("%" in path for path in paths) else "1.0"
+    (bag / "bagit.txt").write_bytes(f"BagIt-Version: {version}\nTag-File-Character-Encoding: UTF-8\n".encode())
+    (bag / _MANIFEST).write_bytes(_manifest({f"data/{path}": sums[path] for path in paths}))
+    (bag / "bag-info.txt").write_bytes(_bag_info(data, release))
+    tags = ("bag-info.txt", "bagit.txt", _MANIFEST)
+    (bag / _TAG_MANIFEST).write_bytes(_manifest({name: sha256_of(bag / name) for name in tags}))
+
+
+def _manifest(sums: dict[str, str]) -> bytes:
+    """Lines of a manifest. A release has no line ends in paths: parquet.partition encodes them."""
+    return "".join(f"{sha256}  {path}\n" for path, sha256 in sums.items()).encode()
+
+
+def _bag_info(data: Path, release: facts.Release) -> bytes:
+    """bag-info.txt: of the release only, so that the same release makes the same bag."""
+    sizes = [(data / path).stat().st_size for path in files(data)]
+    about = release.about
+    fields = {
+        "Source-Organization": about.publisher,
+        "Contact-Email": about.contact if about.contact and "@" in about.contact else None,
+        "External-Description": about.title,
+        "External-Identifier": about.doi,
+        "Bagging-Date": about.published,
+        "Bag-Software-Agent": release.software,
+        "Payload-Oxum": f"{sum(sizes)}.{len(sizes)}",
+    }
+    return "".join(f"{name}: {' '.join(value.split())}\n" for name, value in fields.items() if value).encode()
