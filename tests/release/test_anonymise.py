@@ -88,10 +88,10 @@ def test_a_missing_key_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 )
 def test_a_bad_key_is_refused_and_not_shown(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(content)
-    with pytest.raises(UsageError, match=message) as told:
+    with pytest.raises(UsageError, match=message) as found:
         read_or_make(tmp_path / "key")
-    assert content.decode() not in str(told.value)
-    assert "openssl rand -hex 32" in str(told.value)
+    assert content.decode() not in str(found.value)
+    assert "openssl rand -hex 32" in str(found.value)
 
 
 def test_purposes_share_nothing() -> None:
@@ -103,7 +103,7 @@ def test_purposes_share_nothing() -> None:
 
 
 def test_crypto_pan_gives_the_published_vectors() -> None:
-    """Those of the authors' reference implementation (cryptopan 1.0, sample_trace), as yacryptopan tells them."""
+    """Those of the authors' reference implementation (cryptopan 1.0, sample_trace), as yacryptopan has them."""
     from yacryptopan import CryptoPAn
 
     cipher = CryptoPAn(bytes([
@@ -183,14 +183,14 @@ def test_roles_are_unique_and_say_nothing_else() -> None:
         {"host_ip": "10.0.0.7", "label": None, "role": None, "rank": None},
     ]
     others = [("239.1.2.3", True), ("10.0.0.255", True), ("10.0.0.53", False), ("0.0.0.0", False)]
-    told = identifiers.addresses_by_role(KEY, hosts, {"worker-1": "worker-1"}, others)
-    assert {told["10.0.0.1"], told["10.0.1.1"]} == {"worker-1", "worker-1-b"}
-    assert told["10.0.0.9"] == "parameter_server-1"
-    kinds = {text: told[text].split("-")[0] for text, _ in others}
+    found = identifiers.addresses_by_role(KEY, hosts, {"worker-1": "worker-1"}, others)
+    assert {found["10.0.0.1"], found["10.0.1.1"]} == {"worker-1", "worker-1-b"}
+    assert found["10.0.0.9"] == "parameter_server-1"
+    kinds = {text: found[text].split("-")[0] for text, _ in others}
     assert kinds == {"239.1.2.3": "multicast", "10.0.0.255": "broadcast", "10.0.0.53": "host", "0.0.0.0": "unspecified"}
-    assert told["10.0.0.7"].startswith("host-")
-    assert len(set(told.values())) == len(told)
-    wire = identifiers.capture_addresses(told, {"10.0.0.255", "239.1.2.3"})
+    assert found["10.0.0.7"].startswith("host-")
+    assert len(set(found.values())) == len(found)
+    wire = identifiers.capture_addresses(found, {"10.0.0.255", "239.1.2.3"})
     assert len(set(wire.values())) == len(wire)
     assert wire["10.0.0.255"].endswith(".255")
     assert ipaddress.ip_address(wire["239.1.2.3"]).is_multicast
@@ -255,8 +255,8 @@ def test_ports() -> None:
     for table in (permuted, classed):
         assert all(table[port] == port for port in identifiers.FIXED_PORTS)
         bounds = [0, *identifiers.PORT_CLASSES, 65536]
-        for first, behind in itertools.pairwise(bounds):
-            assert ((first <= table[first:behind]) & (table[first:behind] < behind)).all()
+        for first, end in itertools.pairwise(bounds):
+            assert ((first <= table[first:end]) & (table[first:end] < end)).all()
     assert {classed[22], classed[2222], classed[50000]} == {1, 1024, 32768}
     assert (identifiers.port_table(KEY, "kept") == np.arange(65536)).all()
     assert (identifiers.port_table(Key(b"other" * 8), "permuted") != permuted).any()
@@ -360,7 +360,7 @@ def test_types_and_nulls_stay(dataset: Dataset) -> None:
 
 def test_provenance_names_nothing(dataset: Dataset) -> None:
     run = Anonymiser(KEY, Options(), dataset).run(RUNS[1])
-    told = run.parameters(
+    found = run.parameters(
         {
             "ddnn_traces.version": "0.1.0",
             "ddnn_traces.inputs": json.dumps({"worker-1-tcpdump.pcap.gz": "ab" * 32}),
@@ -368,7 +368,7 @@ def test_provenance_names_nothing(dataset: Dataset) -> None:
             "pandas": "/home/alice",
         }
     )
-    assert told == {
+    assert found == {
         "ddnn_traces.version": "0.1.0",
         "ddnn_traces.inputs": json.dumps({"worker-1.pcap": "ab" * 32}),
         "ddnn_traces.parameters": json.dumps({"filter": "withheld", "window_ns": 1000000}),
@@ -377,14 +377,14 @@ def test_provenance_names_nothing(dataset: Dataset) -> None:
 
 def test_facts_say_what_was_done(dataset: Dataset) -> None:
     for options in (Options(), Options("crypto-pan", "permuted"), Options("kept", "classed", "kept")):
-        told = Anonymiser(KEY, options, dataset).facts(captures=True)
-        assert (told.addresses, told.ports, told.times) == (options.addresses, options.ports, options.times)
-        assert told.key_id == KEY.id
-        assert any("SHA-256" in sentence for sentence in told.remaining)
-        assert not any("were not given" in sentence for sentence in told.remaining)
+        found = Anonymiser(KEY, options, dataset).facts(captures=True)
+        assert (found.addresses, found.ports, found.times) == (options.addresses, options.ports, options.times)
+        assert found.key_id == KEY.id
+        assert any("SHA-256" in sentence for sentence in found.remaining)
+        assert not any("were not given" in sentence for sentence in found.remaining)
         without = Anonymiser(KEY, options, dataset).facts()
-        assert "logs tell were not searched for, since these were not given" in without.remaining[-1]
-        assert all(sentence.endswith(".") for sentence in (*told.removed, *told.remaining))
+        assert "were not given" in without.remaining[-1]
+        assert all(sentence.endswith(".") for sentence in (*found.removed, *found.remaining))
 
 
 def test_unknown_options_are_named() -> None:

@@ -59,7 +59,7 @@ def words(source: Path, tmp_path_factory: pytest.TempPathFactory) -> leak_scan.W
         return leak_scan.words(dataset, [str(source)], extra=["Project Nightingale"], key=source / "key")
 
 
-#: Spellings of what must not be told, by the kind that the scan calls it.
+#: Spellings of what must not be published, by the kind that the scan reports.
 SPELLINGS = {
     "an IP address": [
         "172.20.30.41", "172-20-30-41", "41.30.20.172.in-addr.arpa", "ac141e29", "0xAC141E29", "2886999593",
@@ -86,7 +86,7 @@ SPELLINGS = {
 }  # fmt: skip
 _EVERY = [(kind, text) for kind, texts in SPELLINGS.items() for text in texts]
 
-#: What looks like one of these and is none.
+#: Similar texts that identify nothing.
 HARMLESS = (
     "172.20.30.4", "172.20.30.412", "1.172.20.30.41", "172.20.30.41.5.6", "ac141e29ac141e29", "28869995931",
     "gpu-node1",
@@ -220,12 +220,12 @@ def test_times_that_were_not_shifted(words: leak_scan.Words, tmp_path: Path) -> 
 @pytest.mark.parametrize("change", ["address", "inner address", "hardware address", "time", "payload", "none"])
 def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     clean = p.ipv4(p.tcp(seq=int.from_bytes(bytes([172, 20, 30, 41]), "big")), "198.18.0.1", "198.18.0.2")
-    told = p.ipv4(p.tcp(), "172.20.30.41", "198.18.0.2")
+    leaking = p.ipv4(p.tcp(), "172.20.30.41", "198.18.0.2")
     frame = p.ethernet(clean)
     if change == "address":
-        frame = p.ethernet(told)
+        frame = p.ethernet(leaking)
     if change == "inner address":
-        frame = p.ethernet(p.ipv4(p.udp(p.vxlan(p.ethernet(told)), 5000, 4789), "198.18.0.1", "198.18.0.2", p.UDP))
+        frame = p.ethernet(p.ipv4(p.udp(p.vxlan(p.ethernet(leaking)), 5000, 4789), "198.18.0.1", "198.18.0.2", p.UDP))
     if change == "hardware address":
         frame = bytes.fromhex(MAC.replace(":", "")) + frame[6:]
     if change == "payload":
@@ -239,20 +239,20 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
 
 
-def test_a_message_says_whose_it_is_once_and_not_what(words: leak_scan.Words, tmp_path: Path) -> None:
+def test_a_message_names_the_run_once_and_not_the_text(words: leak_scan.Words, tmp_path: Path) -> None:
     for table in ("flows", "hosts", "steps"):
         folder = tmp_path / table / "run_id=of gpu-node17"
         folder.mkdir(parents=True)
         (folder / "x.txt").write_text("gpu-node17 and 172.20.30.42")
-    told = leak_scan.causes(leak_scan.scan(tmp_path, words))
+    causes = leak_scan.causes(leak_scan.scan(tmp_path, words))
     places = [", ".join(f"{table}/.../x.txt (the bytes, at {at})" for table in ("flows", "hosts")) for at in (15, 0)]
-    assert told == [
+    assert causes == [
         f"an IP address (host 2 of run job-7): in {places[0]} and 1 more file",
         f"name of a host (host 1 of run job-7): in {places[1]} and 1 more file",
     ]
 
 
-def test_the_name_of_a_run_that_tells_something_is_not_shown(source: Path, tmp_path: Path) -> None:
+def test_the_name_of_a_run_that_names_a_host_is_not_shown(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "in" / "net_gpu-node17_v2")
     with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
         words = leak_scan.words(dataset, [])
@@ -285,9 +285,9 @@ def test_a_mapped_sample_is_clean_and_the_original_is_not(
             target = tmp_path / "release" / path.relative_to(dataset.path)
             target.parent.mkdir(parents=True)
             file = pq.ParquetFile(path)
-            told = run.parameters({name.decode(): value.decode() for name, value in file.metadata.metadata.items()})
+            metadata = run.parameters({name.decode(): value.decode() for name, value in file.metadata.metadata.items()})
             batches = [run.batch(table, batch) for batch in file.iter_batches()]
-            arrow = file.schema_arrow.with_metadata(told)
+            arrow = file.schema_arrow.with_metadata(metadata)
             pq.write_table(pa.Table.from_batches(batches, file.schema_arrow).cast(arrow), target, compression="zstd")
     captures.write([str(source)], dataset, mapping, tmp_path / "release" / "pcap")
     words = leak_scan.words(dataset, [str(source)], options=options)
@@ -299,7 +299,7 @@ def test_a_mapped_sample_is_clean_and_the_original_is_not(
         assert "a hardware address" in {leak.kind for leak in leak_scan.scan(source, words)}
 
 
-def test_what_the_publisher_says_is_no_leak(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
+def test_what_the_publisher_states_on_purpose_is_no_leak(two_runs: tuple[Path, Dataset], tmp_path: Path) -> None:
     _, dataset = two_runs
     (tmp_path / "README.md").write_text("Made at login3.cluster.example.edu.")
     word = "login3.cluster.example.edu"

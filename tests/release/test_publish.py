@@ -32,7 +32,7 @@ from ddnn_traces.store.parquet import partition
 ROOT = Path(ddnn_traces.__file__).parents[1]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom ddnn_traces.cli import main; main()"
 COMMAND = (sys.executable, "-c", CODE)
-SAID = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Example", "--date", "2026-01-31")
+OPTIONS = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Example", "--date", "2026-01-31")
 RUN, OTHER = "torch-mlp1-sgd-32-gloo-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring"
 
 
@@ -55,13 +55,13 @@ def test_what_is_in_a_release(small: Path, release: Path) -> None:
     jsonschema.validate(
         json.loads(text), json.loads((schema.shipped_folder("schemas") / "documents" / "release.json").read_text())
     )
-    told = facts.from_json(text)
-    assert told.run_ids == [OTHER, RUN]
-    assert told.digest == versions.digest(told)
-    assert [step.kind for step in told.provenance] == ["capture", "ingest", "anonymise", "publish"]
-    assert len(told.provenance[1].inputs) == 8
+    found = facts.from_json(text)
+    assert found.run_ids == [OTHER, RUN]
+    assert found.digest == versions.digest(found)
+    assert [step.kind for step in found.provenance] == ["capture", "ingest", "anonymise", "publish"]
+    assert len(found.provenance[1].inputs) == 8
     with ddnn_traces.open(release) as dataset, ddnn_traces.open(small) as source:
-        for table in told.tables:
+        for table in found.tables:
             (before,) = source.sql(f"SELECT count(*) AS n FROM {table.name}")["n"]
             assert table.rows == before == dataset.sql(f"SELECT count(*) AS n FROM {table.name}")["n"][0]
         same = "SELECT run_id, sum(wire_bytes)::BIGINT AS b FROM flow_windows GROUP BY ALL ORDER BY ALL"
@@ -98,13 +98,13 @@ def test_the_database_is_relative_and_has_every_view(
     assert comment == (schema.table("flows").row,)
 
 
-def test_a_database_of_another_format_is_left_as_it_is() -> None:
+def test_a_database_of_another_format_is_unchanged() -> None:
     assert packaging._same_bytes(b"x" * 20000) == b"x" * 20000
 
 
 def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path) -> None:
     key = release.with_name("traces.key")
-    done = run("publish", small, "--out", "again", *SAID, "--key", key, "--jobs", "1", cwd=tmp_path)
+    done = run("publish", small, "--out", "again", *OPTIONS, "--key", key, "--jobs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert all_files(tmp_path / "again") == all_files(release)
     assert done.stdout == ""
@@ -120,15 +120,15 @@ def test_another_key_is_another_release(small: Path, release: Path, tmp_path: Pa
     assert mine.digest != other.digest
 
 
-def test_unchanged_is_said_and_nothing_touched(small: Path, release: Path, tmp_path: Path) -> None:
+def test_unchanged_is_reported_and_nothing_touched(small: Path, release: Path, tmp_path: Path) -> None:
     shutil.copytree(release, tmp_path / "traces")
     shutil.copy(release.with_name("traces.key"), tmp_path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")}
-    done = run("publish", small, "--out", "traces", *SAID[:-2], cwd=tmp_path)  # the day it was published stays
+    done = run("publish", small, "--out", "traces", *OPTIONS[:-2], cwd=tmp_path)  # the day it was published stays
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "traces: unchanged, version 1.0.0")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")} == before
     for change in (("--window-ms", "10"), ("--description", "More"), ("--run", RUN)):
-        other = run("publish", small, "--out", "traces", *SAID, *change, cwd=tmp_path)
+        other = run("publish", small, "--out", "traces", *OPTIONS, *change, cwd=tmp_path)
         assert other.returncode == 1
         assert "traces: exists, and differs from what would be published now" in other.stderr
         assert "--previous traces" in other.stderr
@@ -136,7 +136,7 @@ def test_unchanged_is_said_and_nothing_touched(small: Path, release: Path, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["traces", "traces.key"]
 
 
-def test_what_is_no_release_is_not_overwritten(small: Path, tmp_path: Path) -> None:
+def test_another_folder_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("keep")
     with pytest.raises(PublishError, match="mine: exists and is not a release of this program; choose another --out"):
@@ -152,7 +152,7 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"licence": None}, "no licence: .*--licence-file"),
         ({"title": ""}, "no title: .*--title"),
@@ -175,12 +175,12 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
 def test_a_wrong_call_writes_nothing(
-    small: Path, tmp_path: Path, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, options: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("short").write_text("abcd")
     paths = {name: Path(value) for name, value in options.items() if name in ("key", "previous", "about")}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=expected):
         ddnn_traces.publish(small, "out", **ABOUT | options | paths)
     assert [path.name for path in tmp_path.iterdir()] == ["short"]
 
@@ -199,7 +199,7 @@ def test_neither_release_nor_key_inside_of_the_dataset(small: Path, release: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
-def test_what_memory_does_not_hold_goes_beside_the_release(
+def test_what_memory_does_not_hold_is_spilled_next_to_the_release(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorting 80 MB in a quarter of that has to spill."""
@@ -228,7 +228,7 @@ def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_pat
     path = partition(copy, "capture_ledger", RUN) / "part-0.parquet"
     changed = pl.read_parquet(path, hive_partitioning=False).with_columns(packets=pl.col("packets") + 1)
     pq.write_table(changed.to_arrow().cast(schema.table("capture_ledger").arrow()), path)
-    done = run("publish", copy, "--out", "out", *SAID, cwd=tmp_path)
+    done = run("publish", copy, "--out", "out", *OPTIONS, cwd=tmp_path)
     assert done.returncode == 1
     assert f"data checks fail:\n  {RUN}: flows_match_ledger (" in done.stderr
     assert "ledger (" in done.stderr
@@ -251,7 +251,7 @@ def test_a_leak_removes_the_release(small: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def no_room(*_: object, **__: object) -> NoReturn:
+def full_disk(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -268,7 +268,7 @@ def no_room(*_: object, **__: object) -> NoReturn:
 def test_a_full_disk_leaves_nothing(
     small: Path, tmp_path: Path, module: object, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, name, no_room)
+    monkeypatch.setattr(module, name, full_disk)
     with pytest.raises(StorageError, match=r"no space to write \(No space left on device\); nothing is left there"):
         ddnn_traces.publish(small, tmp_path / "out", **ABOUT)
     assert list(tmp_path.iterdir()) == []
@@ -278,10 +278,10 @@ def test_a_full_disk_leaves_nothing(
 SMALL_DISKS = """
 import json, subprocess, sys
 from pathlib import Path
-dataset, small, sizes, command, said = json.loads(sys.argv[1])
+dataset, small, sizes, command, options = json.loads(sys.argv[1])
 for size in sizes:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
-    call = [*command, "publish", dataset, "--out", f"{small}/out", *said]
+    call = [*command, "publish", dataset, "--out", f"{small}/out", *options]
     done = subprocess.run(call, capture_output=True, text=True)
     print(json.dumps([done.returncode, done.stderr, sorted(path.name for path in Path(small).iterdir())]))
     subprocess.run(["umount", small], check=True)
@@ -297,17 +297,17 @@ def can_mount() -> bool:
 def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     sizes = [32, 200, 600, 1000, 8000]
-    arguments = json.dumps([str(small), str(tmp_path / "small"), sizes, COMMAND, SAID])
+    arguments = json.dumps([str(small), str(tmp_path / "small"), sizes, COMMAND, OPTIONS])
     call = ["unshare", "-m", sys.executable, "-c", SMALL_DISKS, arguments]
     answers = [
         json.loads(line)
         for line in subprocess.run(call, capture_output=True, text=True, check=True).stdout.splitlines()
     ]
     assert [code for code, _, _ in answers] == [1, 1, 1, 1, 0]
-    for code, said, left in answers:
-        assert "Traceback" not in said
+    for code, stderr, left in answers:
+        assert "Traceback" not in stderr
         assert left == ([] if code else ["out", "out.key"])
-        assert not code or "no space to write" in said.splitlines()[-1]
+        assert not code or "no space to write" in stderr.splitlines()[-1]
 
 
 def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
@@ -318,7 +318,7 @@ def slow_publish(small: Path, out: Path) -> subprocess.Popen[str]:
         "        os.write(1, b'in\\n')\n        progress.stop.wait(30)\n        yield batch\n"
         "tables._read = slow\nfrom ddnn_traces.cli"
     ))  # fmt: skip
-    call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *SAID]
+    call = [sys.executable, "-c", code, "publish", str(small), "--out", str(out), *OPTIONS]
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -329,10 +329,10 @@ def test_interrupted_it_leaves_nothing(small: Path, tmp_path: Path, sent: signal
         assert process.stdout.readline() == "in\n"
         process.send_signal(sent)
         begin = time.monotonic()
-        _, said = process.communicate(timeout=25)
+        _, stderr = process.communicate(timeout=25)
     assert process.returncode == code
     assert time.monotonic() - begin < 25
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -342,7 +342,7 @@ def test_killed_it_leaves_what_the_next_one_removes(small: Path, tmp_path: Path)
         assert process.stdout.readline() == "in\n"
         process.kill()
     assert not (tmp_path / "out").exists()
-    done = run("publish", small, "--out", "out", *SAID, cwd=tmp_path)
+    done = run("publish", small, "--out", "out", *OPTIONS, cwd=tmp_path)
     assert done.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.key"]
 
@@ -384,15 +384,15 @@ def test_the_template_is_printed(tmp_path: Path) -> None:
     assert run("publish", tmp_path, cwd=tmp_path).returncode == 2
 
 
-def test_a_terminal_is_asked(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_a_terminal_gets_questions(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[str] = []
 
     def ask(question: str) -> str:
-        asked.append(question)
+        questions.append(question)
         return "CC0-1.0"
 
     options = publish.PublishOptions(title="T", creators=["Ada"], runs=[RUN])
     made = publish.publish(small, tmp_path / "out", options, ask=ask)
     assert made.release.about.licence == "CC0-1.0"
-    assert ["licence" in question for question in asked] == [True]
+    assert ["licence" in question for question in questions] == [True]
     assert os.listdir(tmp_path) != []  # noqa: PTH208

@@ -1,4 +1,4 @@
-"""What the publisher says: release.toml, options, what is asked for."""
+"""The publisher's statements: release.toml, options, questions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def written(folder: Path, text: str) -> Path:
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, 'title = "of the file"\nlicence = "CC-BY-4.0"\npublished = 2026-01-31\n')
-    told = request.complete(
+    stated = request.complete(
         request.read(file, {"title": "of the option", "creators": ["Ada", "Bob <0000-0002-1825-0097>"]})
     )
-    about = request.about(told, "1.0.0", "2020-01-01")
+    about = request.about(stated, "1.0.0", "2020-01-01")
     assert (about.title, about.licence, about.published, about.version) == (
         "of the option", "CC-BY-4.0", "2026-01-31", "1.0.0"
     )  # fmt: skip
@@ -34,8 +34,8 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 def test_the_template_can_be_read_and_all_of_its_keys_are_known(tmp_path: Path) -> None:
     plain = request.complete(request.read(written(tmp_path, request.TEMPLATE), {}))
     assert plain["title"].startswith("Packet traces")
-    said = [line.removeprefix("# ") for line in request.TEMPLATE.splitlines()[3:] if " = " in line or "[[" in line]
-    keys = tomllib.loads("\n".join(said))  # everything in it said; the datasheet's words fall into the last paper
+    lines = [line.removeprefix("# ") for line in request.TEMPLATE.splitlines()[3:] if " = " in line or "[[" in line]
+    keys = tomllib.loads("\n".join(lines))  # without comment signs; the texts of the datasheet fall into the last paper
     words = {
         name: keys["papers"][0].pop(name) for name in ("motivation", "collection", "uses", "limitations", "sensitive")
     }
@@ -47,24 +47,24 @@ def test_the_template_can_be_read_and_all_of_its_keys_are_known(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
-        ('titel = "T"', "there is no key titel; did you mean title"),
-        ('[[creators]]\nname = "Ada"\norchid = "x"', "[[creators]] there is no key orchid; did you mean orcid"),
+        ('titel = "T"', "key titel; did you mean title"),
+        ('[[creators]]\nname = "Ada"\norchid = "x"', "[[creators]] unknown key orchid; did you mean orcid"),
         ('[[creators]]\norcid = "0000-0002-1825-0097"', "creator 1 has no name"),
         ('[[creators]]\nname = "Ada"\norcid = "12"', 'creators.0.orcid: "12" is not: ORCID'),
         ('[[papers]]\ndoi = "10.1/x"', "paper 1 has no title"),
         ("title = 3", "title: 3 is not: title"),
         ('version = "1.0"', 'version: "1.0" is not: semantic version'),
-        ('published = "2026-02-30"', "published: 2026-02-30 is no day of the calendar"),
-        ("title = ", "no TOML"),
-        ('title = "\x00"', "no TOML"),
+        ('published = "2026-02-30"', "published: 2026-02-30 "),
+        ("title = ", "TOML"),
+        ('title = "\x00"', "TOML"),
     ],
 )
-def test_what_cannot_be_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_invalid_is_named(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         request.read(written(tmp_path, text), {})
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert "release.toml" in str(caught.value)
 
 
@@ -76,26 +76,26 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "option"), [("title", "--title"), ("licence", "--licence-file"), ("creators", "--creator")]
 )
-def test_what_is_missing_is_asked_for_by_name(missing: str, option: str) -> None:
-    told = request.read(None, {name: value for name, value in OPTIONS.items() if name != missing})
+def test_what_is_missing_is_requested_by_name(missing: str, option: str) -> None:
+    stated = request.read(None, {name: value for name, value in OPTIONS.items() if name != missing})
     with pytest.raises(UsageError) as caught:
-        request.complete(told)
+        request.complete(stated)
     assert f"no {missing}: " in str(caught.value)
     assert option in str(caught.value)
-    asked: list[str] = []
+    questions: list[str] = []
 
     def ask(question: str) -> str:
-        asked.append(question)
+        questions.append(question)
         return str(OPTIONS[missing][0] if missing == "creators" else OPTIONS[missing])
 
-    assert request.about(request.complete(told, ask), "1.0.0", "2020-01-01") == request.about(
+    assert request.about(request.complete(stated, ask), "1.0.0", "2020-01-01") == request.about(
         request.complete(request.read(None, OPTIONS)), "1.0.0", "2020-01-01"
     )
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 def test_a_licence_has_a_text(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"CC-BY-4: no licence whose text is known here .*; did you mean CC-BY-4.0"):
+    with pytest.raises(UsageError, match=r"CC-BY-4: .*--licence-file FILE.*; did you mean CC-BY-4.0"):
         request.complete(request.read(None, OPTIONS | {"licence": "CC-BY-4"}))
     own = tmp_path / "own.txt"
     own.write_text("Do what you like.\n", encoding="utf-8")
@@ -109,13 +109,13 @@ def test_a_licence_has_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "known"), [("cc-by-4.0", "CC-BY-4.0"), ("mit", "MIT"), ("odbl-1.0", "ODbL-1.0"), (" MIT\n", "MIT")]
+    ("given", "known"), [("cc-by-4.0", "CC-BY-4.0"), ("mit", "MIT"), ("odbl-1.0", "ODbL-1.0"), (" MIT\n", "MIT")]
 )
-def test_a_licence_is_known_in_any_case(said: str, known: str) -> None:
-    assert request.complete(request.read(None, OPTIONS | {"licence": said}))["licence"] == known
+def test_a_licence_is_known_in_any_case(given: str, known: str) -> None:
+    assert request.complete(request.read(None, OPTIONS | {"licence": given}))["licence"] == known
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no title: .*--title.*; no licence: .*; no creators: .*--creator"):
         request.complete(request.read(None, {}))
     with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
@@ -123,12 +123,12 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u2003\x00", "\u200b"])
-def test_blanks_say_nothing(tmp_path: Path, blank: str) -> None:
+def test_blanks_are_no_statements(tmp_path: Path, blank: str) -> None:
     file = written(tmp_path, 'title = "of the file"\ndescription = "  "\ndoi = ""\nkeywords = [" ", "a"]\n')
-    told = request.read(file, {"title": blank, "creators": [blank], "licence": blank})
-    assert told == {"title": "of the file", "keywords": ["a"]}
+    stated = request.read(file, {"title": blank, "creators": [blank], "licence": blank})
+    assert stated == {"title": "of the file", "keywords": ["a"]}
     with pytest.raises(UsageError, match=r"^no licence: [^;]*; no creators: "):
-        request.complete(told)
+        request.complete(stated)
     nameless = written(tmp_path, '[[creators]]\nname = " "\n')
     with pytest.raises(UsageError, match="creator 1 has no name"):
         request.read(nameless, {})
@@ -160,9 +160,9 @@ def test_texts_are_one_line_but_for_the_words_of_the_datasheet(tmp_path: Path) -
 
 def test_addresses_of_identifiers_are_left_out(tmp_path: Path) -> None:
     text = 'doi = "https://doi.org/10.1/x"\n[[creators]]\nname = "Ada"\norcid = "https://orcid.org/0000-0002-1825-0097"'
-    told = request.read(written(tmp_path, text), {})
-    assert told["doi"] == "10.1/x"
-    assert told["creators"][0]["orcid"] == "0000-0002-1825-0097"
+    stated = request.read(written(tmp_path, text), {})
+    assert stated["doi"] == "10.1/x"
+    assert stated["creators"][0]["orcid"] == "0000-0002-1825-0097"
 
 
 def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,13 @@ def test_addresses_are_of_the_web(tmp_path: Path, url: str, place: str) -> None:
 
 def test_nothing_turns_the_direction_of_writing() -> None:
     turned = "a\u202eb\u2066c\u200f"
-    said = {**OPTIONS, "title": turned, "creators": [turned], "keywords": [turned], "description": f"{turned}\n\u202ad"}
-    about = request.about(request.complete(request.read(None, said)), "1.0.0", "2026-01-31")
+    options = {
+        **OPTIONS,
+        "title": turned,
+        "creators": [turned],
+        "keywords": [turned],
+        "description": f"{turned}\n\u202ad",
+    }
+    about = request.about(request.complete(request.read(None, options)), "1.0.0", "2026-01-31")
     assert (about.title, about.creators[0].name, about.keywords) == ("abc", "abc", ("abc",))
     assert about.description == "abc d"

@@ -25,7 +25,7 @@ RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
 class Same:
-    """A mapping that leaves everything as it is."""
+    """A mapping that changes nothing."""
 
     def batch(self, _: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch

@@ -67,7 +67,7 @@ def test_the_version_follows_from_what_changed(changes: dict[str, object], expec
     assert versions.following("1.2.3", dataclasses.replace(NONE, **changes)) == expected  # type: ignore[arg-type]
 
 
-def test_behind_a_version_before_another_comes_that_one() -> None:
+def test_after_a_prerelease_comes_its_version() -> None:
     assert versions.following("1.0.0-rc.1", NONE) == "1.0.0"
 
 
@@ -107,27 +107,27 @@ def test_only_words_changed(small: Path, release: Path, tmp_path: Path) -> None:
     other = ddnn_traces.publish(small, tmp_path / "new", **ABOUT | {"title": "Better"}, previous=release)
     assert other.release.about.version == "1.0.1"
     assert "- Descriptions changed: title." in (tmp_path / "new" / layout.CHANGELOG).read_text()
-    with pytest.raises(UsageError, match=r"--version 1.0.0: not greater than 1.0.1"):
+    with pytest.raises(UsageError, match=r"--version 1.0.0: .*1\.0\.1"):
         ddnn_traces.publish(small, tmp_path / "newer", **ABOUT, previous=other.path, version="1.0.0")
 
 
-def test_another_key_is_said(small: Path, release: Path, tmp_path: Path) -> None:
-    class Heard(Talk):
+def test_another_key_is_reported(small: Path, release: Path, tmp_path: Path) -> None:
+    class Recorder(Talk):
         def __init__(self) -> None:
             super().__init__()
-            self.said: list[str] = []
+            self.messages: list[str] = []
 
         def say(self, message: str) -> None:
-            self.said.append(message)
+            self.messages.append(message)
 
     from ddnn_traces.release import publish
 
     shutil.copytree(release, tmp_path / "before")  # without its key
-    talk = Heard()
+    talk = Recorder()
     options = publish.PublishOptions(**ABOUT, previous=tmp_path / "before", window_ms=10)
     made = publish.publish(small, tmp_path / "new", options, talk)
     assert made.key_made
-    assert any("the key is another one than that of" in line for line in talk.said)
+    assert any("key" in line and "before" in line for line in talk.messages)
     text = (tmp_path / "new" / layout.CHANGELOG).read_text()
     first, *others = [line for line in text.partition("## 2.0.0")[2].partition("\n## ")[0].splitlines()[1:] if line]
     assert first.startswith("- Anonymised with another key: labels")
@@ -152,8 +152,8 @@ def test_other_options_of_the_mapping_are_a_first_number(small: Path, release: P
 
 def test_another_schema_is_a_first_number(small: Path, release: Path, tmp_path: Path) -> None:
     shutil.copytree(release, tmp_path / "before")
-    told = versions.read(release)
-    (tmp_path / "before" / layout.RELEASE).write_text(facts.to_json(dataclasses.replace(told, schema_version=1)))
+    document = versions.read(release)
+    (tmp_path / "before" / layout.RELEASE).write_text(facts.to_json(dataclasses.replace(document, schema_version=1)))
     made = ddnn_traces.publish(small, tmp_path / "new", **ABOUT, previous=tmp_path / "before")
     assert made.release.about.version == "2.0.0"
     assert "- Schema changed" in (tmp_path / "new" / layout.CHANGELOG).read_text()
@@ -165,23 +165,23 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
     file = before / layout.RELEASE
     text = file.read_text()
     path = versions.read(release).tables[0].files[0].path
-    for wrong, said in (
+    for wrong, expected in (
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("{}", "is not as a release's is"),
-        (text.replace(f'"{path}"', '"../../etc/passwd"'), "is not as a release's is"),
-        (text.replace('"format_version": 1', '"format_version": 2'), "of format version 2, this program reads 1"),
+        ("{}", "release.json: "),
+        (text.replace(f'"{path}"', '"../../etc/passwd"'), "release.json: "),
+        (text.replace('"format_version": 1', '"format_version": 2'), "format version 2, this program reads 1"),
     ):
         file.write_text(wrong)
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=expected):
             versions.read(before)
     outside = tmp_path / "outside.parquet"
     shutil.copy(release / path, outside)
     (before / path).unlink()
     (before / path).symlink_to(outside)
-    told = json.loads(text)
-    told["tables"][0]["files"][0]["sha256"] = "0" * 64
-    file.write_text(json.dumps(told))
+    document = json.loads(text)
+    document["tables"][0]["files"][0]["sha256"] = "0" * 64
+    file.write_text(json.dumps(document))
     with pytest.raises(UsageError, match=r"runs/.*part-0.parquet is missing"):
         ddnn_traces.publish(
             small, tmp_path / "new", **ABOUT, previous=before, description="Other", key=release.with_name("traces.key")

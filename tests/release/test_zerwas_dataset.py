@@ -48,9 +48,9 @@ def test_walk_through(
     fabricate: Callable[..., list[Path]], sample: Path, tmp_path: Path, command: Callable[..., object]
 ) -> None:
     fabricate(sample, tmp_path / "published")
-    asked = commands()
-    assert [words[0] for words in asked] == ["ingest", "runs", "check", "publish", "verify", "push", "push"]
-    for words in asked:
+    wanted = commands()
+    assert [words[0] for words in wanted] == ["ingest", "runs", "check", "publish", "verify", "push", "push"]
+    for words in wanted:
         done = command(*words)
         assert done.returncode == 0, done.stderr.decode()  # type: ignore[attr-defined]
     assert not list((tmp_path / "archive").rglob("*.key"))
@@ -73,14 +73,14 @@ def test_walk_through(
 
 
 def test_packed_and_nested(fabricate: Callable[..., list[Path]], sample: Path, tmp_path: Path) -> None:
-    """Captures as .pcap.gz, folders in folders, a README beside them: the same flows."""
+    """Captures as .pcap.gz, folders in folders, a README next to them: the same flows."""
     fabricate(sample, tmp_path / "plain")
     fabricate(sample, tmp_path / "packed" / "traces" / "2021", packed=True)
     (tmp_path / "packed" / "README.txt").write_text("Traces of distributed training.")
-    asked = "SELECT run_id, count(*), sum(packets), sum(wire_bytes) FROM flows GROUP BY run_id ORDER BY run_id"
+    wanted = "SELECT run_id, count(*), sum(packets), sum(wire_bytes) FROM flows GROUP BY run_id ORDER BY run_id"
     tables = []
     for name in ("plain", "packed"):
         with ddnn_traces.ingest(tmp_path / name, tmp_path / f"{name}-dataset") as dataset:
-            tables.append(dataset.sql(asked).rows())
+            tables.append(dataset.sql(wanted).rows())
     assert tables[0] == tables[1]
     assert len(tables[0]) == len(RUNS)
