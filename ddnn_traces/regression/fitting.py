@@ -205,7 +205,7 @@ def fit(
         synthetic_runs=sources.count("synthetic"),
         correlation=correlation,
         size_column=size,
-        log_log=_log_log(usable, outcome, size, errors, robust),
+        log_log=_log_log(usable, known, outcome.estimate, size, errors, robust),
         excluded=excluded,
         points=_points(usable, outcome, size),
     )
@@ -261,7 +261,6 @@ def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str =
         nested=nested(estimate, design, fitted_terms, by_term),
         fitted=tuple(estimate.fitted.tolist()),
         estimate=estimate,
-        design=design,
     )
 
 
@@ -318,21 +317,22 @@ def _correlation(rows: pl.DataFrame, size: str | None, formula: Formula) -> floa
     return float(np.corrcoef(pairs.T)[0, 1])
 
 
-def _log_log(rows: pl.DataFrame, outcome: OlsFit, size: str | None, errors: str, robust: str) -> LogLog | None:
+def _log_log(
+    rows: pl.DataFrame, formula: Formula, plain: Estimate | None, size: str | None, errors: str, robust: str
+) -> LogLog | None:
     """The log-log alternative, where size and left side are positive and not logarithms already."""
-    plain, design = outcome.estimate, outcome.design
-    if plain is None or design is None or design.left != "step_bytes" or size is None or plain.is_exact:
+    if plain is None or plain.is_exact or size is None or formula.left != "step_bytes":
         return None
-    formula = in_logarithms(design.formula, size)
-    if formula is None or not (rows[[design.left, size]].min_horizontal() > 0).all():
+    logarithmic = in_logarithms(formula, size)
+    if logarithmic is None or not (rows[[formula.left, size]].min_horizontal() > 0).all():
         return None
     same = {column.term for column in plain.columns}
-    of_logs = make_design(rows, parse(formula, rows.columns))
-    columns = [c for c in of_logs.columns if c.term in same or c.name == f"np.log({size})"]
-    logs = Estimate(of_logs.response, tuple(split_aliased(columns)[0]), plain.groups)
+    design = make_design(rows, parse(logarithmic, rows.columns))
+    columns = [c for c in design.columns if c.term in same or c.name == f"np.log({size})"]
+    logs = Estimate(design.response, tuple(split_aliased(columns)[0]), plain.groups)
     if logs.is_exact or not any(c.name == f"np.log({size})" for c in logs.columns):
         return None
-    return log_log(formula, size, plain, logs, errors, robust)
+    return log_log(logarithmic, size, plain, logs, errors, robust)
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFrame:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 if TYPE_CHECKING:
-    from ddnn_traces.regression.design import Design
     from ddnn_traces.regression.estimate import Estimate
 
 ALPHA = 0.05
@@ -210,7 +209,6 @@ class OlsFit:
     nested: tuple[Nested, ...] = ()
     fitted: tuple[float, ...] | None = None
     estimate: Estimate | None = field(default=None, compare=False, repr=False)
-    design: Design | None = field(default=None, compare=False, repr=False)
 
     @property
     def influential(self) -> list[RunInfluence]:
