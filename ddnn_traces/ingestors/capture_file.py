@@ -1,8 +1,8 @@
-"""Bytes of a capture file: compression, the pcap file header, and blocks of whatever follows it.
+"""Bytes of a capture file: compression, the pcap file header, and the bytes after it in blocks.
 
 pcap as in draft-ietf-opsawg-pcap (magic numbers a1b2c3d4 for microseconds, a1b23c4d for nanoseconds, in either byte
-order), plain or in any format of `compression`, told by content and never by name. Damage is reported, not raised: what
-could be read counts.
+order), plain or in any format of `compression`, recognised by content and never by name. Damage is reported, not
+raised: the bytes before it count.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
 BLOCK_BYTES = 4 << 20
-#: About the size of decompressed blocks, and how many of them may wait for who reads them.
+#: About the size of decompressed blocks, and how many of them may wait for the reader.
 OUTPUT_BYTES = 1 << 20
 BLOCKS_AHEAD = 3
 _SNIFFED_BYTES = 4096
 #: In this many bytes every format has a complete block (lz4's are the largest), so that something comes out.
 _START_BYTES = 5 << 20
 
-_PCAP = {  # magic as it lies in the file -> byte order, ns a tick of the fraction
+_PCAP = {  # magic number as in the file -> byte order, ns a tick of the fraction
     b"\xd4\xc3\xb2\xa1": ("<", 1000),
     b"\xa1\xb2\xc3\xd4": (">", 1000),
     b"\x4d\x3c\xb2\xa1": ("<", 1),
@@ -58,7 +58,7 @@ class PcapHeader:
 
     @classmethod
     def parse(cls, header: bytes) -> Self | str:
-        """The header, or what is wrong with it and what to do, as a clause."""
+        """The header, or a clause that states the damage and the remedy."""
         if not header:
             return "the file is empty, cut short before the pcap file header"
         if header.startswith(_KUZNETZOV):
@@ -104,8 +104,8 @@ class CaptureFile:
     """A capture file being read, as a context manager; STDIN is read from standard input.
 
     `file_bytes` is the file's size, for standard input 0 until all is read. After the last block: `raw_bytes` is what
-    has been read of the file, `compression` the name of a format or empty, `damage` says what is wrong with the
-    compressed stream (None: nothing), `truncated` whether that is a mere cut, and `sha256` is that of the file as it
+    has been read of the file, `compression` the name of a format or empty, `damage` states the damage of the
+    compressed stream (None: none), `truncated` whether it only ends early, and `sha256` is that of the file as it
     lies on disk (None without `hashing`). `progress` is called, in the reader's thread, with the number of bytes of the
     file read since the last call. Raises OSError, and UsageError where standard input cannot be one.
     """
@@ -118,11 +118,11 @@ class CaptureFile:
         self.raw_bytes = 0
         self.file_bytes = 0 if path == STDIN else path.stat().st_size
         self._progress = progress
-        self._told = 0  # bytes that progress has been called with
+        self._reported = 0  # bytes that progress has been called with
         self._stdin = _Stdin() if path == STDIN else None
         self._file: BinaryIO = self._stdin.file if self._stdin else path.open("rb", buffering=0)
         self._hash = hashlib.sha256() if hashing else None
-        # The hash runs beside the packet loop: both release the interpreter, and the hash is the slower of the two.
+        # In a thread of its own: the hash and the packet loop release the interpreter, and the hash is the slower one.
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="sha256")
         self._hashed: list[Future[None]] = []
         self._ahead: _Ahead | None = None
@@ -139,7 +139,7 @@ class CaptureFile:
             self._stdin.close()
 
     def _stop(self) -> None:
-        """End the thread that decompresses, wherever it is."""
+        """End the thread that decompresses, whatever it waits for."""
         self._stopped = True
         if self._stdin:
             self._stdin.interrupt()
@@ -148,20 +148,20 @@ class CaptureFile:
 
     @property
     def sha256(self) -> str | None:
-        """SHA-256 in hex of what has been read so far; not to be asked for amid the blocks of a compressed file."""
+        """SHA-256 in hex of the bytes read so far; not to be read between the blocks of a compressed file."""
         self._wait_for_hash(0)
         return self._hash.hexdigest() if self._hash else None
 
     def blocks(self) -> Iterator[memoryview]:
-        """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is asked for."""
+        """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is requested."""
         raw = self._raw_blocks()
         first = next(raw, memoryview(b""))
         kind = compression_of(bytes(first[:_SNIFFED_BYTES]))
         blocks = itertools.chain([first], raw)
         for block in self._decompressed(kind, blocks) if kind else blocks:
-            self._tell_progress()
+            self._report_progress()
             yield block
-        self._tell_progress()
+        self._report_progress()
         if self._stdin:
             self.file_bytes = self.raw_bytes
 
@@ -193,14 +193,14 @@ class CaptureFile:
         while len(self._hashed) > pending:
             self._hashed.pop(0).result()
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         read = self.raw_bytes
-        if read > self._told:
-            self._progress(read - self._told)
-            self._told = read
+        if read > self._reported:
+            self._progress(read - self._reported)
+            self._reported = read
 
     def _decompressed(self, kind: Compression, raw: Iterator[memoryview]) -> Iterator[memoryview]:
-        """Blocks of what `raw` becomes, decompressed beside whoever takes them."""
+        """The decompressed blocks of `raw`, made in a thread of their own."""
         self.compression = kind.name
         size = min(BLOCK_BYTES, OUTPUT_BYTES)
         stream = Decompression(kind, raw, size, None if self._stdin else self._again)
@@ -221,13 +221,13 @@ class CaptureFile:
 
 
 class _Ahead:
-    """What an iterator yields, made in a thread of its own, BLOCKS_AHEAD blocks before it is asked for.
+    """The items of an iterator, made in a thread of its own, up to BLOCKS_AHEAD before they are requested.
 
     The iterator's exception is raised where its blocks are taken. `stop` must be called in the end.
     """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._room = Semaphore(BLOCKS_AHEAD)
+        self._space = Semaphore(BLOCKS_AHEAD)
         self._made: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
         self._stopped = False
         self._thread = Thread(target=self._make, args=(blocks,), name="decompress", daemon=True)
@@ -237,7 +237,7 @@ class _Ahead:
         end: BaseException | None = None
         try:
             for block in blocks:
-                self._room.acquire()
+                self._space.acquire()
                 if self._stopped:
                     break
                 self._made.put(block)
@@ -248,19 +248,19 @@ class _Ahead:
     def __iter__(self) -> Iterator[bytes]:
         while isinstance(block := self._made.get(), bytes):
             yield block
-            self._room.release()
+            self._space.release()
         if block is not None:
             raise block
 
     def stop(self) -> None:
-        """End the thread as soon as it asks for room or for input, and wait for that."""
+        """End the thread as soon as it waits for space or for input, and wait for its end."""
         self._stopped = True
-        self._room.release()
+        self._space.release()
         self._thread.join()
 
 
 def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in pieces of `size` at least: decoders give few at a time, and each block has its price."""
+    """The same bytes in pieces of `size` at least: decoders give few at a time, and each block has a cost."""
     held: list[bytes] = []
     left = size
     for piece in pieces:

@@ -2,7 +2,7 @@
 
 A stream is one member (zstd, lz4: frame; xz, bzip2: stream) after the other, all of the format of the first. The
 libraries of all formats are brought to the interface that the standard library's lzma and bz2 have (`Decoder`). They
-verify the check sums; what is wrong with a stream is reported, not raised. Each is loaded when its format is met.
+verify the check sums; damage of a stream is reported, not raised. Each is loaded when its format occurs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 18
 #: The furthest that a stream may refer back to, as zstd has it by default: it must be held in memory.
 MAX_WINDOW_BYTES = 128 << 20
-_XZ_MEMORY = MAX_WINDOW_BYTES + (32 << 20)  # its own need beside the window: some MB
+_XZ_MEMORY = MAX_WINDOW_BYTES + (32 << 20)  # and its own need: some MB
 _SKIPPABLE = tuple(bytes([0x50 + i]) + b"\x2a\x4d\x18" for i in range(16))  # RFC 8878, 3.1.2; lz4 has the same
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_TOO_WIDE = "Memory usage limit exceeded"  # as lzma says it
+_TOO_WIDE = "Memory usage limit exceeded"  # in lzma's words
 
 
 class Decoder(Protocol):
-    """One member, as in lzma and bz2. unused_data: what follows the member, once `eof`; may be None for nothing."""
+    """One member, as in lzma and bz2. unused_data: the bytes after the member, once `eof`; may be None for none."""
 
     @property
     def eof(self) -> bool: ...
@@ -67,8 +67,8 @@ class _Inflate:
 class _Unzstd:
     """A zstd frame (RFC 8878, 3.1), by zstandard.
 
-    zstandard decompresses at once whatever it is given, and 4 bytes may become 128 KiB. So it is given one block at a
-    time, and that limits what comes out at a time whatever max_length says. An error loses nothing that came before.
+    zstandard decompresses all its input at once, and 4 bytes may become 128 KiB. So it is given one block at a time,
+    which limits the output of a call; max_length is ignored. An error loses none of the output before it.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Unzstd:
         self._held, self._at = b"", 0
         self._out = b""
         self._walk = self._parts()
-        self._least, self._most = next(self._walk)  # bytes that the walk wants next
+        self._least, self._most = next(self._walk)  # bytes that the walk needs next
 
     @property
     def needs_input(self) -> bool:
@@ -98,7 +98,7 @@ class _Unzstd:
         return self._out
 
     def _parts(self) -> Generator[tuple[int, int], bytes, None]:
-        """Yields the least and the most bytes it wants next, is sent them, and leaves what they become in _out."""
+        """Yields the least and the most bytes it needs next, is sent them, and leaves their output in _out."""
         import zstandard
 
         start = yield 5, 5
@@ -124,21 +124,21 @@ class _Unzstd:
             if kind == 1:  # one byte, `left` times
                 left = 1
             while left:
-                part = yield (1 if kind == 0 else left), left  # of what is stored as it is, any part will do
+                part = yield (1 if kind == 0 else left), left  # a stored block may come in any parts
                 left -= len(part)
                 self._out = content.decompress(part)
         if frame.has_checksum:
             content.decompress((yield 4, 4))
 
 
-#: What makes a decoder, and the exception by which its library says that the data are damaged.
+#: A function that makes a decoder, and the exception that its library raises for damaged data.
 Library = tuple[Callable[[], Decoder], type[Exception]]
 
 
 def _gzip() -> Library:
     from zlib_ng import zlib_ng
 
-    error = cast("type[Exception]", zlib_ng.error)  # its stub says an instance
+    error = cast("type[Exception]", zlib_ng.error)  # its stub declares an instance
     return lambda: _Inflate(zlib_ng.decompressobj(wbits=31)), error
 
 
@@ -166,7 +166,7 @@ def _bzip2() -> Library:
 class Compression:
     """A format. magics: how a member may begin. padded: whether zeros may follow a member.
 
-    exact: whether an error in a decoder loses nothing that came out before it in the same call.
+    exact: whether an error in a decoder loses none of the output before it in the same call.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Compression:
     exact: bool = False
 
     def begins(self, data: bytes) -> bool:
-        """Whether a member may begin with `data`, of which there may be less than a magic number."""
+        """Whether a member may begin with `data`, which may be shorter than a magic number."""
         return any(magic.startswith(data[: len(magic)]) for magic in self.magics)
 
 
@@ -192,7 +192,7 @@ FORMATS = (
 def compression_of(start: bytes) -> Compression | None:
     """The format of a file by its first bytes, or None for a plain file.
 
-    zstd and lz4 may begin with the same skippable frames; where `start` holds nothing else it is taken for zstd.
+    zstd and lz4 may begin with the same skippable frames; where `start` holds nothing else it counts as zstd.
     """
     at = 0
     while start.startswith(_SKIPPABLE, at) and at + 8 < len(start):
@@ -207,8 +207,8 @@ class Decompression:
     """A compressed stream being read: `pieces()`, once.
 
     stream: the compressed bytes. max_bytes: how many decompressed bytes are made at a time. again: the compressed bytes
-    from one offset to another once more; without it an error may take up to max_bytes before it with it.
-    Afterwards `damage` says what is wrong with the stream (None: nothing), and `truncated` whether that is a mere cut.
+    from one offset to another once more; without it an error may lose up to max_bytes before it.
+    Afterwards `damage` states the damage of the stream (None: none), and `truncated` whether it only ends early.
     """
 
     def __init__(
@@ -225,11 +225,11 @@ class Decompression:
         self._stream = stream
         self._max_bytes = max_bytes
         self._again = again
-        self._offset = 0  # in the stream, of the end of what has been taken from it
+        self._offset = 0  # in the stream, after the bytes taken from it
         self._member = 0  # offset of the member's begin
 
     def pieces(self) -> Iterator[bytes]:
-        """The decompressed bytes, up to the last before any damage; nothing behind that is taken from the stream."""
+        """The decompressed bytes, up to the last before any damage; no bytes after that are taken from the stream."""
         name = self._kind.name
         decoder: Decoder | None = None  # None between members
         for data in _cut(self._stream):
@@ -240,7 +240,7 @@ class Decompression:
                     if not data:
                         break
                     if not self._kind.begins(data):
-                        self.damage = f"what follows the {name} stream is not {name}"
+                        self.damage = f"the bytes after the {name} stream are not {name}"
                         return
                     decoder, self._member = self._decoder(), self._offset - len(data)
                 yield from self._feed(decoder, data)
@@ -264,7 +264,7 @@ class Decompression:
             yield from self._salvage(before, data, given)
 
     def _salvage(self, before: Decoder | None, data: bytes, given: int) -> Iterator[bytes]:
-        """What `data` becomes, byte by byte, before the error that is in it; without the first `given` bytes."""
+        """The output of `data`, byte by byte, up to the error in it; without the first `given` bytes."""
         decoder = before or self._replay(self._offset - len(data))
         if decoder is None:
             return
@@ -296,9 +296,9 @@ def _cut(stream: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _drain(decoder: Decoder, data: bytes, max_bytes: int) -> Iterator[bytes]:
-    """All that a decoder makes of `data`, max_bytes at a time."""
+    """All output of a decoder for `data`, max_bytes at a time."""
     out = decoder.decompress(data, max_bytes)
-    # bz2 and lz4 ask for input while they still hold something back: they are done when they give no more without any.
+    # bz2 and lz4 request input while they still hold output back: they are done when they give none without input.
     while data or out or not decoder.needs_input:
         if out:
             yield out

@@ -82,21 +82,20 @@ class _Token:
 
 
 class FlowFilter:
-    """Which flows an expression lets through."""
+    """The flows that an expression keeps."""
 
-    def __init__(self, expression: str, test: Test) -> None:
-        self.expression = expression
+    def __init__(self, test: Test) -> None:
         self._test = test
 
     def keeps(self, src_ip: str, dst_ip: str, protocol: int, src_port: int, dst_port: int) -> bool:
-        """Whether the flow of that five-tuple is let through. Addresses as text, ports 0 where there are none."""
+        """Whether the filter keeps the flow of that five-tuple. Addresses as text, ports 0 for protocols without."""
         version, src = _numbers(src_ip)
         return self._test(Key(version, src, _numbers(dst_ip)[1], protocol, src_port, dst_port))
 
 
 def parse(expression: str) -> FlowFilter:
-    """The filter that an expression stands for. Raises UsageError with the position and what was expected there."""
-    return FlowFilter(expression, _Parser(expression).parse())
+    """The filter of an expression. Raises UsageError with the position of the error and the words expected there."""
+    return FlowFilter(_Parser(expression).parse())
 
 
 def apply_filter(facts: CaptureFacts, flow_filter: FlowFilter) -> None:
@@ -104,10 +103,7 @@ def apply_filter(facts: CaptureFacts, flow_filter: FlowFilter) -> None:
     flows = facts.flows
     columns = [flows[name].to_pylist() for name in ("src_ip", "dst_ip", "protocol", "src_port", "dst_port")]
     kept = pa.array([flow_filter.keeps(*key) for key in zip(*columns, strict=True)], pa.bool_())
-    if "kept" in flows.schema.names:
-        facts.flows = flows.set_column(flows.schema.get_field_index("kept"), "kept", kept)
-    else:
-        facts.flows = flows.append_column("kept", kept)
+    facts.flows = flows.set_column(flows.schema.get_field_index("kept"), "kept", kept)
 
 
 @lru_cache(1 << 16)
@@ -134,8 +130,9 @@ class _Parser:
 
     # --- tokens
 
-    def _next(self) -> str | None:
-        return self._tokens[self._at].word if self._at < len(self._tokens) else None
+    def _next(self, ahead: int = 0) -> str | None:
+        at = self._at + ahead
+        return self._tokens[at].word if at < len(self._tokens) else None
 
     def _take(self, *words: str) -> str | None:
         """The next word, passed by, if it is one of these."""
@@ -146,7 +143,7 @@ class _Parser:
         return word
 
     def _fail(self, expected: str, back: int = 0) -> NoReturn:
-        """Complain about the next token, or the one `back` before it."""
+        """Raise UsageError at the next token, or at the one `back` before it."""
         at = self._at - back
         if at < len(self._tokens):
             token = self._tokens[at]
@@ -175,7 +172,7 @@ class _Parser:
     def _parenthesis(self, inherited: _Qualifiers | None) -> tuple[Test, _Qualifiers | None]:
         self._depth += 1
         if self._depth > _DEEPEST:
-            self._fail(f"at most {_DEEPEST} parentheses in each other", back=1)
+            self._fail(f"at most {_DEEPEST} nested parentheses", back=1)
         inner = self._alternatives(inherited)
         if not self._take(")"):
             self._fail("and, or, or )")
@@ -202,21 +199,17 @@ class _Parser:
     def _direction(self) -> str | None:
         first = self._take("src", "dst")
         other = {"src": "dst", "dst": "src"}.get(first or "")
-        if other and self._next() in ("and", "or") and self._peek(1) == other:
+        if other and self._next() in ("and", "or") and self._next(1) == other:
             operator = self._take("and", "or")
             self._take(other)
             return operator
         return first
 
-    def _peek(self, ahead: int) -> str | None:
-        at = self._at + ahead
-        return self._tokens[at].word if at < len(self._tokens) else None
-
     def _is_id(self) -> bool:
         return self._next() not in (None, "and", "or", "not", "(", ")", *_TYPES, *_VERSIONS, *_KEYWORDS, "src", "dst")
 
     def _check(self, found: _Qualifiers, back: int) -> None:
-        """Complain about keywords that do not go together."""
+        """Raise UsageError for keywords that do not go together."""
         if found.kind in ("port", "portrange"):
             if found.protocol not in _WITH_PORTS:
                 self._fail(f"tcp, udp or sctp before {found.kind}", back)
@@ -234,7 +227,11 @@ class _Parser:
         if kind in ("port", "portrange"):
             low, high = self._ports(kind)
             return _ports(low, high, qualifiers)
-        return _network(self._host() if kind == "host" else self._net(), qualifiers, self._wrong_version)
+        network = self._host() if kind == "host" else self._net()
+        version = _VERSIONS.get(qualifiers.protocol or "", network.version)
+        if version != network.version:
+            self._fail(f"an IPv{version} address", back=1)
+        return _network(network, qualifiers.direction)
 
     def _text(self, expected: str) -> str:
         if self._next() in (None, "and", "or", "not", "(", ")"):
@@ -271,7 +268,7 @@ class _Parser:
 
     def _net(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
         expected = (
-            "a network like 10.1.0.0/16, 10.1, 10.1.0.0 mask 255.255.0.0 or fd00::/8, without bits behind the mask"
+            "a network like 10.1.0.0/16, 10.1, 10.1.0.0 mask 255.255.0.0 or fd00::/8, without bits after the mask"
         )
         address, _, length = self._text(expected).partition("/")
         if self._take("mask"):
@@ -295,23 +292,12 @@ class _Parser:
             self._fail(expected, back=1)
         return str(bits.count("1"))
 
-    def _wrong_version(self, version: int) -> NoReturn:
-        self._fail(f"an IPv{version} address", back=1)
-
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[0-9]{1,9}", text) is not None
 
 
 # --- tests
-
-
-def _both(left: Test, right: Test) -> Test:
-    return lambda key: left(key) and right(key)
-
-
-def _either(left: Test, right: Test) -> Test:
-    return lambda key: left(key) or right(key)
 
 
 def _chain(first: Test, others: list[tuple[bool, Test]]) -> Test:
@@ -347,7 +333,9 @@ def _directed(direction: str | None, source: Test, destination: Test) -> Test:
         return source
     if direction == "dst":
         return destination
-    return _both(source, destination) if direction == "and" else _either(source, destination)
+    if direction == "and":
+        return lambda key: source(key) and destination(key)
+    return lambda key: source(key) or destination(key)
 
 
 def _ports(low: int, high: int, qualifiers: _Qualifiers) -> Test:
@@ -358,14 +346,7 @@ def _ports(low: int, high: int, qualifiers: _Qualifiers) -> Test:
     return lambda key: key.protocol in protocols and inside(key)
 
 
-def _network(
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network,
-    qualifiers: _Qualifiers,
-    wrong_version: Callable[[int], NoReturn],
-) -> Test:
-    wanted = _VERSIONS.get(qualifiers.protocol or "", network.version)
-    if wanted != network.version:
-        wrong_version(wanted)
+def _network(network: ipaddress.IPv4Network | ipaddress.IPv6Network, direction: str | None) -> Test:
     version, mask, prefix = network.version, int(network.netmask), int(network.network_address)
-    inside = _directed(qualifiers.direction, lambda key: key.src & mask == prefix, lambda key: key.dst & mask == prefix)
+    inside = _directed(direction, lambda key: key.src & mask == prefix, lambda key: key.dst & mask == prefix)
     return lambda key: key.version == version and inside(key)

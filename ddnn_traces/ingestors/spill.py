@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.facts import CELLS, Int64Array
 
-ROW_GROUP_ROWS = 1 << 16  # what a reader holds of each file
+ROW_GROUP_ROWS = 1 << 16  # a reader holds one row group of each file
 
 
 class Spill:
     """A Parquet file of integers; it exists once the first rows were written. A context manager."""
 
     def __init__(self, path: Path, schema: pa.Schema, null: int | None = None) -> None:
-        """schema: of facts.py. null: the value that stands for null in columns that may be."""
+        """schema: of facts.py. null: the value that stands for null in nullable columns."""
         self.path = path
         self._schema = schema
         self._null = null
@@ -51,7 +51,10 @@ class Spill:
 
 
 class CellSpill(Spill):
-    """A Parquet file of cells, mostly in the order of time. lag: windows by which one came behind a later one."""
+    """A Parquet file of cells, mostly in the order of time.
+
+    lag: windows by which a cell may follow one of a later window.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, CELLS)

@@ -160,7 +160,7 @@ def test_garbage_behind_gzip(tmp_path: Path) -> None:
     for garbage in (b"garbage", NOISE * 100, bytes(100) + b"\x1f\x8c"):
         facts = read(tmp_path, GZIP + garbage)
         assert (facts.status, facts.records, facts.trailing_bytes) == ("corrupt", 500, 0)
-        assert facts.status_detail == "what follows the gzip stream is not gzip"
+        assert facts.status_detail == "the bytes after the gzip stream are not gzip"
 
 
 @settings(deadline=None, max_examples=150)

@@ -266,7 +266,7 @@ def test_wrong_check_sum_keeps_everything(tmp_path: Path, name: str) -> None:
 @EVERY
 def test_what_follows_the_last_member(tmp_path: Path, name: str) -> None:
     content = ENCODERS[name](TRUTH)
-    said = f"what follows the {name} stream is not {name}"
+    said = f"the bytes after the {name} stream are not {name}"
     for garbage in (b"garbage", b"\xff", bytes(100) + b"\x1f\x8c", CHANCE.randbytes(PIECE_BYTES)):
         got, file = read(tmp_path, content + garbage)
         assert (got == TRUTH, file.damage, file.truncated) == (True, said, False)
@@ -281,7 +281,7 @@ def test_what_follows_the_last_member(tmp_path: Path, name: str) -> None:
 def test_another_format_behind(tmp_path: Path, name: str) -> None:
     for other in ENCODERS.keys() - {name}:
         got, file = read(tmp_path, ENCODERS[name](b"abc") + ENCODERS[other](b"def"))
-        assert (got, file.damage) == (b"abc", f"what follows the {name} stream is not {name}")
+        assert (got, file.damage) == (b"abc", f"the bytes after the {name} stream are not {name}")
 
 
 def test_long_damaged_stream_is_salvaged_in_reasonable_time(tmp_path: Path) -> None:

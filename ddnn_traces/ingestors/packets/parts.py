@@ -1,8 +1,8 @@
-"""One large pcap read by several threads: cut into parts at byte offsets, each read without knowing what came before.
+"""One large pcap read by several threads: cut into parts at byte offsets, each read without the parts before it.
 
-Where records begin behind a cut is guessed, and proven when the records before it end there. A part that was guessed
-wrong, or that depends on what came before (compiled/join.py), is read again in its place, so that the result is that of
-one pass, whatever the number of threads.
+The first record after a cut is guessed; the guess is proven when the records before it end there. A part with a wrong
+guess, or one that depends on the parts before it (compiled/join.py), is read again in its place, so that the result is
+that of one pass for any number of threads.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PartsReader:
         self._free: deque[_Part] = deque()
 
     def read(self) -> None:
-        """Read all. `reader` tells the position and damage as after one pass."""
+        """Read all. `reader` has the position and damage as after one pass."""
         with self._path.open("rb", buffering=0) as file:
             self._read_in_one_pass(file.fileno(), PART_BYTES)  # which shows whether there are many flows
             if self._whole.flows <= MOST_FLOWS and not self.reader.damage:
@@ -99,7 +99,7 @@ class PartsReader:
                 break
 
     def _read_part(self, file: int, start: int) -> _Part:
-        """Read the records that begin in [start, start + PART_BYTES), as far as can be told."""
+        """Read the records that begin in [start, start + PART_BYTES), as far as a part alone can."""
         try:
             part = self._free.popleft()
         except IndexError:
@@ -124,7 +124,7 @@ class PartsReader:
         return int(find_record(data, len(data), framing.big_endian, framing.max_captured, ticks))
 
     def _append(self, file: int, part: _Part, stop: int) -> None:
-        """Put a part behind the whole, or read its bytes again where it does not fit there."""
+        """Append a part to the whole, or read its bytes again where it does not fit there."""
         position, records = self.reader.position, self._whole.records
         if position < stop:
             if part.begin == position and self._whole.join(part.scanner):
@@ -141,7 +141,7 @@ class PartsReader:
 
 
 def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, str | None]:
-    """Read a plain pcap with options.jobs threads, its SHA-256 beside it: (the reader, at its end, and the hash)."""
+    """Read a plain pcap with options.jobs threads, and hash it: (the reader, at its end, and the SHA-256)."""
     with ThreadPoolExecutor(1, "sha256") as hasher:
         digest = hasher.submit(sha256_of, path) if options.hashing else None
         parts = PartsReader(path, whole, options)

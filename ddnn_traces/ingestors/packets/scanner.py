@@ -1,4 +1,4 @@
-"""State of the packet loop over one file: makes its tables, grows or empties what is full, and gives out the facts."""
+"""State of the packet loop over one file: its tables, which grow or go to disk when they are full, and its facts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from ddnn_traces.ingestors.spill import Spill
 # Rows of the tables, to begin with.
 FLOWS_AT_FIRST = 4096
 TUNNELS_AT_FIRST = 64
-# Rows that are kept in memory before they go to disk.
+# Rows that are held in memory before they go to disk.
 CELLS_AT_ONCE = 1 << 17
 PACKETS_AT_ONCE = 1 << 17
-#: Segments of a file that are kept to compare clocks by.
+#: Segments of a file that are stored to compare clocks by.
 SAMPLES_AT_MOST = 1 << 15
 
 _COUNTERS = {
@@ -65,7 +65,7 @@ _MAYBE = {"initial_sequence": table.ISN, "mss": table.MSS}  # details; -1: unkno
 
 
 class Scanner:
-    """Feeds bytes to the packet loop. cells, packets: where full tables go; None: they stay in memory, and grow."""
+    """Feeds bytes to the packet loop. cells, packets: files for full tables; None: they stay in memory, and grow."""
 
     def __init__(self, framing: Framing, options: ReadOptions, cells: Spill | None, packets: Spill | None) -> None:
         self.framing = framing
@@ -78,9 +78,9 @@ class Scanner:
         self._state = _new_state(want)
 
     def scan(self, block: memoryview | bytes, pos: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """Read complete records of `block` from `pos` on that begin before `stop`: (offset behind them, why it ended).
+        """Read complete records of `block` from `pos` on that begin before `stop`: (offset after them, why it ended).
 
-        The reasons are scan.NEED_BYTES (the rest is no whole record), STOPPED, CORRUPT, SECTION and INTERFACE.
+        The reasons are scan.NEED_BYTES (the rest is not a whole record), STOPPED, CORRUPT, SECTION and INTERFACE.
         """
         data = np.frombuffer(block, np.uint8)
         data.flags.writeable = False  # one type for bytes and buffers: one compilation
@@ -90,7 +90,7 @@ class Scanner:
             pos = int(at)
             if why != loop.FULL:
                 return pos, int(why)
-            self._make_room()
+            self._make_space()
 
     @property
     def records(self) -> int:
@@ -102,17 +102,17 @@ class Scanner:
         """Flows found so far."""
         return int(self._state.total[table.FLOW_COUNT])
 
-    def _make_room(self, flows: int = 0) -> None:
-        """Room for at least the rows that one packet may add, and `flows` more."""
+    def _make_space(self, flows: int = 0) -> None:
+        """Make space for the rows that one packet may add at most, and for `flows` more."""
         state, total = self._state, self._state.total
-        while total[table.FLOW_COUNT] + flows + table.ROOM > len(state.keys):
+        while total[table.FLOW_COUNT] + flows + table.SPACE > len(state.keys):
             self._grow_flows()
             state = self._state
-        if total[table.TUNNEL_COUNT] + table.ROOM > len(state.tunnel_keys):
+        if total[table.TUNNEL_COUNT] + table.SPACE > len(state.tunnel_keys):
             self._grow_tunnels()
-        while total[table.CELL_COUNT] + total[table.OPEN_CELLS] + table.WAITING_ROOM > len(self._state.cells):
+        while total[table.CELL_COUNT] + total[table.OPEN_CELLS] + table.WAITING_SPACE > len(self._state.cells):
             self._spill_cells()
-        if self._options.want_packets and total[table.PACKET_COUNT] + table.WAITING_ROOM > len(state.packets):
+        if self._options.want_packets and total[table.PACKET_COUNT] + table.WAITING_SPACE > len(state.packets):
             self._spill_packets()
         while total[table.SAMPLE_COUNT] + 1 > len(state.samples):
             self._thin_samples()
@@ -141,13 +141,13 @@ class Scanner:
         self._state.total[table.PACKET_COUNT] = 0
 
     def _thin_samples(self) -> None:
-        """Keep the half with the lower identities, and take no others from now on: which ones are kept depends on what
-        is in the file, not on the order in which it was read."""
+        """Keep the half with the lower identities, and take no others from now on: so the choice depends on the
+        packets, not on the order in which the file was read."""
         self._state.total[table.SAMPLE_LIMIT] >>= 1
         self._keep_samples(self._state.samples[: self._state.total[table.SAMPLE_COUNT]])
 
     def _keep_samples(self, samples: Int64Array) -> None:
-        """Of these, those below the limit, which is halved until there is room for them and one more."""
+        """Of these, those below the limit, which is halved until there is space for them and one more."""
         total = self._state.total
         while len(kept := samples[samples[:, 0] <= total[table.SAMPLE_LIMIT]]) >= len(self._state.samples):
             total[table.SAMPLE_LIMIT] >>= 1
@@ -155,16 +155,16 @@ class Scanner:
         total[table.SAMPLE_COUNT] = len(kept)
 
     def close_cells(self) -> None:
-        """Append every flow's present cell to the cells."""
-        self._make_room()
+        """Append every flow's current cell to the cells."""
+        self._make_space()
         table.close_cells(self._state)
 
     def join(self, part: Scanner) -> bool:
-        """Put what `part` read behind what was read so far; False where it has to be read again, in its place."""
+        """Append the facts that `part` read; False where its bytes have to be read again, in their place."""
         other = part._state
         flows = int(other.total[table.FLOW_COUNT])
         self.close_cells()  # so that cells stay in the order of time
-        self._make_room(flows)
+        self._make_space(flows)
         rows = self._join_tunnels(other)
         mapping = np.empty(flows, np.int64)
         if not join(other, rows, mapping, self._options, self._state):
@@ -179,10 +179,10 @@ class Scanner:
 
     def _append_cells(self, cells: Int64Array) -> None:
         """Many small writes would take longer than the packet loop."""
-        total, room = self._state.total, len(self._state.cells) - table.WAITING_ROOM
-        for begin in range(0, len(cells), room):
-            some = cells[begin : begin + room]
-            if total[table.CELL_COUNT] + len(some) > room:
+        total, most = self._state.total, len(self._state.cells) - table.WAITING_SPACE
+        for begin in range(0, len(cells), most):
+            some = cells[begin : begin + most]
+            if total[table.CELL_COUNT] + len(some) > most:
                 self._spill_cells()
             count = int(total[table.CELL_COUNT])
             self._state.cells[count : count + len(some)] = some
@@ -191,7 +191,7 @@ class Scanner:
     def _join_tunnels(self, other: State) -> Int64Array:
         rows = np.empty(int(other.total[table.TUNNEL_COUNT]), np.int64)
         for row, words in enumerate(other.tunnel_keys[: len(rows)].tolist()):
-            self._make_room()
+            self._make_space()
             if parent := words[5] >> 36:
                 words[5] += (int(rows[parent - 1]) + 1 - parent) << 36
             rows[row] = headers.tunnel_row(self._state, self._options, *map(np.uint64, words))
@@ -207,7 +207,7 @@ class Scanner:
         return Scanner(self.framing, self._read_options, None, None)
 
     def reset(self, whole: Scanner) -> None:
-        """Forget everything, and be as new, for another part of what `whole` reads."""
+        """Forget everything, as if new, for another part of the file that `whole` reads."""
         state = self._state
         flows = int(state.total[table.FLOW_COUNT])
         state.slots.fill(-1)
@@ -217,13 +217,13 @@ class Scanner:
         state.skipped.fill(0)
         state.datagrams.fill(0)
         _clear(state.total)
-        state.total[table.SAMPLE_LIMIT] = whole._state.total[table.SAMPLE_LIMIT]  # no others will be kept in the end
+        state.total[table.SAMPLE_LIMIT] = whole._state.total[table.SAMPLE_LIMIT]  # no others would remain in the end
 
     def finish(self, facts: CaptureFacts) -> None:
-        """Write what is still in memory, and the totals, flows, tunnels and samples into `facts`."""
-        self._make_room()
+        """Write the rows in memory to disk, and the totals, flows, tunnels and samples into `facts`."""
+        self._make_space()
         while fragments.give_up_one(self._options, self._state):
-            self._make_room()
+            self._make_space()
         self.close_cells()
         if self._state.total[table.CELL_COUNT]:
             self._spill_cells()
@@ -289,8 +289,8 @@ def _new_state(want_packets: bool) -> State:
         flows=numbers(FLOWS_AT_FIRST, table.FLOW_COLUMNS),
         details=numbers(FLOWS_AT_FIRST, table.DETAIL_COLUMNS),
         open_cells=np.zeros(FLOWS_AT_FIRST, np.int64),
-        cells=numbers(CELLS_AT_ONCE + table.WAITING_ROOM, table.CELL_COLUMNS),
-        packets=numbers(PACKETS_AT_ONCE + table.WAITING_ROOM if want_packets else 0, table.PACKET_COLUMNS),
+        cells=numbers(CELLS_AT_ONCE + table.WAITING_SPACE, table.CELL_COLUMNS),
+        packets=numbers(PACKETS_AT_ONCE + table.WAITING_SPACE if want_packets else 0, table.PACKET_COLUMNS),
         samples=numbers(SAMPLES_AT_MOST, table.SAMPLE_COLUMNS),
         total=total,
         skipped=numbers(len(SKIP_REASONS), 2),

@@ -22,7 +22,7 @@ VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
 _MOST_TUNNELS = 4
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
 
-#: Bytes in front of what a link-layer protocol carries, by its name in frame.protocols. MPLS: of an entry.
+#: Header bytes of link-layer protocols, by their names in frame.protocols. MPLS: of an entry.
 _LINK_HEADER_BYTES = {
     "eth": 14, "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "sll": 16, "raw": 0, "null": 4, "mpls": 4, "pppoes": 6,
     "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0, "pwethcw": 4,
@@ -42,7 +42,7 @@ _EXTENSIONS = {
 }
 _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopts", "ah", "mipv6")
 
-#: What the engine has tshark print, since its output is what takes the time: layers, and trees inside them.
+#: The layers, and trees inside them, that tshark prints; printing takes most of its time.
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
     "tcp.options.mss udp mpls gre erspan vxlan geneve"
@@ -55,7 +55,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A protocol of frame.protocols: what tshark printed of it, and the bytes of its header (None: unknown)."""
+    """A protocol of frame.protocols: the fields that tshark printed, and the bytes of its header (None: unknown)."""
 
     name: str
     fields: Any
@@ -234,7 +234,7 @@ def _read_ipv6(packet: Any, ip: Any, offset: int | None, around: Encapsulation |
     return _Datagram(offset, around, src, dst, protocol, ip_bytes, payload, fragment)
 
 
-# --- what IP carries
+# --- transport
 
 
 def _read_transport(packet: Any, datagram: _Datagram, level: list[_Layer]) -> Packet:

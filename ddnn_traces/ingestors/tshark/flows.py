@@ -34,7 +34,7 @@ class Encapsulation(NamedTuple):
     around: Encapsulation | None
 
 
-#: What the fragments of a datagram share: the encapsulation, source, destination, protocol and identification.
+#: The fields that the fragments of a datagram share: encapsulation, source, destination, protocol and identification.
 DatagramKey = tuple[Encapsulation | None, str, str, int, int]
 
 

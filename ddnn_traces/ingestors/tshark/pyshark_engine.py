@@ -100,7 +100,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 
 def _describe(facts: CaptureFacts, file: CaptureFile, feed: _Feed, reader: _Reader) -> None:
-    """Set the facts of the file header, or for files without one what is known of the packets."""
+    """Set the facts of the file header, or for files without one those of the packets."""
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
         header.describe(facts, file.compression)
@@ -191,7 +191,7 @@ class _Tshark(PipeCapture):  # type: ignore[misc]
             custom_parameters=["-j", SHOWN],
             override_prefs=_PREFERENCES,
             decode_as=_DECODE_AS,
-            eventloop=loop,  # pyshark's own choice of a loop leaves a child watcher behind, and is deprecated
+            eventloop=loop,  # pyshark's own choice of a loop leaves a child watcher, and is deprecated
         )
 
     def _setup_tshark_output_parser(self) -> _Parser:

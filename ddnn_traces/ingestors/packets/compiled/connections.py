@@ -28,7 +28,7 @@ from ddnn_traces.ingestors.packets.compiled.jit import helper, u16
 
 FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
 
-# What join.py must know of a connection that was followed from the middle of a file on.
+# Facts that join.py needs of a connection that was followed from the middle of a file on.
 BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST = 1, 2, 4, 8, 16
 
 
@@ -50,7 +50,7 @@ def begins_connection(flow, details, seq):
 
 @helper
 def control(flow, details, buf, transport, end, flags, seq):
-    """Count SYN, FIN and RST, and keep what a SYN tells."""
+    """Count SYN, FIN and RST, and store the sequence number and MSS of a SYN."""
     details[flow, FIN] += flags & FIN_FLAG
     details[flow, RST] += (flags & RST_FLAG) >> 2
     if flags & (FIN_FLAG | RST_FLAG):
@@ -86,7 +86,7 @@ def _mss(buf, transport, end):
 def segment(flow, flows, details, seq, syn, payload, fin):
     """Follow a segment that occupies sequence space but does not begin where the one before ended. syn, fin: 0 or 1.
 
-    NEXT and the holes go on counting beyond 2^32, so that a hole is not met again a lap later.
+    NEXT and the holes go on counting beyond 2^32, so that a hole is not matched again one round of the numbers later.
     """
     expected = flows[flow, NEXT]
     if expected < 0:
@@ -101,19 +101,19 @@ def segment(flow, flows, details, seq, syn, payload, fin):
         if begin < details[flow, FIRST_SEQ]:
             details[flow, MARKS] |= BELOW_FIRST
         if payload:
-            seen = max(np.int64(0), min(expected - begin - syn, payload))
+            below = max(np.int64(0), min(expected - begin - syn, payload))
             filled = np.int64(0)
             if details[flow, HOLES]:
-                filled = _fill_holes(flow, details, begin + syn, begin + syn + seen)
+                filled = _fill_holes(flow, details, begin + syn, begin + syn + below)
             details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
             details[flow, ORDER_BYTES] += filled
-            details[flow, RETX_BYTES] += seen - filled
+            details[flow, RETX_BYTES] += below - filled
     flows[flow, NEXT] = max(expected, following)
 
 
 @helper
 def _add_hole(flow, details, begin, end):
-    """Remember a hole as the newest; the oldest is forgotten where there is no room."""
+    """Remember a hole as the newest; the oldest one is forgotten where all are taken."""
     details[flow, MARKS] |= MADE_HOLE
     if details[flow, HOLES] == MOST_HOLES:
         _remove_hole(flow, details, 0)
@@ -133,7 +133,7 @@ def _remove_hole(flow, details, number):
 def _fill_holes(flow, details, begin, end):
     """Take the bytes from `begin` to `end` out of the holes; how many there were."""
     filled, number = np.int64(0), 0
-    behind_begin = behind_end = np.int64(0)
+    right_begin = right_end = np.int64(0)
     while number < details[flow, HOLES]:
         at = HOLE + 2 * number
         first, last = details[flow, at], details[flow, at + 1]
@@ -145,13 +145,13 @@ def _fill_holes(flow, details, begin, end):
         if first < low:
             details[flow, at + 1] = low
             if high < last:
-                behind_begin, behind_end = high, last
+                right_begin, right_end = high, last
             number += 1
         elif high < last:
             details[flow, at] = high
             number += 1
         else:
             _remove_hole(flow, details, number)
-    if behind_end > behind_begin:
-        _add_hole(flow, details, behind_begin, behind_end)
+    if right_end > right_begin:
+        _add_hole(flow, details, right_begin, right_end)
     return filled

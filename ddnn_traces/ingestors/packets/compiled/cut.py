@@ -1,7 +1,7 @@
-"""The loop that cuts captures down: headers with other addresses, ports, numbers and times, and nothing behind them.
+"""The loop that cuts captures down: headers with other addresses, ports, numbers and times, and nothing after them.
 
-It walks the headers as scan.py does, so that ingest tells the same of what it writes. Every byte that is written was
-either understood or is 0: what is not understood is never passed through. Offsets are into `buf`, uint8; a byte at
+It walks the headers as scan.py does, so that ingest reads the same facts from its output. Every byte that is written
+was either understood or is 0: bytes that are not understood are never copied. Offsets are into `buf`, uint8; a byte at
 offset i is written to out[i + shift].
 """
 
@@ -36,8 +36,8 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, LINK, NEED_BYTES, STOPPED, pcapng_block
 
-#: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time is none that
-#: a pcap can say.
+#: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time does not fit
+#: into a pcap.
 OTHER_LINK, NO_TIME = 100, 101
 
 RECORD_HEADER = 16
@@ -49,8 +49,8 @@ _ACK = 16
 
 
 class Substitutes(NamedTuple):
-    """What stands for what. v4: int64 (n, 2), v6: uint64 (n, 4), address and substitute in a row, sorted. ports: int64
-    (65536,). salt: uint64 (4,), secret. offset_ns: is added to times."""
+    """The substitutes of addresses and ports. v4: int64 (n, 2), v6: uint64 (n, 4), address and substitute in a row,
+    sorted. ports: int64 (65536,). salt: uint64 (4,), secret. offset_ns: is added to times."""
 
     v4: npt.NDArray[np.int64]
     v6: npt.NDArray[np.uint64]
@@ -64,22 +64,22 @@ def _row(version, high, low, substitutes):
     """Row of an address in its table; -1: not known."""
     if version == 4:
         table, wanted = substitutes.v4, np.int64(low)
-        at, behind = 0, len(table)
-        while at < behind:
-            middle = (at + behind) >> 1
+        at, after = 0, len(table)
+        while at < after:
+            middle = (at + after) >> 1
             if table[middle, 0] < wanted:
                 at = middle + 1
             else:
-                behind = middle
+                after = middle
         return at if at < len(table) and table[at, 0] == wanted else -1
     words = substitutes.v6
-    at, behind = 0, len(words)
-    while at < behind:
-        middle = (at + behind) >> 1
+    at, after = 0, len(words)
+    while at < after:
+        middle = (at + after) >> 1
         if words[middle, 0] < high or (words[middle, 0] == high and words[middle, 1] < low):
             at = middle + 1
         else:
-            behind = middle
+            after = middle
     return at if at < len(words) and words[at, 0] == high and words[at, 1] == low else -1
 
 
@@ -110,14 +110,14 @@ def _put_little(out, at, value):
 
 
 @helper
-def _copy(buf, begin, behind, out, shift):
-    for k in range(begin, behind):
+def _copy(buf, begin, after, out, shift):
+    for k in range(begin, after):
         out[k + shift] = buf[k]
 
 
 @helper
-def _clear(begin, behind, out, shift):
-    for k in range(begin, behind):
+def _clear(begin, after, out, shift):
+    for k in range(begin, after):
         out[k + shift] = 0
 
 
@@ -125,9 +125,9 @@ def _clear(begin, behind, out, shift):
 
 
 @helper
-def _copy_types(buf, kind, j, behind, out, shift):
-    """The headers between an EtherType and the IP header at `behind`, which are cleared: their types alone."""
-    while j < behind:
+def _copy_types(buf, kind, j, after, out, shift):
+    """The headers between an EtherType and the IP header at `after`, which are cleared: their types alone."""
+    while j < after:
         if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:
             _copy(buf, j + 2, j + 4, out, shift)
             kind = u16(buf, j + 2)
@@ -142,7 +142,7 @@ def _copy_types(buf, kind, j, behind, out, shift):
                 bottom = np.int64(buf[j + 2]) & 1
                 out[j + 2 + shift] = bottom
                 j += 4
-            if j < behind:
+            if j < after:
                 _copy(buf, j + 16, j + 18, out, shift)
                 kind = u16(buf, j + 16)
                 j += 18
@@ -182,27 +182,27 @@ def _put_hardware(link, start, out, shift, src, dst):
 
 @helper
 def _stub(buf, start, end, link, out, shift):
-    """What is left of a frame without an IP packet that is known, which ingest takes for not_ip: offset behind it."""
+    """Write the begin of a frame without a known IP packet, which ingest reads as not_ip: offset after it."""
     if link in (ETHERNET, SLL, SLL2):
         size = 14 if link == ETHERNET else 16 if link == SLL else 20
         at = start + (12 if link == ETHERNET else 14 if link == SLL else 0)
-        behind = min(end, start + size)
-        _clear(start, behind, out, shift)
+        after = min(end, start + size)
+        _clear(start, after, out, shift)
         kind = u16(buf, at)
         if kind in _NESTING or kind == 0x0800 or kind == 0x86DD:
             kind = _NO_TYPE
         _put(out, at + shift, kind, 2)
-        return behind
-    behind = min(end, start + (5 if link in NULL_LINKS else 1))
-    _clear(start, behind, out, shift)
-    return behind
+        return after
+    after = min(end, start + (5 if link in NULL_LINKS else 1))
+    _clear(start, after, out, shift)
+    return after
 
 
 # --- IP
 
 
 @helper
-def _copy_ip4(buf, i, behind, whole, secret, src, dst, out, shift):
+def _copy_ip4(buf, i, after, whole, secret, src, dst, out, shift):
     _copy(buf, i, i + 4, out, shift)
     if not whole:  # pieces of a datagram find each other by it
         _put(out, i + 4 + shift, (u16(buf, i + 4) + np.int64(secret & np.uint64(0xFFFF))) & 0xFFFF, 2)
@@ -214,8 +214,8 @@ def _copy_ip4(buf, i, behind, whole, secret, src, dst, out, shift):
     _put(out, i + 12 + shift, src, 4)
     _put(out, i + 16 + shift, dst, 4)
     total = np.int64(0)
-    for k in range(i, behind, 2):  # RFC 1071; options are cleared
-        if k + 1 < behind:
+    for k in range(i, after, 2):  # RFC 1071; options are cleared
+        if k + 1 < after:
             total += (np.int64(out[k + shift]) << 8) | np.int64(out[k + 1 + shift])
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -223,7 +223,7 @@ def _copy_ip4(buf, i, behind, whole, secret, src, dst, out, shift):
 
 
 @helper
-def _copy_ip6(buf, i, behind, secret, a, b, c, d, out, shift):
+def _copy_ip6(buf, i, after, secret, a, b, c, d, out, shift):
     """The header and its extension headers: only lengths, types and fragments' places of these."""
     _put(out, i + shift, (u16(buf, i) & 0x0FF0) | 0x6000, 2)  # the traffic class; flow labels are like an address
     _copy(buf, i + 4, i + 7, out, shift)
@@ -235,7 +235,7 @@ def _copy_ip6(buf, i, behind, secret, a, b, c, d, out, shift):
         out[i + 24 + k + shift] = (c >> move) & np.uint64(255)
         out[i + 32 + k + shift] = (d >> move) & np.uint64(255)
     protocol, j = np.int64(buf[i + 6]), i + 40
-    while j + 8 <= behind:
+    while j + 8 <= after:
         out[j + shift] = buf[j]
         if protocol == 44:
             _copy(buf, j + 2, j + 4, out, shift)
@@ -252,18 +252,18 @@ def _copy_ip6(buf, i, behind, secret, a, b, c, d, out, shift):
 
 
 @helper
-def _copy_options(buf, j, behind, sack_shift, out, shift):
+def _copy_options(buf, j, after, sack_shift, out, shift):
     """TCP options (RFC 9293, 3.2): MSS, window scale and SACK stay, time stamps are 0, others become no-operations."""
-    while j < behind:
+    while j < after:
         kind = np.int64(buf[j])
         if kind == 1:
             out[j + shift] = 1
             j += 1
             continue
-        if kind == 0 or j + 2 > behind:
+        if kind == 0 or j + 2 > after:
             return
         size = np.int64(buf[j + 1])
-        if size < 2 or j + size > behind:
+        if size < 2 or j + size > after:
             return
         if (kind == 2 and size == 4) or (kind == 3 and size == 3) or (kind == 4 and size == 2):
             _copy(buf, j, j + size, out, shift)
@@ -281,13 +281,13 @@ def _copy_options(buf, j, behind, sack_shift, out, shift):
 
 @helper
 def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
-    """The header at t, as much of it as there is: offset behind it.
+    """The header at t, as far as it was captured: offset after it.
 
-    Numbers of each direction are shifted by one of its own, so that what was retransmitted or lost still shows.
+    Numbers of each direction are shifted by one of its own, so that retransmissions and losses remain.
     """
     size = np.int64(buf[t + 12] >> 4) * 4 if t + 13 <= end else np.int64(20)
-    behind = min(end, t + size)
-    _clear(t, behind, out, shift)
+    after = min(end, t + size)
+    _clear(t, after, out, shift)
     src, dst = u16(buf, t), u16(buf, t + 2)
     _put(out, t + shift, substitutes.ports[src], 2)
     _put(out, t + 2 + shift, substitutes.ports[dst], 2)
@@ -304,17 +304,17 @@ def _copy_tcp(buf, t, end, a, b, c, d, substitutes, out, shift):
         out[t + 13 + shift] = buf[t + 13]
     if t + 16 <= end:
         _copy(buf, t + 14, t + 16, out, shift)
-    _copy_options(buf, t + 20, behind, back, out, shift)
-    return behind
+    _copy_options(buf, t + 20, after, back, out, shift)
+    return after
 
 
 @helper
 def _copy_udp(buf, t, end, substitutes, out, shift):
-    """The header at t, with that of RoCEv2 behind it: offset behind it."""
+    """The header at t, with that of RoCEv2 after it: offset after both."""
     src, dst = u16(buf, t), u16(buf, t + 2)
     is_roce = dst == ROCE and t + 16 <= end
-    behind = min(end, t + (20 if is_roce else 8))
-    _clear(t, behind, out, shift)
+    after = min(end, t + (20 if is_roce else 8))
+    _clear(t, after, out, shift)
     _put(out, t + shift, substitutes.ports[src], 2)
     _put(out, t + 2 + shift, substitutes.ports[dst], 2)
     if t + 6 <= end:
@@ -322,12 +322,12 @@ def _copy_udp(buf, t, end, substitutes, out, shift):
     if is_roce:  # opcode and queue pair
         out[t + 8 + shift] = buf[t + 8]
         _copy(buf, t + 13, t + 16, out, shift)
-    return behind
+    return after
 
 
 @helper
 def _copy_tunnel(buf, protocol, t, i, out, shift):
-    """What is between the transport at t and the inner IP header at i: types, lengths and identifiers."""
+    """The headers between the transport at t and the inner IP header at i: types, lengths and identifiers."""
     if protocol == UDP:
         _clear(t + 8, i, out, shift)
         if u16(buf, t + 2) == 6081:
@@ -366,7 +366,7 @@ def _copy_tunnel(buf, protocol, t, i, out, shift):
 
 @helper
 def packet_at(buf, i, version, start, end, wire):
-    """The IP packet at i: (outcome, protocol, offset of what it carries, part, destination port)."""
+    """The IP packet at i: (outcome, protocol, offset of its payload, part, destination port)."""
     outcome, protocol, transport, carried, _, part, _ = ip_header(buf, i, version, start, end, wire)
     both_ports = np.int64(0)
     if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
@@ -376,58 +376,58 @@ def packet_at(buf, i, version, start, end, wire):
 
 @helper
 def _frame(buf, start, end, wire, link, substitutes, out, shift):
-    """Write what is left of the frame: the offset behind it."""
+    """Write the headers of the frame: the offset after them."""
     i, version = network_header(buf, start, end, link)
     if version == 0:
         return _stub(buf, start, end, link, out, shift) if i == NOT_IP else start
     outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
     if outcome != FOLLOW:
-        behind = i + (1 if outcome == CUT_SHORT else 20 if version == 4 else 40)
+        after = i + (1 if outcome == CUT_SHORT else 20 if version == 4 else 40)
         _copy_link(buf, start, i, version, link, out, shift)
-        _clear(i, behind, out, shift)
-        # a version to be told by, and where it is malformed a header that is too short
+        _clear(i, after, out, shift)
+        # its version, and where it is malformed a header that is too short
         out[i + shift] = version << 4 if outcome == CUT_SHORT else 0x44
-        return behind
+        return after
     a, b, c, d = addresses(buf, i, version)
     src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
-    if src < 0 or dst < 0:  # of a flow that ingest was told to leave out
+    if src < 0 or dst < 0:  # of a flow that ingest left out by --filter
         return _stub(buf, start, end, link, out, shift)
     _copy_link(buf, start, i, version, link, out, shift)
     outer_part, depth = part, 0
     while True:
-        behind = min(end, transport)
-        _clear(i, behind, out, shift)
+        after = min(end, transport)
+        _clear(i, after, out, shift)
         secret = _secret(substitutes, a, b, c, d, np.uint64(0))
         if version == 4:
             new_src, new_dst = substitutes.v4[src, 1], substitutes.v4[dst, 1]
-            _copy_ip4(buf, i, behind, part == WHOLE, secret, new_src, new_dst, out, shift)
+            _copy_ip4(buf, i, after, part == WHOLE, secret, new_src, new_dst, out, shift)
         else:
             v6 = substitutes.v6
-            _copy_ip6(buf, i, behind, secret, v6[src, 2], v6[src, 3], v6[dst, 2], v6[dst, 3], out, shift)
+            _copy_ip6(buf, i, after, secret, v6[src, 2], v6[src, 3], v6[dst, 2], v6[dst, 3], out, shift)
             low = np.uint64(0xFFFFFFFF)
             new_src, new_dst = np.int64(v6[src, 3] & low), np.int64(v6[dst, 3] & low)
         if depth == 0:
             _put_hardware(link, start, out, shift, new_src, new_dst)
         if part == LATER_FRAGMENT:
-            return behind
+            return after
         if protocol == TCP:
             return _copy_tcp(buf, transport, end, a, b, c, d, substitutes, out, shift)
         if protocol == UDP:
-            behind = _copy_udp(buf, transport, end, substitutes, out, shift)
+            after = _copy_udp(buf, transport, end, substitutes, out, shift)
         if depth == MOST_TUNNELS:
-            return behind
+            return after
         _, at, version, _ = inside(buf, protocol, port, transport, end)
         if version == 0:
-            return behind
+            return after
         tunnel, tunnel_protocol = transport, protocol
         i = at
         outcome, protocol, transport, part, port = packet_at(buf, i, version, start, end, wire)
         if outcome != FOLLOW or (outer_part != WHOLE and part != WHOLE):
-            return behind
+            return after
         a, b, c, d = addresses(buf, i, version)
         src, dst = _row(version, a, b, substitutes), _row(version, c, d, substitutes)
         if src < 0 or dst < 0:
-            return behind
+            return after
         _copy_tunnel(buf, tunnel_protocol, tunnel, i, out, shift)
         if part != WHOLE:
             outer_part = part
@@ -485,12 +485,12 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
             break
         ts = time
         shift = written + RECORD_HEADER - start
-        behind = _frame(buf, start, end, wire, link, substitutes, out, shift)
+        after = _frame(buf, start, end, wire, link, substitutes, out, shift)
         _put_little(out, written, shifted // 1000000000)
         _put_little(out, written + 4, shifted % 1000000000)
-        _put_little(out, written + 8, behind - start)
+        _put_little(out, written + 8, after - start)
         _put_little(out, written + 12, wire)
-        written += RECORD_HEADER + behind - start
+        written += RECORD_HEADER + after - start
         records += 1
         pos = following
     return pos, why, written, records, link, ts

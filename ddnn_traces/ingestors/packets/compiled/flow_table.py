@@ -1,4 +1,4 @@
-"""The flow table: which row a key has, what is counted in it, and the cells that windows and steps are made of.
+"""The flow table: the row of a key, the counters in it, and the cells that windows and steps are made of.
 
 One pass, one accumulator: every flow has a current *cell* (window, step). When a packet of the file falls into another
 window, the cells of all flows that sent in the one before are appended to `cells`, so that cells come in the order of
@@ -19,14 +19,15 @@ CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY =
 FIRST, LAST, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 15)
 FLOW_COLUMNS = 16
 
-# Columns of `details`, int64, one row a connection: what few packets touch.
+# Columns of `details`, int64, one row a connection: those that few packets touch.
 HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
 RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
 ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and end of 4 holes, oldest first
 MOST_HOLES = 4
 DETAIL_COLUMNS = HOLE + 2 * MOST_HOLES
 
-# Words of a key: source and destination (high, low), version, protocol and ports, and what is rare (see special_word).
+# Words of a key: source and destination (high, low), version, protocol and ports, and the rare parts: tunnel
+# (row + 1, from bit 40), RoCEv2 (bit 32), its opcode (from bit 24) and queue pair.
 KEY_WORDS = 6
 
 # Entries of `total`, int64.
@@ -35,7 +36,7 @@ TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, W
 TOTALS = 17
 
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
-ROOM, WAITING_ROOM = 8, 4096 + 8
+SPACE, WAITING_SPACE = 8, 4096 + 8
 
 # Columns of a cell: flow, window, step, packets, wire bytes, payload bytes.
 CELL_COLUMNS = 6
@@ -50,7 +51,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Options(NamedTuple):
-    """What does not change while a file is read. window_ns: length of a base window. bounds: begin of the first step,
+    """The options for reading a file. window_ns: length of a base window. bounds: begin of the first step,
     then the end of every step, ascending, ns; empty: every packet gets `no_step`. salt: of the hash."""
 
     window_ns: int
@@ -62,8 +63,8 @@ class Options(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is known of a file so far. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
-    (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the present window
+    """The state of reading a file. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
+    (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the current window
     (total[WINDOW]), cells, packets and samples by their counts in total,
     skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in headers.py and
     fragments.py."""
@@ -121,7 +122,7 @@ def mixed(a, b, c, d, e, f):
 def find_slot(slots, keys, salt, a, b, c, d, e, f):
     """Slot that holds the key's latest row, or the free slot where it belongs. Open addressing, linear probing.
 
-    The salt is drawn anew for every file, so that nobody can make a capture whose keys all fall into one slot.
+    The salt is drawn anew for every file, so that no capture can be made whose keys all fall into one slot.
     """
     mask = np.uint64(len(slots) - 1)
     at = slot_of(slots, salt, a, b, c, d, e, f)
@@ -143,7 +144,7 @@ def find_slot(slots, keys, salt, a, b, c, d, e, f):
 
 @inlined
 def slot_of(slots, salt, a, b, c, d, e, f):
-    """Slot that is looked at first for a key."""
+    """Slot that is examined first for a key."""
     return mixed(a + salt, b + salt, c + salt, d + salt, e + salt, f + salt) & np.uint64(len(slots) - 1)
 
 
@@ -192,7 +193,7 @@ def _close_cell(flow, flows, cells, total):
 
 @compiled
 def close_cells(state):
-    """Append the cells of the present window, of all flows."""
+    """Append the cells of the current window, of all flows."""
     for i in range(state.total[OPEN_CELLS]):
         _close_cell(state.open_cells[i], state.flows, state.cells, state.total)
     state.total[OPEN_CELLS] = 0
@@ -200,7 +201,7 @@ def close_cells(state):
 
 @inlined
 def count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured):
-    """Add a packet of the present window to a flow and its cell."""
+    """Add a packet of the current window to a flow and its cell."""
     if flows[flow, CELL_PACKETS] == 0:
         open_cells[total[OPEN_CELLS]] = flow
         total[OPEN_CELLS] += 1
@@ -216,7 +217,7 @@ def count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire,
 
 @inlined
 def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
-    """Add a packet to what of a flow is not in its cells."""
+    """Add a packet to those columns of a flow that are not in its cells."""
     flows[flow, IP] += ip_bytes
     flows[flow, CAPTURED] += captured
     flows[flow, FIRST] = min(flows[flow, FIRST], ts)

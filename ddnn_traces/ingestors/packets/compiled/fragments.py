@@ -32,8 +32,8 @@ MOST_DATAGRAMS, MOST_WAITING = 1024, 4096
 MOST_AGE_NS = 30_000_000_000
 
 # Columns of `datagrams`: number of its opening (0: the row is free), flow (-1: no first fragment yet), time of the
-# fragment seen first, bytes seen, end (-1: no last fragment yet), how many fragments wait.
-OPENED, FLOW, BEGAN, SEEN, END, WAITS = range(6)
+# first fragment observed, bytes received, end (-1: no last fragment yet), how many fragments wait.
+OPENED, FLOW, BEGAN, RECEIVED, END, WAITS = range(6)
 DATAGRAM_COLUMNS = 6
 # Columns of `waiting`, in the order of arrival: datagram, record, time, wire, IP, payload and captured bytes.
 DATAGRAM, RECORD, TIME = range(3)
@@ -53,21 +53,21 @@ def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
 @helper
 def _release(row, flow, options, state):
     """Count the waiting fragments of a datagram in a flow."""
-    waiting, kept = state.waiting, 0
+    waiting, left = state.waiting, 0
     for i in range(state.total[WAITING]):
         if waiting[i, DATAGRAM] == row:
             w = waiting[i]
             _count(flow, w[RECORD], w[TIME], w[3], w[4], w[5], w[6], options, state)
         else:
-            waiting[kept] = waiting[i]
-            kept += 1
-    state.total[WAITING] = kept
+            waiting[left] = waiting[i]
+            left += 1
+    state.total[WAITING] = left
     state.datagrams[row, WAITS] = 0
 
 
 @helper
 def _give_up(row, options, state):
-    """Close a datagram. What still waits for its first fragment becomes a flow without ports."""
+    """Close a datagram. Fragments that still wait for its first one become a flow without ports."""
     datagrams, keys = state.datagrams, state.datagram_keys
     if datagrams[row, WAITS]:
         a, b, c, d, e = keys[row, 0], keys[row, 1], keys[row, 2], keys[row, 3], keys[row, 4]
@@ -128,7 +128,7 @@ def _open(ts, options, state):
         _give_up(row, options, state)
     state.total[DATAGRAMS] += 1
     datagrams[row, OPENED] = state.total[DATAGRAMS]
-    datagrams[row, FLOW], datagrams[row, BEGAN], datagrams[row, SEEN] = -1, ts, 0
+    datagrams[row, FLOW], datagrams[row, BEGAN], datagrams[row, RECEIVED] = -1, ts, 0
     datagrams[row, END], datagrams[row, WAITS] = -1, 0
     for word in range(6):
         state.datagram_keys[row, word] = state.found_key[DATAGRAM_KEY + word]
@@ -137,18 +137,18 @@ def _open(ts, options, state):
 
 @helper
 def _add_bytes(row, options, state):
-    """Count the fragment at hand as seen; close the datagram when its bytes are complete."""
+    """Add the bytes of the current fragment; close the datagram when they are complete."""
     datagrams, found = state.datagrams, state.found
-    datagrams[row, SEEN] += found[FRAGMENT_BYTES]
+    datagrams[row, RECEIVED] += found[FRAGMENT_BYTES]
     if not found[FRAGMENT_MORE]:
         datagrams[row, END] = found[FRAGMENT_BEGIN] + found[FRAGMENT_BYTES]
-    if 0 <= datagrams[row, END] <= datagrams[row, SEEN]:
+    if 0 <= datagrams[row, END] <= datagrams[row, RECEIVED]:
         _give_up(row, options, state)
 
 
 @helper
 def first_fragment(flow, ts, options, state):
-    """The fragment at hand is a datagram's first, and counted in `flow`: those that wait for it follow."""
+    """The current fragment is a datagram's first, and counted in `flow`: those that wait for it follow."""
     row = _find(ts, options, state)
     if row >= 0 and state.datagrams[row, FLOW] >= 0:  # another datagram of the same identification
         state.datagrams[row, OPENED] = 0

@@ -73,7 +73,7 @@ def _rare_ethertype(buf, kind, i, end):
 
 @inlined
 def by_ethertype(buf, kind, i, end):
-    """(offset of the IP header, IP version) behind an EtherType; version 0 and an outcome where there is none."""
+    """(offset of the IP header, IP version) after an EtherType; version 0 and an outcome where there is none."""
     if kind == 0x0800:
         return i, np.int64(4)
     return _rare_ethertype(buf, kind, i, end)
@@ -99,10 +99,10 @@ def network_header(buf, start, end, link):
 
 @helper
 def ipv6_chain(buf, i, end):
-    """(next header, offset behind the extension headers, part, offset of the fragment header) of the IPv6 header at i.
+    """(next header, offset after the extension headers, part, offset of the fragment header) of the IPv6 header at i.
 
     RFC 8200, section 4. Offset -1: the captured bytes end inside the chain. The offset of the fragment header is that
-    of the last one that tells a fragment; -1 without one.
+    of the last one of a fragment; -1 without one.
     """
     protocol = np.int64(buf[i + 6])
     part, fragment = np.int64(WHOLE), np.int64(-1)
@@ -128,7 +128,7 @@ def ipv6_chain(buf, i, end):
 
 @inlined
 def ip_header(buf, i, version, start, end, wire):
-    """The IP packet at i: (outcome, protocol, offset of what it carries, bytes of that, IP bytes, part, fragment).
+    """The IP packet at i: (outcome, protocol, offset and bytes of its payload, IP bytes, part, fragment).
 
     Lengths are those on the wire, `wire` that of the frame. fragment: offset of its header in IPv6, else -1.
     """
@@ -284,7 +284,7 @@ def inside(buf, protocol, port, i, end):
 
 @helper
 def _tunnel_number(state, salt, a, b, c, d, e, f):
-    """Row of a tunnel, a new one where it was not seen before."""
+    """Row of a tunnel, a new one for a new tunnel."""
     slot = find_slot(state.tunnel_slots, state.tunnel_keys, salt, a, b, c, d, e, f)
     row = np.int64(state.tunnel_slots[slot])
     if row < 0:
@@ -336,7 +336,7 @@ def innermost(buf, i, version, start, end, wire, options, state):
         if outcome == FOLLOW and protocol in (TCP, UDP) and part != LATER_FRAGMENT:
             outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
         if outcome == FOLLOW and depth > 0 and found[PART] != WHOLE and part != WHOLE:
-            outcome = np.int64(MALFORMED)  # a fragment inside a fragment is left alone
+            outcome = np.int64(MALFORMED)  # a fragment inside a fragment is not opened
         if outcome != FOLLOW:
             return outcome if depth == 0 else np.int64(FOLLOW)
         if depth > 0:
@@ -364,5 +364,5 @@ def innermost(buf, i, version, start, end, wire, options, state):
 
 @compiled
 def tunnel_row(state, options, a, b, c, d, e, f):
-    """Row of a tunnel by its key, a new one where it was not seen before."""
+    """Row of a tunnel by its key, a new one for a new tunnel."""
     return _tunnel_number(state, options.salt, a, b, c, d, e, f)

@@ -1,6 +1,6 @@
-"""How the functions of the packet loop are compiled, kept on disk, and read integers from bytes.
+"""How the functions of the packet loop are compiled, cached on disk, and read integers from bytes.
 
-numba keeps compiled code beside the source, but looks only at the one file that a function is in. The loop's functions
+numba caches compiled code next to the source, but checks only the one file that a function is in. The loop's functions
 are in several; so the code goes into a folder named by the content of all of them.
 """
 
@@ -20,7 +20,7 @@ CHECKED = bool(config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: for tests; every read
 
 
 def _cache_folder() -> Path | None:
-    """Folder for the compiled code: beside the sources, else in the user's cache; None where neither can be written."""
+    """Folder for the compiled code: next to the sources, else in the user's cache; None where neither is writable."""
     here = Path(__file__).parent
     sources = b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))
     name = "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16]
@@ -39,7 +39,7 @@ _FOLDER = _cache_folder()
 
 
 def compiled(function):
-    """Compile a function that Python calls, and keep the result on disk where there is room for it."""
+    """Compile a function that Python calls, and cache the result on disk where there is a folder for it."""
     if _FOLDER is None:
         return njit(nogil=True, boundscheck=False)(function)
     before, config.CACHE_DIR = config.CACHE_DIR, str(_FOLDER)  # read once, when the decorator is applied
@@ -54,7 +54,7 @@ def is_cached() -> bool:
     return _FOLDER is not None and any(_FOLDER.rglob("*.nbc"))
 
 
-#: A function that compiled ones call now and then.
+#: A function that compiled ones call for few packets.
 helper = njit(nogil=True, boundscheck=False)
 
 #: A function that is called for every packet. A call, and a view of a row, costs reference counts on its arrays, which
@@ -81,7 +81,7 @@ def borrowed(typing_context, array):
 
 @intrinsic
 def prefetch(typing_context, array, at):
-    """Ask for the cache line of element `at`, counted through all rows, of an array in C order. Does nothing else."""
+    """Prefetch the cache line of element `at`, counted through all rows, of an array in C order."""
 
     def generate(context, builder, signature, arguments):
         source = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -90,7 +90,7 @@ def prefetch(typing_context, array, at):
             "llvm.prefetch", (byte.as_pointer(),), ir.FunctionType(ir.VoidType(), [byte.as_pointer(), *[number] * 3])
         )
         address = builder.bitcast(builder.gep(source.data, [arguments[1]]), byte.as_pointer())
-        builder.call(function, [address, number(1), number(3), number(1)])  # to be written, kept, data
+        builder.call(function, [address, number(1), number(3), number(1)])  # for writing, highest locality, data
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate

@@ -1,12 +1,12 @@
-"""Putting a part of a file, which was read without knowing what came before, behind what was read of the file so far.
+"""Joining a part of a file, which was read without the parts before it, to the facts of the parts before it.
 
-Sums add up always. What is followed from packet to packet must not depend on what the part could not know; where it
-might, the part is refused and has to be read again, behind the others. A part is joined when
+Sums always add up. What is followed from packet to packet must not depend on packets before the part; where it might,
+the part is refused and has to be read again, after the others. A part is joined when
 
 - it holds no fragment;
 - each connection that it continues begins with the sequence number that is expected (or has not met any yet), and does
   not come back to holes from before: then retransmissions, order and holes are those of one pass;
-- each SYN is on ports that are new, or begins a connection by what was known before, too.
+- each SYN is on ports that are new, or begins a connection also by what was known before.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _slot(part, row, tunnels, options, state):
 
 @helper
 def _continues(part, row, state, flow):
-    """1: the part's row continues the flow; 0: it is another connection; -1: the part cannot know."""
+    """1: the part's row continues the flow; 0: it is another connection; -1: unknown without the packets before."""
     flows, details = state.flows, state.details
     marks = part.details[row, MARKS]
     if marks & BEGAN_WITH_SYN:
@@ -124,10 +124,10 @@ def _add(part, row, state, flow):
 
 @compiled
 def join(part, tunnels, mapping, options, state):
-    """Put a part's flows and totals behind `state`; False where it is refused, and then nothing has changed.
+    """Append a part's flows and totals to `state`; False where it is refused, and then nothing has changed.
 
     tunnels: row in the whole of each of the part's tunnels. mapping: int64, as long as the part's flows; filled with
-    the row of each in the whole. `state` has room for them all.
+    the row of each in the whole. `state` has space for them all.
     """
     total = state.total
     if part.total[FRAGMENTS]:

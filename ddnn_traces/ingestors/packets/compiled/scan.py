@@ -31,12 +31,12 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     OPEN_CELLS,
     PACKET_COUNT,
     RECORDS,
-    ROOM,
     SAMPLE_COUNT,
+    SPACE,
     TOTAL_WIRE,
     TUNNEL_COUNT,
     UNTIMED,
-    WAITING_ROOM,
+    WAITING_SPACE,
     WINDOW,
     borrow,
     close_cells,
@@ -77,8 +77,8 @@ from ddnn_traces.ingestors.packets.compiled.jit import (
     u32_little,
 )
 
-# Why scan() returned: the next record is not complete, a table is full, nothing sane follows, a section or an interface
-# is described here, or `stop` is reached.
+# Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
+# described here, or `stop` is reached.
 NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 
 # Columns of `interfaces`: link type, snaplen, ns a unit of time (0: none), units a ns (0: too many), bits of the
@@ -87,7 +87,7 @@ NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
 INTERFACE_COLUMNS = 6
 
-# From so many flows on, their table is not in the caches, and records so far ahead are asked for: it doubles the speed.
+# From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
 MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
@@ -190,9 +190,9 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
 
 @inlined
 def _expect(buf, ip, size, state, salt, is_near):
-    """Ask for what a packet some way ahead will need of the flow table, should its IPv4 header be at `ip`.
+    """Prefetch the rows of the flow table that a packet some way ahead needs, if its IPv4 header is at `ip`.
 
-    The place is a guess (that records are as long as the one at hand), and a wrong one costs nothing but time.
+    The offset is a guess (that records are as long as the current one); a wrong one costs only time.
     """
     if ip + 24 > size:
         return
@@ -227,8 +227,8 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     link, max_captured = framing.link, framing.max_captured
     window_ns, bounds, no_step, salt = options.window_ns, options.bounds, options.no_step, options.salt
     want_packets = options.want_packets
-    most_flows, most_cells = len(keys) - ROOM, len(cells) - WAITING_ROOM
-    most_packets, most_tunnels = len(packets) - WAITING_ROOM, len(state.tunnel_keys) - ROOM
+    most_flows, most_cells = len(keys) - SPACE, len(cells) - WAITING_SPACE
+    most_packets, most_tunnels = len(packets) - WAITING_SPACE, len(state.tunnel_keys) - SPACE
     most_samples = len(samples) - 1
 
     zero = np.uint64(0)
