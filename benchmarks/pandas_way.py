@@ -2,7 +2,7 @@
 
 The analysis published with zerwas (github.com/tum-lkn/dml-network-traffic-analysis) prints every packet with tshark
 into one CSV a capture; each figure then reads all of them with pandas, sorts by time as text and groups packets. This
-is that way in our own words, to be timed beside the queries. export() writes what tshark would print from the table
+is a reimplementation, timed next to the queries. export() writes the output of tshark from the table
 `packets`.
 """
 

@@ -4,11 +4,11 @@
     python benchmarks/publish.py --gigabytes 0.1 --keep
     python benchmarks/publish.py --base DATASET --out FOLDER    # copies of a dataset of your own
 
-The dataset is made of copies of made-up runs (make_dataset.py) under other names. Windows of made-up packets are more
-alike than real ones (1.2 bytes a row, as Parquet): so what a flow sent is moved about between its neighbouring windows,
+The dataset is made of copies of synthetic runs (make_dataset.py) under other names. Windows of synthetic packets compress better
+than real ones (1.2 bytes a row, as Parquet): so the bytes of a flow are moved between neighbouring windows,
 at random, up to 30% of each, which leaves all sums as they are, so that the checks hold.
 
-Memory is what the processes hold at most (VmRSS of the command and all its children, looked at 20 times a second).
+Memory is the largest sum of VmRSS of the command and all its children, sampled 20 times a second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLI = "import sys; from ddnn_traces.cli import main; main()"
 
 
 def noisy(batch: pa.RecordBatch, rng: np.random.Generator) -> pa.RecordBatch:
-    """Rows of flow_windows with what neighbours of a flow sent moved about; sums of each flow stay."""
+    """Rows of flow_windows with bytes of a flow moved between neighbouring windows; sums of each flow stay."""
     flow = batch.column("flow_id").to_numpy()
     order = np.argsort(flow, kind="stable")
     same = np.append(flow[order][1:] == flow[order][:-1], False)  # whether the next row is of the same flow
@@ -112,7 +112,7 @@ def resident(pid: int) -> int:
 
 
 def measured(arguments: list[str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak memory, GB, of a command; what it says goes to stderr."""
+    """Wall seconds, CPU seconds and peak memory, GB, of a command; its output goes to stderr."""
     begin, before = time.perf_counter(), os.times()
     with subprocess.Popen([sys.executable, "-c", CLI, *arguments], stdout=subprocess.DEVNULL) as process:
         peak, done = 0, threading.Event()
@@ -137,7 +137,7 @@ def measured(arguments: list[str]) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=5.0)
-    parser.add_argument("--base", type=Path, help="dataset to copy; default: made up, of 100 M window rows at most")
+    parser.add_argument("--base", type=Path, help="dataset to copy; default: synthetic, of 100 M window rows at most")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--keep", action="store_true", help="leave the dataset and the release where they are")
     options = parser.parse_args()

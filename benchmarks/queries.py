@@ -1,11 +1,11 @@
-"""Every named query, check and the report on a large dataset, and a run's figures beside the published way.
+"""Every named query, check and the report on a large dataset, and a run's figures compared with the published scripts.
 
     python benchmarks/queries.py                      # makes 75 runs with 100 M window rows first, in benchmarks/out
     python benchmarks/queries.py --rows 1000000
     python benchmarks/queries.py --dataset DATASET --only pair_     # a dataset of your own, some queries
 
 A query is run with its default parameters on the whole dataset, and on one run alone (as `ddnn-traces query --run`):
-the first time, and the median of three more; what takes over half a minute is run once, and what takes over --limit
+the first time, and the median of three more; a query that takes over half a minute is run once, and one that takes over --limit
 seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run, and by WHERE
 run_id = '...' on the view (EXPLAIN ANALYZE). Slow is over 2 s, and over 10 s where the windows of all runs are read.
 """

@@ -18,7 +18,7 @@ HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
 
 
 def records(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bytes of a capture behind its header, and where its records begin; None where it is of another kind."""
+    """The bytes of a capture after its header, and the offsets of its records; None for another format."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if data[:4] != HEADER[:4] or data[20:22] != HEADER[20:22]:
         return None

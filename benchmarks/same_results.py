@@ -1,4 +1,4 @@
-"""Show that a change of the code changes no result: record what two versions make of the sample, then compare.
+"""Show that a change of the code changes no result: record the results of two versions on the sample, then compare.
 
     python benchmarks/same_results.py record before    # at the old commit
     python benchmarks/same_results.py record after     # at the new commit
@@ -73,7 +73,7 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def record(out: Path) -> None:
-    """Write what this version of the code makes of the sample into the folder `out`."""
+    """Write the results of this version of the code on the sample into the folder `out`."""
     shutil.rmtree(out, ignore_errors=True)
     scratch = out / "scratch"
     scratch.mkdir(parents=True)
@@ -149,7 +149,7 @@ def exit_codes(dataset: Path, scratch: Path) -> Iterator[tuple[list[str], int]]:
 
 
 def rows_hash(rows: pa.Table) -> str:
-    """Column names, types, number of rows and a hash of the values, without what names the software."""
+    """Column names, types, number of rows and a hash of the values, without the columns SOFTWARE."""
     kept = rows.select([name for name in rows.column_names if name not in SOFTWARE])
     digest = hashlib.sha256()
     for name in kept.column_names:
@@ -159,7 +159,7 @@ def rows_hash(rows: pa.Table) -> str:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Print what differs; 1 where anything does."""
+    """Print the differences; return 1 where there are any."""
     old, new = (json.loads((folder / "results.json").read_text()) for folder in (before, after))
     differing = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     for name in differing:

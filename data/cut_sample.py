@@ -2,7 +2,7 @@
 
 Run as: python data/cut_sample.py CAPTURES data/sample
 
-CAPTURES holds one folder a run: worker-N-tcpdump.pcap[.gz], the training logs, and truth.json, which says what was
+CAPTURES holds one folder a run: worker-N-tcpdump.pcap[.gz], the training logs, and truth.json, which states what was
 declared when the run was made. A cut keeps every packet up to 20 ms after the last worker has ended the last step
 that is kept. Where all steps are kept, so are all packets. The same input gives the same bytes.
 """
@@ -35,7 +35,7 @@ KEPT_STEPS = {
     "torchp2p-mlp1-sgd-32-gloo-0ms-tree": 5,
 }
 
-# Hosts that do not train; truth.json does not tell them. data/README.md says how they were found.
+# Hosts that do not train; truth.json does not list them. data/README.md explains how they were found.
 OTHER_ROLES = {
     "tf-mlp1-sgd-32-grpc-0ms-ps": {"worker-1": "parameter_server", "worker-4": "chief"},
     "torchp2p-mlp1-sgd-32-gloo-0ms-ps": {"worker-1": "parameter_server"},

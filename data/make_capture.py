@@ -4,7 +4,7 @@ Run as root: python data/make_capture.py data/sample [RUN ...]
 
 Each worker has a namespace with one interface, eth0 (10.10.0.N). A fifth namespace holds the bridge that joins them.
 Both ends of each link are shaped to 1 Gbit/s with tbf. tcpdump writes in each namespace what that worker sends, the
-first 100 bytes of each frame, with segmentation offload on. Nothing leaves the namespaces, and what was made (by name
+first 100 bytes of each frame, with segmentation offload on. Nothing leaves the namespaces, and all that was made (by name
 or process) is removed at the end. Needs iproute2, tcpdump, procps, PyTorch, and for the MPI run Open MPI and mpi4py.
 """
 
@@ -115,7 +115,7 @@ def captures(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def capture(worker: int, folder: Path) -> Iterator[None]:
-    """What `worker` sends, into worker-N-tcpdump.pcap; an error if the kernel dropped a packet."""
+    """Capture the packets that `worker` sends, into worker-N-tcpdump.pcap; an error if the kernel dropped a packet."""
     target = folder / f"worker-{worker}-tcpdump.pcap"
     options = ["-i", "eth0", "-s", str(SNAPLEN), "-B", "32768", "-U", "-Z", "root", "-w", str(target)]
     tcpdump = inside(namespace(worker), "tcpdump", *options, "src", address(worker))
@@ -131,13 +131,13 @@ def capture(worker: int, folder: Path) -> Iterator[None]:
 
 
 def wait_for_line(process: Popen, text: str) -> None:
-    """Read what the process says until a line holds `text`."""
-    said = ""
+    """Read the output of the process until a line holds `text`."""
+    output = ""
     for line in process.stderr:
-        said += line
+        output += line
         if text in line:
             return
-    raise RuntimeError(f"{process.args} ended early: {said}")
+    raise RuntimeError(f"{process.args} ended early: {output}")
 
 
 def run_workers(training: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""Run the examples of docs/cookbook.md and put what they print below them.
+"""Run the examples of docs/cookbook.md and put their output below them.
 
 A block of SQL is run as `ddnn-traces sql dataset`, one of Python as a program, one of sh as commands, all in a folder
-with the ingested sample in `dataset`; the text block behind it is what was printed.
+with the ingested sample in `dataset`; the text block after it is its output.
 
     python docs/cookbook.py    # ingests the sample and writes docs/cookbook.md anew
 """

@@ -1,4 +1,4 @@
-"""Runs the notebooks and writes what they show back into them: `make notebooks`, or `python notebooks/execute.py`.
+"""Runs the notebooks and writes their outputs into them: `make notebooks`, or `python notebooks/execute.py`.
 
 Each runs in an empty temporary folder, with the interpreter that runs this and this checkout of the package. Nothing of
 the user's Jupyter or IPython is read, and nothing is written that would differ in the next run: no times of execution,
@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 FOLDER = Path(__file__).resolve().parent
-#: What a notebook says of itself; the language is what makes it be shown in colour.
+#: Metadata of a notebook; the language switches on syntax colours.
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -74,7 +74,7 @@ async def _run(client: NotebookClient, manager: OwnKernelManager, **kernel: Any)
 
 
 def without_noise(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with what differs from run to run left out, in place."""
+    """Remove the fields that differ from run to run, in place."""
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for cell in notebook.cells:
