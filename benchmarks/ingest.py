@@ -1,8 +1,8 @@
 """Ingest and other programs on one generated ring capture: packets/s, CPU seconds and peak memory of whole processes.
 
 Peers that are not installed are named and left out. tshark reads the first two million packets. Every command is run
-once to warm caches (page cache, numba's) and then --repeat times; the median is printed. A program that takes over half a minute
-runs once. --cores 1 pins each process to one core; 0 lets it use all.
+once to warm caches (page cache, numba's) and then --repeat times; the median is printed. A program that takes over half
+a minute runs once. --cores 1 pins each process to one core; 0 lets it use all.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python benchmarks/publish.py --gigabytes 0.1 --keep
     python benchmarks/publish.py --base DATASET --out FOLDER    # copies of a dataset of your own
 
-The dataset is made of copies of synthetic runs (make_dataset.py) under other names. Windows of synthetic packets compress better
-than real ones (1.2 bytes a row, as Parquet): so the bytes of a flow are moved between neighbouring windows,
-at random, up to 30% of each, which leaves all sums as they are, so that the checks hold.
+The dataset is made of copies of synthetic runs (make_dataset.py) under other names. Windows of synthetic packets
+compress better than real ones (1.2 bytes a row, as Parquet): so the bytes of a flow are moved between neighbouring
+windows, at random, up to 30% of each, which leaves all sums as they are, so that the checks hold.
 
 Memory is the largest sum of VmRSS of the command and all its children, sampled 20 times a second.
 """

@@ -4,8 +4,9 @@ Run as root: python data/make_capture.py data/sample [RUN ...]
 
 Each worker has a namespace with one interface, eth0 (10.10.0.N). A fifth namespace holds the bridge that joins them.
 Both ends of each link are shaped to 1 Gbit/s with tbf. tcpdump writes in each namespace what that worker sends, the
-first 100 bytes of each frame, with segmentation offload on. Nothing leaves the namespaces, and all that was made (by name
-or process) is removed at the end. Needs iproute2, tcpdump, procps, PyTorch, and for the MPI run Open MPI and mpi4py.
+first 100 bytes of each frame, with segmentation offload on. Nothing leaves the namespaces, and all that was made (by
+name or process) is removed at the end. Needs iproute2, tcpdump, procps, PyTorch, and for the MPI run Open MPI and
+mpi4py.
 """
 
 import argparse

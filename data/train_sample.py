@@ -1,8 +1,8 @@
 """One worker of a small data-parallel training on the CPU, with the logs that the sample runs carry.
 
 make_capture.py starts it once a worker; the address of the first worker, the rank and the number of workers come from
-the environment (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), or from MPI. The data are synthetic and seeded: ten classes,
-each a random picture with noise. How gradients are summed is the one thing that differs between the programs:
+the environment (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), or from MPI. The data are synthetic and seeded: ten
+classes, each a random picture with noise. How gradients are summed is the one thing that differs between the programs:
 
     ddp     PyTorch DistributedDataParallel over gloo, which reduces in a ring
     star    PyTorch send and recv over gloo: worker 1 collects, averages and sends back
