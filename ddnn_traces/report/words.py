@@ -11,6 +11,7 @@ from ddnn_traces.text import counted
 
 
 def text(value: Any) -> str:
+    """A value unchanged."""
     return "–" if value is None else str(value)
 
 
@@ -25,10 +26,12 @@ def pair(value: str | None) -> str:
 
 
 def yes_no(value: bool | None) -> str:
+    """A truth value."""
     return "–" if value is None else "yes" if value else "no"
 
 
 def count(value: int | None) -> str:
+    """All digits of a whole number, in groups of three."""
     return "–" if value is None else f"{value:,}"
 
 
@@ -38,7 +41,7 @@ def digits(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Three digits, but 100% only for all of it."""
+    """A share of 1 in percent with three digits, but 100% only for all of it."""
     if share is None:
         return "–"
     if 0.9995 <= share < 1:
@@ -47,7 +50,7 @@ def percent(share: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes with three digits, in the largest unit (powers of 1000) of which there is at least one."""
     if value is None:
         return "–"
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

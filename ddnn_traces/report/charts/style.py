@@ -64,6 +64,7 @@ def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
 
 
 def by_run(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """The names of the runs, in the frame's order, with their rows."""
     return [(str(run_id), run) for (run_id,), run in frame.group_by("run_id", maintain_order=True)]
 
 
@@ -128,6 +129,7 @@ def host_order(run: pl.DataFrame) -> list[str]:
 
 
 def host_axis(hosts: list[str], angle_of_long: int) -> alt.Axis:
+    """An axis of hosts. angle_of_long: degrees by which names of more than five letters are turned."""
     is_short = all(len(host) <= 5 for host in hosts)
     return alt.Axis(
         labelAngle=0 if is_short else angle_of_long,
