@@ -123,6 +123,11 @@ def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
     return ddnn_traces.open(run.parent / "dataset")
 
 
+def column(dataset: Dataset, sql: str) -> list[Any]:
+    """First column of a query's result."""
+    return dataset.sql(sql).to_series().to_list()
+
+
 def sent(packets: Iterable[Packet]) -> dict[tuple[str, str], tuple[int, int]]:
     """Directed pair -> packets and payload bytes that were sent."""
     packets = list(packets)

@@ -25,7 +25,6 @@ from ddnn_traces.ingestors.facts import (
     FILTERED,
     IN_FLOWS,
     NO_STEP,
-    PACKETS,
     CaptureFacts,
 )
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order
@@ -57,9 +56,6 @@ _DROPPED = ("ranked", "connections", "merged", "reversed")
 
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
-
-_SQL_TYPES = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}
-_SCHEMAS = {"cells": CELLS, "packets": PACKETS}
 
 #: A tunnel: the one around it (empty without one), then its columns, with identifier -1 for null.
 _Tunnel = tuple[Any, ...]
@@ -100,7 +96,9 @@ class RunTables:
         for name in _DROPPED:
             self._con.execute(f"DROP TABLE {name}")
         self._con.unregister("copies")
-        self._con.execute(f"CREATE TEMP VIEW cells AS {self._all_rows('cells')}")
+        self._con.register("no_cells", CELLS.empty_table())
+        cells = ["SELECT NULL::INTEGER AS file, * FROM no_cells", *self._rows_of_files("cells")]
+        self._con.execute(f"CREATE TEMP VIEW cells AS {' UNION ALL '.join(cells)}")
 
     def __enter__(self) -> RunTables:
         return self
@@ -219,9 +217,9 @@ class RunTables:
         return self._ordered("flow_opcodes", "FROM opcodes")
 
     def _packets_table(self) -> Iterable[pa.RecordBatch]:
-        if all(file.packets is None for file in self._run.files):
+        packets = " UNION ALL ".join(self._rows_of_files("packets"))
+        if not packets:
             return _rows("packets", [])
-        packets = self._all_rows("packets")
         return self._ordered("packets", f"FROM ({packets}) JOIN flow_map USING (file, flow) JOIN files USING (file)")
 
     def _flow_windows_table(self) -> Iterable[pa.RecordBatch]:
@@ -272,20 +270,21 @@ class RunTables:
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered("step_flows", _sql("step_flows"), {"no_step": NO_STEP})
 
-    def _all_rows(self, kind: str) -> str:
-        """SQL of the cells or packets of all files with the file's number. The paths are those of scratch files."""
-        columns = ", ".join(f'NULL::{_SQL_TYPES[str(column.type)]} AS "{column.name}"' for column in _SCHEMAS[kind])
-        parts = [f"SELECT NULL::INTEGER AS file, {columns} WHERE false"]
-        for number, file in enumerate(self._run.files):
-            if (path := getattr(file, kind)) is not None:
-                parts.append(f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(path))})")
-        return " UNION ALL ".join(parts)
+    def _rows_of_files(self, kind: str) -> list[str]:
+        """SQL of each file's cells or packets with the file's number. The paths are those of scratch files."""
+        return [
+            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(path))})"
+            for number, file in enumerate(self._run.files)
+            if (path := getattr(file, kind)) is not None
+        ]
 
     def _ordered(self, name: str, query: str, parameters: dict[str, object] | None = None) -> Iterable[pa.RecordBatch]:
         """The query's rows with the table's columns, types and order."""
         table = schema.table(name)
         sources = {"run_id": "$run_id"}
-        columns = ", ".join(f"({sources.get(c.name, c.name)})::{_SQL_TYPES[c.type]} AS {c.name}" for c in table.columns)
+        columns = ", ".join(
+            f"({sources.get(c.name, c.name)})::{schema.TYPES[c.type].duckdb} AS {c.name}" for c in table.columns
+        )
         order = ", ".join(f"{name} NULLS FIRST" for name in table.key if name != "run_id")
         rows = self._con.sql(
             f"SELECT {columns} FROM ({query}) ORDER BY {order}",

@@ -116,7 +116,7 @@ def test_copy_at_the_sender_counts_where_packets_were_lost_on_the_way(tmp_path: 
 
 @pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
 def test_capture_that_ends_early_gives_way_to_the_fuller_copy(tmp_path: Path, packets: list[Packet]) -> None:
-    files = {name: list(seen) for name, seen in captures(packets, passing).items()}
+    files = {name: list(packets_of_file) for name, packets_of_file in captures(packets, passing).items()}
     first = next(iter(files))
     files[first] = files[first][: len(files[first]) // 3]
     check(tmp_path, packets, files)
