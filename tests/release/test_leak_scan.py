@@ -17,12 +17,15 @@ import packets as p
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures, leak_scan
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
+from ddnn_traces.release.leak_scan import search
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 
@@ -261,7 +264,28 @@ def test_the_name_of_a_run_that_names_a_host_is_not_shown(source: Path, tmp_path
     assert "gpu-node17" not in str(leaks)
 
 
-# --- the real thing
+_PIECES = st.binary(min_size=4, max_size=6).map(lambda data: bytes(b"ab"[byte & 1] for byte in data))
+
+
+@given(
+    pieces=st.dictionaries(_PIECES, st.sampled_from("xyz"), min_size=1, max_size=6),
+    data=st.lists(st.sampled_from(b"abAc"), max_size=60).map(bytes),
+    chunk=st.integers(1, 20),
+)
+def test_the_search_finds_what_a_plain_search_finds(pieces: dict[bytes, str], data: bytes, chunk: int) -> None:
+    """Overlapping words, and words across the chunks in which bytes are searched."""
+    expected = [(place, kind) for place in range(len(data)) for word, kind in pieces.items()
+                if data.startswith(word, place)]  # fmt: skip
+    searcher = search.Searcher({}, pieces)
+    before, search._CHUNK_BYTES = search._CHUNK_BYTES, chunk
+    try:
+        assert sorted(searcher.kinds(data)) == sorted(expected)
+        assert sorted(searcher.kinds(memoryview(data))) == sorted(expected)
+    finally:
+        search._CHUNK_BYTES = before
+
+
+# --- releases of the sample
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from publishing import ABOUT
+from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
@@ -40,10 +42,18 @@ def all_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-    return done
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(command: RunCommand) -> Run:
+    """The command line in tmp_path; output as text."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        done = command(*arguments)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
 
 
 def test_what_is_in_a_release(small: Path, release: Path) -> None:
@@ -102,9 +112,9 @@ def test_a_database_of_another_format_is_unchanged() -> None:
     assert packaging._same_bytes(b"x" * 20000) == b"x" * 20000
 
 
-def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path) -> None:
+def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path, run: Run) -> None:
     key = release.with_name("traces.key")
-    done = run("publish", small, "--out", "again", *OPTIONS, "--key", key, "--jobs", "1", cwd=tmp_path)
+    done = run("publish", small, "--out", "again", *OPTIONS, "--key", key, "--jobs", "1")
     assert done.returncode == 0, done.stderr
     assert all_files(tmp_path / "again") == all_files(release)
     assert done.stdout == ""
@@ -120,15 +130,15 @@ def test_another_key_is_another_release(small: Path, release: Path, tmp_path: Pa
     assert mine.digest != other.digest
 
 
-def test_unchanged_is_reported_and_nothing_touched(small: Path, release: Path, tmp_path: Path) -> None:
+def test_unchanged_is_reported_and_nothing_touched(small: Path, release: Path, tmp_path: Path, run: Run) -> None:
     shutil.copytree(release, tmp_path / "traces")
     shutil.copy(release.with_name("traces.key"), tmp_path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")}
-    done = run("publish", small, "--out", "traces", *OPTIONS[:-2], cwd=tmp_path)  # the day it was published stays
+    done = run("publish", small, "--out", "traces", *OPTIONS[:-2])  # the day it was published stays
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "traces: unchanged, version 1.0.0")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traces").rglob("*")} == before
     for change in (("--window-ms", "10"), ("--description", "More"), ("--run", RUN)):
-        other = run("publish", small, "--out", "traces", *OPTIONS, *change, cwd=tmp_path)
+        other = run("publish", small, "--out", "traces", *OPTIONS, *change)
         assert other.returncode == 1
         assert "traces: exists, and differs from what would be published now" in other.stderr
         assert "--previous traces" in other.stderr
@@ -222,13 +232,13 @@ def test_what_memory_does_not_hold_is_spilled_next_to_the_release(
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
 
 
-def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_path: Path) -> None:
+def test_checks_that_fail_refuse_a_run_unless_it_is_flagged(small: Path, tmp_path: Path, run: Run) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(small, copy)
     path = partition(copy, "capture_ledger", RUN) / "part-0.parquet"
     changed = pl.read_parquet(path, hive_partitioning=False).with_columns(packets=pl.col("packets") + 1)
     pq.write_table(changed.to_arrow().cast(schema.table("capture_ledger").arrow()), path)
-    done = run("publish", copy, "--out", "out", *OPTIONS, cwd=tmp_path)
+    done = run("publish", copy, "--out", "out", *OPTIONS)
     assert done.returncode == 1
     assert f"data checks fail:\n  {RUN}: flows_match_ledger (" in done.stderr
     assert "ledger (" in done.stderr
@@ -293,6 +303,7 @@ def can_mount() -> bool:
     return made.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="needs mount namespaces")
 def test_disks_that_are_too_small(small: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
@@ -336,13 +347,13 @@ def test_interrupted_it_leaves_nothing(small: Path, tmp_path: Path, sent: signal
     assert list(tmp_path.iterdir()) == []
 
 
-def test_killed_it_leaves_what_the_next_one_removes(small: Path, tmp_path: Path) -> None:
+def test_killed_it_leaves_what_the_next_one_removes(small: Path, tmp_path: Path, run: Run) -> None:
     with slow_publish(small, tmp_path / "out") as process:
         assert process.stdout
         assert process.stdout.readline() == "in\n"
         process.kill()
     assert not (tmp_path / "out").exists()
-    done = run("publish", small, "--out", "out", *OPTIONS, cwd=tmp_path)
+    done = run("publish", small, "--out", "out", *OPTIONS)
     assert done.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.key"]
 
@@ -375,13 +386,13 @@ def test_captures_are_among_the_facts(sample: Path, small: Path, tmp_path: Path)
     assert paths == {path for path in all_files(tmp_path / "out") if path.startswith("pcap/")}
 
 
-def test_the_template_is_printed(tmp_path: Path) -> None:
-    done = run("publish", "--template", cwd=tmp_path)
+def test_the_template_is_printed(tmp_path: Path, run: Run) -> None:
+    done = run("publish", "--template")
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "release.toml").write_text(done.stdout)
     assert "[[creators]]" in done.stdout
-    assert run("publish", cwd=tmp_path).returncode == 2
-    assert run("publish", tmp_path, cwd=tmp_path).returncode == 2
+    assert run("publish").returncode == 2
+    assert run("publish", tmp_path).returncode == 2
 
 
 def test_a_terminal_gets_questions(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
