@@ -46,7 +46,7 @@ _COMMON_NAMES = {
 _QUALIFIED = ("name of a host", "name of this machine")
 #: Second-level labels under which others register: co.uk, ac.at, edu.cn.
 _SECOND_LEVEL = {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "mil", "ne", "net", "or", "org"}
-#: Domains in descriptions, logs of downloads and clouds, whoever the publisher is.
+#: Public domains, which descriptions, logs of downloads and clouds name.
 _PUBLIC_DOMAINS = {
     "amazonaws.com", "anaconda.org", "apache.org", "bioschemas.org", "creativecommons.org", "datacite.org",
     "docker.com", "docker.io", "doi.org", "github.com", "gitlab.com", "googleapis.com", "huggingface.co",
