@@ -1,4 +1,4 @@
-"""The dataset of benchmarks/queries.py: made-up runs of the paper's matrix, with so many window rows in all.
+"""The dataset of benchmarks/queries.py: synthetic runs of the paper's matrix, with a given number of window rows.
 
     python benchmarks/make_dataset.py OUT --rows 100000000
 
@@ -73,7 +73,7 @@ def window_rows(run: SyntheticRun) -> int:
 
 
 def write(out: Path, runs: int, rows: int) -> None:
-    """Write the dataset, and say how long it took and what it holds."""
+    """Write the dataset, and print how long it took and what it holds."""
     begin = time.perf_counter()
     write_runs(out, matrix(runs, rows))
     wall = time.perf_counter() - begin

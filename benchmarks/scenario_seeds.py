@@ -1,4 +1,4 @@
-"""In how many seeds the findings of zerwas section VI come out of its scenarios made up (docs/scenarios.md).
+"""Number of seeds for which zerwas section VI's findings hold in its synthetic scenarios (docs/scenarios.md).
 
 python benchmarks/scenario_seeds.py --seeds 20
 """

@@ -23,7 +23,7 @@ def problems(trace: Any) -> list[str]:
         return ["no JSON object with a list of traceEvents"]
     found = [] if trace.get("displayTimeUnit") in ("ms", "ns", None) else ["displayTimeUnit is neither ms nor ns"]
     events = trace["traceEvents"]
-    found += [f"event {i}: {told}" for i, event in enumerate(events) for told in _event_problems(event)]
+    found += [f"event {i}: {problem}" for i, event in enumerate(events) for problem in _event_problems(event)]
     if found:
         return found
     return [*_order(events), *_nesting(events), *_pairs(events), *_names(events)]
@@ -39,8 +39,8 @@ def _event_problems(event: Any) -> list[str]:
     phase = event.get("ph")
     if phase not in REQUIRED:
         return [f"phase {phase!r} is not known"]
-    wanted = {"name", "ph", "pid", "ts"} | REQUIRED[phase]
-    found = [f"lacks {name}" for name in sorted(wanted - event.keys())]
+    needed = {"name", "ph", "pid", "ts"} | REQUIRED[phase]
+    found = [f"lacks {name}" for name in sorted(needed - event.keys())]
     found += [f"has {name}, which is no field" for name in sorted(event.keys() - KNOWN)]
     found += [f"{name} is no text" for name in ("name", "cat") if not isinstance(event.get(name, ""), str)]
     found += [f"{name} is no whole number" for name in ("pid", "tid") if type(event.get(name, 0)) is not int]
@@ -73,7 +73,7 @@ def _order(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _nesting(events: list[dict[str, Any]]) -> list[str]:
-    """Complete events of a lane lie beside or inside each other, to the nanosecond."""
+    """Complete events of a lane lie next to or inside each other, to the nanosecond."""
     found = []
     open_until: dict[tuple[int, int], list[int]] = {}
     for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):

@@ -44,7 +44,7 @@ def write(replay: Replay, out: Path) -> list[str]:
             kind = "oneshot" if needed == 1 else f"barrier count {needed}"
             file.write(f"trigger id {row['transfer'] + 1} {kind}\n")
     notes = [
-        f"{nodes:,} nodes, of which the run has {len(replay.nodes):,}: --nodes is for another network than the "
+        f"{nodes:,} nodes, {len(replay.nodes):,} of them hosts of the run; --nodes sets another network than the "
         "smallest fat tree of three tiers",
         f"{triggers:,} of {len(transfers):,} transfers start by a trigger, the others at their times in the run: "
         "htsim's matrix has no computation",

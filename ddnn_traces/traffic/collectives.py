@@ -1,7 +1,9 @@
-"""The laws of the collectives: who sends how much to whom in one training step of data-parallel training.
+"""The laws of the collectives: the bytes that each host sends to each other in a step of data-parallel training.
 
-A step's exchange of S bytes is a list of rounds; the transfers of a round happen at the same time, and each round after
-the one before. Hosts are numbers from 0: the workers, then the parameter servers that are hosts of their own.
+A step's exchange of S bytes is a list of rounds; the transfers of a round happen at the same time, and the rounds one
+after the other. Hosts are numbers from 0: the workers, then the parameter servers that are hosts of their own.
+
+This module needs the standard library only, since the command line reads SHAPES at its start.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Transfer(NamedTuple):
 
 Round = list[Transfer]
 
-#: The topologies by the words of the tables, and the shapes that each has; the first is the usual one.
+#: The topologies by their names in the tables, and the shapes (variants) of each; the first is the default.
 SHAPES = {
     "ring": ("reduce_scatter",),
     "tree": ("heap", "binomial", "chain"),
@@ -49,11 +51,11 @@ class Collective:
     as many as workers, colocated: as many). group_size: hosts a group (binary_tree_star, hierarchical_ring; None: about
     the square root of the workers). order: host at each place of the algorithm, a permutation of the hosts; empty: as
     numbered. The ring's order and direction, the root and the centre (the first place) are chosen by it. relayed: part
-    that goes through the tree in binary_tree_star's overlay. Raises UsageError for what cannot be.
+    that goes through the tree in binary_tree_star's overlay. Raises UsageError for an impossible combination.
 
-    Some look the same on the wire: all of them with 2 hosts; tree and star of 3; trees of 4 and a binary_tree_star of 4
-    in groups of 2, which are one path; groups of 1 host and the heap; parameter servers on every host and the sharded
-    clique.
+    Some cannot be distinguished by their traffic: all of them with 2 hosts; tree and star of 3; trees of 4 and a
+    binary_tree_star of 4 in groups of 2, which are one path; groups of 1 host and the heap; parameter servers on every
+    host and the sharded clique.
     """
 
     topology: str
@@ -76,7 +78,7 @@ class Collective:
         self._choose_servers()
         self._choose_group()
         if self.order and sorted(self.order) != list(range(self.hosts)):
-            raise UsageError(f"order {self.order} is no permutation of the hosts 0 to {self.hosts - 1}")
+            raise UsageError(f"order {self.order} is not a permutation of the hosts 0 to {self.hosts - 1}")
 
     def _choose_servers(self) -> None:
         if self.topology != "sharded_parameter_server":
@@ -93,7 +95,7 @@ class Collective:
         whole = self.shape == "grid"
         size = self.group_size or _near_root(self.workers, whole)
         if size < 1 or (whole and self.workers % size):
-            raise UsageError(f"groups of {size} hosts do not share {self.workers} workers; choose another group_size")
+            raise UsageError(f"groups of {size} hosts do not divide {self.workers} workers; choose another group_size")
         object.__setattr__(self, "group_size", size)
 
     @property
@@ -103,17 +105,17 @@ class Collective:
 
     @property
     def own_servers(self) -> range:
-        """Hosts that are parameter servers and no workers."""
-        apart = {("star", "server"): 1, ("sharded_parameter_server", "apart"): self.servers or 0}
-        return range(self.workers, self.workers + apart.get((self.topology, self.shape), 0))
+        """Hosts that are parameter servers and not workers."""
+        servers = {("star", "server"): 1, ("sharded_parameter_server", "apart"): self.servers or 0}
+        return range(self.workers, self.workers + servers.get((self.topology, self.shape), 0))
 
     def rounds(self, size_bytes: int, rng: random.Random | None = None) -> list[Round]:
         """The transfers of one step that exchanges `size_bytes`. rng: draws the pairs of pair averaging."""
         if self.workers == 1 and not self.own_servers:
             return []
-        made = _LAWS[self.topology](self, size_bytes, rng or random.Random(0))  # noqa: S311, no secret
+        rounds = _LAWS[self.topology](self, size_bytes, rng or random.Random(0))  # noqa: S311, no secret
         place = self.order or range(self.hosts)
-        named = [[Transfer(place[t.src], place[t.dst], t.bytes) for t in round_ if t.bytes] for round_ in made]
+        named = [[Transfer(place[t.src], place[t.dst], t.bytes) for t in round_ if t.bytes] for round_ in rounds]
         return [round_ for round_ in named if round_]
 
 
@@ -168,7 +170,7 @@ def _star(c: Collective, size: int, _: random.Random) -> list[Round]:
 def _sharded_parameter_server(c: Collective, size: int, _: random.Random) -> list[Round]:
     """Chang 2018: aggregation, then distribution, n*w transfers of S/n each; 2*w*S in all.
 
-    colocated: the first n workers are servers, too, and what a host sends to itself is not on the wire.
+    colocated: the first n workers are servers, too; a host sends itself nothing over the network.
     """
     assert c.servers
     first = 0 if c.shape == "colocated" else c.workers
@@ -181,8 +183,8 @@ def _binary_tree_star(c: Collective, size: int, _: random.Random) -> list[Round]
     """KungFu (OSDI 2020): 2(N-1)*S in all.
 
     groups: a star around the first of each group, a binary tree of these. overlay, as zerwas fig. 4(b) shows it: a star
-    around the root with a binary tree over it; who is not a child of the root sends a part (`relayed`) through its
-    parent, where it is summed, and the rest straight to the root.
+    around the root with a binary tree over it; a host that is not a child of the root sends a part (`relayed`) through
+    its parent, where it is summed, and the rest directly to the root.
     """
     if c.shape == "groups":
         groups = _groups(c)
@@ -190,9 +192,9 @@ def _binary_tree_star(c: Collective, size: int, _: random.Random) -> list[Round]
         up = [star, *_heap([group[0] for group in groups], size)]
         return up + _back(up)
     part = round(size * c.relayed)
-    straight = [Transfer(i, 0, size - part) for i in range(3, c.workers)]
+    direct = [Transfer(i, 0, size - part) for i in range(3, c.workers)]
     tree = [[Transfer(t.src, t.dst, part if t.dst else size) for t in level] for level in _heap(range(c.workers), size)]
-    up = [straight, *tree]
+    up = [direct, *tree]
     return up + _back(up)
 
 
@@ -224,17 +226,17 @@ def _halving_doubling(c: Collective, size: int, _: random.Random) -> list[Round]
     ranks, fold = _folded(c.workers, size)
     bits = list(range(len(ranks).bit_length() - 1))
     chunks = shares(size, len(ranks))
-    kept = [(0, len(ranks))] * len(ranks)  # range of the chunks that a rank still sums
+    ranges = [(0, len(ranks))] * len(ranks)  # the chunks that each rank still sums
     scatter = []
     for k in bits if c.shape == "nearest_first" else reversed(bits):
         halves = []
-        for i, (low, high) in enumerate(kept):
+        for i, (low, high) in enumerate(ranges):
             middle = (low + high) // 2
             halves.append((middle, high) if i >> k & 1 else (low, middle))
         scatter.append(
             [Transfer(host, ranks[j := i ^ 1 << k], sum(chunks[slice(*halves[j])])) for i, host in enumerate(ranks)]
         )
-        kept = halves
+        ranges = halves
     return [fold, *scatter, *_back(scatter), *_back([fold])]
 
 
@@ -264,7 +266,7 @@ def _hierarchical_ring(c: Collective, size: int, _: random.Random) -> list[Round
         inside = [_ring_all_reduce(group, shares(size, len(group))) for group in groups]
         leaders = _ring_all_reduce([group[0] for group in groups], shares(size, len(groups)))
         chains = [[[Transfer(i, j, size)] for i, j in pairwise(group)] for group in groups]
-        return [*_beside(inside), *leaders, *_beside(chains)]
+        return [*_together(inside), *leaders, *_together(chains)]
     chunks = shares(size, len(groups[0]))
     rings = [_ring_all_reduce(group, chunks) for group in groups]
     half = len(chunks) - 1
@@ -274,7 +276,7 @@ def _hierarchical_ring(c: Collective, size: int, _: random.Random) -> list[Round
         for i, column in enumerate(zip(*groups, strict=True))
     ]
     scatter, gather = [ring[:half] for ring in rings], [ring[half:] for ring in rings]
-    return [*_beside(scatter), *_beside(columns), *_beside(gather)]
+    return [*_together(scatter), *_together(columns), *_together(gather)]
 
 
 _LAWS: dict[str, Callable[[Collective, int, random.Random], list[Round]]] = {
@@ -291,7 +293,7 @@ _LAWS: dict[str, Callable[[Collective, int, random.Random], list[Round]]] = {
 }
 
 
-# --- what they are made of
+# --- parts of the laws
 
 
 def _ring_all_reduce(hosts: Sequence[int], chunks: Sequence[int]) -> list[Round]:
@@ -317,7 +319,7 @@ def _back(rounds: list[Round]) -> list[Round]:
     return [[Transfer(t.dst, t.src, t.bytes) for t in round_] for round_ in reversed(rounds)]
 
 
-def _beside(parts: list[list[Round]]) -> list[Round]:
+def _together(parts: list[list[Round]]) -> list[Round]:
     """Several exchanges at the same time."""
     return [
         [transfer for part in parts for transfer in (part[k] if k < len(part) else [])]
@@ -326,7 +328,7 @@ def _beside(parts: list[list[Round]]) -> list[Round]:
 
 
 def _folded(workers: int, size: int) -> tuple[list[int], Round]:
-    """The hosts of a power of two that take part, and what the others send to them before (MPICH)."""
+    """The hosts that take part, a power of two of them, and the transfers of the others to them before (MPICH)."""
     extra = workers - (1 << workers.bit_length() - 1)
     ranks = [*range(1, 2 * extra, 2), *range(2 * extra, workers)]
     return ranks, [Transfer(i, i + 1, size) for i in range(0, 2 * extra, 2)]

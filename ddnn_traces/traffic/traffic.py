@@ -1,7 +1,7 @@
 """The traffic of a run: its hosts and connections, every transfer on them with its times, and the workers' steps.
 
-A Traffic is what a run that was not captured consists of, whoever produces it: synthetic/ by the laws of the
-collectives, model/ by a fitted model. tables.py writes it as tables, run_folder.py as captures. A single transfer
+A Traffic holds a run that was not captured. synthetic/ produces it by the laws of the collectives, model/ from a
+fitted model. tables.py writes it as tables, run_folder.py as captures. A single transfer
 (src, dst, bytes) is collectives.Transfer, which is defined there because that module is read without NumPy.
 """
 
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def undeclared(self) -> frozenset[str]:
-        """Columns of `runs` that nobody gave, which are left null."""
+        """Columns of `runs` that were not given and are left null."""
         return frozenset()
 
 

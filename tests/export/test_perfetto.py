@@ -209,15 +209,15 @@ def test_run_without_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({"window_ms": 0.0}, "--window-ms 0"),
         ({"length_ms": float("nan")}, "--length-ms nan"),
         ({"from_ms": -1.0}, "--from-ms -1"),
     ],
 )
-def test_options_that_are_none(run: Dataset, tmp_path: Path, options: dict[str, float], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_options_out_of_range(run: Dataset, tmp_path: Path, options: dict[str, float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
         perfetto.write(run, tmp_path / "t.json", TimelineOptions(**options))
     assert list(tmp_path.iterdir()) == []
 

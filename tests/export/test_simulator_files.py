@@ -148,7 +148,7 @@ def test_htsim_s_network_is_a_fat_tree_or_as_requested(tmp_path: Path) -> None:
 
 
 def test_nothing_to_replay(sample_dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is of one run"):
+    with pytest.raises(UsageError, match="--run"):
         simulators.write(sample_dataset, "goal", tmp_path / "run.goal")
     with chain(tmp_path) as dataset, pytest.raises(UsageError, match="it has no steps"):
         simulators.write(dataset, "goal", tmp_path / "run.goal", ReplayOptions(traffic="steps"))

@@ -33,6 +33,10 @@ def test_a_held_out_run_is_not_fitted_to(captured: Dataset) -> None:
     """Its neighbours with the same framework, backend, model and topology are, and no others."""
     scores = model.score(captured, MPI[:1])
     assert scores["fitted_runs"].unique().to_list() == [1]  # the one with the other link type
+
+
+@pytest.mark.long
+def test_runs_that_are_held_out_together_are_not_fitted_to(captured: Dataset) -> None:
     both = model.score(captured, MPI[:2])
     assert both["fitted_by"].unique().to_list() == ["framework backend topology"]
 

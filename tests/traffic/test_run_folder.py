@@ -1,4 +1,4 @@
-"""Made-up runs as captures: what ingest makes of them is what their tables say, and tshark finds nothing wrong."""
+"""Synthetic runs as captures: ingest reads from them what their tables hold, and tshark finds nothing wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic, write
 
 RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 
-#: Columns that differ by nature: a capture tells less, or more, than the one who made it up knows.
+#: Columns that differ by nature: a capture holds less, or more, than the generator knows.
 EXPECTED = {
     "runs": set(), "hosts": set(), "capture_ledger": set(), "step_flows": set(),
     "captures": {"sha256", "engine"},  # there are files
@@ -35,25 +35,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def both(folder: Path) -> tuple[Dataset, Dataset]:
-    """The run's tables as they are made, and as they are read from its captures."""
-    write_runs(folder.parent / "made", [RUN])
-    return ddnn_traces.open(folder.parent / "made"), ddnn_traces.ingest(folder, folder.parent / "read")
+    """The run's tables as generated, and as read from its captures."""
+    write_runs(folder.parent / "generated", [RUN])
+    return ddnn_traces.open(folder.parent / "generated"), ddnn_traces.ingest(folder, folder.parent / "read")
 
 
 @pytest.mark.parametrize("table", EXPECTED)
-def test_ingest_reads_what_was_made(table: str, both: tuple[Dataset, Dataset]) -> None:
-    made, read = (one.sql(f"FROM {table} ORDER BY {KEYS.get(table, 'ALL')}") for one in both)
-    assert made.height > 0
-    assert made.shape == read.shape
-    assert {name for name in made.columns if not made[name].equals(read[name])} == EXPECTED[table]
+def test_ingest_reads_what_was_generated(table: str, both: tuple[Dataset, Dataset]) -> None:
+    generated, read = (one.sql(f"FROM {table} ORDER BY {KEYS.get(table, 'ALL')}") for one in both)
+    assert generated.height > 0
+    assert generated.shape == read.shape
+    assert {name for name in generated.columns if not generated[name].equals(read[name])} == EXPECTED[table]
 
 
 def test_windows_have_the_same_sums(both: tuple[Dataset, Dataset]) -> None:
     """In the tables the pace is a bit uneven, so that the windows' bounds cut elsewhere."""
     sums = ", ".join(f"sum({name})::BIGINT" for name in ("packets", "wire_bytes", "payload_bytes"))
     query = f"SELECT flow_id, {sums} FROM flow_windows GROUP BY ALL ORDER BY ALL"
-    made, read = (one.sql(query) for one in both)
-    assert made.equals(read)
+    generated, read = (one.sql(query) for one in both)
+    assert generated.equals(read)
 
 
 def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
@@ -69,11 +69,12 @@ def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypa
     assert [name for name in names if (folder / name).read_bytes() != (again / name).read_bytes()] == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_tshark_finds_headers_and_numbers_in_order(folder: Path) -> None:
     """Good IPv4 checksums, nothing malformed, and no segment missing: each number follows from what was sent before."""
-    seen = {}
+    found = {}
     for wrong in ("_ws.malformed", "ip.checksum.status == 0", "tcp.analysis.lost_segment"):
         command = ["tshark", "-r", str(folder / "worker-1-tcpdump.pcap"), "-o", "ip.check_checksum:TRUE", "-Y", wrong]
-        seen[wrong] = len(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines())
-    assert seen == dict.fromkeys(seen, 0)
+        found[wrong] = len(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines())
+    assert found == dict.fromkeys(found, 0)

@@ -1,4 +1,4 @@
-"""The paper's scenarios, made up: what is in them, and that its findings come out of them end to end."""
+"""The paper's scenarios as synthetic runs: what is in them, and that its findings come out of them end to end."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_matrix_is_the_papers() -> None:
     assert {(run.setting.framework, run.model.name) for run in lossy} == {("tensorflow", "mobilenetv2")}
 
 
-def test_every_run_says_that_it_is_synthetic(dataset: Dataset) -> None:
+def test_every_run_is_marked_as_synthetic(dataset: Dataset) -> None:
     runs = dataset.query("run_overview")
     assert runs["source"].unique().to_list() == ["synthetic"]
     assert all(run_id.startswith("synthetic-") for run_id in runs["run_id"])
@@ -83,7 +83,7 @@ def test_a_parameter_server_is_one_of_six_nodes(tmp_path: Path) -> None:
         ({"noise": float("nan")}, "noise nan"),
     ],
 )
-def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_impossible_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         runs_of(**arguments)  # type: ignore[arg-type]
 
@@ -158,6 +158,7 @@ def test_pair_averaging_sends_about_30_percent_less(dataset: Dataset) -> None:
         assert pulled / means["kungfu-ssgd"] == pytest.approx(0.7, abs=0.05)
 
 
+@pytest.mark.long
 def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> None:
     """What the paper leaves out: 8 times the model instead of 6, so that the finding on topology does not hold."""
     scenarios.generate(tmp_path / "dataset", "zerwas-79", steps=5)

@@ -1,4 +1,4 @@
-"""Made-up runs: whole by the checks, true to the law of their collective, the same bytes again."""
+"""Synthetic runs: whole by the checks, true to the law of their collective, the same bytes again."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_runs_without_log_have_no_steps(tmp_path: Path) -> None:
         assert [name for name, rows in checks.run_checks(opened).items() if rows.num_rows] == []
 
 
-def test_order_is_declared_where_asked(tmp_path: Path) -> None:
+def test_order_is_declared_on_request(tmp_path: Path) -> None:
     with single(tmp_path, order=(0, 3, 2, 1), declare_ring=True) as opened:
         comparison = opened.query("ring_order")
         assert comparison["host_ip"].to_list() == ["10.1.0.1", "10.1.0.4", "10.1.0.3", "10.1.0.2"]
@@ -269,7 +269,7 @@ def test_transfers_lose_nothing_at_any_bound() -> None:
             assert size[0] == sum(size for time, size in zip(times, sizes, strict=True) if time < bound)
 
 
-# --- what cannot be
+# --- invalid arguments
 
 
 def test_two_runs_of_a_name_are_refused(tmp_path: Path) -> None:
@@ -279,8 +279,8 @@ def test_two_runs_of_a_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_synthetic_run_is_replaced_and_no_other(tmp_path: Path) -> None:
-    write_runs(tmp_path / "made", [SyntheticRun("r", "ring", 2, 1000, 1)])
-    write_runs(tmp_path / "made", [SyntheticRun("r", "ring", 3, 1000, 1)])
+    write_runs(tmp_path / "generated", [SyntheticRun("r", "ring", 2, 1000, 1)])
+    write_runs(tmp_path / "generated", [SyntheticRun("r", "ring", 3, 1000, 1)])
     capture = write_folder(tmp_path / "r", make_traffic(SyntheticRun("r", "ring", 2, 1000, 1)))
     toml = capture / "run.toml"
     toml.write_text(toml.read_text().replace('"synthetic"', '"testbed"'))
@@ -288,7 +288,7 @@ def test_a_synthetic_run_is_replaced_and_no_other(tmp_path: Path) -> None:
         assert dataset.sql("SELECT source FROM runs").item() == "testbed"
     with pytest.raises(UsageError, match="has a run named r that is not synthetic"):
         write_runs(tmp_path / "measured", [SyntheticRun("q", "ring", 3, 1000, 1), SyntheticRun("r", "ring", 3, 1000)])
-    for name, workers in (("made", 3), ("measured", 2)):
+    for name, workers in (("generated", 3), ("measured", 2)):
         with ddnn_traces.open(tmp_path / name) as dataset:
             assert dataset.sql("SELECT run_id, workers FROM runs").rows() == [("r", workers)]
 

@@ -1,7 +1,7 @@
 """The document of a traffic model: JSON, checked against schemas/documents/traffic_model.json.
 
 Distributions are lists of quantiles at even steps from 0 to 1, so that a value is drawn by interpolating between them.
-The schema says what each field means. A document of another version is refused: its numbers may mean something else.
+The schema describes each field. A document of another version is refused, since its fields may have another meaning.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from ddnn_traces.store.schema import shipped_folder
 FORMAT = "ddnn-traces traffic model"
 VERSION = 1
 
-#: A document is under 100 KB; what is larger than this is none.
+#: Documents have less than 100 KB; a larger file than this is not read.
 MOST_BYTES = 1_000_000
+
+_FIT = "write one with 'ddnn-traces model fit'"
 
 Document = dict[str, Any]
 
@@ -53,28 +55,28 @@ def text(document: Document) -> str:
 
 
 def read(path: Path) -> Document:
-    """The document in a file. Raises ModelError where it is none, damaged, or of another version."""
+    """The document in a file. Raises ModelError where the file is missing or not a document of this version."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such file; make one with 'ddnn-traces model fit'") from None
+        raise ModelError(f"{path}: there is no such file; {_FIT}") from None
     if len(data) > MOST_BYTES:
-        raise ModelError(f"{path}: larger than {MOST_BYTES:,} bytes, so no traffic model; make one with model fit")
+        raise ModelError(f"{path}: larger than {MOST_BYTES:,} bytes, so not a traffic model; {_FIT}")
     try:
         found = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not JSON ({error}); make the model anew with 'ddnn-traces model fit'") from error
+        raise ModelError(f"{path}: not JSON ({error}); {_FIT}") from error
     check(found, str(path))
     return dict(found)
 
 
 def check(document: Any, name: str) -> None:
-    """Raise ModelError where it is no document of this version, or contradicts its schema."""
+    """Raise ModelError, which begins with `name`, for anything but a document of this version as in the schema."""
     import jsonschema
 
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ModelError(f"{name}: no traffic model (its format is not {FORMAT!r}); make one with model fit")
+        raise ModelError(f"{name}: not a traffic model (its format is not {FORMAT!r}); {_FIT}")
     version = document.get("version")
     if type(version) is not int or version != VERSION:
         raise ModelError(
@@ -84,11 +86,11 @@ def check(document: Any, name: str) -> None:
     error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema()).iter_errors(document))
     if error is not None:
         where = "/".join(map(str, error.absolute_path)) or "the document"
-        raise ModelError(f"{name}: {where}: {error.message[:200]}; make the model anew with 'ddnn-traces model fit'")
+        raise ModelError(f"{name}: {where}: {error.message[:200]}; {_FIT}")
     _check_quantiles(document, name, "")
     matrix = document["transfer_matrix"]
     if matrix is not None and any(len(row) != len(matrix) for row in matrix):
-        raise ModelError(f"{name}: transfer_matrix is not square; make the model anew with 'ddnn-traces model fit'")
+        raise ModelError(f"{name}: transfer_matrix is not square; {_FIT}")
 
 
 def _check_quantiles(value: Any, name: str, where: str) -> None:
@@ -98,13 +100,11 @@ def _check_quantiles(value: Any, name: str, where: str) -> None:
     elif isinstance(value, list) and where != "transfer_matrix":
         if value and all(isinstance(item, int | float) for item in value):
             if any(a > b for a, b in pairwise(value)):
-                raise ModelError(
-                    f"{name}: {where}: quantiles go down; make the model anew with 'ddnn-traces model fit'"
-                )
+                raise ModelError(f"{name}: {where}: quantiles decrease; {_FIT}")
             return
         for inner in value:
             _check_quantiles(inner, name, where)
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number in JSON")

@@ -261,12 +261,12 @@ class ModelSampler(Sampler):
         model = self._document["computation"]
         # of a rank correlation r, the normal one is 2 sin(pi r / 6)
         shared = 2 * np.sin(np.pi / 6 * model["worker_correlation"])
-        kept = 2 * np.sin(np.pi / 6 * model["autocorrelation"])
+        carried = 2 * np.sin(np.pi / 6 * model["autocorrelation"])
         together, alone = rng.normal(size=(run.steps, 1)), rng.normal(size=(run.steps, run.workers))
         fresh = np.sqrt(shared) * together + np.sqrt(1 - shared) * alone
         normal = np.empty_like(fresh)
         for step in range(run.steps):
-            normal[step] = kept * normal[step - 1] + np.sqrt(1 - kept**2) * fresh[step] if step else fresh[step]
+            normal[step] = carried * normal[step - 1] + np.sqrt(1 - carried**2) * fresh[step] if step else fresh[step]
         factors = (
             np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
         )
@@ -435,7 +435,7 @@ def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random
 
 
 def _exchanging(kind: str, laws: Laws) -> Ints:
-    """Pairs that carry the exchange (exchange), or of which only the other direction does (answer)."""
+    """Pairs that carry the exchange (exchange), or only its other direction (answer)."""
     if not laws.bounds:
         return np.empty((0, 2), np.int64)
     pairs = laws.pairs

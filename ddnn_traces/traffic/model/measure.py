@@ -31,7 +31,7 @@ _BIG_BURST = 20_000  # bytes from where on a burst shows how full its packets ar
 _LARGEST_SEGMENT = 65_160  # 45 segments of 1448: the largest super-frame of Linux
 #: Part of the largest flow's payload from where on a flow carries the exchange.
 _LARGE = 0.02
-_PROBE_BYTES = 1 << 24  # a size of which a law's shares are exact enough
+_PROBE_BYTES = 1 << 24  # large enough for exact shares of a law
 
 
 @dataclass
@@ -306,7 +306,7 @@ def _unsmeared(run: MeasuredRun, data: pl.DataFrame) -> tuple[Floats, Floats]:
 def _bounds(sizes: Floats, a_step: int, sent: Floats, begin: Floats, end: Floats) -> Floats:
     """Bytes sent before each transfer and after the last, moved to pauses that are near, first between steps.
 
-    Retransmissions and messages make a step a bit larger than another; the pauses say where it ends.
+    Retransmissions and messages make a step a bit larger than another; the pauses show where it ends.
     """
     pause = np.concatenate([begin[1:] - end[:-1]]) if len(begin) > 1 else np.empty(0)
     step_bytes = np.add.reduceat(sizes, np.arange(0, len(sizes), a_step))
