@@ -1,6 +1,6 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
 -- row: a run
--- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
+-- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings
 -- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
 -- param: gap_ms DOUBLE = 10; a burst ends where no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
 -- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a share of the volume of the busiest window
@@ -27,12 +27,8 @@
 -- goes from the first window at the threshold to the last one before a gap; a valley is the time between two bursts.
 -- Valleys stand for computation, bursts for communication. Pauses shorter than gap_ms are inside bursts; with traffic
 -- in every gap (asynchronous training) bursts join.
-WITH pairs AS (
-    SELECT run_id, src_ip, dst_ip
-    FROM gradient_payload
-    GROUP BY run_id, src_ip, dst_ip
-    HAVING sum(training_payload_bytes) > 0
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(training_payload_bytes) DESC, src_ip, dst_ip) = 1
+WITH pairs AS MATERIALIZED (
+    FROM heaviest_pairs
 ), members AS (
     SELECT run_id, flow_id
     FROM flows
@@ -120,13 +116,9 @@ WITH pairs AS (
            avg(valley_windows) AS mean_valley, median(valley_windows) AS median_valley
     FROM measured
     GROUP BY run_id
-), step_count AS (
-    SELECT run_id, count(DISTINCT step) AS steps
-    FROM steps
-    GROUP BY run_id
 )
 SELECT r.run_id, framework_setting, model, topology, batch_size,
-       coalesce(src.host, p.src_ip) || ' → ' || coalesce(dst.host, p.dst_ip) AS pair,
+       pair,
        span_source AS stretch,
        coalesce(bursts, 0) AS bursts, steps,
        mean_burst * length_ns / 1e6 AS burst_ms,
@@ -141,10 +133,8 @@ SELECT r.run_id, framework_setting, model, topology, batch_size,
 FROM runs AS r
 JOIN framework_settings USING (run_id)
 LEFT JOIN grid USING (run_id)
-LEFT JOIN pairs AS p USING (run_id)
+LEFT JOIN pairs USING (run_id)
 LEFT JOIN summed AS b USING (run_id)
 LEFT JOIN peaks AS v USING (run_id)
-LEFT JOIN step_count USING (run_id)
-LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = p.src_ip
-LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = p.dst_ip
+LEFT JOIN logged_steps USING (run_id)
 ORDER BY r.run_id

@@ -1,6 +1,6 @@
 -- question: When does one pair of hosts send in otherwise equal runs of several batch sizes?
 -- row: a run of the comparison and a window of the excerpt in which its pair sent something
--- inputs: runs, flows, steps, gradient_payload, flow_windows, run_spans, host_names, framework_settings
+-- inputs: runs, flows, steps, heaviest_pairs, flow_windows, run_spans, framework_settings
 -- param: window_ms DOUBLE > 0 = 2; length of a window, ms; at least the base window of the dataset
 -- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
 -- param: from_ms DOUBLE = NULL; begin of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
@@ -37,13 +37,9 @@ WITH settings AS (
            min(run_id) OVER (PARTITION BY setting) AS comparison
     FROM firsts
     QUALIFY count(*) OVER (PARTITION BY setting) > 1
-), pairs AS (
-    SELECT run_id, src_ip, dst_ip
-    FROM gradient_payload
+), pairs AS MATERIALIZED (
+    FROM heaviest_pairs
     WHERE run_id IN (SELECT run_id FROM compared)
-    GROUP BY run_id, src_ip, dst_ip
-    HAVING sum(training_payload_bytes) > 0
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(training_payload_bytes) DESC, src_ip, dst_ip) = 1
 ), members AS (
     SELECT run_id, flow_id
     FROM flows
@@ -81,7 +77,7 @@ WITH settings AS (
     GROUP BY ALL
 )
 SELECT comparison, c.run_id, framework_setting, coalesce(setting.model, 'unknown') AS model, c.batch_size,
-       coalesce(src.host, p.src_ip) || ' → ' || coalesce(dst.host, p.dst_ip) AS pair,
+       pair,
        (excerpt_ns - first_ns) / 1e6 AS excerpt_start_ms,
        excerpt_windows * window_length_ns / 1e6 AS excerpt_ms,
        window_length_ns / 1e6 AS sample_ms,
@@ -90,9 +86,7 @@ SELECT comparison, c.run_id, framework_setting, coalesce(setting.model, 'unknown
        bytes * 8 / window_length_ns AS gbit_per_s
 FROM compared AS c
 JOIN framework_settings USING (run_id)
-JOIN pairs AS p USING (run_id)
+JOIN pairs USING (run_id)
 JOIN grid USING (run_id)
 JOIN windowed USING (run_id)
-LEFT JOIN host_names AS src ON src.run_id = p.run_id AND src.host_ip = p.src_ip
-LEFT JOIN host_names AS dst ON dst.run_id = p.run_id AND dst.host_ip = p.dst_ip
 ORDER BY comparison, c.batch_size, c.run_id, number

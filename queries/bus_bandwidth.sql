@@ -1,6 +1,6 @@
 -- question: How fast is the exchange of each step: for the algorithm, for the bus, and on the busiest host's link?
 -- row: a run and a step
--- inputs: flows, step_flows, topology_edges, conservation, step_overlap
+-- inputs: step_pairs, topology_edges, conservation, step_overlap
 -- column: run_id; run
 -- column: step; number of the training step, from 0
 -- column: algorithm; inferred topology
@@ -26,23 +26,20 @@ WITH laws AS MATERIALIZED (
     SELECT run_id, step, max(wire_ms) AS exchange_ms, any_value(window_ms) AS window_ms
     FROM step_overlap
     GROUP BY run_id, step
-), step_pairs AS MATERIALIZED (
-    SELECT run_id, step, src_ip, dst_ip, sum(s.payload_bytes) AS payload, sum(s.wire_bytes) AS wire
-    FROM step_flows AS s
-    JOIN flows USING (run_id, flow_id)
-    WHERE position = 'during'
-    GROUP BY ALL
+), volumes_of_pairs AS MATERIALIZED (
+    SELECT run_id, step, src_ip, dst_ip, payload_bytes AS payload, wire_bytes AS wire
+    FROM step_pairs
 ), ends AS (
-    SELECT run_id, step, src_ip AS host_ip, 'sent' AS direction, sum(wire) AS wire FROM step_pairs GROUP BY ALL
+    SELECT run_id, step, src_ip AS host_ip, 'sent' AS direction, sum(wire) AS wire FROM volumes_of_pairs GROUP BY ALL
     UNION ALL
-    SELECT run_id, step, dst_ip, 'received', sum(wire) FROM step_pairs GROUP BY ALL
+    SELECT run_id, step, dst_ip, 'received', sum(wire) FROM volumes_of_pairs GROUP BY ALL
 ), links AS (
     SELECT run_id, step, max(wire) AS link_bytes
     FROM ends
     GROUP BY run_id, step
 ), volumes AS (
     SELECT run_id, step, sum(payload) / any_value(total_factor) AS exchanged
-    FROM step_pairs
+    FROM volumes_of_pairs
     JOIN topology_edges USING (run_id, src_ip, dst_ip)
     JOIN laws USING (run_id, level)
     GROUP BY run_id, step

@@ -1,6 +1,6 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, steps, step_flows, topology_edges, exchange_laws
+-- inputs: runs, flows, logged_steps, step_flows, topology_edges, exchange_laws
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id; run
 -- column: topology; inferred topology
@@ -24,15 +24,16 @@
 -- Of the pairs that carry the exchange (topology_edges; in pair averaging all pairs) and all steps together.
 -- spilled_bytes were still to be sent when the end of the last step was logged; in asynchronous pair averaging what others
 -- requested from a worker before its own first step is in it too.
-WITH laws AS MATERIALIZED (
+WITH thresholds AS (
+    SELECT 0.5 AS most_spilled_steps  -- of a step's expected bytes: more is not the rest of the last step
+), laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
     SELECT DISTINCT run_id, topology, level, hosts
     FROM laws
 ), step_counts AS (
-    SELECT run_id, count(DISTINCT step) AS steps
-    FROM steps
-    GROUP BY run_id
+    SELECT run_id, steps
+    FROM logged_steps
 ), flow_sums AS (
     SELECT run_id, flow_id,
            coalesce(sum(payload_bytes) FILTER (position = 'during'), 0) AS payload,
@@ -70,12 +71,13 @@ WITH laws AS MATERIALIZED (
 ), compared AS (
     SELECT run_id, law, total_factor, model_bytes * total_factor * steps AS expected,
            least(after_payload + CASE WHEN laws.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
-                 greatest(expected - (payload - retransmitted), 0), 0.5 * expected / steps) AS spilled,
+                 greatest(expected - (payload - retransmitted), 0), most_spilled_steps * expected / steps) AS spilled,
            payload + spilled - retransmitted - expected AS unexplained
     FROM run_sums
     JOIN runs USING (run_id)
     JOIN step_counts USING (run_id)
     JOIN laws USING (run_id)
+    CROSS JOIN thresholds
     WHERE model_bytes > 0 AND law IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(payload + spilled - retransmitted - expected), law) = 1
 ), first_laws AS (  -- where nothing can be compared

@@ -14,7 +14,10 @@
 -- A flow is a five-tuple (five_tuples). A data flow is large, as in flow_classes, at least half of its wire bytes are
 -- payload, and at least half of them are sent in steps: a start-up broadcast is large in a short run, and
 -- acknowledgements are large in a ring.
-WITH in_steps AS (
+WITH thresholds AS (
+    SELECT 0.5 AS payload_share,  -- of a data flow's wire bytes: acknowledgements have less
+           0.5 AS step_share      -- of them, inside steps: a start-up broadcast has less
+), in_steps AS (
     SELECT run_id, n.flow_id, sum(s.wire_bytes) AS step_bytes
     FROM step_flows AS s
     JOIN flow_connections AS n USING (run_id)
@@ -25,5 +28,6 @@ SELECT run_id, flow_id, src_ip, dst_ip, src_port, dst_port, wire_bytes, payload_
        step_bytes::BIGINT AS step_wire_bytes
 FROM flow_classes()
 JOIN in_steps USING (run_id, flow_id)
-WHERE size_class = 'large' AND 2 * payload_bytes >= wire_bytes AND 2 * step_bytes >= wire_bytes
+CROSS JOIN thresholds
+WHERE size_class = 'large' AND payload_bytes >= payload_share * wire_bytes AND step_bytes >= step_share * wire_bytes
 ORDER BY run_id, flow_id

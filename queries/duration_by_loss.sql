@@ -1,6 +1,6 @@
 -- question: How much longer does training take when packets are lost?
 -- row: a run that has a duration
--- inputs: runs, flows, steps, framework_settings
+-- inputs: runs, flows, logged_steps, framework_settings
 -- figure: zerwas fig. 10
 -- column: run_id; run
 -- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
@@ -18,9 +18,8 @@
 -- bandwidth whose duration is known in the same way. Durations of a step are compared where the runs have different
 -- numbers of steps. An unknown delay counts as 0, because the published names state either loss or delay.
 WITH trained AS (
-    SELECT run_id, count(DISTINCT step) AS steps, (max(end_ns) - min(start_ns)) / 1e9 AS seconds
-    FROM steps
-    GROUP BY run_id
+    SELECT run_id, steps, (end_ns - start_ns) / 1e9 AS seconds
+    FROM logged_steps
 ), captured AS (
     SELECT run_id, (max(last_seen_ns) - min(first_seen_ns)) / 1e9 AS seconds
     FROM flows

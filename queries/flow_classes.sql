@@ -1,6 +1,6 @@
 -- question: Which flows of a run are small, medium and large?
 -- row: a run and a flow
--- inputs: flows
+-- inputs: five_tuples
 -- param: small_below DOUBLE = NULL; flows below this many wire bytes are small; NULL: found from the data
 -- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
 -- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before
@@ -24,13 +24,7 @@
 -- A flow is a five-tuple (five_tuples). The sizes of a run, in order, have gaps; the two gaps with the greatest ratio
 -- of the next size to the one before separate the classes (of equal gaps the one at the larger sizes). Where only one
 -- gap is wide enough there are no medium flows; where none is, all flows are large. Large is tested before small.
-WITH five_tuples AS (
-    SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
-           min(flow_id) AS flow_id, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
-           sum(payload_bytes)::BIGINT AS payload_bytes
-    FROM flows
-    GROUP BY ALL
-), sizes AS (
+WITH sizes AS (
     SELECT DISTINCT run_id, wire_bytes AS size
     FROM five_tuples
 ), gaps AS (  -- each size but a run's smallest, and how much larger it is than the one before

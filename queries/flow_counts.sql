@@ -1,6 +1,6 @@
 -- question: How many flows does a run have, how many carry nearly all of the volume, and what are the others?
 -- row: a run
--- inputs: runs, flows
+-- inputs: runs, five_tuples
 -- param: share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together
 -- param: ack_share DOUBLE = 0.01; most payload of an acknowledgement flow, as a share of the payload of the flow that it answers
 -- figure: zerwas fig. 5
@@ -13,12 +13,7 @@
 -- column: side_flows flows; all others: flows = large_data_flows + acknowledgement_flows + side_flows
 -- An acknowledgement flow goes back along a large flow (addresses and ports exchanged) and has nearly no payload. Small
 -- segments are acknowledged with so many bytes that an acknowledgement flow may be among the large flows.
-WITH five_tuples AS (
-    SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
-           min(flow_id) AS flow_id, sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes
-    FROM flows
-    GROUP BY ALL
-), ranked AS (
+WITH ranked AS (
     SELECT *,
            -- what the larger flows carry already; a flow counts as long as that is not enough
            sum(wire_bytes) OVER (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id ROWS UNBOUNDED PRECEDING) - wire_bytes

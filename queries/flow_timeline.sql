@@ -1,6 +1,6 @@
 -- question: When does each flow of a run send, in windows that suit the run's length?
 -- row: a run, a flow and a window in which it sent something
--- inputs: flow_connections, flow_windows, host_names, figure_runs
+-- inputs: flow_connections, five_tuples, flow_names, flow_windows, figure_runs
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- param: flows BIGINT = NULL; only this many flows of a run, the largest; NULL: all
 -- param: windows BIGINT > 0 = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
@@ -17,7 +17,9 @@
 -- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window
 -- The first window begins with the base window of the run's first packet. Large flows are those of flow_counts with its
 -- default share.
-WITH span AS (
+WITH thresholds AS (
+    SELECT 0.99 AS large_share  -- of the run's wire bytes: as in flow_counts
+), span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, max(window_start_ns + window_ns) AS end_ns,
            max(window_ns) AS base_ns
     FROM flow_windows
@@ -35,16 +37,12 @@ WITH span AS (
                                  WHEN least_ns <= 5 * power_ns THEN 5
                                  ELSE 10 END / base_ns) * base_ns)::BIGINT AS length_ns
     FROM least
-), five_tuples AS (
-    SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
-           sum(wire_bytes) AS wire_bytes
-    FROM flow_connections
-    GROUP BY ALL
 ), ranked AS (
     SELECT *, row_number() OVER by_size AS flow_place,
            sum(wire_bytes) OVER (by_size ROWS UNBOUNDED PRECEDING) - wire_bytes
-               < 0.99 * sum(wire_bytes) OVER (PARTITION BY run_id) AS is_large
+               < large_share * sum(wire_bytes) OVER (PARTITION BY run_id) AS is_large
     FROM five_tuples
+    CROSS JOIN thresholds
     WINDOW by_size AS (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id)
 ), windowed AS (
     SELECT w.run_id, n.flow_id, (window_start_ns - begin_ns) // length_ns AS number, sum(w.wire_bytes) AS bytes
@@ -58,9 +56,7 @@ WITH span AS (
     FROM windowed
 )
 SELECT compared.run_id, flow_place,
-       coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
-           || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END
-           || coalesce(' QP ' || roce_dest_qp, '') || coalesce(' in tunnel ' || encapsulation_id, '') AS flow,
+       flow,
        is_large,
        active_windows / ceil((end_ns - begin_ns) / length_ns) AS active_share,
        length_ns / 1e9 AS window_s,
@@ -71,7 +67,6 @@ SELECT compared.run_id, flow_place,
 FROM compared
 JOIN grid USING (run_id)
 JOIN ranked USING (run_id, flow_id)
-LEFT JOIN host_names AS src ON src.run_id = compared.run_id AND src.host_ip = src_ip
-LEFT JOIN host_names AS dst ON dst.run_id = compared.run_id AND dst.host_ip = dst_ip
+JOIN flow_names USING (run_id, flow_id)
 WHERE $flows IS NULL OR flow_place <= $flows
 ORDER BY compared.run_id, flow_place, number

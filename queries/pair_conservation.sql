@@ -1,6 +1,6 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
--- inputs: flows, step_flows, topology_edges, conservation
+-- inputs: step_pairs, topology_edges, conservation
 -- column: run_id; run
 -- column: step; number of the training step, from 0
 -- column: src_ip; sender's address
@@ -40,11 +40,8 @@ WITH laws AS MATERIALIZED (
     FROM ranked
     JOIN laws USING (run_id, topology)
 ), measured AS (
-    SELECT run_id, step, src_ip, dst_ip, sum(s.payload_bytes) AS payload, sum(s.wire_bytes) AS wire
-    FROM step_flows AS s
-    JOIN flows USING (run_id, flow_id)
-    WHERE position = 'during'
-    GROUP BY ALL
+    SELECT run_id, step, src_ip, dst_ip, payload_bytes AS payload, wire_bytes AS wire
+    FROM step_pairs
 ), run_steps AS (
     SELECT DISTINCT run_id, step FROM measured
 )

@@ -1,6 +1,6 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
 -- row: a run and a directed pair of hosts with payload
--- inputs: flows, step_flows, gradient_payload
+-- inputs: step_pairs, gradient_payload
 -- column: run_id; run
 -- column: src_ip; sender's address
 -- column: dst_ip; receiver's address
@@ -11,11 +11,9 @@
 -- Payload inside steps leaves out start-up broadcast, rendezvous, logins and acknowledgements. irregularity is about 0
 -- where each step is like the other, 1 and more where a pair sends in some steps only.
 WITH in_steps AS (
-    SELECT run_id, src_ip, dst_ip, step, sum(s.payload_bytes)::DOUBLE AS bytes
-    FROM step_flows AS s
-    JOIN flows USING (run_id, flow_id)
-    WHERE position = 'during' AND s.payload_bytes > 0
-    GROUP BY ALL
+    SELECT run_id, src_ip, dst_ip, step, payload_bytes::DOUBLE AS bytes
+    FROM step_pairs
+    WHERE payload_bytes > 0
 ), step_numbers AS (
     SELECT run_id, count(DISTINCT step) AS step_count
     FROM in_steps

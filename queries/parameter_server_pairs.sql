@@ -17,7 +17,9 @@
 -- end before the last byte has left it. So times and bytes are exact to a base window; the clocks of a worker's log and
 -- of a server's capture are taken as one. A flow is busy from a tenth of its mean payload per window: what is left of
 -- the step before, or sent again, is no begin.
-WITH worker_steps AS (
+WITH thresholds AS (
+    SELECT 0.1 AS busy_share  -- of a flow's mean payload per window: what begins a pair
+), worker_steps AS (
     SELECT run_id, worker, step, start_ns,
            coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns
     FROM steps
@@ -52,11 +54,12 @@ WITH worker_steps AS (
 ), flow_steps AS (
     SELECT flow_number, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
            min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
-           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= 0.1 * mean_payload) AS begin_ns,
+           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= busy_share * mean_payload) AS begin_ns,
            max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
     FROM window_cells
     JOIN means USING (flow_number)
     JOIN step_cells USING (worker_number, cell)
+    CROSS JOIN thresholds
     WHERE window_start_ns >= start_ns AND window_start_ns < until_ns
     GROUP BY flow_number, step
 )

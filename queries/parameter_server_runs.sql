@@ -12,7 +12,9 @@
 -- column: problem; why phases cannot be separated; null where they can
 -- Phases can be separated where every worker that exchanges data has a log, and in at least half of the steps all of
 -- them are in the same step at the same time.
-WITH server_hosts AS (
+WITH thresholds AS (
+    SELECT 0.5 AS least_common_share  -- of the steps: with fewer in common the training is asynchronous
+), server_hosts AS (
     FROM parameter_servers
 ), servers AS (
     SELECT run_id, count(*) AS servers, any_value(known_by) AS known_by
@@ -51,10 +53,11 @@ SELECT run_id, servers, known_by, coalesce(declared.workers, peers, 0) AS worker
             WHEN peers_with_log < peers
                 THEN 'no log of ' || (peers - peers_with_log) || ' of the ' || peers
                      || ' workers that exchange data with a parameter server: their steps are not known'
-            WHEN common_share < 0.5 THEN 'asynchronous: workers are seldom in the same step at the same time'
+            WHEN common_share < least_common_share THEN 'asynchronous: workers are seldom in the same step at the same time'
        END AS problem
 FROM servers
 LEFT JOIN declared USING (run_id)
 LEFT JOIN logged USING (run_id)
 LEFT JOIN common USING (run_id)
+CROSS JOIN thresholds
 ORDER BY run_id

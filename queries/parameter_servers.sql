@@ -1,6 +1,6 @@
 -- question: Which hosts of a run are parameter servers?
 -- row: a run and a parameter server
--- inputs: runs, hosts, flows, step_flows
+-- inputs: runs, hosts, flows, flow_step_payload
 -- figure: chang section 2 (n parameter servers)
 -- column: run_id; run
 -- column: host_ip; address of the parameter server
@@ -9,17 +9,14 @@
 -- Where none is declared and the declared topology is star or parameter_server, the server is the one host that is an
 -- end of at least 95% of the payload: of the payload in steps, or of all where no step has any. Two hosts that send
 -- only to each other cannot be distinguished, and have none.
-WITH in_steps AS (
-    SELECT run_id, flow_id, sum(payload_bytes) AS step_payload
-    FROM step_flows
-    WHERE position = 'during'
-    GROUP BY ALL
+WITH thresholds AS (
+    SELECT 0.95 AS central_share  -- of the payload: what one host sends or receives, at least, to be the server
 ), flow_payload AS (
     SELECT run_id, src_ip, dst_ip,
-           CASE WHEN sum(step_payload) OVER (PARTITION BY run_id) > 0 THEN coalesce(step_payload, 0)
+           CASE WHEN sum(step_payload_bytes) OVER (PARTITION BY run_id) > 0 THEN coalesce(step_payload_bytes, 0)
                 ELSE payload_bytes END AS payload
     FROM flows
-    LEFT JOIN in_steps USING (run_id, flow_id)
+    LEFT JOIN flow_step_payload USING (run_id, flow_id)
 ), ends AS (
     SELECT run_id, src_ip AS host_ip, payload FROM flow_payload
     UNION ALL
@@ -41,7 +38,8 @@ WITH in_steps AS (
     SELECT run_id, host_ip
     FROM shares
     JOIN runs USING (run_id)
-    WHERE topology IN ('star', 'parameter_server') AND payload_share >= 0.95
+    CROSS JOIN thresholds
+    WHERE topology IN ('star', 'parameter_server') AND payload_share >= central_share
       AND run_id NOT IN (SELECT run_id FROM declared)
     QUALIFY count(*) OVER (PARTITION BY run_id) = 1
 ), servers AS (

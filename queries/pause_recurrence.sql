@@ -76,7 +76,8 @@ WITH thresholds AS (
     GROUP BY run_id
 ), places AS (  -- pauses with next to nothing between them are one
     SELECT run_id, any_value(excerpt_bytes) AS excerpt_bytes,
-           arg_max(bytes, idle_ns) AS bytes, arg_max(mix_bytes, idle_ns) AS mix_bytes, arg_max(start_ns, idle_ns) AS start_ns,
+           arg_max(bytes, (idle_ns, -bytes)) AS bytes, arg_max(mix_bytes, (idle_ns, -bytes)) AS mix_bytes,
+           arg_max(start_ns, (idle_ns, -bytes)) AS start_ns,
            -- an end of the run, or a stretch of minutes, is no more than a pause
            least(max(CASE WHEN bytes IN (0, run_bytes) THEN most_ns ELSE idle_ns END), any_value(most_ns)) AS idle_ns
     FROM excerpts

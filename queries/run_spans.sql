@@ -1,6 +1,6 @@
 -- question: From when to when was each run captured, and when did it train?
 -- row: a run that has windows
--- inputs: flow_windows, steps
+-- inputs: flow_windows, logged_steps
 -- column: run_id; run
 -- column: base_ns ns; length of a base window
 -- column: first_ns ns since the epoch, UTC; begin of the first base window with a packet
@@ -14,9 +14,8 @@ WITH capture AS (
     FROM flow_windows
     GROUP BY run_id
 ), training AS (
-    SELECT run_id, min(start_ns) AS start_ns, max(end_ns) AS stop_ns
-    FROM steps
-    GROUP BY run_id
+    SELECT run_id, start_ns, end_ns AS stop_ns
+    FROM logged_steps
 )
 SELECT capture.run_id, base_ns, first_ns, last_ns,
        coalesce(greatest(start_ns, first_ns), first_ns) AS begin_ns,

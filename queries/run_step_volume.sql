@@ -1,6 +1,6 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- row: a run
--- inputs: steps, step_volume, run_attributes
+-- inputs: logged_steps, step_volume, run_attributes
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id; run
 -- column: step_bytes bytes; mean wire bytes of a step, over all steps in the logs; null without packets in steps
@@ -17,11 +17,7 @@
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
-WITH step_count AS (
-    SELECT run_id, count(DISTINCT step) AS steps
-    FROM steps
-    GROUP BY run_id
-), volume AS (
+WITH volume AS (
     SELECT run_id, sum(wire_bytes) AS wire_bytes
     FROM step_volume
     GROUP BY run_id
@@ -30,6 +26,6 @@ SELECT run_id,
        wire_bytes / nullif(steps, 0) AS step_bytes,  -- steps without a packet count too
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
-LEFT JOIN step_count USING (run_id)
+LEFT JOIN logged_steps USING (run_id)
 LEFT JOIN volume USING (run_id)
 ORDER BY run_id

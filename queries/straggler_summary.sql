@@ -1,6 +1,6 @@
 -- question: Is it always the same worker that a run waits for, and how much of its time does that take?
 -- row: a run and a worker; one row with null worker for a run in which nobody waits (stragglers)
--- inputs: runs, steps, stragglers
+-- inputs: runs, logged_steps, stragglers
 -- column: run_id; run
 -- column: synchronous; whether the workers wait for each other (stragglers); null where that is unknown
 -- column: worker; label of the worker; null in a run in which nobody waits
@@ -13,9 +13,8 @@
 -- column: cost_share share; cost_ms over the time from the first step's begin to the last step's end
 -- column: run_cost_share share; cost of all workers together over the same time
 WITH durations AS (
-    SELECT run_id, (max(end_ns) - min(start_ns)) / 1e6 AS duration_ms
-    FROM steps
-    GROUP BY run_id
+    SELECT run_id, (end_ns - start_ns) / 1e6 AS duration_ms
+    FROM logged_steps
 ), starts AS MATERIALIZED (
     FROM stragglers
 ), waiting AS (

@@ -16,7 +16,9 @@
 -- sends payload in its step after one in which it does not (what is still in its buffer from the step before is no
 -- start). synchronous means that in nine steps of ten no worker ends the step before the last worker has started. Where
 -- workers do not wait (asynchronous training), or with fewer than two in the log, no worker is last.
-WITH by_events AS (
+WITH thresholds AS (
+    SELECT 0.9 AS synchronous_share  -- of the steps: in these no worker ends before the last one has started
+), by_events AS (
     SELECT run_id, worker, step, min(start_ns) AS start_ns
     FROM events
     WHERE kind IN ('communicate', 'allreduce')
@@ -66,8 +68,9 @@ WITH by_events AS (
     FROM starts
     WINDOW of_step AS (PARTITION BY run_id, step)
 ), waiting AS (
-    SELECT run_id, avg((last_ns <= first_end_ns)::INTEGER) >= 0.9 AS synchronous
+    SELECT run_id, avg((last_ns <= first_end_ns)::INTEGER) >= any_value(synchronous_share) AS synchronous
     FROM compared
+    CROSS JOIN thresholds
     WHERE started >= 2
     GROUP BY run_id
 ), slacks AS (

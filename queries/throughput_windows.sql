@@ -1,6 +1,6 @@
 -- question: When does each flow send, and how fast?
 -- row: a run, a flow and a window in which it sent something
--- inputs: flows, flow_windows
+-- inputs: flow_connections, flow_windows
 -- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; rounded to whole base windows of the run
 -- figure: zerwas fig. 6
 -- column: run_id; run
@@ -21,11 +21,9 @@ WITH span AS (
     SELECT run_id, min(window_start_ns) AS begin_ns, (greatest(round($window_ms * 1e6 / max(window_ns)), 1) * max(window_ns))::BIGINT AS length_ns
     FROM flow_windows
     GROUP BY run_id
-), five_tuples AS (
-    SELECT run_id, flow_id AS connection_id, src_ip, dst_ip, src_port, dst_port,
-           min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,
-                                           roce_dest_qp) AS flow_id
-    FROM flows
+), connections AS (
+    SELECT run_id, connection_id, flow_id, src_ip, dst_ip, src_port, dst_port
+    FROM flow_connections
 ), connection_windows AS (
     SELECT run_id, flow_id AS connection_id, begin_ns, length_ns, (window_start_ns - begin_ns) // length_ns AS number,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
@@ -38,7 +36,7 @@ WITH span AS (
            any_value(dst_port) AS dst_port, begin_ns, length_ns, number, sum(packets)::BIGINT AS packets,
            sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
     FROM connection_windows
-    JOIN five_tuples USING (run_id, connection_id)
+    JOIN connections USING (run_id, connection_id)
     GROUP BY run_id, flow_id, begin_ns, length_ns, number
 )
 SELECT run_id, flow_id, src_ip, dst_ip, src_port, dst_port,

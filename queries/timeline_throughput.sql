@@ -1,6 +1,6 @@
 -- question: How fast does each flow of a run send, as a counter that changes with time?
 -- row: a run, a flow and a window in which it sends, and the window after it in which it no longer does
--- inputs: flow_connections, flow_windows, host_names, timeline_start, timeline_lanes
+-- inputs: flow_connections, five_tuples, flow_names, flow_windows, timeline_start, timeline_lanes
 -- param: window_ms DOUBLE > 0 = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows
 -- param: windows BIGINT > 0 = 1000; most windows of the excerpt where window_ms is NULL
 -- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
@@ -30,18 +30,13 @@ WITH bases AS (
            greatest(ceil(wanted_ns / base_ns)::BIGINT, 1) * base_ns AS length_ns
     FROM bases
     JOIN timeline_start USING (run_id)
-), summed AS (
-    SELECT run_id, flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
-           sum(wire_bytes) AS bytes
-    FROM flow_connections
-    GROUP BY ALL
-), five_tuples AS (
-    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY bytes DESC, flow_id) AS size_place
-    FROM summed
+), sizes AS (
+    SELECT run_id, flow_id, src_ip, row_number() OVER (PARTITION BY run_id ORDER BY wire_bytes DESC, flow_id) AS size_place
+    FROM five_tuples
 ), places AS (
     SELECT run_id, connection_id, least(size_place, $flows + 1) AS flow_place
     FROM flow_connections
-    JOIN five_tuples USING (run_id, flow_id)
+    JOIN sizes USING (run_id, flow_id)
 ), connection_windows AS (
     SELECT run_id, flow_id AS connection_id, (window_start_ns - begin_ns) // length_ns AS number,
            sum(wire_bytes)::BIGINT AS bytes
@@ -62,13 +57,9 @@ WITH bases AS (
     FROM windowed
     QUALIFY lead(number) OVER (PARTITION BY run_id, flow_place ORDER BY number) IS DISTINCT FROM number + 1
 ), named AS (
-    SELECT f.run_id, size_place AS flow_place, lane,
-           coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
-               || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END
-               || coalesce(' QP ' || roce_dest_qp, '') || coalesce(' in tunnel ' || encapsulation_id, '') AS flow
-    FROM five_tuples AS f
-    LEFT JOIN host_names AS src ON src.run_id = f.run_id AND src.host_ip = src_ip
-    LEFT JOIN host_names AS dst ON dst.run_id = f.run_id AND dst.host_ip = dst_ip
+    SELECT f.run_id, size_place AS flow_place, lane, flow
+    FROM sizes AS f
+    JOIN flow_names USING (run_id, flow_id)
     LEFT JOIN timeline_lanes AS l ON l.run_id = f.run_id AND l.host_ip = src_ip
     WHERE size_place <= $flows
     UNION ALL

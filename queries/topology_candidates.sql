@@ -56,13 +56,13 @@ WITH pairs AS MATERIALIZED (
     )
     GROUP BY run_id
 ), candidates AS (
-    SELECT run_id, 'ring' AS candidate, bytes FROM best_ring
+    SELECT run_id, 'ring' AS candidate, bytes::BIGINT AS bytes FROM best_ring
     UNION ALL
-    SELECT run_id, 'star', bytes FROM best_star
+    SELECT run_id, 'star', bytes::BIGINT FROM best_star
     UNION ALL
-    SELECT run_id, 'tree', bytes FROM best_tree
+    SELECT run_id, 'tree', bytes::BIGINT FROM best_tree
     UNION ALL
-    SELECT run_id, 'clique', bytes FROM best_clique
+    SELECT run_id, 'clique', round(bytes)::BIGINT FROM best_clique
 )
 SELECT run_id, candidate, row_number() OVER (PARTITION BY run_id ORDER BY bytes DESC, candidate) AS place,
        bytes AS payload_bytes, bytes / total_bytes AS payload_share

@@ -12,7 +12,9 @@
 -- less and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only
 -- with as much the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what the
 -- sender sends and of what the receiver receives.
-WITH pairs AS MATERIALIZED (
+WITH thresholds AS (
+    SELECT 0.01 AS member_share  -- of the busiest host's payload: a host from here on takes part
+), pairs AS MATERIALIZED (
     FROM pair_payload
 ), ends AS (
     SELECT run_id, src_ip AS host_ip, payload_bytes FROM pairs
@@ -23,8 +25,9 @@ WITH pairs AS MATERIALIZED (
     FROM (
         SELECT run_id, host_ip, sum(payload_bytes) AS host_bytes
         FROM ends
-        GROUP BY run_id, host_ip
-        QUALIFY host_bytes >= 0.01 * max(host_bytes) OVER (PARTITION BY run_id)
+        CROSS JOIN thresholds
+        GROUP BY run_id, host_ip, member_share
+        QUALIFY host_bytes >= member_share * max(host_bytes) OVER (PARTITION BY run_id)
     )
 ), weighed AS (
     SELECT p.*, s.member_count,

@@ -1,6 +1,6 @@
 -- question: How much does a run transmit in all, and how large is the model?
 -- row: a run
--- inputs: runs, flows, steps
+-- inputs: runs, flows, logged_steps
 -- figure: zerwas fig. 3
 -- column: run_id; run
 -- column: framework; training framework
@@ -24,15 +24,11 @@ WITH volume AS (
            (max(last_seen_ns) - min(first_seen_ns)) / 1e9 AS duration_s
     FROM flows
     GROUP BY run_id
-), step_count AS (
-    SELECT run_id, count(DISTINCT step) AS steps
-    FROM steps
-    GROUP BY run_id
 )
 SELECT run_id, framework, backend, model, model_bytes, model_size_mb, batch_size, topology,
        coalesce(flows, 0) AS flows, coalesce(packets, 0) AS packets, coalesce(wire_bytes, 0) AS wire_bytes,
        coalesce(payload_bytes, 0) AS payload_bytes, duration_s, coalesce(steps, 0) AS steps
 FROM runs
 LEFT JOIN volume USING (run_id)
-LEFT JOIN step_count USING (run_id)
+LEFT JOIN logged_steps USING (run_id)
 ORDER BY run_id

@@ -12,7 +12,9 @@
 -- acknowledgements, remote shells, heartbeats and rendezvous do not break a pause.
 -- The mix identifies the pairs of hosts that send: each directed pair has a fixed weight from 0 to 1, spread by the
 -- golden ratio. Equal shares of the pairs in two stretches give an equal mix per byte.
-WITH numbered AS (
+WITH thresholds AS (
+    SELECT 0.02 AS large_share  -- of the payload of the run's largest flow: a flow from here on is large
+), numbered AS (
     SELECT run_id, flow_id, payload_bytes,
            max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
            -- thousandths, so that sums are exact
@@ -21,7 +23,8 @@ WITH numbered AS (
 ), large_flows AS MATERIALIZED (
     SELECT run_id, flow_id, weight, dense_rank() OVER (ORDER BY run_id) AS run_number  -- grouping by text takes twice as long
     FROM numbered
-    WHERE payload_bytes > 0 AND payload_bytes >= 0.02 * largest_bytes
+    CROSS JOIN thresholds
+    WHERE payload_bytes > 0 AND payload_bytes >= large_share * largest_bytes
 ), stretches AS MATERIALIZED (  -- of 60 base windows, a bit for each
     SELECT run_number, window_start_ns // (60 * window_ns) AS stretch, max(window_ns) AS window_ns,
            min(window_start_ns) AS start_ns, max(window_start_ns + window_ns) AS end_ns,

@@ -10,7 +10,11 @@
 -- equally many of both count; the same five-tuple is there inside and outside of a tunnel with the same packets; or
 -- half of the payload of a flow of more than 1 MB looks sent again, as in a file that holds both ends' packets or a
 -- mirror port of both directions.
-WITH several_hosts AS (
+WITH thresholds AS (
+    SELECT 1_000_000 AS least_payload_bytes,  -- of a flow whose payload may look sent again: a smaller one shows nothing
+           0.45 AS least_repeated_share,      -- of its payload: each packet there twice is half of it,
+           0.55 AS most_repeated_share        -- retransmissions on the way are hardly ever so many
+), several_hosts AS (
     SELECT run_id, flow_id, count(DISTINCT vantage_ip) AS vantages
     FROM packets
     JOIN captures USING (run_id, capture_id)
@@ -38,7 +42,9 @@ WITH several_hosts AS (
     UNION ALL
     SELECT run_id, flow_id, NULL, 'about half of its payload was there before'
     FROM flows
-    WHERE payload_bytes > 1_000_000 AND retransmitted_bytes BETWEEN 0.45 * payload_bytes AND 0.55 * payload_bytes
+    CROSS JOIN thresholds
+    WHERE payload_bytes > least_payload_bytes
+      AND retransmitted_bytes BETWEEN least_repeated_share * payload_bytes AND most_repeated_share * payload_bytes
 )
 SELECT run_id, flow_id, capture_id, problem
 FROM problems

@@ -8,7 +8,10 @@
 -- column: off_by_ms ms; estimated offset of the clock; where no time is shared, the gap to the nearest other host's captures
 -- An offset counts beyond its uncertainty and 5 ms. Where packets were captured in one direction only, the uncertainty
 -- is null and the delay of the network is in the offset: then it counts beyond 1 s.
-WITH hosts_seen AS (  -- files of one host that follow each other are one capture
+WITH thresholds AS (
+    SELECT 5_000_000 AS tolerance_ns,            -- beyond the uncertainty of an offset
+           1_000_000_000 AS one_way_tolerance_ns -- where the offset contains the delay of the network
+), captured_hosts AS (  -- files of one host that follow each other are one capture
     SELECT run_id, vantage_ip, min(first_ns) AS begin_ns, max(last_ns) AS end_ns
     FROM captures
     WHERE vantage_ip IS NOT NULL AND records > 0
@@ -16,15 +19,16 @@ WITH hosts_seen AS (  -- files of one host that follow each other are one captur
     HAVING begin_ns <= end_ns
 ), without_shared_time AS (
     SELECT a.run_id, a.vantage_ip, min(greatest(a.begin_ns - b.end_ns, b.begin_ns - a.end_ns)) AS gap_ns
-    FROM hosts_seen AS a
-    JOIN hosts_seen AS b ON b.run_id = a.run_id AND b.vantage_ip <> a.vantage_ip
+    FROM captured_hosts AS a
+    JOIN captured_hosts AS b ON b.run_id = a.run_id AND b.vantage_ip <> a.vantage_ip
     GROUP BY a.run_id, a.vantage_ip
     HAVING gap_ns > 0
 ), problems AS (
     SELECT run_id, capture_id, vantage_ip, 'its clock differs from that of clock_reference_ip' AS problem,
            clock_offset_ns / 1e6 AS off_by_ms
     FROM captures
-    WHERE abs(clock_offset_ns) > coalesce(clock_offset_uncertainty_ns + 5_000_000, 1_000_000_000)
+    CROSS JOIN thresholds
+    WHERE abs(clock_offset_ns) > coalesce(clock_offset_uncertainty_ns + tolerance_ns, one_way_tolerance_ns)
     UNION ALL
     SELECT run_id, capture_id, vantage_ip, 'it shares no time with the captures of any other host', gap_ns / 1e6
     FROM captures

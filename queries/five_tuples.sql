@@ -1,0 +1,21 @@
+-- question: How much does each five-tuple of a run send?
+-- row: a run and a directed five-tuple, in its tunnel and of its RoCEv2 queue pair
+-- inputs: flows
+-- column: run_id; run
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: src_ip; sender's address
+-- column: dst_ip; receiver's address
+-- column: protocol; IP protocol number: 6 TCP, 17 UDP
+-- column: src_port; sender's port; 0 for protocols without ports
+-- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
+-- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
+-- column: packets packets; packets of the five-tuple
+-- column: wire_bytes bytes; their original lengths
+-- column: payload_bytes bytes; their payload
+-- Connections that use the same ports one after the other are one five-tuple.
+SELECT run_id, min(flow_id) AS flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
+       sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
+FROM flows
+GROUP BY ALL
+ORDER BY run_id, flow_id

@@ -1,0 +1,14 @@
+-- question: What is each flow called in a figure?
+-- row: a run and a five-tuple
+-- inputs: five_tuples, host_names
+-- column: run_id; run
+-- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: flow; sender and receiver (host_names) with their ports; the protocol unless it is TCP, RoCEv2 queue pair and tunnel
+SELECT f.run_id, flow_id,
+       coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port
+           || CASE protocol WHEN 6 THEN '' WHEN 17 THEN ' UDP' ELSE ' protocol ' || protocol END
+           || coalesce(' QP ' || roce_dest_qp, '') || coalesce(' in tunnel ' || encapsulation_id, '') AS flow
+FROM five_tuples AS f
+LEFT JOIN host_names AS src ON src.run_id = f.run_id AND src.host_ip = src_ip
+LEFT JOIN host_names AS dst ON dst.run_id = f.run_id AND dst.host_ip = dst_ip
+ORDER BY f.run_id, flow_id
