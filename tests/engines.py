@@ -25,7 +25,7 @@ pyshark_engine = pytest.importorskip("ddnn_traces.ingestors.tshark.pyshark_engin
 def read(
     engine: Any, path: Path, folder: Path, bounds: tuple[int, ...] = (), open_tunnels: bool = True
 ) -> CaptureFacts:
-    """Facts of the file, packets included; what was reported as progress must add up to it."""
+    """Facts of the file, packets included; the reported progress must add up to it."""
     progress: list[tuple[int, int]] = []
     spill, packets = folder / f"{engine.NAME}.cells", folder / f"{engine.NAME}.packets"
     spill.unlink(missing_ok=True)

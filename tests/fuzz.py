@@ -4,7 +4,7 @@
     python tests/fuzz.py --cases 1000 --seed 1        the same cases every time (tests/test_fuzz.py)
 
 Case n of a seed is always the same. A case that fails is written to a file, and its name and the reason are printed.
-With NUMBA_BOUNDSCHECK=1 (and NUMBA_CACHE_DIR at an empty folder, as compiled code is kept without regard to it) numba
+With NUMBA_BOUNDSCHECK=1 (and NUMBA_CACHE_DIR at an empty folder, as the cache does not distinguish such code) numba
 checks every index of the loop.
 """
 
@@ -31,7 +31,7 @@ from readings import SAMPLE, assert_balanced, assert_same, read_fast
 
 SAMPLE_BYTES = 4000  # of each file: some 40 packets
 LONGEST_CASE_S = 60  # reading both ways takes some milliseconds
-#: Values at the edges of what the readers compare with.
+#: Values at the limits that the readers compare with.
 EDGES = (
     0, 1, 4, 6, 8, 12, 16, 19, 20, 39, 40, 54, 127, 128, 255, 0x0800, 0x86DD, 0x8847, 0xFFFF, 2**24, 2**31, 2**32 - 1,
 )  # fmt: skip

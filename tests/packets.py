@@ -82,7 +82,7 @@ def ipv4(
     more: bool = False,
     identification: int = 1,
 ) -> bytes:
-    """total: the length in the header where it is not the true one (16 bits of it). fragment: offset in bytes."""
+    """total: the length in the header where it is not the true one (its lower 16 bits). fragment: offset in bytes."""
     size = 20 + len(options)
     total = size + len(payload) if total is None else total
     ends = ip_address(source).packed + ip_address(destination).packed
@@ -226,7 +226,7 @@ def mpls(payload: bytes, labels: int = 1, label: int = 16) -> bytes:
 
 
 def pseudowire(frame: bytes, labels: int = 1) -> bytes:
-    """An Ethernet frame behind a control word (RFC 4448)."""
+    """An Ethernet frame after a control word (RFC 4448)."""
     return mpls(bytes(4) + frame, labels, PSEUDOWIRE_LABEL)
 
 
@@ -235,7 +235,7 @@ def pppoe(payload: bytes, kind: int = IPV4) -> bytes:
     return struct.pack(">BBHHH", 0x11, 0, 1, 2 + len(payload), protocol) + payload
 
 
-# --- tunnels: what goes into IP or UDP
+# --- tunnels: payloads of IP or UDP
 
 IPIP, IPV6_IN_IP, GRE = 4, 41, 47
 BRIDGED, ERSPAN, ERSPAN_3 = 0x6558, 0x88BE, 0x22EB
@@ -273,7 +273,7 @@ def geneve(payload: bytes, kind: int = BRIDGED, vni: int = 7, options: bytes = b
 
 
 def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456) -> bytes:
-    """Base transport header, and the checksum behind the payload."""
+    """Base transport header, and the checksum after the payload."""
     return struct.pack(">BBHII", opcode, 0, 0xFFFF, queue_pair, 0) + payload + bytes(4)
 
 

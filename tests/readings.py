@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import naive
 import numpy as np
@@ -18,13 +20,21 @@ from ddnn_traces.ingestors.facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadO
 from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
-#: The runs in `make test`: one with lost packets, one of another link type. All of them are in `make test-all`.
-QUICK = ("torch-mlp1-sgd-32-gloo-0ms-ring-loss05", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
-#: Folders of the sample's runs, as parameters of a test that takes seconds for each.
-SAMPLE_RUNS = [
-    pytest.param(run, id=run.name, marks=[] if run.name in QUICK else [pytest.mark.long])
-    for run in sorted({path.parent for path in SAMPLE.glob("*/worker-*-tcpdump.pcap*")})
-]
+
+
+def mostly_long(cases: Iterable[str], *quick: str) -> list[Any]:
+    """Parameters of a test that starts tshark for each: all in `make test-all`, the quick ones in `make test`."""
+    names = list(cases)
+    assert set(quick) <= set(names)
+    return [pytest.param(name, id=name, marks=[] if name in quick else [pytest.mark.long]) for name in names]
+
+
+#: Runs of the sample as such parameters. Quick: one with lost packets, one of another link type.
+SAMPLE_RUNS = mostly_long(
+    sorted(run.name for run in SAMPLE.iterdir() if run.is_dir()),
+    "torch-mlp1-sgd-32-gloo-0ms-ring-loss05",
+    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
+)
 
 
 def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Reading files: compression, damage, what is no capture, and the hash of what lies on disk."""
+"""Reading files: compression, damage, files that are not captures, and the hash of the file on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader, looks_li
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
 
-NOISE = random.Random(1).randbytes(600)  # so that gzip has something to keep
+NOISE = random.Random(1).randbytes(600)  # which gzip cannot compress
 RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i:], seq=i)))) for i in range(500)]
 PCAP = p.pcap(RECORDS)
 GZIP = gzip.compress(PCAP, mtime=0)
@@ -129,7 +129,7 @@ def test_gzip_cut_to_nothing(tmp_path: Path) -> None:
         assert (facts.status, facts.records, facts.format) == ("truncated", 0, None)
 
 
-def test_gzip_cut_short_behind_a_corrupt_record_is_corrupt(tmp_path: Path) -> None:
+def test_gzip_cut_short_after_a_corrupt_record_is_corrupt(tmp_path: Path) -> None:
     content = gzip.compress(PCAP + b"\xff" * 50 + NOISE)[:-4]
     facts = read(tmp_path, content)
     assert (facts.status, facts.records) == ("corrupt", 500)
@@ -147,7 +147,7 @@ def test_wrong_check_sum_keeps_all_records(tmp_path: Path) -> None:
 
 
 def test_broken_stream_keeps_what_came_before(tmp_path: Path) -> None:
-    """A block of a type that does not exist, behind one that is whole."""
+    """A block of a type that does not exist, after a whole one."""
     deflate = zlib.compressobj(wbits=31)
     broken = deflate.compress(PCAP) + deflate.flush(zlib.Z_FULL_FLUSH) + b"\x07" + NOISE  # RFC 1951, 3.2.3
     facts = read(tmp_path, broken)
@@ -156,7 +156,7 @@ def test_broken_stream_keeps_what_came_before(tmp_path: Path) -> None:
     assert blocks_of(tmp_path, broken)[0] == PCAP
 
 
-def test_garbage_behind_gzip(tmp_path: Path) -> None:
+def test_garbage_after_gzip(tmp_path: Path) -> None:
     for garbage in (b"garbage", NOISE * 100, bytes(100) + b"\x1f\x8c"):
         facts = read(tmp_path, GZIP + garbage)
         assert (facts.status, facts.records, facts.trailing_bytes) == ("corrupt", 500, 0)
@@ -166,7 +166,7 @@ def test_garbage_behind_gzip(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_any_damage_to_gzip_is_reported(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Behind gzip's header every byte is under its check sum; what comes before the damage is kept."""
+    """After gzip's header every byte is covered by its check sum; the bytes before the damage count."""
     content = bytearray(data.draw(st.sampled_from([GZIP, gzip.compress(PCAP[:5000], mtime=0) + GZIP])))
     at = data.draw(st.integers(10, len(content) - 1))
     if data.draw(st.booleans()):
@@ -180,11 +180,11 @@ def test_any_damage_to_gzip_is_reported(tmp_path_factory: pytest.TempPathFactory
     assert facts.status_detail
 
 
-# --- what is no capture
+# --- files that are not captures
 
 
 PCAPNG = b"\x0a\x0d\x0d\x0a" + bytes(100)
-NO_PCAPS = {  # what is said of it, and its bytes
+NO_PCAPS = {  # what its status_detail states, and its bytes
     "Kuznetzov's modified form is not read": b"\x34\xcd\xb2\xa1" + bytes(100),
     "not a capture": b"Type,ID,Timestamp,Loss,Accuracy\n" * 1000,
 }
@@ -194,13 +194,13 @@ def test_pcapng_has_no_pcap_header() -> None:
     assert PcapHeader.parse(PCAPNG) == "pcapng, which has no pcap file header"
 
 
-@pytest.mark.parametrize("said", NO_PCAPS)
-def test_what_is_no_pcap_is_told_by_name(tmp_path: Path, said: str) -> None:
-    content = NO_PCAPS[said]
+@pytest.mark.parametrize("stated", NO_PCAPS)
+def test_status_detail_names_other_files(tmp_path: Path, stated: str) -> None:
+    content = NO_PCAPS[stated]
     for file in (content, gzip.compress(content), lzma.compress(content)):
         facts = read(tmp_path, file)
         assert (facts.status, facts.records, facts.format) == ("corrupt", 0, None)
-        assert said in facts.status_detail
+        assert stated in facts.status_detail
         assert facts.trailing_bytes == len(content)
 
 
@@ -235,7 +235,7 @@ LOOK_LIKE_CAPTURES = {
     "pcapng in gzip": gzip.compress(PCAPNG),
     "Kuznetzov's modified form": NO_PCAPS["Kuznetzov's modified form is not read"],
     "zstd": zstandard.compress(PCAP),
-    "zstd behind a skippable frame": b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zstandard.compress(PCAP),
+    "zstd after a skippable frame": b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zstandard.compress(PCAP),
     "lz4": lz4.frame.compress(PCAP),
     "lz4 in one large block": lz4.frame.compress(PCAP[:24] + LARGE_NOISE, block_size=lz4.frame.BLOCKSIZE_MAX4MB),
     "xz": lzma.compress(PCAP),
@@ -382,7 +382,7 @@ def reader(*arguments: str) -> list[str]:
     return [sys.executable, "-c", READER, *arguments]
 
 
-def said_of(output: bytes) -> list[str]:
+def printed_by(output: bytes) -> list[str]:
     return [line for line in output.decode().splitlines() if line != "block"]
 
 
@@ -401,8 +401,8 @@ def test_pipe_with_small_writes(kind: str) -> None:
         while at < len(content):
             at += child.stdin.write(content[at : at + chance.choice((1, 7, 1500, 9000))])
         child.stdin.close()
-        said, _ = said_of(child.stdout.read())
-    assert said == expected(kind, content, PCAP)
+        printed, _ = printed_by(child.stdout.read())
+    assert printed == expected(kind, content, PCAP)
 
 
 def test_short_reads_fill_whole_blocks() -> None:
@@ -413,8 +413,8 @@ def test_short_reads_fill_whole_blocks() -> None:
         with ours:
             for at in range(0, len(PCAP), 1000):  # of which whole ones fit a block
                 ours.send(PCAP[at : at + 1000])
-        said, sizes = said_of(child.stdout.read())
-    assert said == expected("plain", PCAP, PCAP)
+        printed, sizes = printed_by(child.stdout.read())
+    assert printed == expected("plain", PCAP, PCAP)
     assert sizes == "{40000} None"
 
 
@@ -424,21 +424,21 @@ def test_file_as_standard_input(tmp_path: Path, kind: str) -> None:
     path.write_bytes(STREAMS[kind])
     with path.open("rb") as stdin:
         done = subprocess.run(reader(), stdin=stdin, capture_output=True, check=True)
-    assert said_of(done.stdout)[0] == expected(kind, STREAMS[kind], PCAP)
+    assert printed_by(done.stdout)[0] == expected(kind, STREAMS[kind], PCAP)
 
 
 def test_damage_on_standard_input() -> None:
     done = subprocess.run(reader(), input=GZIP[:-5], capture_output=True, check=True)
-    said, damage = said_of(done.stdout)
-    assert said == expected("gzip", GZIP[:-5], PCAP)
+    printed, damage = printed_by(done.stdout)
+    assert printed == expected("gzip", GZIP[:-5], PCAP)
     assert damage.endswith("gzip is cut short")
     done = subprocess.run(reader(), input=b"", capture_output=True, check=True)
-    assert said_of(done.stdout) == [expected("plain", b"", b""), "0 None"]
+    assert printed_by(done.stdout) == [expected("plain", b"", b""), "0 None"]
 
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_pipe_that_stays_open_does_not_hold_the_reader(kind: str) -> None:
-    """It has what it wants, while the thread waits for more."""
+    """The reader has enough, while the thread waits for more."""
     noise = random.Random(7).randbytes(100_000)
     content = noise if kind == "plain" else {"gzip": gzip, "zstd": zstandard, "lz4": lz4.frame}[kind].compress(noise)
     with subprocess.Popen(reader("--first"), stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as child:

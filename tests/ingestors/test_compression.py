@@ -28,7 +28,7 @@ from ddnn_traces.ingestors.compression import FORMATS, PIECE_BYTES, compression_
 from ddnn_traces.store.whole_files import sha256_of
 
 CHANCE = random.Random(3)
-#: What cannot be compressed, what can be a little and what nearly vanishes; more than a block of every format.
+#: Incompressible, slightly and highly compressible bytes; more than a block of every format.
 TRUTH = CHANCE.randbytes(70_000) + b"".join(b"%d " % CHANCE.randrange(10**6) for _ in range(30_000)) + bytes(150_000)
 
 
@@ -192,7 +192,7 @@ def test_variants_of_a_format(tmp_path: Path, variants: Callable[[], Iterator[by
 
 @EVERY
 def test_cut_short(tmp_path: Path, name: str) -> None:
-    """Down to the last byte that the library would give of what is there."""
+    """Down to the last byte that the library gives for the remaining bytes."""
     content = ENCODERS[name](TRUTH)
     cuts = {6, 7, 10, 18, *range(20, len(content), len(content) // 9), *range(len(content) - 12, len(content))}
     lengths = []
@@ -208,7 +208,7 @@ def test_cut_short(tmp_path: Path, name: str) -> None:
 
 
 @EVERY
-def test_cut_between_members_cannot_be_told(tmp_path: Path, name: str) -> None:
+def test_cut_between_members_is_not_detectable(tmp_path: Path, name: str) -> None:
     first, second = ENCODERS[name](TRUTH[:5000]), ENCODERS[name](TRUTH[5000:9000])
     for cut, damage in ((0, None), (1, f"{name} is cut short"), (3, f"{name} is cut short")):
         got, file = read(tmp_path, first + second[:cut])
@@ -229,7 +229,7 @@ def test_cut_inside_a_block_that_is_stored(tmp_path: Path, name: str) -> None:
 @EVERY
 @pytest.mark.parametrize("output", [5000, 1 << 20])
 def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the library gives before the error, to the byte, behind a member that is whole."""
+    """The bytes that the library gives before the error, after a whole member."""
     monkeypatch.setattr(capture_file, "OUTPUT_BYTES", output)
     first, content = ENCODERS[name](TRUTH[:999]), ENCODERS[name](TRUTH)
     damaged = 0
@@ -238,7 +238,7 @@ def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pyte
         broken[at] ^= 0x55
         got, file = read(tmp_path, first + broken)
         library = TRUTH[:999] + byte_by_byte(name, bytes(broken))
-        # bz2 tells a bad block at its end; how much it has given of it by then depends on how much is asked for.
+        # bz2 reports a bad block at its end; how much of it came by then depends on how much is requested.
         leeway = 1 << 15 if name == "bzip2" else 0
         assert abs(len(got) - len(library)) <= leeway
         assert got.startswith(library) or library.startswith(got)
@@ -253,7 +253,7 @@ CHECK_SUMS = {"gzip": (-8, -1), "zstd": (-4, -1), "lz4": (-4, -1), "xz": (-1, -1
 
 
 @EVERY
-def test_wrong_check_sum_keeps_everything(tmp_path: Path, name: str) -> None:
+def test_wrong_check_sum_loses_no_bytes(tmp_path: Path, name: str) -> None:
     for truth in (TRUTH, b"x"):
         for at in CHECK_SUMS[name]:
             content = bytearray(ENCODERS[name](truth))
@@ -266,19 +266,19 @@ def test_wrong_check_sum_keeps_everything(tmp_path: Path, name: str) -> None:
 @EVERY
 def test_what_follows_the_last_member(tmp_path: Path, name: str) -> None:
     content = ENCODERS[name](TRUTH)
-    said = f"the bytes after the {name} stream are not {name}"
+    damage = f"the bytes after the {name} stream are not {name}"
     for garbage in (b"garbage", b"\xff", bytes(100) + b"\x1f\x8c", CHANCE.randbytes(PIECE_BYTES)):
         got, file = read(tmp_path, content + garbage)
-        assert (got == TRUTH, file.damage, file.truncated) == (True, said, False)
+        assert (got == TRUTH, file.damage, file.truncated) == (True, damage, False)
     for padding in (1, 4, 3 * PIECE_BYTES):
         got, file = read(tmp_path, content + bytes(padding) + content)
         tolerated = name in ("gzip", "xz")
         assert got == (TRUTH + TRUTH if tolerated else TRUTH)
-        assert file.damage == (None if tolerated else said)
+        assert file.damage == (None if tolerated else damage)
 
 
 @EVERY
-def test_another_format_behind(tmp_path: Path, name: str) -> None:
+def test_another_format_after_it(tmp_path: Path, name: str) -> None:
     for other in ENCODERS.keys() - {name}:
         got, file = read(tmp_path, ENCODERS[name](b"abc") + ENCODERS[other](b"def"))
         assert (got, file.damage) == (b"abc", f"the bytes after the {name} stream are not {name}")
@@ -295,7 +295,7 @@ def test_long_damaged_stream_is_salvaged_in_reasonable_time(tmp_path: Path) -> N
 
 
 def zstd_frame(window_exponent: int) -> bytes:
-    """An empty frame that says how far it may refer back: 2^(10 + exponent) bytes (RFC 8878, 3.1.1.1.2)."""
+    """An empty frame that declares how far it may refer back: 2^(10 + exponent) bytes (RFC 8878, 3.1.1.1.2)."""
     return b"\x28\xb5\x2f\xfd\0" + bytes([window_exponent << 3]) + b"\1\0\0"
 
 
@@ -335,10 +335,10 @@ def test_bomb(tmp_path: Path, name: str) -> None:
     assert peak < 2 * capture_file.BLOCK_BYTES + 16 * capture_file.OUTPUT_BYTES
 
 
-# --- telling a format
+# --- recognising a format
 
 
-def test_formats_are_told_by_their_first_bytes() -> None:
+def test_formats_are_recognised_by_their_first_bytes() -> None:
     for name, encode in ENCODERS.items():
         found = compression_of(encode(b"some bytes"))
         assert found is not None

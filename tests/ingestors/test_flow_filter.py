@@ -1,4 +1,4 @@
-"""Capture filters: what tcpdump keeps of random packets, and what is said of a wrong expression."""
+"""Capture filters: the packets that tcpdump keeps of random ones, and the errors of wrong expressions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keeps(expression: str, *key: str | int) -> bool:
     return parse(expression).keeps(*key)  # type: ignore[arg-type]
 
 
-# --- beside tcpdump
+# --- compared with tcpdump
 
 
 def random_key(rng: random.Random) -> tuple[str, str, int, int, int]:
@@ -110,7 +110,7 @@ def test_keeps_what_tcpdump_keeps() -> None:
         kept = [number for number, key in enumerate(keys) if flow_filter.keeps(*key)]
         assert kept == kept_by_tcpdump(expression, capture), expression
         numbers_kept.add(len(kept))
-    assert len(numbers_kept) > 50  # neither everything nor nothing all the time
+    assert len(numbers_kept) > 50  # not always all or none
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def records(data: bytes) -> tuple[list[Record], str, int]:
     status = "complete"
     try:
         for record_and_end in pcapng(data) if data[:4] == SECTION else pcap(data):
-            found.append(record_and_end)  # what came before damage stays
+            found.append(record_and_end)  # records before the damage count
     except Damage as damage:
         status = str(damage)
     return [record for record, _ in found if record], status, found[-1][1]

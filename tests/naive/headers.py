@@ -313,5 +313,5 @@ def geneve(part: Part) -> Tunnel:
 
 
 def bridged_or(kind: int, part: Part) -> Datagram:
-    """An Ethernet frame, or what the EtherType stands for."""
+    """An Ethernet frame, or the header that the EtherType names."""
     return ethernet(part) if kind == BRIDGED else of_ethertype(kind, part)

@@ -59,19 +59,19 @@ Datagram = tuple[bytes, int]  # an IP packet and its EtherType
 
 @st.composite
 def datagrams(draw: st.DrawFn, inside: st.SearchStrategy[tuple[int, bytes]] = transports) -> Datagram:
-    """inside: protocol and what follows the IP headers. Half of them are whole and say no other length than theirs."""
+    """inside: protocol and payload of the IP packet. Half of the datagrams are whole and declare their true length."""
     protocol, body = draw(inside)
     if draw(st.booleans()):
         return p.ipv4(body, draw(addresses), draw(addresses), protocol), p.IPV4
-    said = draw(st.one_of(st.none(), st.none(), st.sampled_from([0, 19, 39, 60, 65535])))
+    declared = draw(st.one_of(st.none(), st.none(), st.sampled_from([0, 19, 39, 60, 65535])))
     if draw(st.booleans()):
         chain = draw(st.lists(extensions, max_size=2))
-        return p.ipv6(body, draw(addresses6), draw(addresses6), protocol, chain, said), p.IPV6
+        return p.ipv6(body, draw(addresses6), draw(addresses6), protocol, chain, declared), p.IPV6
     options = bytes(draw(st.sampled_from([0, 0, 4, 40])))
     fragment = draw(st.sampled_from([0, 0, 0, 8, 1480]))
     more = draw(st.integers(0, 3)) == 0
     packet = p.ipv4(
-        body, draw(addresses), draw(addresses), protocol, options, said, fragment, more, draw(st.integers(1, 2))
+        body, draw(addresses), draw(addresses), protocol, options, declared, fragment, more, draw(st.integers(1, 2))
     )
     return packet, p.IPV4
 
@@ -87,17 +87,17 @@ def tunnels(draw: st.DrawFn, inside: st.SearchStrategy[Datagram]) -> Datagram:
     elif way == 1:
         key, sequence = draw(st.one_of(st.none(), st.integers(0, 2))), draw(st.sampled_from([None, 0]))
         bridged = draw(st.booleans())
-        what = (frame, p.BRIDGED) if bridged else (packet, kind)
-        body = p.GRE, p.gre(*what, key, draw(st.booleans()), sequence, draw(st.sampled_from([0, 0, 0, 1, 0x4000])))
+        inner = (frame, p.BRIDGED) if bridged else (packet, kind)
+        body = p.GRE, p.gre(*inner, key, draw(st.booleans()), sequence, draw(st.sampled_from([0, 0, 0, 1, 0x4000])))
     elif way == 2:
         body = p.GRE, p.erspan(frame, draw(st.integers(1, 3)), draw(st.booleans()))
     elif way < 5:
         port = draw(st.sampled_from([p.VXLAN_PORT, p.VXLAN_LINUX_PORT]))
         body = p.UDP, p.udp(p.vxlan(frame, draw(st.integers(0, 1)), draw(st.sampled_from([8, 8, 0]))), 50000, port)
     else:
-        what = draw(st.sampled_from([(frame, p.BRIDGED), (packet, kind)]))
+        inner = draw(st.sampled_from([(frame, p.BRIDGED), (packet, kind)]))
         header = p.geneve(
-            *what, draw(st.integers(0, 1)), bytes(4 * draw(st.integers(0, 2))), draw(st.integers(0, 5)) // 5
+            *inner, draw(st.integers(0, 1)), bytes(4 * draw(st.integers(0, 2))), draw(st.integers(0, 5)) // 5
         )
         body = p.UDP, p.udp(header, 50000, p.GENEVE_PORT)
     return draw(datagrams(st.just(body)))
@@ -128,7 +128,7 @@ def pieces(draw: st.DrawFn) -> list[Datagram]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Datagram]:
-    """Segments of one flow: in order, again, ahead and behind, around the end of the sequence numbers."""
+    """Segments of one flow: in order, again, ahead and late, around the end of the sequence numbers."""
     start, units = draw(st.sampled_from(SEQUENCES)), st.integers(0, 12)
     flags = st.sampled_from([p.ACK, p.ACK, p.ACK, p.ACK, p.ACK | p.FIN, p.SYN, p.RST])
     steps = draw(st.lists(st.tuples(units, units, flags), min_size=2, max_size=14))
@@ -184,7 +184,7 @@ def pcaps(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def sections(draw: st.DrawFn) -> bytes:
-    """A section of a pcapng: interfaces, and packets of them (and seldom of none) in blocks of all kinds."""
+    """A section of a pcapng: interfaces, and packets of them (rarely of another one) in blocks of all kinds."""
     section = p.Section(draw(orders))
     links = draw(st.lists(link_types, min_size=1, max_size=2))
     data = section.begin()
@@ -247,8 +247,8 @@ def all_facts(path: Path, jobs: int, want_packets: bool) -> tuple[Any, ...]:
         options = ReadOptions(500, steps, folder / "cells", packets, jobs=jobs)
         facts = numba_engine.read_capture(path, options)
         tables = [table.to_pylist() for table in (facts.flows, facts.encapsulations, facts.samples)]
-        told = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.sha256)
-        return in_naive_terms(facts), list(in_naive_terms(facts).flows), tables, told
+        others = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.sha256)
+        return in_naive_terms(facts), list(in_naive_terms(facts).flows), tables, others
 
 
 @given(captures(), st.sampled_from([64, 200, 1000]), st.sampled_from([1, 2, 1000]), st.booleans())

@@ -74,7 +74,7 @@ def test_fragments_whose_first_was_skipped() -> None:
         [p.ethernet(outer(packet, p.IPIP)) for packet in p.fragments(BODY, [400, 320])],
     ],
 )
-def test_what_a_datagram_is_known_by(other: list[bytes]) -> None:
+def test_what_distinguishes_datagrams(other: list[bytes]) -> None:
     facts = read_frames(fragment_frames(BODY, [400, 320])[0], other[1])
     assert [flow["packets"] for flow in facts.flows.values()] == [1, 1]
     assert [key[3:5] for key in facts.flows] == [(40000, 5000), (0, 0)]
@@ -88,7 +88,7 @@ def test_complete_datagram_is_closed() -> None:
         UDP_KEY: 1000,
         (*UDP_KEY[:3], 7, *UDP_KEY[4:]): 1000,
     }
-    # what comes behind the last byte begins a new datagram
+    # a fragment after the last byte begins a new datagram
     assert payloads(read_frames(*frames, frames[1])) == {UDP_KEY: 1000, NO_PORTS: 320}
     assert payloads(read_frames(*frames[:2], frames[1])) == {UDP_KEY: 1000 - 288 + 320}  # while the end is not known
 
@@ -128,29 +128,29 @@ def test_4096_fragments_wait(count: int, lost: int) -> None:
     assert facts.flows[UDP_KEY]["packets"] == count + 820 - lost
 
 
-def test_atomic_fragment_is_none() -> None:
+def test_atomic_fragment_is_a_whole_datagram() -> None:
     whole = p.ipv6(p.udp(bytes(100)), protocol=p.UDP, extensions=[p.fragment_header()])
     later = p.ipv6(bytes(64), protocol=p.UDP, extensions=[p.fragment_header(104)])
     facts = read_frames(p.ethernet(whole, p.IPV6), p.ethernet(later, p.IPV6))
     assert [key[3:5] for key in facts.flows] == [(40000, 5000), (0, 0)]
 
 
-def test_extension_headers_behind_a_first_fragments_header() -> None:
-    """The datagram is known by the protocol that the fragments' headers name."""
+def test_extension_headers_after_the_header_of_a_first_fragment() -> None:
+    """The protocol in the fragment headers distinguishes datagrams."""
     first = p.ipv6(p.udp(bytes(96)), protocol=p.UDP, extensions=[p.fragment_header(0, True), p.destination_options(0)])
     later = p.ipv6(bytes(64), protocol=60, extensions=[p.fragment_header(112)])
     flow = the_flow(read_frames(p.ethernet(later, p.IPV6), p.ethernet(first, p.IPV6)))
     assert (flow["packets"], flow["payload_bytes"], flow["src_port"]) == (2, 96 + 64, 40000)
 
 
-def test_first_fragment_tells_what_is_inside_a_tunnel() -> None:
+def test_first_fragment_has_the_inside_of_a_tunnel() -> None:
     inside = p.udp(p.vxlan(p.ethernet(p.ipv4(p.tcp(bytes(1000))))), 50000, p.VXLAN_PORT)
     frames = fragment_frames(inside, [560], source=OUTER[0], destination=OUTER[1])
     expected = within(tunnel("vxlan", p.UDP, (50000, 4789), 7))
     for order in (frames, frames[::-1]):
         facts = read_frames(*order)
         later = len(inside) - 560
-        assert payloads(facts) == {expected: (560 - 16 - 14 - 40) + later}  # what is inside the first, and the rest
+        assert payloads(facts) == {expected: (560 - 16 - 14 - 40) + later}  # inside the first, and the rest
         assert the_flow(facts)["ip_bytes"] == (560 - 16 - 14) + 20 + later
 
 

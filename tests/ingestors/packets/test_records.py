@@ -33,7 +33,7 @@ def times_of(facts: naive.Facts) -> list[int]:
 
 @pytest.mark.parametrize("order", "<>")
 def test_pcapng_packets(order: str) -> None:
-    """Enhanced, simple and old packet blocks; blocks of other types are nothing."""
+    """Enhanced, simple and old packet blocks; blocks of other types are skipped."""
     section = p.Section(order)
     time = T0 // 1000
     data = section.begin() + section.interface(snaplen=100) + section.block(p.NAMES, bytes(4))
@@ -114,7 +114,7 @@ def test_resolutions_and_offsets(resolution: int | None, offset: int | None, tic
         (0x80, None, 2**63),
     ],
 )
-def test_time_beyond_what_there_is_room_for(resolution: int, offset: int | None, ticks: int) -> None:
+def test_time_out_of_range(resolution: int, offset: int | None, ticks: int) -> None:
     section = p.Section()
     good = section.begin() + section.interface(9) + section.interface(resolution=resolution, offset=offset)
     bad = section.enhanced(ticks, p.segment(), interface=1) + section.enhanced(0, p.segment())
@@ -130,7 +130,7 @@ def test_simple_packets_are_cut_to_the_snaplen_of_interface_0() -> None:
         assert (flow["captured_bytes"], flow["wire_bytes"]) == (captured, 154)
 
 
-def test_padding_of_a_block_is_no_packet() -> None:
+def test_padding_of_a_block_is_not_part_of_the_packet() -> None:
     section = p.Section()
     frame = p.segment()[:37]  # and a byte of the ports that is padding
     assert read(section.begin() + section.interface() + section.enhanced(0, frame, 154)).skipped == {
@@ -138,8 +138,8 @@ def test_padding_of_a_block_is_no_packet() -> None:
     }
 
 
-def test_options_that_are_none() -> None:
-    """Of other lengths than they should be, cut short, or behind the end."""
+def test_invalid_options() -> None:
+    """Of wrong lengths, cut short, or after the end."""
     section = p.Section()
     for options in (
         struct.pack("<HHI", p.RESOLUTION, 2, 9),

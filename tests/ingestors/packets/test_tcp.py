@@ -9,7 +9,7 @@ import pytest
 from captures_by_hand import T0, in_time
 from readings import read, read_frames, the_flow
 
-# --- TCP: what is new, out of order, retransmitted
+# --- new, out of order, retransmitted
 
 
 def read_segments(*segments: tuple[int, int, int]) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def test_retransmissions_at_every_place_of_the_sequence_space(start: int) -> Non
 
     assert sent((0, 100), (100, 100), (200, 100)) == (0, 0)
     assert sent((0, 100), (0, 100), (100, 100)) == (1, 100)
-    assert sent((0, 100), (50, 100), (150, 100)) == (1, 50)  # only what was there before
+    assert sent((0, 100), (50, 100), (150, 100)) == (1, 50)  # only the bytes sent before
     assert sent((0, 100), (200, 100), (100, 100)) == (0, 0)  # a hole that is filled
     assert sent((0, 100), (200, 100), (100, 100), (100, 100)) == (1, 100)  # but once
     assert sent((0, 300), (100, 100), (300, 100)) == (1, 100)  # the highest number stays
@@ -70,7 +70,7 @@ def test_four_holes_are_remembered() -> None:
 
 
 def test_hole_cut_in_two_may_push_out_the_oldest() -> None:
-    """Its part behind becomes the newest; its part in front keeps its place, the oldest of all."""
+    """Its higher part becomes the newest; its lower part keeps its place, the oldest of all."""
     ahead = [(200 * i, 100, p.ACK) for i in range(5)]  # holes at 100, 300, 500, 700
     cut = (530, 10, p.ACK)
     assert out_of_order(*ahead, cut, (500, 30, p.ACK), (540, 60, p.ACK)) == (3, 100)
@@ -91,7 +91,7 @@ def test_syn_and_fin_take_a_sequence_number(start: int) -> None:
     assert retransmitted((start, 0, p.SYN), (start, 0, p.SYN)) == (0, 0)
 
 
-def test_data_in_a_repeated_syn_lies_behind_it() -> None:
+def test_data_in_a_repeated_syn_follows_it() -> None:
     """TCP Fast Open: the first byte of data has the number after the SYN's. The packet begins below all the same."""
     assert retransmitted((5, 0, p.SYN), (5, 100, p.SYN), (106, 100, p.ACK)) == (1, 0)
 
@@ -121,7 +121,7 @@ DATA6 = (6, 100, p.ACK)
         ([DATA6, (106, 10, p.ACK)], 5, [3]),
         ([DATA6], 105, [1, 1]),
         ([(106, 10, p.ACK), DATA6], 5, [2, 1]),  # that of the first segment counts, not the smallest
-        ([(0, 0, p.ACK)], 5, [1, 1]),  # of what occupies sequence space there is none yet
+        ([(0, 0, p.ACK)], 5, [1, 1]),  # nothing occupies sequence space yet
         ([(0, 0, p.ACK), DATA6], 5, [3]),
         ([(0, 10, p.ACK)], 2**32 - 1, [2]),
         ([(6, 0, p.FIN)], 5, [1, 1]),
@@ -151,7 +151,7 @@ def test_five_tuple_reuse_is_no_retransmission(isn: int) -> None:
 
 
 def test_too_short_a_segment_is_part_of_the_connection() -> None:
-    """Its SYN is not seen, nor its sequence number."""
+    """Its SYN and its sequence number are not read."""
     frames = [p.segment(0, seq, p.SYN) for seq in (1, 2)]
     cut = p.Record(T0, p.segment(100, 3, p.SYN)[: 14 + 20 + 13], 154)
     flows = list(read(p.pcap([*in_time(*frames), cut])).flows.values())
@@ -171,7 +171,7 @@ def syn_with(*options: bytes, captured: int = 100) -> bytes:
         ([p.mss_option(1460)], 14 + 20 + 23, None),
         ([b"\1", b"\1", p.mss_option(9000), p.TIMESTAMPS], 100, 9000),
         ([p.TIMESTAMPS, p.mss_option(536)], 100, 536),
-        ([b"\0", p.mss_option(536)], 100, None),  # behind the end of the options
+        ([b"\0", p.mss_option(536)], 100, None),  # after the end of the options
         ([b"\3\0", p.mss_option(536)], 100, None),  # an option of no length
         ([b"\3\3\7", p.mss_option(536)], 100, 536),
         ([], 100, None),

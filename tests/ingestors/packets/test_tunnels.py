@@ -26,7 +26,7 @@ from readings import read, read_frames, the_flow
 
 @pytest.mark.parametrize("name", TUNNELS)
 def test_tunnels(name: str) -> None:
-    """The flow is what is inside, with its own sizes but the frame's; or what is outside, when tunnels stay shut."""
+    """The flow is the inner one, with its own sizes but the frame's; or the outer one, when tunnels are not opened."""
     packet, encapsulation = TUNNELS[name]
     frame = p.ethernet(packet)
     facts = read_frames(frame, frame)
@@ -52,7 +52,7 @@ def test_ipv6_in_and_around_tunnels() -> None:
 
 
 @pytest.mark.parametrize("name", SHUT)
-def test_what_cannot_be_read_inside_leaves_the_packet_outside(name: str) -> None:
+def test_unreadable_inside_leaves_the_packet_to_the_outer_flow(name: str) -> None:
     facts = read_frames(p.ethernet(SHUT[name]))
     (key,) = facts.flows
     assert (key[:2], key[5], facts.encapsulations) == (OUTER, None, set())
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_inside_leaves_the_packet_outside(name: str) -> None
 
 
 def test_every_snaplen_of_a_tunnel() -> None:
-    """50 bytes of Ethernet, IP, UDP and VXLAN, and 18 + 24 of what is inside up to the ports."""
+    """50 bytes of Ethernet, IP, UDP and VXLAN, and 18 + 24 of the inside up to the ports."""
     frame = p.ethernet(in_udp(p.vxlan(FRAME), p.VXLAN_PORT))
     cut = [p.Record(T0, frame[:n], len(frame)) for n in range(len(frame))]
     facts = read(p.pcap(cut))
@@ -84,7 +84,7 @@ def test_tunnels_within_tunnels() -> None:
     assert len(deeper.encapsulations) == 4
 
 
-def test_tunnels_that_differ_part_flows() -> None:
+def test_different_tunnels_are_different_flows() -> None:
     packets = [outer(p.gre(V4, key=key), p.GRE) for key in (1, 2, 1)] + [outer(p.gre(V4), p.GRE), V4]
     facts = read_frames(*map(p.ethernet, packets))
     assert [flow["packets"] for flow in facts.flows.values()] == [2, 1, 1, 1]

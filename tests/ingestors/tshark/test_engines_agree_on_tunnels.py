@@ -21,6 +21,7 @@ from engines import (
     records,
     write,
 )
+from readings import mostly_long
 
 from ddnn_traces.ingestors.tshark import flows
 
@@ -42,7 +43,7 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("name", mostly_long(BETWEEN, "pseudowire"))
 def test_between_ethernet_and_ip(name: str, tmp_path: Path) -> None:
     assert columns(flows_of([BETWEEN[name]], tmp_path), "src_ip", "src_port", "ip_bytes", "encapsulation") == [
         ("9.9.9.9", 40000, 140, None)
@@ -74,7 +75,7 @@ TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol
     "ipip": (over(4, NO_LENGTH), ("ipip", 4, 0, 0, None)),
     "ipv6 in ipv4": (over(41, p.ipv6(p.tcp(bytes(80)), "9::9", length=0)), ("ipip", 41, 0, 0, None)),
     "gre": (over(47, p.gre(NO_LENGTH)), ("gre", 47, 0, 0, None)),
-    "gre with everything": (over(47, p.gre(NO_LENGTH, key=77, checksum=True, sequence=5)), ("gre", 47, 0, 0, 77)),
+    "gre with all options": (over(47, p.gre(NO_LENGTH, key=77, checksum=True, sequence=5)), ("gre", 47, 0, 0, 77)),
     "gre of key 0": (over(47, p.gre(NO_LENGTH, key=0)), ("gre", 47, 0, 0, 0)),
     "gre bridged": (over(47, p.gre(BRIDGED, p.BRIDGED)), ("gre", 47, 0, 0, None)),
     "gre, mpls": (over(47, p.gre(p.mpls(NO_LENGTH, 2), p.MPLS, key=1)), ("gre", 47, 0, 0, 1)),
@@ -94,7 +95,7 @@ TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol
 }
 
 
-@pytest.mark.parametrize("name", TUNNELS)
+@pytest.mark.parametrize("name", mostly_long(TUNNELS, "gre with all options", "vxlan, tags", "first fragment"))
 def test_tunnels(name: str, tmp_path: Path) -> None:
     """The flow is inside, whose missing length is the frame's less all headers in front."""
     frame, tunnel = TUNNELS[name]
@@ -121,7 +122,7 @@ ICMP_ERROR = struct.pack(">BBHI", 3, 1, 0, 0) + INSIDE[:28]
 NO_TUNNELS = {
     "gre, another version": over(47, p.gre(INSIDE, flags=1)),
     "gre, routing": over(47, p.gre(bytes(4) + INSIDE, flags=0x4000)),
-    "gre, something else": over(47, p.gre(INSIDE, 0x88B5)),
+    "gre, another EtherType": over(47, p.gre(INSIDE, 0x88B5)),
     "vxlan without its flag": to(4789, p.vxlan(BRIDGED, flags=0)),
     "vxlan at another port": to(4788, p.vxlan(BRIDGED)),
     "from vxlan's port": p.ethernet(p.ipv4(p.udp(p.vxlan(BRIDGED), 4789, 40000), protocol=p.UDP)),
@@ -136,7 +137,7 @@ NO_TUNNELS = {
 }
 
 
-@pytest.mark.parametrize("name", NO_TUNNELS)
+@pytest.mark.parametrize("name", mostly_long(NO_TUNNELS, "malformed inside", "a fragment in a fragment"))
 def test_what_is_not_opened(name: str, tmp_path: Path) -> None:
     facts = read_both(write(tmp_path, p.pcap(records(NO_TUNNELS[name]))))
     assert columns(facts.flows.to_pylist(), "src_ip", "encapsulation") == [("10.0.0.1", None)]
