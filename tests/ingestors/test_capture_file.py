@@ -22,7 +22,7 @@ import numpy as np
 import packets as p
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.ingestors import capture_file
@@ -163,7 +163,6 @@ def test_garbage_after_gzip(tmp_path: Path) -> None:
         assert facts.status_detail == "the bytes after the gzip stream are not gzip"
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_any_damage_to_gzip_is_reported(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """After gzip's header every byte is covered by its check sum; the bytes before the damage count."""

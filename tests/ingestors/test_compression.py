@@ -19,7 +19,7 @@ from typing import Any
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.ingestors import capture_file
@@ -348,7 +348,6 @@ def test_formats_are_recognised_by_their_first_bytes() -> None:
     assert {known.name for known in FORMATS} == ENCODERS.keys() == DECODERS.keys()
 
 
-@settings(deadline=None, max_examples=250)
 @given(st.data())
 def test_any_members_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """What is read of a part is the begin of the truth, and only a cut between members passes unnoticed."""
