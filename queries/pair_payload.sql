@@ -18,7 +18,7 @@ WITH in_steps AS (
     SELECT run_id, count(DISTINCT step) AS step_count
     FROM in_steps
     GROUP BY run_id
-), step_pairs AS (
+), pair_moments AS (
     SELECT run_id, src_ip, dst_ip, sum(bytes) AS step_bytes, sum(bytes ** 2) AS squares
     FROM in_steps
     GROUP BY ALL
@@ -34,6 +34,6 @@ SELECT run_id, src_ip, dst_ip, by_steps, payload_bytes,
        END AS irregularity,
        CASE WHEN by_steps THEN step_count END AS steps
 FROM payload
-LEFT JOIN step_pairs USING (run_id, src_ip, dst_ip)
+LEFT JOIN pair_moments USING (run_id, src_ip, dst_ip)
 LEFT JOIN step_numbers USING (run_id)
 ORDER BY run_id, src_ip, dst_ip
