@@ -14,10 +14,10 @@ import polars as pl
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.talk import Talk
 
 BEGIN_NS = 1_700_000_000_000_000_000
 SPACING_NS = 10_000
@@ -117,9 +117,9 @@ def ingest_frames(folder: Path, captures: Mapping[str, Iterable[bytes]], **optio
     return read_folder(write_frames(folder / "run", captures), **options)
 
 
-def read_folder(run: Path, talk: Talk | None = None, **options: Any) -> Dataset:
+def read_folder(run: Path, messages: Messages | None = None, **options: Any) -> Dataset:
     """Dataset of a run folder, next to it."""
-    pipeline.ingest([str(run)], run.parent / "dataset", IngestOptions(**options), talk)
+    pipeline.ingest([str(run)], run.parent / "dataset", IngestOptions(**options), messages)
     return ddnn_traces.open(run.parent / "dataset")
 
 

@@ -66,7 +66,7 @@ def demo(sample: Path | None, out: Path) -> None:
     from ddnn_traces.cli import terminal
     from ddnn_traces.cli.demo import run  # not `import demo`: that is this command
 
-    run(sample, out, terminal.talk())
+    run(sample, out, terminal.messages())
 
 
 for command in (

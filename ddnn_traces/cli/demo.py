@@ -10,22 +10,22 @@ import ddnn_traces
 from ddnn_traces.cli import terminal
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.messages import Messages
 from ddnn_traces.regression import documents
-from ddnn_traces.talk import Talk
 
 #: The run whose traffic matrix is shown: small, and a ring.
 SHOWN_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
-def run(sample: Path | None, out: Path, talk: Talk) -> None:
+def run(sample: Path | None, out: Path, messages: Messages) -> None:
     """Ingest `sample` into out/dataset, print the results of queries and of the regression, write out/report.html.
 
     Raises UsageError when no sample is given and there is none next to the package.
     """
     source = sample or _shipped_sample()
     dataset = out / "dataset"
-    talk.say(f"ingest {source}")
-    pipeline.ingest([str(source)], dataset, talk=talk)
+    messages.info(f"ingest {source}")
+    pipeline.ingest([str(source)], dataset, messages=messages)
     with ddnn_traces.open(dataset) as opened:
         shown = SHOWN_RUN if SHOWN_RUN in opened.run_ids else opened.run_ids[0]
         terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")

@@ -116,8 +116,8 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
     from ddnn_traces.traffic import model
 
-    say = partial(click.echo, err=True)
-    written = model.generate(model.read(document), model.Job(**job), out, target, say)
+    report = partial(click.echo, err=True)
+    written = model.generate(model.read(document), model.Job(**job), out, target, report)
     click.echo(f"wrote {written}", err=True)
 
 

@@ -86,9 +86,9 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
 
-    talk = terminal.talk()
-    pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), talk)
-    if talk.warnings:
+    messages = terminal.messages()
+    pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
+    if messages.warnings:
         raise click.exceptions.Exit(1)
 
 

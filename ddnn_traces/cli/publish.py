@@ -96,7 +96,7 @@ def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
     from ddnn_traces.release import publish as release
 
     ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    done = release.publish(dataset, out, release.PublishOptions(**options), terminal.talk(unit="rows"), ask)
+    done = release.publish(dataset, out, release.PublishOptions(**options), terminal.messages(unit="rows"), ask)
     click.echo(done.message, err=True)
     if done.key_made:
         click.echo(

@@ -43,7 +43,7 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
             click.echo(f"{parcel.bytes:>14,}  {parcel.name}  ->  {parcel.address}")
         click.echo(f"would send {len(found)} files, {sum(parcel.bytes for parcel in found):,} bytes", err=True)
         return
-    outcome = pushing.push(release, to, chosen, terminal.talk())
+    outcome = pushing.push(release, to, chosen, terminal.messages())
     for note in outcome.notes:
         click.echo(note, err=True)
     click.echo(outcome.text, err=True)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ def cell(value: Any, column: str = "") -> str:
     return str(value)
 
 
-class LineTalk(Talk):
+class LineMessages(Messages):
     """One line a file, for logs and pipes."""
 
     def __init__(self) -> None:
@@ -100,14 +100,14 @@ class LineTalk(Talk):
         super().warn(message)
         self.console.print(Text.assemble(("warning: ", "yellow"), message))
 
-    def say(self, message: str) -> None:
+    def info(self, message: str) -> None:
         self.console.print(Text(message))
 
     def summarize(self, line: str) -> None:
-        self.say(line)
+        self.info(line)
 
 
-class BarTalk(LineTalk):
+class BarMessages(LineMessages):
     """A progress bar over the bytes of all files, for terminals, instead of the lines."""
 
     def __init__(self, unit: str = "packets") -> None:
@@ -118,7 +118,7 @@ class BarTalk(LineTalk):
         self._current: list[str] = []
         self._packets = 0
 
-    def start_files(self, total_bytes: int | None) -> None:
+    def start_reading(self, total_bytes: int | None) -> None:
         columns = (BarColumn(bar_width=12), DownloadColumn(), _Rate(self._unit), TimeRemainingColumn())
         file = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
         self._progress = Progress(*columns, file, console=self.console)
@@ -151,7 +151,7 @@ class BarTalk(LineTalk):
     def summarize(self, line: str) -> None:
         """The bar shows it already."""
 
-    def end_files(self) -> None:
+    def end_reading(self) -> None:
         if self._progress:
             self._progress.stop()
             self._progress = None
@@ -169,6 +169,6 @@ class _Rate(ProgressColumn):
         return Text(f"{rate / 1e6:.2f} M {self._unit}/s" if rate >= 1e5 else f"{rate:,.0f} {self._unit}/s")
 
 
-def talk(unit: str = "packets") -> LineTalk:
+def messages(unit: str = "packets") -> LineMessages:
     """A bar on a terminal, lines elsewhere. unit: what is counted, for the rate."""
-    return BarTalk(unit) if sys.stderr.isatty() else LineTalk()
+    return BarMessages(unit) if sys.stderr.isatty() else LineMessages()

@@ -23,7 +23,7 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
     import ddnn_traces
     from ddnn_traces.cli import terminal
 
-    rows = ddnn_traces.verify(release, jobs, terminal.talk().say).to_arrow()
+    rows = ddnn_traces.verify(release, jobs, terminal.messages().info).to_arrow()
     emit(rows, output_format, out, 0)
     counts = {
         status: rows["status"].to_pylist().count(status) for status in ("passed", "failed", "flagged", "not checked")

@@ -22,7 +22,7 @@ import numpy as np
 from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.facts import Int64Array
 from ddnn_traces.ingestors.sources import host_label
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
 #: The worker of train_history.log, unless it equals another worker's log: the first one. They count from 0 in the
@@ -82,7 +82,7 @@ class TrainingLog:
         return np.maximum.accumulate(np.array(times, np.int64))
 
 
-def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
+def read_logs(folder: Path | None, messages: Messages) -> list[TrainingLog]:
     """All logs in a run's folder, in the order of their workers; unusable ones are left out with a warning."""
     if folder is None:
         return []
@@ -93,11 +93,11 @@ def read_logs(folder: Path | None, talk: Talk) -> list[TrainingLog]:
         try:
             if worker is None and _has_twin(path, paths, first):
                 continue
-            log = _read_log(path, worker or first, talk)
+            log = _read_log(path, worker or first, messages)
         except LogError as error:
-            talk.warn(str(error))
+            messages.warn(str(error))
         except (OSError, csv.Error) as error:
-            talk.warn(f"{path}: not read ({error}); correct or remove it")
+            messages.warn(f"{path}: not read ({error}); correct or remove it")
         else:
             logs.setdefault(log.worker, log)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
@@ -122,7 +122,7 @@ def _has_twin(path: Path, paths: dict[Path, str | None], first: str) -> bool:
     return any(worker is not None and other.read_bytes() == text for other, worker in paths.items())
 
 
-def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
+def _read_log(path: Path, worker: str, messages: Messages) -> TrainingLog:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = list(csv.reader(file))
     if not rows or [name.strip() for name in rows[0]] != HEADER:
@@ -145,12 +145,14 @@ def _read_log(path: Path, worker: str, talk: Talk) -> TrainingLog:
         except ValueError:
             unread.append(line)
     if unread:
-        talk.warn(f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header")
+        messages.warn(
+            f"{path}: {len(unread)} lines are not read, the first is line {unread[0]}; compare with the header"
+        )
     if not ends:
         raise LogError(f"{path}: no row of type batch, so no step is read; remove it if that is right")
     if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
-        talk.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
-    phases = read_phases(path.parent / f"phases-{worker}.csv", talk)
+        messages.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
+    phases = read_phases(path.parent / f"phases-{worker}.csv", messages)
     return TrainingLog(worker, tuple(_steps(ends, phases.first_begin_ns)), phases.events)
 
 
@@ -183,7 +185,7 @@ class Phases:
     events: tuple[Event, ...] = ()
 
 
-def read_phases(path: Path, talk: Talk) -> Phases:
+def read_phases(path: Path, messages: Messages) -> Phases:
     """The phases in a file, empty where it is missing; rows that cannot be read are left out with a warning."""
     if not path.exists():
         return Phases()
@@ -192,7 +194,7 @@ def read_phases(path: Path, talk: Talk) -> Phases:
             rows = list(csv.DictReader(file))
         begin_ns = seconds_to_ns((rows[0] if rows else {}).get("t_begin") or "")
     except (ValueError, OSError, csv.Error) as error:
-        talk.warn(f"{path}: not used, no t_begin in unix seconds in its first row ({type(error).__name__}); correct it")
+        messages.warn(f"{path}: not used, no t_begin in unix seconds in row 1 ({type(error).__name__}); correct it")
         return Phases()
     if not set(_TIMES) <= rows[0].keys():
         return Phases(begin_ns)
@@ -204,7 +206,7 @@ def read_phases(path: Path, talk: Talk) -> Phases:
         except ValueError:
             unread.append(line)
     if unread:
-        talk.warn(
+        messages.warn(
             f"{path}: {len(unread)} lines have no step and four times in order, the first is line {unread[0]}; the "
             "phases of these steps are not known"
         )

@@ -21,12 +21,12 @@ from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.runs import read_runs
 from ddnn_traces.ingestors.schedule.tasks import ENGINES
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
+from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
-from ddnn_traces.talk import Talk
 from ddnn_traces.text import counted
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
@@ -44,23 +44,25 @@ class _Planned:
     record: RunRecord
 
 
-def ingest(sources: list[str], out: Path, options: IngestOptions | None = None, talk: Talk | None = None) -> list[str]:
+def ingest(
+    sources: list[str], out: Path, options: IngestOptions | None = None, messages: Messages | None = None
+) -> list[str]:
     """Read captures and logs into the dataset at `out`; return the run_ids that were written.
 
     sources: files, globs, folders, folders of run folders, - for standard input. A run whose inputs and parameters are
     those of the run in the dataset is not read again. Runs of the dataset that are not among the sources stay
     unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one at every
-    instant. Partial data are marked in the dataset, and `talk` gets a warning. Raises UsageError for a wrong call,
+    instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
     BusyError, CaptureError when no run could be read, LedgerError when records are missing from the ledger,
     StorageError when the disk is full.
     """
-    options, talk = options or IngestOptions(), talk or Talk()
+    options, messages = options or IngestOptions(), messages or Messages()
     options.check()
     planned = _plan(sources, options)  # errors in metadata are found before hours of reading
-    with _errors_of_writing(out), DatasetWriter(out, options.wait, talk.say) as writer:
+    with _errors_of_writing(out), DatasetWriter(out, options.wait, messages.info) as writer:
         if writer.waited:
             planned = _plan(sources, options)
-        _Ingest(writer, options, talk).run(planned, sources)
+        _Ingest(writer, options, messages).run(planned, sources)
         return writer.written
 
 
@@ -98,10 +100,10 @@ def _no_space(out: Path, reason: str) -> StorageError:
 class _Ingest:
     """One ingest into a dataset that no other ingest writes."""
 
-    def __init__(self, writer: DatasetWriter, options: IngestOptions, talk: Talk) -> None:
+    def __init__(self, writer: DatasetWriter, options: IngestOptions, messages: Messages) -> None:
         self._writer = writer
         self._options = options
-        self._talk = talk
+        self._messages = messages
         self._records = inputs.read_inputs(writer.out)
         self._put_in_place = time.monotonic()
         self._last_cost = 0.0
@@ -118,14 +120,14 @@ class _Ingest:
                 "for the others"
             ) from None
         finally:
-            self._talk.end_files()
+            self._messages.end_reading()
         written, unchanged = len(self._writer.written), len(planned) - len(todo)
         if not written and not unchanged:
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} is unchanged")
         self._finish()
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
         details += f", {unchanged} unchanged" if unchanged else ""
-        self._talk.say(f"{self._writer.name}: {counted(written, 'run')} written{details}")
+        self._messages.info(f"{self._writer.name}: {counted(written, 'run')} written{details}")
 
     # --- unchanged runs
 
@@ -139,9 +141,9 @@ class _Ingest:
         if same is None:
             return False
         self._records[run_id] = same
-        self._talk.say(f"run {run_id}: unchanged, not read again")
+        self._messages.info(f"run {run_id}: unchanged, not read again")
         for warning in same.warnings:
-            self._talk.warn(f"run {run_id}: {warning}")
+            self._messages.warn(f"run {run_id}: {warning}")
         return True
 
     def _finish(self) -> None:
@@ -164,13 +166,13 @@ class _Ingest:
         replaced = 0
         engine = import_module(ENGINES[self._options.engine])
         if not getattr(engine, "is_compiled", lambda: True)():
-            self._talk.say("compiling the packet loop, once (about half a minute)")
+            self._messages.info("compiling the packet loop, once (about half a minute)")
         runs = [(plan.run, plan.metadata) for plan in todo]
-        warned = len(self._talk.warnings)
-        with contextlib.closing(read_runs(runs, self._options, self._writer.scratch, self._talk)) as results:
+        warned = len(self._messages.warnings)
+        with contextlib.closing(read_runs(runs, self._options, self._writer.scratch, self._messages)) as results:
             for plan, facts in zip(todo, results, strict=True):
                 replaced += self._write(plan, facts, warned)
-                warned = len(self._talk.warnings)
+                warned = len(self._messages.warnings)
         return replaced
 
     def _write(self, plan: _Planned, facts: RunFacts, warned: int) -> bool:
@@ -180,13 +182,13 @@ class _Ingest:
         """
         run_id = facts.run_id
         if not any(file.format for file in facts.files):
-            self._talk.warn(f"{run_id}: left out, none of its files is a capture that can be read")
+            self._messages.warn(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
         changed = inputs.changed_meanwhile(plan.run, plan.record.files)
         for name in changed:
-            self._talk.warn(f"{run_id}/{name}: changed while it was read; ingest again when it is complete")
+            self._messages.warn(f"{run_id}/{name}: changed while it was read; ingest again when it is complete")
         _write_run(facts, self._writer, self._options)
-        warnings = tuple(inputs.without_folders(warning, plan.run) for warning in self._talk.warnings[warned:])
+        warnings = tuple(inputs.without_folders(warning, plan.run) for warning in self._messages.warnings[warned:])
         files: tuple[FileState, ...] = inputs.after_reading(plan.record.files, facts.files, changed)
         self._records[run_id] = replace(plan.record, files=files, warnings=warnings)
         replaced = partition(self._writer.out, "runs", run_id).exists()

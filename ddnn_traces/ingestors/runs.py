@@ -21,27 +21,27 @@ from ddnn_traces.ingestors.reconcile.tables import RunFacts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
 from ddnn_traces.ingestors.sources import RunInput, host_label
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 from ddnn_traces.version import __version__
 
 
 def read_runs(
-    runs: Sequence[tuple[RunInput, RunMetadata]], options: IngestOptions, scratch: Path, talk: Talk
+    runs: Sequence[tuple[RunInput, RunMetadata]], options: IngestOptions, scratch: Path, messages: Messages
 ) -> Generator[RunFacts, None, None]:
     """Facts of each run, in order. Files of later runs are read meanwhile; closing the iterator stops that.
 
     scratch: folder for cells and packets; those of a run are removed when the next run is requested.
     """
     captures = [path for run, _ in runs for path in run.captures]
-    talk.start_files(total_bytes(captures))
+    messages.start_reading(total_bytes(captures))
     jobs = options.jobs or available_cpus()
     at_once = max(1, min(jobs, len(captures)))
-    with Threads(at_once, talk) as scheduler:
+    with Threads(at_once, messages) as scheduler:
         waiting: deque[_Run] = deque()
 
         def tasks() -> Iterator[ReadTask]:
             for number, (run, metadata) in enumerate(runs):
-                waiting.append(_Run(run, metadata, options, scratch / f"run-{number}", talk))
+                waiting.append(_Run(run, metadata, options, scratch / f"run-{number}", messages))
                 yield from waiting[-1].tasks(max(1, jobs // at_once))
 
         results = scheduler.results(tasks())
@@ -52,7 +52,7 @@ def read_runs(
             current = waiting.popleft()
             yield current.facts(scheduler)
             current.remove_scratch()
-    talk.end_files()
+    messages.end_reading()
 
 
 def total_bytes(captures: Sequence[Path]) -> int | None:
@@ -74,14 +74,16 @@ def total_bytes(captures: Sequence[Path]) -> int | None:
 class _Run:
     """A run that is being read. Its logs are read before its first file; its warnings come when all files are read."""
 
-    def __init__(self, run: RunInput, metadata: RunMetadata, options: IngestOptions, scratch: Path, talk: Talk) -> None:
+    def __init__(
+        self, run: RunInput, metadata: RunMetadata, options: IngestOptions, scratch: Path, messages: Messages
+    ) -> None:
         self._run = run
         self._metadata = metadata
         self._options = options
         self._scratch = scratch
-        self._talk = talk
+        self._messages = messages
         self._labels = [host_label(path) for path in run.captures]
-        self._log_talk = Talk()
+        self._log_messages = Messages()
         self._logs: list[TrainingLog] = []
         self._log_of_file: list[TrainingLog | None] = []
         self._tasks: list[ReadTask] = []
@@ -90,7 +92,7 @@ class _Run:
     def tasks(self, jobs: int) -> Iterator[ReadTask]:
         """One task for each file. jobs: threads that may work inside one file."""
         self._scratch.mkdir()
-        self._logs = read_logs(self._run.folder, self._log_talk)
+        self._logs = read_logs(self._run.folder, self._log_messages)
         offset_ns = self._options.clock_offset_ns
         if offset_ns is not None:
             self._logs = [log.shifted(lambda time_ns: time_ns + offset_ns) for log in self._logs]
@@ -117,10 +119,10 @@ class _Run:
     def add(self, result: ReadResult) -> None:
         """Take the next file's result. Its problems are reported now, in the order of the files."""
         if not self._files:
-            for warning in self._log_talk.warnings:
-                self._talk.warn(warning)
+            for warning in self._log_messages.warnings:
+                self._messages.warn(warning)
         self._files.append(result.facts)
-        _report(result, self._talk)
+        _report(result, self._messages)
 
     def facts(self, scheduler: Scheduler) -> RunFacts:
         """All that is known of the run, when its files are read."""
@@ -144,13 +146,13 @@ class _Run:
             return clock
         seconds = clock.estimate.offset_ns / 1e9
         if requested != "auto":
-            self._talk.warn(
+            self._messages.warn(
                 f"{self._run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
                 f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
                 "their steps, or with none to leave the times unchanged"
             )
             return clock
-        self._talk.say(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
+        self._messages.info(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
         self._read_again([log.shifted(clock.correction) for log in self._logs], scheduler)
         return replace(clock, applied_ns=clock.estimate.offset_ns)
 
@@ -169,7 +171,7 @@ class _Run:
         """Warn where no packet of a file can be in a step of its log, and the reason is not known."""
         for file, log in zip(self._files, self._log_of_file, strict=True):
             if log:
-                _compare_clocks(file, log, self._talk)
+                _compare_clocks(file, log, self._messages)
 
     def remove_scratch(self) -> None:
         """Free the disk space of cells and packets: the run's tables are written, or it is read again."""
@@ -186,19 +188,19 @@ def _name(path: Path) -> str:
     return "standard input" if path == STDIN else f"{path.parent.name}/{path.name}"
 
 
-def _report(result: ReadResult, talk: Talk) -> None:
+def _report(result: ReadResult, messages: Messages) -> None:
     """Warn of a file's problems, and summarize it."""
     facts = result.facts
     if facts.status != "complete":
         read = f"{facts.records:,} records before that were read" if facts.format else "nothing of it was read"
-        talk.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; copy it again, or leave it out")
+        messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; copy it again, or leave it out")
     if _is_doubled(facts):
-        talk.warn(
+        messages.warn(
             f"{facts.path}: nearly every segment is in it twice, as at a mirror port of both directions, and counts "
             "twice; remove the copies with 'editcap -d'"
         )
     seconds = max(result.seconds, 1e-6)
-    talk.summarize(
+    messages.summarize(
         f"{_name(facts.path)}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, "
         f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
     )
@@ -212,13 +214,13 @@ def _is_doubled(facts: CaptureFacts) -> bool:
     return payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload
 
 
-def _compare_clocks(facts: CaptureFacts, log: TrainingLog, talk: Talk) -> None:
+def _compare_clocks(facts: CaptureFacts, log: TrainingLog, messages: Messages) -> None:
     """Warn when no packet can be in a step of the log."""
     begin, end = log.bounds[0], log.bounds[-1]
     if facts.first_ns is None or facts.last_ns is None or (facts.first_ns < end and facts.last_ns >= begin):
         return
     hours = (facts.first_ns - begin) / 3.6e12
-    talk.warn(
+    messages.warn(
         f"{facts.path}: begins {hours:+.2f} hours after {log.worker}'s log and shares no time with its steps, "
         "so no packet is in a step; compare the two clocks"
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
+from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, packaging, provenance, request, tables, versions
@@ -27,7 +28,6 @@ from ddnn_traces.release.anonymise.mapping import Options as AnonymiserOptions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.marker import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, sha256_of, whole_folder
-from ddnn_traces.talk import Talk
 from ddnn_traces.text import counted, nearest, sql_literal
 
 #: Memory of DuckDB, for checks and for reading names; the tables take about as much again.
@@ -105,7 +105,7 @@ def publish(
     dataset: str | Path,
     out: Path,
     options: PublishOptions | None = None,
-    talk: Talk | None = None,
+    messages: Messages | None = None,
     ask: Callable[[str], str] | None = None,
 ) -> Published:
     """Publish a dataset as the release `out`: complete, or not at all.
@@ -113,7 +113,7 @@ def publish(
     ask: puts a question (title, licence, creator) to the user. Raises UsageError for a wrong call, PublishError where
     data checks fail or `out` is another release, LeakError, StorageError, MissingExtra.
     """
-    options, talk = options or PublishOptions(), talk or Talk()
+    options, messages = options or PublishOptions(), messages or Messages()
     layout.refuse_inside(out.parent)
     statements = request.complete(request.read(options.about, _given(options)), ask)
     previous = versions.read(options.previous) if options.previous else None
@@ -121,22 +121,22 @@ def publish(
     _refuse_in_dataset(dataset, out, key_file)
     made = not key_file.exists()
     with _full_disk(out), _removed_after_error(key_file if made else None), _open(dataset, options, out) as opened:
-        plan = _plan(opened, out, options, statements, key_file, _standing(out), previous, talk)
+        plan = _plan(opened, out, options, statements, key_file, _standing(out), previous, messages)
         remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
-                release = _build(opened, plan, options, folder, talk)
+                release = _build(opened, plan, options, folder, messages)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
-    _report_missing(release.about, talk)
+    _report_missing(release.about, messages)
     return Published(out, release, key_file, made, True, f"{out}: version {release.about.version}")
 
 
-def _report_missing(about: facts.About, talk: Talk) -> None:
+def _report_missing(about: facts.About, messages: Messages) -> None:
     from ddnn_traces.release.descriptions import shared
 
     if missing := shared.recommended(about):
-        talk.say(f"recommended and not stated (release.toml): {'; '.join(missing)}")
+        messages.info(f"recommended and not stated (release.toml): {'; '.join(missing)}")
 
 
 def _given(options: PublishOptions) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _plan(
     key_file: Path,
     standing: facts.Release | None,
     previous: facts.Release | None,
-    talk: Talk,
+    messages: Messages,
 ) -> _Plan:
     runs = dataset.run_ids
     _known("--allow-flagged", options.allow_flagged, runs)
@@ -269,7 +269,7 @@ def _plan(
         "times": anonymiser.times,
         "bagit": options.bagit,
     }
-    talk.say("checking the data")
+    messages.info("checking the data")
     flagged = _flagged(dataset, sources, options, out)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
@@ -345,7 +345,7 @@ def _flagged(
     return {run_id: failed[run_id] for run_id in sorted(failed)}
 
 
-def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path, talk: Talk) -> facts.Release:
+def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path, messages: Messages) -> facts.Release:
     """Make the release in a folder. Raises _UnchangedError, LeakError, PublishError."""
     data = folder / "data" if options.bagit else folder
     scratch = folder / ".scratch"
@@ -354,25 +354,25 @@ def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path,
     anonymiser = Anonymiser(
         plan.key, AnonymiserOptions(options.addresses, options.ports, options.times), dataset, dataset.run_ids
     )
-    written = _write_tables(plan, options, anonymiser, data, scratch, talk)
-    captures = _write_captures(dataset, options, anonymiser, data, talk)
+    written = _write_tables(plan, options, anonymiser, data, scratch, messages)
+    captures = _write_captures(dataset, options, anonymiser, data, messages)
     release = _facts(dataset, plan, options, anonymiser, written, captures, data)
-    release, changes = _with_version(plan, options, release, data, scratch, talk)
+    release, changes = _with_version(plan, options, release, data, scratch, messages)
     shutil.rmtree(scratch)  # part of no release
     _describe(release, changes, options, data, plan)
     if options.bagit:
         packaging.write_bag(folder, release)
     _compare_with_standing(plan, folder)
-    _scan(dataset, options, plan, release, folder, talk)
+    _scan(dataset, options, plan, release, folder, messages)
     return release
 
 
 def _write_tables(
-    plan: _Plan, options: PublishOptions, anonymiser: Anonymiser, data: Path, scratch: Path, talk: Talk
+    plan: _Plan, options: PublishOptions, anonymiser: Anonymiser, data: Path, scratch: Path, messages: Messages
 ) -> tuple[facts.Table, ...]:
-    talk.start_files(sum(source.bytes for source in plan.sources))
+    messages.start_reading(sum(source.bytes for source in plan.sources))
     try:
-        progress = tables.Progress(talk.advance)
+        progress = tables.Progress(messages.advance)
         jobs = _jobs(options)
         return tables.write(
             plan.sources,
@@ -385,17 +385,17 @@ def _write_tables(
             lambda table: description.released(table, anonymiser.facts()),
         )
     finally:
-        talk.end_files()
+        messages.end_reading()
 
 
 def _write_captures(
-    dataset: Dataset, options: PublishOptions, anonymiser: Anonymiser, data: Path, talk: Talk
+    dataset: Dataset, options: PublishOptions, anonymiser: Anonymiser, data: Path, messages: Messages
 ) -> tuple[facts.File, ...]:
     if not options.captures:
         return ()
     from ddnn_traces.release import captures
 
-    talk.say("cutting captures down")
+    messages.info("cutting captures down")
     folder = data / layout.CAPTURES
     folder.mkdir()
     paths = sorted(captures.write(list(options.captures), dataset, anonymiser, folder))
@@ -444,7 +444,7 @@ def _facts(
 
 
 def _with_version(
-    plan: _Plan, options: PublishOptions, release: facts.Release, data: Path, scratch: Path, talk: Talk
+    plan: _Plan, options: PublishOptions, release: facts.Release, data: Path, scratch: Path, messages: Messages
 ) -> tuple[facts.Release, versions.Changes | None]:
     """The release with its version and digest, and the changes since the previous one."""
     release = replace(release, digest=versions.digest(release))
@@ -459,7 +459,7 @@ def _with_version(
         raise _UnchangedError(message, options.previous, plan.previous)
     changes = versions.compare(plan.previous, layout.content(options.previous), release, data, scratch)
     if changes.keys_differ:
-        talk.say(
+        messages.info(
             f"the key differs from that of {options.previous}: labels, addresses and times of the two releases do not "
             "agree; give its key with --key"
         )
@@ -505,14 +505,14 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
 
 
 def _scan(
-    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, talk: Talk
+    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, messages: Messages
 ) -> None:
     """Raise LeakError where the release holds what it must not. Statements of the publisher on people are intended."""
     from ddnn_traces.release import leak_scan
 
-    talk.say("searching the release for what must not be in it")
+    messages.info("searching the release for what must not be in it")
     if not options.captures:
-        talk.say(
+        messages.info(
             "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
             "(--captures)"
         )

@@ -24,7 +24,7 @@ class DatasetLock:
         #: Whether the lock is held: never on a file system without locks.
         self.is_held = False
 
-    def acquire(self, wait: bool, say: Callable[[str], None]) -> bool:
+    def acquire(self, wait: bool, report: Callable[[str], None]) -> bool:
         """Take the lock; return whether it had to wait for another ingest.
 
         Raises BusyError when another process holds it and `wait` is false, OSError when the file cannot be made.
@@ -33,7 +33,7 @@ class DatasetLock:
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                waited |= self._lock(file, wait, say)
+                waited |= self._lock(file, wait, report)
                 current = self._is_current(file)
             except BaseException:
                 os.close(file)
@@ -46,7 +46,7 @@ class DatasetLock:
         os.pwrite(file, str(os.getpid()).encode(), 0)
         return waited
 
-    def _lock(self, file: int, wait: bool, say: Callable[[str], None]) -> bool:
+    def _lock(self, file: int, wait: bool, report: Callable[[str], None]) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -55,14 +55,14 @@ class DatasetLock:
                 raise BusyError(
                     f"{self._out}: another ingest (pid {holder}) is writing it; try again later, or without --no-wait"
                 ) from None
-            say(f"waiting for another ingest into {self._out} (pid {holder})")
+            report(f"waiting for another ingest into {self._out} (pid {holder})")
             fcntl.flock(file, fcntl.LOCK_EX)
             self.is_held = True
             return True
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            say(f"{self._path.parent} has no file locks; run no other ingest into {self._out.name} now")
+            report(f"{self._path.parent} has no file locks; run no other ingest into {self._out.name} now")
             return False
         self.is_held = True
         return False

@@ -44,11 +44,11 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 class DatasetWriter:
     """New versions of the dataset at `out`: commit() puts one in place, leaving the context discards the rest.
 
-    Entering waits until no other ingest writes the dataset, and reports that with `say`; with `wait` false it raises
+    Entering waits until no other ingest writes the dataset, and reports that with `report`; with `wait` false it raises
     BusyError instead. Raises UsageError when `out` exists and is not a dataset, or cannot be written.
     """
 
-    def __init__(self, out: Path, wait: bool = True, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, out: Path, wait: bool = True, report: Callable[[str], None] = lambda _: None) -> None:
         self.name = str(out)
         self.out = out.resolve()
         #: Whether it had to wait for another ingest.
@@ -56,7 +56,7 @@ class DatasetWriter:
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
         self.committed = 0
-        self._wait, self._say = wait, say
+        self._wait, self._report = wait, report
         self._lock = DatasetLock(self.out)
         check_target(self.out)
         self.partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
@@ -64,7 +64,7 @@ class DatasetWriter:
     def __enter__(self) -> Self:
         try:
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.waited = self._lock.acquire(self._wait, self._say)
+            self.waited = self._lock.acquire(self._wait, self._report)
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
                 check_target(self.out)  # again: no other process changes it now

@@ -20,10 +20,10 @@ from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.inputs import INPUTS, read_inputs
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 
-class Heard(Talk):
+class Heard(Messages):
     """What was said, and the files that were read."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Heard(Talk):
         self.said: list[str] = []
         self.read: list[str] = []
 
-    def say(self, message: str) -> None:
+    def info(self, message: str) -> None:
         self.said.append(message)
 
     def start_file(self, name: str) -> None:

@@ -16,7 +16,7 @@ from ddnn_traces.ingestors.logs import (
     read_phases,
     seconds_to_ns,
 )
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 HEADER = "Type,ID,Timestamp,Loss,Accuracy"
 
@@ -33,8 +33,8 @@ def read(folder: Path, **files: str) -> tuple[list[TrainingLog], list[str]]:
     for name, text in files.items():
         path = "train_history.log" if name == "plain" else f"train_history-{name.replace('_', '-')}.log"
         (folder / path).write_text(text)
-    talk = Talk()
-    return read_logs(folder, talk), talk.warnings
+    messages = Messages()
+    return read_logs(folder, messages), messages.warnings
 
 
 def read_one(folder: Path, text: str) -> tuple[TrainingLog, list[str]]:
@@ -212,7 +212,7 @@ def test_a_log_that_is_a_folder(tmp_path: Path) -> None:
 
 
 def test_no_folder() -> None:
-    assert read_logs(None, Talk()) == []
+    assert read_logs(None, Messages()) == []
 
 
 def test_log_without_a_worker_is_the_first_workers(tmp_path: Path) -> None:
@@ -269,8 +269,8 @@ PHASES = "step,t_begin,t_comm_begin,t_comm_end,t_end\n0,100.0,100.1,100.4,100.5\
 
 def read_phases_of(folder: Path, text: str) -> tuple[Phases, list[str]]:
     (folder / "phases-worker-1.csv").write_text(text)
-    talk = Talk()
-    return read_phases(folder / "phases-worker-1.csv", talk), talk.warnings
+    messages = Messages()
+    return read_phases(folder / "phases-worker-1.csv", messages), messages.warnings
 
 
 def test_phases_are_the_intervals_between_the_four_times(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_phases_are_the_intervals_between_the_four_times(tmp_path: Path) -> None
 
 
 def test_no_phases_file(tmp_path: Path) -> None:
-    assert read_phases(tmp_path / "phases-worker-1.csv", Talk()) == Phases()
+    assert read_phases(tmp_path / "phases-worker-1.csv", Messages()) == Phases()
 
 
 @pytest.mark.parametrize(

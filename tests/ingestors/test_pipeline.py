@@ -22,11 +22,11 @@ from ddnn_traces.ingestors import runs as runs_module
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
-from ddnn_traces.talk import Talk
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def runs(tmp_path: Path) -> Path:
 
 def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
     """Warnings of an ingest."""
-    talk = Talk()
-    pipeline.ingest([str(source) for source in sources], out, IngestOptions(**options), talk)
-    return talk.warnings
+    messages = Messages()
+    pipeline.ingest([str(source) for source in sources], out, IngestOptions(**options), messages)
+    return messages.warnings
 
 
 # --- the same inputs give the same bytes
@@ -93,26 +93,26 @@ def test_whichever_file_is_read_first(runs: Path, tmp_path: Path, monkeypatch: p
         return facts
 
     monkeypatch.setattr(numba_engine, "read_capture", first_waits)
-    talk = Lines()
-    pipeline.ingest([str(runs)], tmp_path / "second", IngestOptions(jobs=2), talk)
+    messages = Lines()
+    pipeline.ingest([str(runs)], tmp_path / "second", IngestOptions(jobs=2), messages)
     files = ["one/worker-1.pcap", "one/worker-2.pcap", "two/worker-1.pcap", "two/worker-2.pcap", "two/worker-3.pcap"]
-    assert [line.split(":")[0] for line in talk.lines] == files
+    assert [line.split(":")[0] for line in messages.lines] == files
     assert hashes_of(tmp_path / "first") == hashes_of(tmp_path / "second")
 
 
-class Lines(Talk):
+class Lines(Messages):
     """The lines about files, and all the others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.messages: list[str] = []
+        self.lines: list[str] = []
 
     def summarize(self, line: str) -> None:
         self.lines.append(line)
 
-    def say(self, message: str) -> None:
-        self.messages.append(message)
+    def info(self, message: str) -> None:
+        self.lines.append(message)
 
 
 @pytest.mark.parametrize(("jobs", "files", "inside"), [(1, 5, 1), (2, 5, 1), (16, 5, 3), (7, 1, 7)])
@@ -252,10 +252,10 @@ def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         return read(path, options)
 
     monkeypatch.setattr(numba_engine, "read_capture", refuse)
-    talk = Talk()
-    pipeline.ingest([str(runs)], tmp_path / "dataset", talk=talk)
-    assert all("worker-1.pcap: corrupt: cannot be read (Permission denied)" in warning for warning in talk.warnings)
-    assert talk.warnings
+    messages = Messages()
+    pipeline.ingest([str(runs)], tmp_path / "dataset", messages=messages)
+    assert all("worker-1.pcap: corrupt: cannot be read (Permission denied)" in warning for warning in messages.warnings)
+    assert messages.warnings
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         marked = dataset.sql("SELECT DISTINCT capture_id, engine FROM captures WHERE status = 'corrupt'")
         assert marked.rows() == [("worker-1.pcap", "none")]
@@ -358,9 +358,9 @@ def test_interrupted_ingest_keeps_what_was_put_in_place(
         with ddnn_traces.open(out) as dataset:
             assert dataset.run_ids == ["one", "two"]
             assert contradictions(dataset) == {}
-    talk = Lines()
-    pipeline.ingest([str(runs)], out, talk=talk)
-    assert len(talk.lines) == (6 if seconds else 1)
+    messages = Lines()
+    pipeline.ingest([str(runs)], out, messages=messages)
+    assert len(messages.lines) == (6 if seconds else 1)
     assert hashes_of(out) == hashes_of(tmp_path / "expected")
 
 
@@ -397,10 +397,10 @@ def test_invalid_options(runs: Path, tmp_path: Path, options: dict[str, Any], me
 def test_first_compilation_is_reported(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiled in (True, False):
         monkeypatch.setattr(numba_engine, "is_compiled", lambda compiled=compiled: compiled, raising=False)
-        talk = Lines()
-        pipeline.ingest([str(runs)], tmp_path / "dataset", IngestOptions(force=True), talk)
+        messages = Lines()
+        pipeline.ingest([str(runs)], tmp_path / "dataset", IngestOptions(force=True), messages)
         message = ["compiling the packet loop, once (about half a minute)"] if not compiled else []
-        assert talk.messages[:-1] == message
+        assert messages.lines[:-1] == message
 
 
 def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +461,7 @@ def test_log_on_another_clock_is_reported(tmp_path: Path) -> None:
     (folder / "train_history.log").write_text(
         "Type,ID,Timestamp,Loss,Accuracy\nbatch,0,1700028800.1,0,0\nbatch,1,1700028800.2,0,0\n"
     )
-    talk = Talk()
-    pipeline.ingest([str(folder)], tmp_path / "dataset", talk=talk)
-    (warning,) = talk.warnings
+    messages = Messages()
+    pipeline.ingest([str(folder)], tmp_path / "dataset", messages=messages)
+    (warning,) = messages.warnings
     assert "begins -8.00 hours after worker-1's log" in warning

@@ -11,10 +11,10 @@ from small_release import SMALL, content, make, seal
 
 import ddnn_traces
 from ddnn_traces.errors import PushError, StorageError, UsageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release import push
 from ddnn_traces.release.push import contents, folder
 from ddnn_traces.release.push.targets import Retry, Transient, scrub
-from ddnn_traces.talk import Talk
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_pauses_grow_and_end() -> None:
         raise Transient("503")
 
     with pytest.raises(PushError, match="503; tried 6 times; the same command continues"):
-        Retry(most_s=5, sleep=slept.append).call(fails, Talk())
+        Retry(most_s=5, sleep=slept.append).call(fails, Messages())
     assert slept == [1, 2, 4, 5, 5]
 
 
@@ -297,7 +297,7 @@ def test_server_says_how_long() -> None:
             raise failure
         return "done"
 
-    assert Retry(sleep=slept.append).call(work, Talk()) == "done"
+    assert Retry(sleep=slept.append).call(work, Messages()) == "done"
     assert slept == [7.5, 60]
 
 
@@ -357,7 +357,7 @@ def test_what_changes_while_it_is_sent(release: Path, tmp_path: Path) -> None:
     proven = contents.read(release)
     (release / "LICENSE").write_bytes(b"CC-BY-9.9\n")
     with pytest.raises(PushError, match="LICENSE: changed while it was sent"):
-        folder.Folder(tmp_path / "to").push(proven, Retry(), Talk())
+        folder.Folder(tmp_path / "to").push(proven, Retry(), Messages())
     assert not (tmp_path / "to" / "1.0.0").exists()
     seal(release)
     ddnn_traces.push(release, str(tmp_path / "to"))

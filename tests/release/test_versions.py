@@ -16,10 +16,10 @@ from publishing import ABOUT
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts, versions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.talk import Talk
 
 RUN, OTHER = "torch-mlp1-sgd-32-gloo-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring"
 
@@ -112,22 +112,22 @@ def test_only_words_changed(small: Path, release: Path, tmp_path: Path) -> None:
 
 
 def test_another_key_is_reported(small: Path, release: Path, tmp_path: Path) -> None:
-    class Recorder(Talk):
+    class Recorder(Messages):
         def __init__(self) -> None:
             super().__init__()
-            self.messages: list[str] = []
+            self.lines: list[str] = []
 
-        def say(self, message: str) -> None:
-            self.messages.append(message)
+        def info(self, message: str) -> None:
+            self.lines.append(message)
 
     from ddnn_traces.release import publish
 
     shutil.copytree(release, tmp_path / "before")  # without its key
-    talk = Recorder()
+    messages = Recorder()
     options = publish.PublishOptions(**ABOUT, previous=tmp_path / "before", window_ms=10)
-    made = publish.publish(small, tmp_path / "new", options, talk)
+    made = publish.publish(small, tmp_path / "new", options, messages)
     assert made.key_made
-    assert any("key" in line and "before" in line for line in talk.messages)
+    assert any("key" in line and "before" in line for line in messages.lines)
     text = (tmp_path / "new" / layout.CHANGELOG).read_text()
     first, *others = [line for line in text.partition("## 2.0.0")[2].partition("\n## ")[0].splitlines()[1:] if line]
     assert first.startswith("- Anonymised with another key: labels")

@@ -13,7 +13,7 @@ from typing import Self
 
 from ddnn_traces.ingestors.facts import Progress
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 #: How long leaving waits for threads, s. One that is blocked in a read (of a pipe without a writer) cannot end and has
 #: nothing to clean up.
@@ -35,12 +35,12 @@ class Threads:
     """A Scheduler with `jobs` threads. A context manager: leaving it cancels what is not finished.
 
     With one job the tasks run in the caller's own thread, where a signal interrupts even a read.
-    talk: receives the begin, progress and end of each file. work: what is done with a task.
+    messages: receives the begin, progress and end of each file. work: what is done with a task.
     """
 
-    def __init__(self, jobs: int, talk: Talk, work: Callable[[ReadTask, Progress], ReadResult] = read) -> None:
+    def __init__(self, jobs: int, messages: Messages, work: Callable[[ReadTask, Progress], ReadResult] = read) -> None:
         self._jobs = jobs
-        self._talk = talk
+        self._messages = messages
         self._work = work
         self._tasks: SimpleQueue[tuple[Future[ReadResult], ReadTask] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -110,14 +110,14 @@ class Threads:
                 future.set_result(result)
 
     def _run(self, task: ReadTask) -> ReadResult:
-        self._talk.start_file(task.name)
+        self._messages.start_file(task.name)
         result = self._work(task, self._progress)
-        self._talk.end_file(task.name)
+        self._messages.end_file(task.name)
         return result
 
     def _progress(self, size: int, packets: int) -> None:
         self._checkpoint()
-        self._talk.advance(size, packets)
+        self._messages.advance(size, packets)
 
     def _checkpoint(self) -> None:
         """Raise Cancelled when the tasks are to end."""

@@ -25,8 +25,6 @@ RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
 #: "number of elements" (Wikidata), which the specification uses for the number of records of a record set.
 ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
 
-TYPES = {"string": "sc:Text", "int64": "cr:Int64", "double": "cr:Float64", "bool": "sc:Boolean"}
-
 #: Appendix 1 of the specification, as mlcroissant 1.1 expects it, with PROV-O.
 CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -199,7 +197,7 @@ def _field(table: str, column: schema.Column) -> dict[str, Any]:
         "@id": f"{table}/{column.name}",
         "name": column.name,
         "description": shared.explained(column),
-        "dataType": TYPES[column.type],
+        "dataType": column.types.croissant,
         "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
     }
     if column.unit:

@@ -20,8 +20,6 @@ PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
 RESOURCE_PROFILE = "https://datapackage.org/profiles/2.0/dataresource.json"
 SCHEMA_PROFILE = "https://datapackage.org/profiles/2.0/tableschema.json"
 
-TYPES = {"string": "string", "int64": "integer", "double": "number", "bool": "boolean"}
-
 
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
@@ -133,7 +131,7 @@ def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tu
 def _field(column: schema.Column) -> dict[str, Any]:
     field: dict[str, Any] = {
         "name": column.name,
-        "type": TYPES[column.type],
+        "type": column.types.data_package,
         "title": shared.title(column),
         "description": shared.explained(column),
     }

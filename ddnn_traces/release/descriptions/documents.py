@@ -17,7 +17,6 @@ from ddnn_traces.text import counted
 _HUB_LICENCES = {"ODbL-1.0": "odbl", "ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl"}
 _HUB_KNOWS = ("CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CDLA-Permissive-2.0", "MIT", "Apache-2.0")
 
-_HUB_TYPES = {"string": "string", "int64": "int64", "double": "float64", "bool": "bool"}
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B")
 
 #: Columns of runs by which a reader distinguishes them, for the list of runs.
@@ -43,8 +42,7 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         {
             "config_name": table.name,
             "features": [
-                {"name": column.name, "dtype": _HUB_TYPES[column.type]}
-                for column in shared.definition(release, table).columns
+                {"name": column.name, "dtype": column.types.hub} for column in shared.definition(release, table).columns
             ],
         }
         for table in release.tables

@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import prove, read
 from ddnn_traces.release.push.folder import Folder
 from ddnn_traces.release.push.hub import Hub
 from ddnn_traces.release.push.s3 import S3
 from ddnn_traces.release.push.targets import Outcome, Parcel, PushOptions, Retry, Target, without_userinfo
 from ddnn_traces.release.push.zenodo import SITES, Zenodo
-from ddnn_traces.talk import Talk
 
 __all__ = ["Outcome", "Parcel", "PushOptions", "Retry", "Target", "parcels", "push"]
 
@@ -31,12 +31,16 @@ def parcels(release: Path, to: str, options: PushOptions | None = None) -> list[
     """The files that `push` would send, without network and credentials. Raises UsageError, PushError."""
     contents = read(release)
     target = target_of(to, options or PushOptions(), contents.folder)
-    prove(contents, Talk())
+    prove(contents, Messages())
     return target.parcels(contents)
 
 
 def push(
-    release: Path, to: str, options: PushOptions | None = None, talk: Talk | None = None, retry: Retry | None = None
+    release: Path,
+    to: str,
+    options: PushOptions | None = None,
+    messages: Messages | None = None,
+    retry: Retry | None = None,
 ) -> Outcome:
     """Upload a release to a target; files that are there already are not sent again.
 
@@ -44,14 +48,14 @@ def push(
     call, MissingExtra, and PushError where the release is damaged, the target refuses, or holds another content under
     this version. After a Ctrl-C the message of KeyboardInterrupt explains how to continue.
     """
-    talk = talk or Talk()
+    messages = messages or Messages()
     contents = read(release)
     target = target_of(to, options or PushOptions(), contents.folder)
     try:
         for path in contents.stray:
-            talk.say(f"{path}: not in the release's checksums, stays here")
-        prove(contents, talk)
-        return target.push(contents, retry or Retry(), talk)
+            messages.info(f"{path}: not in the release's checksums, stays here")
+        prove(contents, messages)
+        return target.push(contents, retry or Retry(), messages)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; what is at {without_userinfo(to)} cannot be mistaken for the whole release; the same "

@@ -15,11 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from ddnn_traces.errors import PushError, UsageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
 from ddnn_traces.store.marker import MARKER
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.talk import Talk
 from ddnn_traces.text import counted
 
 _BAG = "bagit.txt"
@@ -85,13 +85,13 @@ def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
 
 
-def prove(contents: Contents, talk: Talk) -> None:
+def prove(contents: Contents, messages: Messages) -> None:
     """Hash every file. Raises PushError naming those that differ from their checksum."""
-    talk.start_files(contents.bytes)
+    messages.start_reading(contents.bytes)
     try:
-        damaged = [item.path for item in contents.items if _hash(item, talk) != item.sha256]
+        damaged = [item.path for item in contents.items if _hash(item, messages) != item.sha256]
     finally:
-        talk.end_files()
+        messages.end_reading()
     if damaged:
         more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         raise PushError(
@@ -123,14 +123,14 @@ def other_content(place: str, contents: Contents, other: Sequence[str], choose: 
     )
 
 
-def _hash(item: Item, talk: Talk) -> str:
+def _hash(item: Item, messages: Messages) -> str:
     digest = hashlib.sha256()
-    talk.start_file(item.path)
+    messages.start_file(item.path)
     with item.local.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-            talk.advance(len(chunk), 0)
-    talk.end_file(item.path)
+            messages.advance(len(chunk), 0)
+    messages.end_file(item.path)
     return digest.hexdigest()
 
 

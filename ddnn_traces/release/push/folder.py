@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddnn_traces.errors import PushError, StorageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import Outcome, Parcel, Retry
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.talk import Talk
 
 _CHUNK = 1 << 20
 
@@ -28,7 +28,7 @@ class Folder:
         place = self.folder / contents.version
         return [Parcel(item.path, item.bytes, str(place / item.path)) for item in contents.items]
 
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Copy the files that are not there. Raises PushError, StorageError."""
         place = self.folder / contents.version
         if place.is_symlink() or place.exists():

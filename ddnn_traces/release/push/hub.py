@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from ddnn_traces import extras
 from ddnn_traces.errors import PushError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
 from ddnn_traces.store import layout
-from ddnn_traces.talk import Talk
 
 _Result = TypeVar("_Result")
 
@@ -43,9 +43,9 @@ class Hub:
         place = f"hf://datasets/{self.name}@v{contents.version}"
         return [Parcel(item.path, item.bytes, f"{place}/{item.path}") for item in contents.items]
 
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """One commit and a tag. Raises PushError, MissingExtra."""
-        repository = _Repository(self, retry, talk)
+        repository = _Repository(self, retry, messages)
         tag = f"v{contents.version}"
         place = f"hf://datasets/{self.name}@{tag}"
         tags = repository.tags()
@@ -88,8 +88,8 @@ class Hub:
 class _Repository:
     """The requests to the repository. Raises PushError for what the Hub refuses."""
 
-    def __init__(self, target: Hub, retry: Retry, talk: Talk) -> None:
-        self._target, self._retry, self._talk = target, retry, talk
+    def __init__(self, target: Hub, retry: Retry, messages: Messages) -> None:
+        self._target, self._retry, self._messages = target, retry, messages
         with extras.required():
             import huggingface_hub
             from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -169,7 +169,7 @@ class _Repository:
         self._call(lambda: self._api.create_tag(**self._id, tag=tag, revision=revision))
 
     def _call(self, work: Callable[[], _Result]) -> _Result:
-        return self._retry.call(work, self._talk, self._explained)
+        return self._retry.call(work, self._messages, self._explained)
 
     def _explained(self, error: Exception) -> Exception:
         where, error = f"hf://datasets/{self._target.name}", _root(error)

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from ddnn_traces import extras
 from ddnn_traces.errors import PushError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
-from ddnn_traces.talk import Talk
 
 _Result = TypeVar("_Result")
 
@@ -48,9 +48,9 @@ class S3:
         place = self.place(contents)
         return [Parcel(item.path, item.bytes, f"s3://{place}/{item.path}") for item in contents.items]
 
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Send the files that are not there. Raises PushError, MissingExtra."""
-        store = _Store(self, retry, talk)
+        store = _Store(self, retry, messages)
         place = self.place(contents)
         there = store.listing(place)
         own = {item.path: item for item in contents.items}
@@ -82,8 +82,8 @@ def _refused(place: str, contents: Contents, strange: list[str], other: list[str
 class _Store:
     """The requests to the store. Raises PushError for what it refuses; failures that may pass are tried again."""
 
-    def __init__(self, target: S3, retry: Retry, talk: Talk) -> None:
-        self._target, self._retry, self._talk = target, retry, talk
+    def __init__(self, target: S3, retry: Retry, messages: Messages) -> None:
+        self._target, self._retry, self._messages = target, retry, messages
         config = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
         with extras.required():
             import s3fs
@@ -147,7 +147,7 @@ class _Store:
         return self._call(read, address)
 
     def _call(self, work: Callable[[], _Result], address: str) -> _Result:
-        return self._retry.call(work, self._talk, lambda error: self._explained(error, address))
+        return self._retry.call(work, self._messages, lambda error: self._explained(error, address))
 
     def _explained(self, error: Exception, address: str) -> Exception:
         from botocore import exceptions  # s3fs has imported it

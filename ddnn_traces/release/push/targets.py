@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 
 from ddnn_traces import extras
 from ddnn_traces.errors import PushError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents
-from ddnn_traces.talk import Talk
 
 _Result = TypeVar("_Result")
 
@@ -68,7 +68,7 @@ class Target(Protocol):
     def parcels(self, contents: Contents) -> list[Parcel]:
         """The files that an upload would send; without network and credentials."""
 
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Send what is not there. Raises PushError, UsageError, MissingExtra."""
 
 
@@ -94,7 +94,7 @@ class Retry:
     sleep: Callable[[float], None] = time.sleep
 
     def call(
-        self, work: Callable[[], _Result], talk: Talk, explain: Callable[[Exception], Exception] | None = None
+        self, work: Callable[[], _Result], messages: Messages, explain: Callable[[Exception], Exception] | None = None
     ) -> _Result:
         """The result of `work`, which is repeated while it raises Transient.
 
@@ -132,7 +132,7 @@ class Retry:
             stop=tenacity.stop_after_attempt(self.attempts),
             wait=wait_s,
             sleep=self.sleep,
-            before_sleep=lambda state: talk.say(f"{failure(state)}; again in {state.upcoming_sleep:g} s"),
+            before_sleep=lambda state: messages.info(f"{failure(state)}; again in {state.upcoming_sleep:g} s"),
             retry_error_callback=give_up,
         )(attempt)
         return result

@@ -17,11 +17,11 @@ from urllib.parse import quote, urlsplit
 
 from ddnn_traces import extras
 from ddnn_traces.errors import PushError, UsageError
+from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.release.push.contents import Archive, Contents, Item, archive_of, other_content
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
 from ddnn_traces.store import layout
-from ddnn_traces.talk import Talk
 
 #: Address and variable with the token, by the target's name.
 SITES = {
@@ -63,9 +63,9 @@ class Zenodo:
         place = f"{self.url}/deposit/depositions/{self.record or '(new)'}"
         return [Parcel(file.name, file.bytes, f"{place}/{file.name}") for file in _files(contents)]
 
-    def push(self, contents: Contents, retry: Retry, talk: Talk) -> Outcome:
+    def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Fill a draft; publish it on request. Raises PushError, MissingExtra."""
-        api = _Api(self, retry, talk)
+        api = _Api(self, retry, messages)
         metadata = metadata_of(contents.release, self.site)
         files = _files(contents)
         deposit, removable = _deposit(api, self.record, metadata)
@@ -190,7 +190,7 @@ def _doi_note(deposit: Mapping[str, Any]) -> str:
 class _Api:
     """Zenodo's API. Raises PushError for what it refuses. The token is sent in a header, to Zenodo's address only."""
 
-    def __init__(self, target: Zenodo, retry: Retry, talk: Talk) -> None:
+    def __init__(self, target: Zenodo, retry: Retry, messages: Messages) -> None:
         variable = SITES[target.site][1]
         token = os.environ.get(variable, "").strip()
         if not token:
@@ -200,7 +200,13 @@ class _Api:
             )
         if urlsplit(target.url).scheme not in ("http", "https"):
             raise UsageError(f"--endpoint-url {target.url}: not an address; write it as https://zenodo.example/api")
-        self._url, self._token, self._variable, self._retry, self._talk = target.url, token, variable, retry, talk
+        self._url, self._token, self._variable, self._retry, self._messages = (
+            target.url,
+            token,
+            variable,
+            retry,
+            messages,
+        )
         with extras.required():
             import requests
         self._requests = requests
@@ -277,7 +283,7 @@ class _Api:
 
     def request(self, method: str, url: str, file: _File | None = None, **more: Any) -> Any:
         """The JSON of the answer to a request; {} where it has none."""
-        return self._retry.call(lambda: self._answer(method, url, file, **more), self._talk)
+        return self._retry.call(lambda: self._answer(method, url, file, **more), self._messages)
 
     def _answer(self, method: str, url: str, file: _File | None, **more: Any) -> Any:
         try:

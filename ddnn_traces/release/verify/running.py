@@ -55,10 +55,12 @@ _LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "b
 _MOST_LINES = 100
 
 
-def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> list[Result]:
+def verify(
+    release: str | Path, jobs: int | None = None, report: Callable[[str], None] = lambda _: None
+) -> list[Result]:
     """The lines of every check of a release: a folder, a bag or a zip file. jobs: threads; None: one for each CPU.
 
-    say: called with the name of each check as it begins. Nothing is fetched. Raises UsageError where
+    report: called with the name of each check as it begins. Nothing is fetched. Raises UsageError where
     there is no release, MissingExtra where a validator is not installed, ReleaseError for a zip file that cannot be
     unpacked.
     """
@@ -78,7 +80,7 @@ def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], No
             if importlib.util.find_spec(library) is None:
                 with extras.required():
                     raise ImportError(name=library)
-        found = results(Examined(folder, scratch, jobs or available_cpus()), say)
+        found = results(Examined(folder, scratch, jobs or available_cpus()), report)
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
 
@@ -98,13 +100,13 @@ def _refuse_others(path: Path, folder: Path) -> None:
 
 
 def results(
-    examined: Examined, say: Callable[[str], None] = lambda _: None, only: Container[str] | None = None
+    examined: Examined, report: Callable[[str], None] = lambda _: None, only: Container[str] | None = None
 ) -> Iterator[Result]:
     """The lines of the checks. only: names of the checks to make, those that they rely on included; None: all."""
     for name, check in CHECKS:
         if only is not None and name not in only:
             continue
-        say(name)
+        report(name)
         if name != files.PLACES and not examined.safe:
             yield Result(name, "release", NOT_CHECKED, "a link or odd name is in the release, see above")
             continue

@@ -144,12 +144,12 @@ def _relative(document: Document, job: Job) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in matrix)
 
 
-def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str], None] = lambda _: None) -> Path:
+def write(document: Document, job: Job, out: Path, to: str, report: Callable[[str], None] = lambda _: None) -> Path:
     """Write a job's traffic and return where it is.
 
     to: dataset (new, or next to its other runs), pcap (the run folder OUT/RUN_ID, which ingest reads) or flows (CSV: a
     row a transfer, tables.FLOW_COLUMNS). The same model, job and seed give the same bytes. Raises UsageError as
-    `traffic`, and where a run of that name exists; StorageError where captures would not fit on the disk. say: is
+    `traffic`, and where a run of that name exists; StorageError where captures would not fit on the disk. report: is
     called, before captures are written, with a line that states how many bytes they will have.
     """
     if to not in FORMATS:
@@ -164,12 +164,12 @@ def write(document: Document, job: Job, out: Path, to: str, say: Callable[[str],
         tables.write_traffic(out, [traffic(document, job)], replace=False)
         return out
     if to == "pcap":
-        return _write_captures(document, job, out / job.run_id, say)
+        return _write_captures(document, job, out / job.run_id, report)
     tables.write_flow_list(traffic(document, job), out)
     return out
 
 
-def _write_captures(document: Document, job: Job, folder: Path, say: Callable[[str], None]) -> Path:
+def _write_captures(document: Document, job: Job, folder: Path, report: Callable[[str], None]) -> Path:
     if folder.exists():
         raise UsageError(f"{folder}: is there already; choose another --out or --run-id")
     generated = traffic(document, job)
@@ -181,7 +181,7 @@ def _write_captures(document: Document, job: Job, folder: Path, say: Callable[[s
             f"{folder}: would have {needed:,} bytes, and {there} has space for {free:,}; give fewer --steps or another "
             "--out, or write it --to dataset, which takes far less"
         )
-    say(f"writing {int(generated.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
+    report(f"writing {int(generated.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
     return run_folder.write_folder(folder, generated)
 
 

@@ -13,7 +13,7 @@ from ddnn_traces.ingestors.facts import CELLS, FLOW_FACTS, CaptureFacts, Int64Ar
 from ddnn_traces.ingestors.logs import read_logs
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.ingestors.reconcile.log_clocks import LogOffset, Traffic, is_off, log_offset, read_traffic
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 MS = 1_000_000
 HOUR = 3_600_000 * MS
@@ -166,7 +166,7 @@ def read(path: Path, cells: Path) -> CaptureFacts:
 
 def sample_logs(run: Path, tmp_path: Path) -> list[tuple[Int64Array, Traffic]]:
     found = []
-    for number, log in enumerate(read_logs(run, Talk())):
+    for number, log in enumerate(read_logs(run, Messages())):
         file = read(next(run.glob(f"{log.worker}-tcpdump.pcap*")), tmp_path / f"{number}.parquet")
         found.append((log.bounds, read_traffic([file], f"10.10.0.{log.worker[-1]}", MS)))
     return found

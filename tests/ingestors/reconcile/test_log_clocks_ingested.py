@@ -10,8 +10,8 @@ import pytest
 from small_runs import A, B, contradictions, ingest, read_folder, ring
 from tools import RunCommand
 
+from ddnn_traces.messages import Messages
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.talk import Talk
 
 HOUR = 3600
 
@@ -68,10 +68,10 @@ def test_none_declines_the_offer(late_run: Path, tmp_path: Path, command: RunCom
 
 
 def test_wrong_seconds_are_reported(late_run: Path) -> None:
-    talk = Talk()
-    with read_folder(late_run, talk, clock_offset=-1800.0) as dataset:
+    messages = Messages()
+    with read_folder(late_run, messages, clock_offset=-1800.0) as dataset:
         assert offset(dataset) == (-1800 * 10**9, HOUR * 10**9)
-    assert [warning.count("+3600.000 s") for warning in talk.warnings] == [1]
+    assert [warning.count("+3600.000 s") for warning in messages.warnings] == [1]
 
 
 def test_without_an_offset_no_packet_is_in_a_step(late_run: Path) -> None:
@@ -83,20 +83,20 @@ def test_without_an_offset_no_packet_is_in_a_step(late_run: Path) -> None:
 
 
 def test_seconds_put_the_packets_into_their_steps(late_run: Path, sample_dataset: Dataset) -> None:
-    talk = Talk()
-    with read_folder(late_run, talk, clock_offset=3600.0) as dataset:
+    messages = Messages()
+    with read_folder(late_run, messages, clock_offset=3600.0) as dataset:
         assert offset(dataset)[0] == HOUR * 10**9
         assert in_steps(dataset) == in_steps(sample_dataset)
         steps = "SELECT worker, step, start_ns, end_ns FROM steps WHERE run_id = $1 ORDER BY ALL"
         assert dataset.sql(steps, [RUN]).rows() == sample_dataset.sql(steps, [RUN]).rows()
         assert contradictions(dataset) == {}
-    assert talk.warnings == []
+    assert messages.warnings == []
 
 
 def test_auto_puts_the_packets_into_their_steps(late_run: Path, sample_dataset: Dataset) -> None:
     """Except those within the few milliseconds by which the estimate may be off."""
-    talk = Talk()
-    with read_folder(late_run, talk, clock_offset="auto", packets=True) as dataset:
+    messages = Messages()
+    with read_folder(late_run, messages, clock_offset="auto", packets=True) as dataset:
         applied, estimate = offset(dataset)
         assert applied == estimate == HOUR * 10**9  # time zones are whole
         volume = "SELECT step, wire_bytes FROM step_volume WHERE run_id = $1"
@@ -106,7 +106,7 @@ def test_auto_puts_the_packets_into_their_steps(late_run: Path, sample_dataset: 
         hashes = "SELECT capture_id, sha256 FROM captures WHERE run_id = $1 ORDER BY ALL"
         assert dataset.sql(hashes, [RUN]).rows() == sample_dataset.sql(hashes, [RUN]).rows()  # from the first pass
         assert contradictions(dataset) == {}
-    assert talk.warnings == []
+    assert messages.warnings == []
 
 
 def test_auto_leaves_a_log_that_is_right(sample: Path, tmp_path: Path, sample_dataset: Dataset) -> None:

@@ -18,8 +18,8 @@ from small_runs import (
 )
 from tools import FULL, needs_full_captures
 
+from ddnn_traces.messages import Messages
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.talk import Talk
 
 # --- the shipped sample
 
@@ -132,12 +132,12 @@ def test_one_capture_missing_or_cut_changes_nothing(
     path.unlink()
     if share:
         path.with_suffix("").write_bytes(content[: int(share * len(content))])
-    talk = Talk()
+    messages = Messages()
     matrix = "SELECT src_ip, dst_ip, payload_bytes, packets FROM traffic_matrix WHERE run_id = $1"
-    with read_folder(folder, talk) as dataset:
+    with read_folder(folder, messages) as dataset:
         assert dataset.sql(matrix, [BOTH]).rows() == sample_dataset.sql(matrix, [BOTH]).rows()
         assert contradictions(dataset) == {}
-    assert sum(": truncated: " in warning for warning in talk.warnings) == (share > 0)
+    assert sum(": truncated: " in warning for warning in messages.warnings) == (share > 0)
 
 
 # --- the full captures, where they are available (they are not shipped)

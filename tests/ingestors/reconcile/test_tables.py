@@ -34,7 +34,7 @@ import ddnn_traces
 from ddnn_traces.errors import LedgerError
 from ddnn_traces.ingestors.facts import CaptureFacts
 from ddnn_traces.ingestors.packets import numba_engine
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 # --- pcapng
 
@@ -57,14 +57,14 @@ def test_truncated_pcapng(tmp_path: Path) -> None:
     folder = write_captures(tmp_path / "run", {})
     content = p.pcapng(packet.record for packet in packets)
     (folder / "a.pcapng").write_bytes(content[:-5])
-    talk = Talk()
-    with read_folder(folder, talk) as dataset:
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
         captures = dataset.sql("SELECT records, status, trailing_bytes FROM captures").rows()
         last = 32 + len(p.padded(packets[-1].record.frame)) + 8  # of the block with the last packet and its option
         assert captures == [(len(packets) - 1, "truncated", last + 4 - 5)]
         assert counted(dataset) == sent(packets[:-1])
         assert contradictions(dataset) == {}
-    (warning,) = talk.warnings
+    (warning,) = messages.warnings
     assert "a.pcapng: truncated: " in warning
 
 

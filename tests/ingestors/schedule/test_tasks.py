@@ -19,7 +19,7 @@ from ddnn_traces.ingestors import pipeline, runs
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 #: Reads pickled tasks from standard input, and writes their pickled results.
 WORKER = """
@@ -40,7 +40,7 @@ class OtherProcess:
 
     used: ClassVar[list[ReadTask]] = []
 
-    def __init__(self, _jobs: int, _talk: Talk) -> None:
+    def __init__(self, _jobs: int, _messages: Messages) -> None:
         call = [sys.executable, "-c", CODE.replace("from ddnn_traces.cli import main; main()", WORKER)]
         self._process = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -86,7 +86,7 @@ def run(tmp_path: Path) -> Path:
 def test_tasks_in_another_process_give_the_same_dataset(
     run: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = Talk(), Talk()
+    here, there = Messages(), Messages()
     pipeline.ingest([str(run)], tmp_path / "here", IngestOptions(jobs=2, **options), here)
     monkeypatch.setattr(runs, "Threads", OtherProcess)
     monkeypatch.setattr(OtherProcess, "used", [])
@@ -102,7 +102,7 @@ def test_facts_from_a_pickled_task(run: Path, tmp_path: Path) -> None:
     task = ReadTask(run / "worker-1.pcap", "run/worker-1.pcap", "numba", options, filter=f"host {B}")
     here = read(task)
     elsewhere = replace(task, options=replace(options, spill=tmp_path / "cells-2", packets=tmp_path / "packets-2"))
-    with OtherProcess(1, Talk()) as other:
+    with OtherProcess(1, Messages()) as other:
         (there,) = other.results([elsewhere])
     for name in ("cells", "packets"):
         mine, theirs = getattr(here.facts, name), getattr(there.facts, name)

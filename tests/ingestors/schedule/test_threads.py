@@ -14,7 +14,7 @@ import pytest
 
 from ddnn_traces.ingestors.facts import Progress
 from ddnn_traces.ingestors.schedule.threads import Cancelled, Threads
-from ddnn_traces.talk import Talk
+from ddnn_traces.messages import Messages
 
 Function = Callable[[Progress], Any]
 
@@ -23,8 +23,8 @@ def task(function: Function) -> SimpleNamespace:
     return SimpleNamespace(name="task", function=function)
 
 
-def threads(jobs: int, talk: Talk | None = None) -> Threads:
-    return Threads(jobs, talk or Talk(), lambda task, progress: task.function(progress))
+def threads(jobs: int, messages: Messages | None = None) -> Threads:
+    return Threads(jobs, messages or Messages(), lambda task, progress: task.function(progress))
 
 
 def value(result: Any) -> SimpleNamespace:
@@ -82,7 +82,7 @@ def test_more_tasks_while_others_are_not_finished(jobs: int) -> None:
 
 
 def test_begin_progress_and_end_of_each_task_are_reported() -> None:
-    class Heard(Talk):
+    class Heard(Messages):
         def __init__(self) -> None:
             super().__init__()
             self.calls: list[tuple[Any, ...]] = []
@@ -96,10 +96,10 @@ def test_begin_progress_and_end_of_each_task_are_reported() -> None:
         def end_file(self, name: str) -> None:
             self.calls.append(("end", name))
 
-    talk = Heard()
-    with threads(1, talk) as pool:
+    messages = Heard()
+    with threads(1, messages) as pool:
         list(pool.results([task(lambda progress: progress(100, 2))]))
-    assert talk.calls == [("start", "task"), ("advance", 100, 2), ("end", "task")]
+    assert messages.calls == [("start", "task"), ("advance", 100, 2), ("end", "task")]
 
 
 def test_first_error_ends_the_others_at_once() -> None:
