@@ -5,7 +5,6 @@ The texts in licences/ are those of the SPDX licence list, for the licences that
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ _FAMILY = re.compile(r"(?:[a-z]+ )*\S+")
 
 def cff_schema() -> dict[str, Any]:
     """The format's own JSON schema (Citation File Format 1.2.0, CC-BY-4.0)."""
-    return dict(json.loads((Path(__file__).parent / "citation_schema.json").read_text(encoding="utf-8")))
+    return shared.data_file("citation_schema.json")
 
 
 def cff_document(release: facts.Release) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def cff_document(release: facts.Release) -> dict[str, Any]:
         "keywords": shared.keywords(release),
         "references": [_reference(paper) for paper in about.papers],
     }
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def cff(release: facts.Release) -> str:
@@ -59,7 +58,7 @@ def _cff_author(person: facts.Person) -> dict[str, Any]:
     name = {"given-names": given, "family-names": family} if given else {"name": family}
     fields = name | {"affiliation": person.affiliation if given else None}
     fields["orcid"] = shared.orcid_url(person.orcid) if person.orcid else None
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def _authors(text: str) -> list[dict[str, Any]]:
@@ -90,7 +89,7 @@ def _reference(paper: facts.Publication) -> dict[str, Any]:
         "doi": paper.doi,
         "url": paper.url,
     }
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 # --- BibTeX
@@ -165,7 +164,7 @@ def datacite_document(release: facts.Release) -> dict[str, Any]:
         "fundingReferences": [{"funderName": funder} for funder in about.funding],
         "schemaVersion": DATACITE_SCHEMA,
     }
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def datacite(release: facts.Release) -> str:

@@ -1,4 +1,5 @@
-"""croissant.json: Croissant 1.1, with the context inlined.
+"""croissant.json: Croissant 1.1, with the context inlined: Appendix 1 of the specification, as mlcroissant 1.1
+expects it, with PROV-O.
 
 Each table is a record set with its key; each column a field with type, description and unit (`unitText` of schema.org,
 the same text as in schemas/). The number of a table's rows is an annotation of its record set, as in section
@@ -25,63 +26,13 @@ RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
 #: "number of elements" (Wikidata), which the specification uses for the number of records of a record set.
 ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
 
-#: Appendix 1 of the specification, as mlcroissant 1.1 expects it, with PROV-O.
-CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "annotation": "cr:annotation",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
-    "cr": "http://mlcommons.org/croissant/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "excludes": "cr:excludes",
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "name": {"@container": "@language"},
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "prov": "http://www.w3.org/ns/prov#",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "readLines": "cr:readLines",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "sdVersion": "cr:sdVersion",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-    "unArchive": "cr:unArchive",
-}
 
 
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
     fields = {
-        "@context": CONTEXT,
+        "@context": shared.data_file("croissant_context.json"),
         "@type": "sc:Dataset",
         "conformsTo": [VERSION, RESPONSIBLE_AI],
         "name": about.title,
@@ -105,7 +56,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "distribution": [*_file_sets(release), *_file_objects(release)],
         "recordSet": [_record_set(release, table) for table in release.tables],
     }
-    return {key: value for key, value in fields.items() if value not in (None, [])}
+    return shared.given(fields)
 
 
 def text(release: facts.Release) -> str:
@@ -133,7 +84,7 @@ def _contact(about: facts.About) -> dict[str, Any] | None:
 
 def _paper(paper: facts.Publication) -> dict[str, Any]:
     fields = {"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)}
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:

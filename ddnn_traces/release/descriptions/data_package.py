@@ -39,7 +39,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         "sources": [_source(paper) for paper in about.papers],
         "resources": _resources(release),
     }
-    return {key: value for key, value in fields.items() if value not in (None, [])}
+    return shared.given(fields)
 
 
 def text(release: facts.Release) -> str:
@@ -59,7 +59,7 @@ def _contributor(person: facts.Person) -> dict[str, Any]:
         "organization": person.affiliation,
         "roles": ["creator"],
     }
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def _others(about: facts.About) -> list[dict[str, Any]]:
@@ -67,13 +67,13 @@ def _others(about: facts.About) -> list[dict[str, Any]]:
     contact = shared.contact(about.contact) if about.contact else {}
     person = {"title": about.contact, "email": contact.get("email"), "path": contact.get("url"), "roles": ["contact"]}
     found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
-    found += [{key: value for key, value in person.items() if value}] if about.contact else []
+    found += [shared.given(person)] if about.contact else []
     return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
 
 
 def _source(paper: facts.Publication) -> dict[str, Any]:
     fields = {"title": paper.title, "path": shared.paper_url(paper)}
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def _resources(release: facts.Release) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _field(column: schema.Column) -> dict[str, Any]:
     field: dict[str, Any] = {
         "name": column.name,
         "type": column.types.data_package,
-        "title": shared.title(column),
+        "title": column.name.replace("_", " "),
         "description": shared.explained(column),
     }
     if column.unit:

@@ -56,7 +56,7 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
         "configs": configs,
         "dataset_info": features,
     }
-    return {key: value for key, value in fields.items() if value}
+    return shared.given(fields)
 
 
 def _licence(licence: str) -> dict[str, str]:
@@ -204,7 +204,7 @@ def datasheet(release: facts.Release) -> str:
 
 
 def _answer(words: str | None, what: str) -> str:
-    """The publisher's own words, or that they gave none."""
+    """The publisher's answer, or a sentence that it is missing."""
     return f"{markdown(words)}\n" if words and words.strip() else f"The publisher gave no information on {what}.\n"
 
 
@@ -242,7 +242,7 @@ def _composition(release: facts.Release) -> str:
 
 
 def _flagged(release: facts.Release) -> str:
-    """Runs that failed their checks, with what failed."""
+    """Runs that failed their checks, with the checks and numbers of rows."""
     if not release.flagged:
         return "No run failed the data checks.\n"
     rows = [

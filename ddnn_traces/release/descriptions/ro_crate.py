@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -43,11 +41,10 @@ _OTHERS = {
 }
 
 
-@cache
 def context() -> dict[str, Any]:
     """Terms of RO-Crate 1.1 and the one added."""
-    official = json.loads((Path(__file__).parent / "ro_crate_context.json").read_text(encoding="utf-8"))["@context"]
-    return dict(official) | {"sha256": "http://schema.org/sha256"}
+    official: dict[str, Any] = shared.data_file("ro_crate_context.json")["@context"]
+    return official | {"sha256": "http://schema.org/sha256"}
 
 
 def document(release: facts.Release) -> dict[str, Any]:
@@ -96,8 +93,8 @@ def _refer(entities: list[Entity]) -> list[Entity]:
 
 def _known(entity: Entity) -> Entity:
     """An entity without unknown values; a list of one value is that value, as RO-Crate recommends."""
-    known = {name: value for name, value in entity.items() if value not in (None, [], "")}
-    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known.items()}
+    known = shared.given(entity).items()
+    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known}
 
 
 def _path(path: str) -> str:
@@ -263,7 +260,7 @@ def _program(software: str) -> str:
 
 
 def _software(release: facts.Release) -> list[Entity]:
-    """Each program of a step, with its version where the last word is one."""
+    """Each program of a step, with its version where the last word is a number."""
     found = []
     for software in sorted({step.software for step in release.provenance}):
         name, _, version = software.rpartition(" ")

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ddnn_traces import extras
@@ -67,11 +68,6 @@ def explained(column: schema.Column) -> str:
     if column.inaccuracy:
         parts.append(f"Known inaccuracy: {column.inaccuracy}")
     return ". ".join(parts) + "."
-
-
-def title(column: schema.Column) -> str:
-    """A column's name in words."""
-    return column.name.replace("_", " ")
 
 
 def files(release: facts.Release) -> list[facts.File]:
@@ -204,7 +200,7 @@ def recommended(about: facts.About) -> list[str]:
 
 
 def originals(release: facts.Release) -> dict[str, str | None]:
-    """The captures that the release was made from, by name, with their SHA-256 where it is known."""
+    """The original captures of the release by name, with their SHA-256 where it is known."""
     found: dict[str, str | None] = {}
     for step in release.provenance:
         found.update(step.inputs)
@@ -234,3 +230,13 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
     text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
     return str(text)
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an object that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [])}
+
+
+def data_file(name: str) -> dict[str, Any]:
+    """A JSON file of this package: the schema or context that a standard publishes. Not shared: may be changed."""
+    return dict(json.loads((Path(__file__).parent / name).read_text(encoding="utf-8")))

@@ -116,7 +116,7 @@ def refuse_damaged(place: str, contents: Contents, other: Sequence[str]) -> None
 
 
 def other_content(place: str, contents: Contents, other: Sequence[str], choose: str = "") -> PushError:
-    """The error for a version that exists at a target with another content. choose: what else the user can change."""
+    """The error for a version that exists at a target with another content. choose: another choice of the user."""
     return PushError(
         f"{place}: version {contents.version} is there with another content ({counted(len(other), 'file')}: "
         f"{', '.join(other[:3])}), and a version is never overwritten; publish yours under another --version{choose}"
@@ -224,7 +224,7 @@ class Archive:
         return self.size
 
     def __iter__(self) -> Iterator[bytes]:
-        """The archive, piece by piece, from its begin."""
+        """The archive, piece by piece, from its start."""
         return _pieces(self.items)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ddnn_traces.errors import PushError, StorageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import Outcome, Parcel, Retry
+from ddnn_traces.release.push.targets import Outcome, Parcel, Retry, parcels_below
 from ddnn_traces.store.whole_files import sha256_of
 
 _CHUNK = 1 << 20
@@ -25,8 +25,7 @@ class Folder:
 
     def parcels(self, contents: Contents) -> list[Parcel]:
         """The files that an upload would send."""
-        place = self.folder / contents.version
-        return [Parcel(item.path, item.bytes, str(place / item.path)) for item in contents.items]
+        return parcels_below(str(self.folder / contents.version), contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Copy the files that are not there. Raises PushError, StorageError."""

@@ -18,7 +18,16 @@ from ddnn_traces import extras
 from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
+from ddnn_traces.release.push.targets import (
+    TRANSIENT,
+    Outcome,
+    Parcel,
+    Retry,
+    Transient,
+    parcels_below,
+    scrub,
+    seconds,
+)
 from ddnn_traces.store import layout
 
 _Result = TypeVar("_Result")
@@ -40,8 +49,7 @@ class Hub:
 
     def parcels(self, contents: Contents) -> list[Parcel]:
         """The files that an upload would send."""
-        place = f"hf://datasets/{self.name}@v{contents.version}"
-        return [Parcel(item.path, item.bytes, f"{place}/{item.path}") for item in contents.items]
+        return parcels_below(f"hf://datasets/{self.name}@v{contents.version}", contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """One commit and a tag. Raises PushError, MissingExtra."""

@@ -17,11 +17,20 @@ from ddnn_traces import extras
 from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
+from ddnn_traces.release.push.targets import (
+    TRANSIENT,
+    Outcome,
+    Parcel,
+    Retry,
+    Transient,
+    parcels_below,
+    scrub,
+    seconds,
+)
 
 _Result = TypeVar("_Result")
 
-#: A file of twice that and more goes in parts of this size, bytes; so many of them at a time, each in memory.
+#: Size of a part, bytes: a file of at least two parts is sent in parts, some at a time, each in memory.
 _PART = 16 << 20
 _PARTS_AT_A_TIME = 4
 _CHUNK = 1 << 20
@@ -45,8 +54,7 @@ class S3:
 
     def parcels(self, contents: Contents) -> list[Parcel]:
         """The files that an upload would send."""
-        place = self.place(contents)
-        return [Parcel(item.path, item.bytes, f"s3://{place}/{item.path}") for item in contents.items]
+        return parcels_below(f"s3://{self.place(contents)}", contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
         """Send the files that are not there. Raises PushError, MissingExtra."""

@@ -62,6 +62,11 @@ class Outcome:
         return f"{self.where}: sent {self.sent} files, {self.sent_bytes:,} bytes{there}"
 
 
+def parcels_below(place: str, contents: Contents) -> list[Parcel]:
+    """The files of a release, each below one address."""
+    return [Parcel(item.path, item.bytes, f"{place}/{item.path}") for item in contents.items]
+
+
 class Target(Protocol):
     """A place that a release can be uploaded to."""
 
@@ -69,7 +74,7 @@ class Target(Protocol):
         """The files that an upload would send; without network and credentials."""
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
-        """Send what is not there. Raises PushError, UsageError, MissingExtra."""
+        """Send the files that are not there. Raises PushError, UsageError, MissingExtra."""
 
 
 #: HTTP states after which the same request may succeed: too many requests, and a server that has trouble.

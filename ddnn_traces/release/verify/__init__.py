@@ -1,4 +1,4 @@
-"""Checks of a release, also of a copy from others: files, tables, database and descriptions, each against the others.
+"""Checks of a release, also of a copy from others: files, tables, database and descriptions, also against each other.
 
     examined       the release as a check gets it, and a line of the output
     files          names, checksums, bag, release.json, listed files, version

@@ -31,7 +31,7 @@ _EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 
 
 class _Definition(NamedTuple):
-    """A view, a form of a macro, or what no release has: a table, type or sequence (sql is empty)."""
+    """A view or a form of a macro; also a table, type or sequence (sql is empty), which no release has."""
 
     kind: str
     parameters: str
@@ -179,7 +179,7 @@ def _in_order(found: re.Match[str]) -> str:
     return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
 
 
-# --- what a definition reads
+# --- the tables and files that a definition reads
 
 _VIEW = re.compile(r"\s*CREATE VIEW [\w.\"]+(?: ?\([\w\", ]*\))? AS (.*)", re.S)
 _NAME = re.compile(r"\w+")
@@ -195,7 +195,7 @@ _FORBIDDEN = re.compile(
 
 
 def harm(connection: duckdb.DuckDBPyConnection, definition: str, known: Container[str]) -> str:
-    """What a definition reads beyond the release's tables, in words; '' where it reads nothing else.
+    """The first access of a definition beyond the release's tables, in words; '' where there is none.
 
     DuckDB's own parser lists the calls and tables of a definition; a call that is not known to be harmless counts.
 

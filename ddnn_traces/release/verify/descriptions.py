@@ -56,7 +56,7 @@ class Trial:
 
 
 def trial(examined: Examined) -> Trial:
-    """The copy, made once. Raises pyarrow's exceptions, OSError."""
+    """The small copy, written once. Raises pyarrow's exceptions, OSError."""
     small = Trial(examined.scratch / "trial")
     release = examined.release
     every = [file for table in release.tables for file in table.files]
@@ -382,7 +382,7 @@ def check_datasheet(examined: Examined) -> Iterator[Result]:
 
 
 def front_matter(card: str) -> str:
-    """The YAML at the begin of the card. Raises WrongError."""
+    """The YAML at the start of the card. Raises WrongError."""
     begin, _, rest = card.partition("---\n")
     found, end, _ = rest.partition("\n---\n")
     if begin or not end:

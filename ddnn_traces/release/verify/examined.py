@@ -15,6 +15,7 @@ from typing import Any
 
 from ddnn_traces import extras
 from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
 from ddnn_traces.store import layout
 from ddnn_traces.store.places.place import is_safe
 
@@ -84,13 +85,7 @@ class Examined:
 
     def known_files(self) -> dict[str, facts.File]:
         """The data files that release.json lists, by path. Raises WrongError."""
-        return files_of(self.release)
-
-
-def files_of(release: facts.Release) -> dict[str, facts.File]:
-    """The data files of a release by path: those of the tables, then the cut-down captures."""
-    tables = [file for table in release.tables for file in table.files]
-    return {file.path: file for file in (*tables, *release.captures)}
+        return {file.path: file for file in shared.files(self.release)}
 
 
 # --- reading files of others

@@ -12,6 +12,7 @@ from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
 from ddnn_traces.release import facts, versions
+from ddnn_traces.release.descriptions import shared
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     FAILED,
@@ -152,13 +153,13 @@ def check_release_json(examined: Examined) -> Iterator[Result]:
     tables = [table.name for table in release.tables]
     if tables != [name for name in schema.TABLES if name in tables]:
         raise WrongError(f"its tables ({shown(', '.join(tables))}) are not tables of ddnn_traces, each once")
-    for path in [file.path for table in release.tables for file in table.files] + [f.path for f in release.captures]:
-        if not is_safe(path):
-            raise WrongError(f"{shown(path)} leaves the release's folder; ask the publisher")
+    for file in shared.files(release):
+        if not is_safe(file.path):
+            raise WrongError(f"{shown(file.path)} leaves the release's folder; ask the publisher")
     for table in release.tables:
-        for file in table.files:
-            if run_of(file.path) != (table.name, file.run_id):
-                raise WrongError(f"{shown(file.path)} is not the place of run {shown(file.run_id)} in {table.name}")
+        for part in table.files:
+            if run_of(part.path) != (table.name, part.run_id):
+                raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
     marked = parse(examined.text(MARKER).encode(), MARKER)
     examined.declared = release
     if list(marked) != tables:

@@ -88,7 +88,7 @@ def _each_table(
     wrong: Callable[[Examined, facts.TableFile, str, pq.ParquetFile], str],
     passed: Callable[[str], str],
 ) -> Iterator[Result]:
-    """A line for each table of which no file is wrong, and for each file that is."""
+    """A line for each table whose files are all right, and for each file that is wrong."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -198,7 +198,7 @@ def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
 
 # --- the data checks
 
-#: Memory of DuckDB; what does not fit goes to files.
+#: Memory of DuckDB; the rest is written to files.
 _MEMORY = "1GB"
 
 #: Tables that may be empty in a dataset; to the checks a release without them is the same.
