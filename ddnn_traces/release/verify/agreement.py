@@ -119,7 +119,7 @@ def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Result
 
 
 def _values(name: str, text: str) -> dict[str, Any]:
-    """The values that a description shares with others, by name. Raises WrongError; KeyError and others for a wrong shape."""
+    """The values that a description shares with others, by name. Raises WrongError; for a wrong shape KeyError, ..."""
     parse, read = _VALUES[name]
     return read(parse(text, name))
 
