@@ -27,7 +27,6 @@ RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
 ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
 
 
-
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
