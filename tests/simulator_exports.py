@@ -68,7 +68,7 @@ def chakra_ranks(folder: Path) -> list[dict[int, Node]]:
 
 
 def read_pairs(target: str, folder: Path) -> Pairs:
-    """What each pair sends by the files of a target."""
+    """The bytes that each pair sends by the files of a target."""
     names = hosts(folder / target / "nodes.csv" if TARGETS[target] == "folder" else folder / "run.nodes.csv")
     if target == "basic-sim":
         return pairs(((f.source, f.target, f.size) for f in formats.basic_sim(folder / target)[0]), names)

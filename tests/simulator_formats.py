@@ -1,6 +1,6 @@
-"""What other simulators read, read back: a parser a format, written from the rules of the simulator's own reader.
+"""Readers of the simulators' formats: a parser a format, which follows the rules of the simulator's own reader.
 
-Each refuses (ValueError) what that reader refuses, and returns plain values. The rules are those of
+Each refuses (ValueError) the files that that reader refuses, and returns plain values. The rules are those of
 
 - basic-sim: helper/apps/tcp-flow-schedule-reader.cc (8bcd5c86), model/core/exp-util.cc (2975fe3d) and
   model/core/topology-ptop.cc (b3050585) of github.com/snkas/basic-sim, names of properties by doc/ptop_topology.md

@@ -1,1 +1,1 @@
-"""What training sends: laws of the collectives, the traffic of a run, and the tables and captures written from it."""
+"""The traffic of training: laws of the collectives, the traffic of a run, and its tables and captures."""

@@ -129,7 +129,7 @@ def broadcast(hosts: int, size_bytes: int) -> list[Round]:
 
 
 def shares(size_bytes: int, parts: int) -> list[int]:
-    """Whole bytes that add up to `size_bytes` and differ by at most one."""
+    """Whole numbers of bytes that add up to `size_bytes` and differ by at most one."""
     return [size_bytes * (i + 1) // parts - size_bytes * i // parts for i in range(parts)]
 
 

@@ -188,7 +188,7 @@ class _Numbers:
         self._opened = np.zeros(flows, bool)
 
     def next(self, flow: Ints, fresh: Ints) -> tuple[Ints, Ints, Ints]:
-        """Of each packet, in the order of time: 1 for a SYN, the sequence number after it, the acknowledged number."""
+        """For each packet, in the order of time: 1 for a SYN, the sequence number after it, the acknowledged number."""
         by_flow = np.argsort(flow, kind="stable")
         begins = np.ones(len(flow), bool)
         begins[1:] = flow[by_flow][1:] != flow[by_flow][:-1]
@@ -228,7 +228,7 @@ def _ends(traffic: Traffic) -> tuple[Ints, Ints, npt.NDArray[np.bytes_], Ints]:
 
 
 def _checksum(records: Records) -> Ints:
-    """Of the IPv4 headers (RFC 1071)."""
+    """Checksums of the IPv4 headers (RFC 1071)."""
     total = np.full(len(records), 0x4500 + (64 << 8 | 6), np.int64)
     total += records["ip_bytes"]
     for name in ("ident", "src_ip", "dst_ip"):

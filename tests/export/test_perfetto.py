@@ -58,7 +58,7 @@ def counted_bytes(trace: Trace) -> dict[str, float]:
     }
 
 
-# --- what the sample's run looks like
+# --- a run of the sample
 
 
 @pytest.mark.long

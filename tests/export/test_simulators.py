@@ -65,7 +65,7 @@ def test_steps_hold_what_was_sent_in_them(sample_dataset: Dataset, tmp_path: Pat
     assert lines == [f"left out: {whole - inside:,} of {whole:,} {size} bytes, outside the selected steps"]
 
 
-# --- what waits for what
+# --- dependencies
 
 
 def start_times(ranks: list[dict[str, Operation]], took: Mapping[int, int]) -> dict[int, int]:
@@ -114,7 +114,7 @@ def as_operations(ranks: list[dict[int, Node]]) -> list[dict[str, Operation]]:
 
 
 def check_operations(ranks: list[dict[str, Operation]]) -> None:
-    """Both ends of each message are there once and agree, and what is required stands before what requires it."""
+    """Both ends of each message are there once and agree, and an operation comes after those that it requires."""
     for operations in ranks:
         before: set[str] = set()
         for label, operation in operations.items():

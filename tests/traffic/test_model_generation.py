@@ -171,7 +171,7 @@ def test_impossible_jobs_are_refused(job: Job, message: str) -> None:
 
 
 def test_a_document_of_extremes_gives_a_run_or_a_reason() -> None:
-    """Whatever the schema lets through neither runs over nor fills the memory."""
+    """No document that the schema accepts overflows 64 bits or fills the memory."""
     document = copy.deepcopy(DOCUMENT)
     document["computation"] |= {"median_ms": 1e9, "relative": [0.0, 1e6], "worker_factors": [1e6, 1e6]}
     levels = {"shared": [-1e6, 1e9], "own": [-1e6, 1e9]}

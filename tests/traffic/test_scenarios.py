@@ -160,7 +160,7 @@ def test_pair_averaging_sends_about_30_percent_less(dataset: Dataset) -> None:
 
 @pytest.mark.long
 def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> None:
-    """What the paper leaves out: 8 times the model instead of 6, so that the finding on topology does not hold."""
+    """Left out by the paper: 8 times the model instead of 6, so that the finding on topology does not hold."""
     scenarios.generate(tmp_path / "dataset", "zerwas-79", steps=5)
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         fit = ddnn_traces.regress(opened)
