@@ -24,7 +24,7 @@ from ddnn_traces.release import facts, packaging, provenance, request, tables, v
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
-from ddnn_traces.release.anonymise.mapping import Options as AnonymiserOptions
+from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.marker import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, sha256_of, whole_folder
@@ -61,6 +61,16 @@ class PublishOptions:
     previous: Path | None = None
     jobs: int | None = None
 
+    @property
+    def threads(self) -> int:
+        """Threads to use: `jobs`, or the CPUs of this process."""
+        return self.jobs or available_cpus()
+
+    @property
+    def mapping(self) -> MappingOptions:
+        """Those of the anonymisation. Raises UsageError."""
+        return MappingOptions(self.addresses, self.ports, self.times)
+
 
 @dataclass(frozen=True)
 class Published:
@@ -81,7 +91,10 @@ class _Plan:
     window_ns: None keeps the windows. standing: the release that is at `out` already. previous: the one of --previous.
     """
 
+    dataset: Dataset
     out: Path
+    options: PublishOptions
+    messages: Messages
     statements: request.Statements
     sources: list[tables.Source]
     window_ns: int | None
@@ -121,11 +134,11 @@ def publish(
     _refuse_in_dataset(dataset, out, key_file)
     made = not key_file.exists()
     with _full_disk(out), _removed_after_error(key_file if made else None), _open(dataset, options, out) as opened:
-        plan = _plan(opened, out, options, statements, key_file, _standing(out), previous, messages)
+        plan = _plan(opened, out, options, messages, statements, key_file, previous)
         remove_left_behind(out)
         try:
             with whole_folder(out) as folder:
-                release = _build(opened, plan, options, folder, messages)
+                release = _build(plan, folder)
         except _UnchangedError as unchanged:
             return Published(unchanged.path, unchanged.release, key_file, False, False, str(unchanged))
     _report_missing(release.about, messages)
@@ -150,26 +163,18 @@ def _given(options: PublishOptions) -> dict[str, Any]:
 @contextlib.contextmanager
 def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[Dataset]:
     """The dataset, or the chosen runs of it, with little memory for queries; DuckDB spills to the disk of `out`."""
-    spill = _spill_folder(out)
+    existing = next(folder for folder in out.resolve().parents if folder.exists())
+    # DuckDB makes the folder when it needs it; after a kill remove_left_behind() removes it by its name
+    spill = existing / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
     try:
         with Dataset(dataset, sorted(set(options.runs)) or None) as opened:
             opened.connection.execute(
-                f"SET memory_limit = '{_MEMORY}'; SET threads = {_jobs(options)}; "
+                f"SET memory_limit = '{_MEMORY}'; SET threads = {options.threads}; "
                 f"SET temp_directory = {sql_literal(str(spill))}"
             )
             yield opened
     finally:
         shutil.rmtree(spill, ignore_errors=True)
-
-
-def _spill_folder(out: Path) -> Path:
-    """A new folder on the disk of `out`, which DuckDB makes when it needs it, and remove_left_behind() removes."""
-    existing = next(folder for folder in out.resolve().parents if folder.exists())
-    return existing / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
-
-
-def _jobs(options: PublishOptions) -> int:
-    return options.jobs or available_cpus()
 
 
 @contextlib.contextmanager
@@ -244,18 +249,17 @@ def _plan(
     dataset: Dataset,
     out: Path,
     options: PublishOptions,
+    messages: Messages,
     statements: request.Statements,
     key_file: Path,
-    standing: facts.Release | None,
     previous: facts.Release | None,
-    messages: Messages,
 ) -> _Plan:
-    runs = dataset.run_ids
-    _known("--allow-flagged", options.allow_flagged, runs)
+    standing = _standing(out)
+    _known("--allow-flagged", options.allow_flagged, dataset.run_ids)
     if "version" in statements:
         versions.check(statements["version"], previous.about.version if previous else None)
-    anonymiser = AnonymiserOptions(options.addresses, options.ports, options.times)
-    sources = tables.sources(dataset.path, runs, _tables(options))
+    mapping = options.mapping
+    sources = tables.sources(dataset.path, dataset.run_ids, _tables(options))
     _refuse_empty(dataset.path, options, sources)
     window_ns = _window_ns(options, tables.window_lengths(sources))
     shaped_by = {
@@ -264,16 +268,30 @@ def _plan(
         "window_ms": options.window_ms,
         "captures": bool(options.captures),
         "allow_flagged": sorted(set(options.allow_flagged)),
-        "addresses": anonymiser.addresses,
-        "ports": anonymiser.ports,
-        "times": anonymiser.times,
+        "addresses": mapping.addresses,
+        "ports": mapping.ports,
+        "times": mapping.times,
         "bagit": options.bagit,
     }
     messages.info("checking the data")
     flagged = _flagged(dataset, sources, options, out)
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key = keys.read_or_make(key_file)
-    return _Plan(out, statements, sources, window_ns, flagged, shaped_by, key, key_file, standing, previous)
+    return _Plan(
+        dataset,
+        out,
+        options,
+        messages,
+        statements,
+        sources,
+        window_ns,
+        flagged,
+        shaped_by,
+        key,
+        key_file,
+        standing,
+        previous,
+    )
 
 
 def _known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -315,26 +333,20 @@ def _window_ns(options: PublishOptions, lengths: Mapping[str, int]) -> int | Non
     return window_ns
 
 
-def _failed(
-    dataset: Dataset, sources: Sequence[tables.Source], options: PublishOptions, out: Path
-) -> dict[str, dict[str, int]]:
-    """Rows that checks return, by run and check."""
-    rows = dict.fromkeys(dataset.run_ids, 0)
-    for source in sources:
-        rows[source.run_id] += source.rows
-    return checks.by_run(checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs), out), rows))
-
-
 def _flagged(
     dataset: Dataset, sources: Sequence[tables.Source], options: PublishOptions, out: Path
 ) -> dict[str, dict[str, int]]:
     """Rows that checks return, by run and check, of runs in --allow-flagged. Raises PublishError for other runs."""
-    failed = _failed(dataset, sources, options, out)
-    refused = {run_id: rows for run_id, rows in sorted(failed.items()) if run_id not in options.allow_flagged}
+    rows = dict.fromkeys(dataset.run_ids, 0)
+    for source in sources:
+        rows[source.run_id] += source.rows
+    groups = checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs), out), rows)
+    failed = checks.by_run(groups)
+    refused = {run_id: found for run_id, found in sorted(failed.items()) if run_id not in options.allow_flagged}
     if refused:
         lines = [
-            f"{run_id}: " + ", ".join(f"{name} ({counted(count, 'row')})" for name, count in sorted(rows.items()))
-            for run_id, rows in [*refused.items()][:_MOST_LISTED]
+            f"{run_id}: " + ", ".join(f"{name} ({counted(count, 'row')})" for name, count in sorted(found.items()))
+            for run_id, found in [*refused.items()][:_MOST_LISTED]
         ]
         more = f"\n  and {len(refused) - _MOST_LISTED} more runs" if len(refused) > _MOST_LISTED else ""
         raise PublishError(
@@ -345,71 +357,60 @@ def _flagged(
     return {run_id: failed[run_id] for run_id in sorted(failed)}
 
 
-def _build(dataset: Dataset, plan: _Plan, options: PublishOptions, folder: Path, messages: Messages) -> facts.Release:
+def _build(plan: _Plan, folder: Path) -> facts.Release:
     """Make the release in a folder. Raises _UnchangedError, LeakError, PublishError."""
-    data = folder / "data" if options.bagit else folder
+    data = folder / "data" if plan.options.bagit else folder
     scratch = folder / ".scratch"
     data.mkdir(exist_ok=True)
     scratch.mkdir()
-    anonymiser = Anonymiser(
-        plan.key, AnonymiserOptions(options.addresses, options.ports, options.times), dataset, dataset.run_ids
-    )
-    written = _write_tables(plan, options, anonymiser, data, scratch, messages)
-    captures = _write_captures(dataset, options, anonymiser, data, messages)
-    release = _facts(dataset, plan, options, anonymiser, written, captures, data)
-    release, changes = _with_version(plan, options, release, data, scratch, messages)
+    anonymiser = Anonymiser(plan.key, plan.options.mapping, plan.dataset)
+    written = _write_tables(plan, anonymiser, data, scratch)
+    captures = _write_captures(plan, anonymiser, data)
+    release = _facts(plan, anonymiser, written, captures, data)
+    release, changes = _with_version(plan, release, data, scratch)
     shutil.rmtree(scratch)  # part of no release
-    _describe(release, changes, options, data, plan)
-    if options.bagit:
+    _describe(plan, release, changes, data)
+    if plan.options.bagit:
         packaging.write_bag(folder, release)
     _compare_with_standing(plan, folder)
-    _scan(dataset, options, plan, release, folder, messages)
+    _scan(plan, release, folder)
     return release
 
 
-def _write_tables(
-    plan: _Plan, options: PublishOptions, anonymiser: Anonymiser, data: Path, scratch: Path, messages: Messages
-) -> tuple[facts.Table, ...]:
-    messages.start_reading(sum(source.bytes for source in plan.sources))
+def _write_tables(plan: _Plan, anonymiser: Anonymiser, data: Path, scratch: Path) -> tuple[facts.Table, ...]:
+    plan.messages.start_reading(sum(source.bytes for source in plan.sources))
     try:
-        progress = tables.Progress(messages.advance)
-        jobs = _jobs(options)
         return tables.write(
             plan.sources,
             data,
             anonymiser.run,
             scratch,
             plan.window_ns,
-            jobs,
-            progress,
+            plan.options.threads,
+            tables.Progress(plan.messages.advance),
             lambda table: description.released(table, anonymiser.facts()),
         )
     finally:
-        messages.end_reading()
+        plan.messages.end_reading()
 
 
-def _write_captures(
-    dataset: Dataset, options: PublishOptions, anonymiser: Anonymiser, data: Path, messages: Messages
-) -> tuple[facts.File, ...]:
-    if not options.captures:
+def _write_captures(plan: _Plan, anonymiser: Anonymiser, data: Path) -> tuple[facts.File, ...]:
+    if not plan.options.captures:
         return ()
     from ddnn_traces.release import captures
 
-    messages.info("cutting captures down")
+    plan.messages.info("cutting captures down")
     folder = data / layout.CAPTURES
     folder.mkdir()
-    paths = sorted(captures.write(list(options.captures), dataset, anonymiser, folder))
-    return tuple(_file(data, f"{layout.CAPTURES}/{path}") for path in paths)
-
-
-def _file(data: Path, path: str) -> facts.File:
-    return facts.File(path, (data / path).stat().st_size, sha256_of(data / path))
+    paths = sorted(captures.write(list(plan.options.captures), plan.dataset, anonymiser, folder))
+    return tuple(
+        facts.File(f"{layout.CAPTURES}/{path}", (folder / path).stat().st_size, sha256_of(folder / path))
+        for path in paths
+    )
 
 
 def _facts(
-    dataset: Dataset,
     plan: _Plan,
-    options: PublishOptions,
     anonymiser: Anonymiser,
     written: tuple[facts.Table, ...],
     captures: tuple[facts.File, ...],
@@ -434,7 +435,7 @@ def _facts(
         tables=written,
         runs=tuple(runs),
         windows_ns=windows_ns,
-        provenance=provenance.steps(dataset, runs, ingested, anonymisation, plan.shaped_by),
+        provenance=provenance.steps(plan.dataset, runs, ingested, anonymisation, plan.shaped_by),
         anonymisation=anonymisation,
         captures=captures,
         flagged=plan.flagged,
@@ -444,23 +445,22 @@ def _facts(
 
 
 def _with_version(
-    plan: _Plan, options: PublishOptions, release: facts.Release, data: Path, scratch: Path, messages: Messages
+    plan: _Plan, release: facts.Release, data: Path, scratch: Path
 ) -> tuple[facts.Release, versions.Changes | None]:
     """The release with its version and digest, and the changes since the previous one."""
     release = replace(release, digest=versions.digest(release))
-    if plan.previous is None or options.previous is None:
+    folder = plan.options.previous
+    if plan.previous is None or folder is None:
         if "version" not in plan.statements and plan.standing and plan.standing.digest == release.digest:
             release = replace(release, about=replace(release.about, version=plan.standing.about.version))
         return release, None
     if plan.previous.digest == release.digest:
-        message = (
-            f"{options.previous}: nothing changed since version {plan.previous.about.version}; nothing is published"
-        )
-        raise _UnchangedError(message, options.previous, plan.previous)
-    changes = versions.compare(plan.previous, layout.content(options.previous), release, data, scratch)
+        message = f"{folder}: nothing changed since version {plan.previous.about.version}; nothing is published"
+        raise _UnchangedError(message, folder, plan.previous)
+    changes = versions.compare(plan.previous, layout.content(folder), release, data, scratch)
     if changes.keys_differ:
-        messages.info(
-            f"the key differs from that of {options.previous}: labels, addresses and times of the two releases do not "
+        plan.messages.info(
+            f"the key differs from that of {folder}: labels, addresses and times of the two releases do not "
             "agree; give its key with --key"
         )
     if "version" not in plan.statements:
@@ -469,9 +469,7 @@ def _with_version(
     return release, changes
 
 
-def _describe(
-    release: facts.Release, changes: versions.Changes | None, options: PublishOptions, data: Path, plan: _Plan
-) -> None:
+def _describe(plan: _Plan, release: facts.Release, changes: versions.Changes | None, data: Path) -> None:
     """Write everything but tables and captures."""
     from ddnn_traces.release import descriptions
 
@@ -479,15 +477,15 @@ def _describe(
     write_marker(data, names)
     (data / layout.RELEASE).write_text(facts.to_json(release), encoding="utf-8")
     before = None
-    if options.previous is not None:
+    if plan.options.previous is not None:
         with contextlib.suppress(OSError, UnicodeError):
-            before = (layout.content(options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
+            before = (layout.content(plan.options.previous) / layout.CHANGELOG).read_text(encoding="utf-8")
     (data / layout.CHANGELOG).write_text(versions.changelog(release, changes, before), encoding="utf-8")
     packaging.write_database(data, names)
     descriptions.write(release, data)
     known = {file.path: file.sha256 for table in release.tables for file in table.files}
     known |= {file.path: file.sha256 for file in release.captures}
-    packaging.write_checksums(data, known, _jobs(options))
+    packaging.write_checksums(data, known, plan.options.threads)
 
 
 def _compare_with_standing(plan: _Plan, folder: Path) -> None:
@@ -504,24 +502,19 @@ def _compare_with_standing(plan: _Plan, folder: Path) -> None:
     )
 
 
-def _scan(
-    dataset: Dataset, options: PublishOptions, plan: _Plan, release: facts.Release, folder: Path, messages: Messages
-) -> None:
+def _scan(plan: _Plan, release: facts.Release, folder: Path) -> None:
     """Raise LeakError where the release holds what it must not. Statements of the publisher on people are intended."""
     from ddnn_traces.release import leak_scan
 
-    messages.info("searching the release for what must not be in it")
-    if not options.captures:
-        messages.info(
+    sources = list(plan.options.captures)
+    plan.messages.info("searching the release for what must not be in it")
+    if not sources:
+        plan.messages.info(
             "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
             "(--captures)"
         )
     words = leak_scan.words(
-        dataset,
-        list(options.captures),
-        options=AnonymiserOptions(options.addresses, options.ports, options.times),
-        key=plan.key_file,
-        intended=_intended(release.about),
+        plan.dataset, sources, options=plan.options.mapping, key=plan.key_file, intended=_intended(release.about)
     )
     causes = leak_scan.causes(leak_scan.scan(folder, words))
     if causes:

@@ -20,6 +20,7 @@ _SHORT = 4
 _SURE = 16
 #: Bytes before and after a word that are examined.
 _AROUND_BYTES = 8
+_MOST_KINDS = 20
 #: Bytes that are searched at a time: this limits the memory for hits.
 _CHUNK_BYTES = 1 << 20
 
@@ -135,12 +136,12 @@ def _is_letter(byte: int) -> bool:
     return chr(byte).isalnum() or byte >= 0x80
 
 
-def distinct(hits: Iterable[tuple[int, str]], most: int = 20) -> list[tuple[int, str]]:
-    """The first hit of each kind, `most` kinds at most."""
+def distinct(hits: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The first hit of each kind, of 20 kinds at most."""
     first: dict[str, int] = {}
     for place, kind in hits:
         first.setdefault(kind, place)
-        if len(first) >= most:
+        if len(first) >= _MOST_KINDS:
             break
     return [(place, kind) for kind, place in first.items()]
 

@@ -92,16 +92,14 @@ class Words:
 def words(
     dataset: Dataset,
     source_files: list[str],
-    extra: Iterable[str] = (),
     options: Options | None = None,
     key: Path | None = None,
     intended: str = "",
 ) -> Words:
     """What a release of the dataset must not hold. Raises MissingExtra, UsageError.
 
-    source_files: the original captures, where they are available, as ingest takes them. extra: more words to search
-    for. options: of the anonymisation; what it keeps is not searched for. key: its file. intended: what the publisher
-    states in the description on purpose.
+    source_files: the original captures, where they are available, as ingest takes them. options: of the anonymisation;
+    what it keeps is not searched for. key: its file. intended: what the publisher states in the description on purpose.
     """
     options = options or Options()
     collected = _Collector(intended)
@@ -125,8 +123,6 @@ def words(
             collected.times(row["first_ns"], row["last_ns"], row["run_id"])
     if key is not None:
         collected.secret(read_secret(key))
-    for word in extra:
-        collected.add(word, "a word that was to be searched for")
     return collected.finished(dataset.run_ids)
 
 
