@@ -52,6 +52,9 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
     assert (site / "ddnn_traces" / "report" / "page.html").exists()
     assert (site / "ddnn_traces" / "schemas" / "documents" / "traffic_model.json").exists()
     assert (site / "ddnn_traces" / "traffic" / "model" / "__init__.py").exists()
+    statements = sorted(path.name for path in (ROOT / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql"))
+    shipped = (site / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql")
+    assert sorted(path.name for path in shipped) == statements != []
 
 
 def test_the_checkout_finds_its_folders() -> None:
