@@ -103,7 +103,7 @@ class PartsReader:
         try:
             part = self._free.popleft()
         except IndexError:
-            part = _Part(self._whole.twin())
+            part = _Part(self._whole.for_part())
         stop = min(start + PART_BYTES, self._size)
         part.begin, part.reader = -1, RecordReader(part.scanner, 0, stop)
         blocks = self._blocks(file, start, part.buffer)

@@ -202,7 +202,7 @@ class Scanner:
         total[table.SAMPLE_LIMIT] = min(int(total[table.SAMPLE_LIMIT]), limit)
         self._keep_samples(np.concatenate([self._state.samples[: total[table.SAMPLE_COUNT]], samples]))
 
-    def twin(self) -> Scanner:
+    def for_part(self) -> Scanner:
         """A new scanner for a part of the same file, which keeps its cells in memory."""
         return Scanner(self.framing, self._read_options, None, None)
 
