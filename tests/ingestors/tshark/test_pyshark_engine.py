@@ -221,6 +221,7 @@ except KeyboardInterrupt:
         assert process.communicate(timeout=30) == ("left: []\n", "")
 
 
+@pytest.mark.long
 def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
     content = p.pcap(records(*[p.segment()] * 50_000))
     program = f"""
