@@ -14,10 +14,8 @@ from ddnn_traces.cli.analysis import predict, regress, report
 from ddnn_traces.cli.exports import export
 from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
-from ddnn_traces.cli.publish import publish
-from ddnn_traces.cli.push import push
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
-from ddnn_traces.cli.verify import verify
+from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.errors import DdnnTracesError
 
 

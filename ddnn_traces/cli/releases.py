@@ -1,4 +1,4 @@
-"""A dataset into an open release."""
+"""Commands for releases: publish, verify, push."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import completion
+from ddnn_traces.cli.shared import DatasetPath, emit, format_option, out_option
 from ddnn_traces.errors import UsageError
 
 _path = click.Path(path_type=Path)
@@ -109,3 +110,68 @@ def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
 def _ask(question: str) -> str:
     answer: str = click.prompt(question, err=True, default="", show_default=False)
     return answer
+
+
+@click.command()
+@click.argument("release", type=DatasetPath())
+@format_option
+@out_option
+@click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
+def verify(release: str | Path, output_format: str, out: Path | None, jobs: int | None) -> None:
+    """Prove a release, also a copy from others: checksums, every description by its validator and against the tables,
+    ledger and conservation, versions. Nothing is fetched. Exit 1 if a check failed.
+
+    RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md lists the checks. Needs the extra publish.
+    """
+    import ddnn_traces
+    from ddnn_traces.cli import terminal
+
+    rows = ddnn_traces.verify(release, jobs, terminal.messages().info).to_arrow()
+    emit(rows, output_format, out, 0)
+    counts = {
+        status: rows["status"].to_pylist().count(status) for status in ("passed", "failed", "flagged", "not checked")
+    }
+    click.echo(f"{release}: " + ", ".join(f"{n} {status}" for status, n in counts.items() if n), err=True)
+    if counts["failed"]:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("release", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    required=True,
+    metavar="TARGET",
+    help="A folder or s3://BUCKET/PREFIX, where the release goes to TARGET/VERSION; hf://datasets/OWNER/NAME, where "
+    "the version is the tag vVERSION; zenodo or zenodo-sandbox, where it is a deposit.",
+)
+@click.option("--dry-run", is_flag=True, help="List the files and where they would go; no network, no credentials.")
+@click.option(
+    "--endpoint-url", metavar="URL", help="Server other than the usual one: of an S3-compatible store, a Hub, a Zenodo."
+)
+@click.option(
+    "--record", type=click.IntRange(min=1), metavar="ID", help="zenodo: the record that this is a new version of."
+)
+@click.option(
+    "--publish-deposit", is_flag=True, help="zenodo: make the deposit public, which cannot be undone. Default: a draft."
+)
+@click.option("--private", is_flag=True, help="hf: make a new repository private.")
+def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
+    """Upload a release: proven by its checksums first, never over another version, continuing after an interruption.
+
+    Credentials come from where each service's own programs look for them (docs/push.md), and are never shown.
+    """
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.release import push as pushing
+
+    chosen = pushing.PushOptions(**options)
+    if dry_run:
+        found = pushing.parcels(release, to, chosen)
+        for parcel in found:
+            click.echo(f"{parcel.bytes:>14,}  {parcel.name}  ->  {parcel.address}")
+        click.echo(f"would send {len(found)} files, {sum(parcel.bytes for parcel in found):,} bytes", err=True)
+        return
+    outcome = pushing.push(release, to, chosen, terminal.messages())
+    for note in outcome.notes:
+        click.echo(note, err=True)
+    click.echo(outcome.text, err=True)
