@@ -9,7 +9,7 @@ import polars as pl
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import parquet, schema
-from ddnn_traces.store.marker import write_marker
+from ddnn_traces.store.layout import write_marker
 
 
 def table_frame(table: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
 from ddnn_traces.store import layout
-from ddnn_traces.store.marker import read_marker
+from ddnn_traces.store.layout import read_marker
 from ddnn_traces.store.places.place import is_url
 
 

@@ -19,7 +19,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
 from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.store.marker import is_dataset
+from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.text import valid_text
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)

@@ -26,7 +26,7 @@ from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.marker import write_marker
+from ddnn_traces.store.layout import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, nearest, sql_literal
 

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.layout import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
-from ddnn_traces.store.marker import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.store.whole_files import is_running
 

@@ -22,7 +22,7 @@ from tools import CODE
 
 import ddnn_traces
 from ddnn_traces.query import views
-from ddnn_traces.store.marker import is_dataset
+from ddnn_traces.store.layout import is_dataset
 
 SAMPLE_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring-tso"  # its captures are not compressed, and so are easily cut
 

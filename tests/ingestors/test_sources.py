@@ -13,7 +13,7 @@ import pytest
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.sources import STDIN, find_runs, host_label, rename_run, run_name
-from ddnn_traces.store.marker import write_marker
+from ddnn_traces.store.layout import write_marker
 
 PCAP = p.pcap([p.Record(10**18, p.segment())])
 

@@ -16,7 +16,7 @@ import ddnn_traces
 from ddnn_traces.cli import cli
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, StorageError, UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import marker, schema
+from ddnn_traces.store import layout, schema
 from ddnn_traces.store.places import place, zipped
 
 TABLES = ("runs", "hosts", "flows", "flow_windows")
@@ -29,7 +29,7 @@ def some_tables(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactor
     for table in TABLES:
         for run in sorted((sample_dataset.path / table).iterdir())[:2]:
             shutil.copytree(run, folder / table / run.name)
-    marker.write_marker(folder, TABLES)
+    layout.write_marker(folder, TABLES)
     return folder
 
 

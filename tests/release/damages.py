@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ddnn_traces.release import facts, packaging, versions
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, Examined, Result
-from ddnn_traces.store import layout, marker, parquet, schema
+from ddnn_traces.store import layout, parquet, schema
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
@@ -212,7 +212,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         edited(layout.RELEASE, lambda d: d["tables"][0]["files"][0].update(run_id="x")), "release.json",
         "not the place",
     ),
-    "other tables in the marker": (lambda f: marker.write_marker(f, ["runs"]), "release.json", "other tables"),
+    "other tables in the marker": (lambda f: layout.write_marker(f, ["runs"]), "release.json", "other tables"),
     "an unlisted Parquet file": (file_more, "listed files", "not in release.json"),
     "a program": (lambda f: (f / "evil.sh").write_text("rm -rf /"), "listed files", "was added"),
     "an empty folder": (lambda f: (f / "flows" / "run_id=empty").mkdir(), "listed files", "an empty folder"),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.release import descriptions, facts
-from ddnn_traces.store import layout, marker, parquet, schema
+from ddnn_traces.store import layout, parquet, schema
 
 ABOUT = facts.About(
     title="Sample traces",
@@ -54,7 +54,7 @@ HOSTILE = (
 def copy(dataset: Path, folder: Path, runs: Sequence[str], tables: Sequence[str] = schema.TABLES) -> None:
     """The rows of some runs and tables as they lie in a release."""
     folder.mkdir(parents=True, exist_ok=True)
-    marker.write_marker(folder, [table for table in schema.TABLES if table in tables])
+    layout.write_marker(folder, [table for table in schema.TABLES if table in tables])
     for table in tables:
         for run in runs:
             put(folder, table, run, pq.read_table(parquet.partition(dataset, table, run) / "part-0.parquet", **_PLAIN))

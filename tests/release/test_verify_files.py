@@ -15,7 +15,7 @@ from ddnn_traces.errors import ReleaseError, UsageError
 from ddnn_traces.release import packaging
 from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED
-from ddnn_traces.store import layout, marker
+from ddnn_traces.store import layout
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_zip_file_that_would_write_elsewhere(tmp_path: Path) -> None:
         (lambda _: None, "no such release"),
         (lambda path: path.mkdir(), "no release"),
         (lambda path: path.write_text("x"), "no such release"),
-        (lambda path: (path.mkdir(), marker.write_marker(path)), "a dataset, and no release"),
+        (lambda path: (path.mkdir(), layout.write_marker(path)), "a dataset, and no release"),
     ],
 )
 def test_what_is_no_release(tmp_path: Path, make: Callable[[Path], object], word: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
-from ddnn_traces.store.marker import MARKER, read_marker, write_marker
+from ddnn_traces.store.layout import MARKER, read_marker, write_marker
 
 SIZES = ("wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes")
 

@@ -21,7 +21,7 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export import duckdb_file
 from ddnn_traces.store import layout, schema, writer
-from ddnn_traces.store.marker import MARKER, is_dataset
+from ddnn_traces.store.layout import MARKER, is_dataset
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import DatasetWriter, check_target
 from ddnn_traces.traffic import model

@@ -15,7 +15,7 @@ from ddnn_traces.query.views import FILE as DATABASE
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
 from ddnn_traces.store import layout
-from ddnn_traces.store.marker import MARKER
+from ddnn_traces.store.layout import MARKER
 
 VERSION = "https://w3id.org/ro/crate/1.1"
 

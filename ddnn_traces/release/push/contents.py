@@ -18,7 +18,7 @@ from ddnn_traces.errors import PushError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
-from ddnn_traces.store.marker import MARKER
+from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
 

@@ -26,7 +26,7 @@ from ddnn_traces.release.verify.examined import (
     shown,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.marker import MARKER, parse
+from ddnn_traces.store.layout import MARKER, parse_marker
 from ddnn_traces.store.places.place import is_safe, run_of
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
@@ -160,7 +160,7 @@ def check_release_json(examined: Examined) -> Iterator[Result]:
         for part in table.files:
             if run_of(part.path) != (table.name, part.run_id):
                 raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
-    marked = parse(examined.text(MARKER).encode(), MARKER)
+    marked = parse_marker(examined.text(MARKER).encode(), MARKER)
     examined.declared = release
     if list(marked) != tables:
         yield Result(RELEASE_JSON, MARKER, FAILED, f"names other tables than {layout.RELEASE}; {AGAIN}")

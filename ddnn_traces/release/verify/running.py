@@ -16,7 +16,7 @@ from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.release.verify import agreement, database, descriptions, files, tables
 from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, Examined, Result, WrongError, shown
 from ddnn_traces.store import layout
-from ddnn_traces.store.marker import MARKER
+from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import is_url
 

@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.marker import read_marker
+from ddnn_traces.store.layout import read_marker
 
 if TYPE_CHECKING:
     import duckdb

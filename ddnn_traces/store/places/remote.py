@@ -21,7 +21,7 @@ from fsspec.core import url_to_fs
 from fsspec.spec import AbstractFileSystem
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
-from ddnn_traces.store import layout, marker, schema
+from ddnn_traces.store import layout, schema
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import Place, by_table, run_of
 
@@ -61,7 +61,7 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
         return _zip_place(url, filesystem, root, runs)
     content = _Content(_shown(url), filesystem, root.rstrip("/"))
     text, content.root = content.release_json()
-    tables = marker.parse(content.fetch(marker.MARKER), content.name)
+    tables = layout.parse_marker(content.fetch(layout.MARKER), content.name)
     files = {file.path: file for file in _files(text, content.name)}
     remote = _ReleaseFiles(content, files)
     paths = by_table(files, runs) | {"runs": by_table(files)["runs"]}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from ddnn_traces.errors import ReleaseError, StorageError, UsageError
-from ddnn_traces.store.marker import MARKER, read_marker
+from ddnn_traces.store.layout import MARKER, read_marker
 from ddnn_traces.store.places.place import Place, is_safe, run_of, table_globs
 
 #: Largest ratio of unpacked to packed size: deflate reaches 1,032; Parquet, already compressed, 1 to 3; JSON 20.
