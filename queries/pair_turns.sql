@@ -48,7 +48,7 @@ WITH thresholds AS (
     FROM pair_windows
     GROUP BY run_number, window_start_ns
 ), run_peaks AS (
-    SELECT run_number, max(bytes) AS most_bytes
+    SELECT run_number, (SELECT pause_share FROM thresholds) * max(bytes) AS least_bytes
     FROM run_windows
     GROUP BY run_number
 ), pauses AS (
@@ -56,8 +56,7 @@ WITH thresholds AS (
            lag(window_start_ns) OVER (PARTITION BY run_number ORDER BY window_start_ns) AS since_ns
     FROM run_windows AS w
     JOIN run_peaks AS p USING (run_number)
-    CROSS JOIN thresholds
-    WHERE w.bytes >= pause_share * most_bytes
+    WHERE w.bytes >= least_bytes
 ), numbered_steps AS (
     SELECT run_number, step, start_ns, r.end_ns
     FROM reference AS r
@@ -81,9 +80,8 @@ WITH thresholds AS (
     SELECT run_number, begin_ns, until_ns, cell_ns, unnest(range(begin_ns // cell_ns, (until_ns - 1) // cell_ns + 1)) AS cell
     FROM turns
 ), pair_peaks AS (
-    SELECT pair_number, any_value(busy_share) * max(bytes) AS least_bytes
+    SELECT pair_number, (SELECT busy_share FROM thresholds) * max(bytes) AS least_bytes
     FROM pair_windows
-    CROSS JOIN thresholds
     GROUP BY pair_number
 ), busy_pair_windows AS (
     SELECT run_number, pair_number, window_start_ns, window_ns, window_start_ns // (64 * window_ns) AS cell

@@ -47,19 +47,18 @@ WITH thresholds AS (
     FROM flow_windows
     JOIN server_flows USING (run_id, flow_id)
 ), means AS (
-    SELECT flow_number, avg(payload_bytes) AS mean_payload
+    SELECT flow_number, (SELECT busy_share FROM thresholds) * avg(payload_bytes) AS busy_bytes
     FROM window_cells
     WHERE payload_bytes > 0
     GROUP BY flow_number
 ), flow_steps AS (
     SELECT flow_number, step, sum(payload_bytes) AS payload, sum(wire_bytes) AS wire,
            min(window_start_ns) FILTER (payload_bytes > 0) AS first_ns,
-           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= busy_share * mean_payload) AS begin_ns,
+           min(window_start_ns) FILTER (payload_bytes > 0 AND payload_bytes >= busy_bytes) AS begin_ns,
            max(window_start_ns + window_ns) FILTER (payload_bytes > 0) AS end_ns, max(window_ns) AS window_ns
     FROM window_cells
     JOIN means USING (flow_number)
     JOIN step_cells USING (worker_number, cell)
-    CROSS JOIN thresholds
     WHERE window_start_ns >= start_ns AND window_start_ns < until_ns
     GROUP BY flow_number, step
 )

@@ -141,7 +141,7 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE lag_bytes <= longest_lag_share * excerpt_bytes
 ), recurring AS (
-    SELECT run_id, bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step,
+    SELECT run_id, bin, bin + bins_per_double AS double_bin, lag_bytes, lag_ns <= $longest_step_s * 1e9 AS is_step,
            lag_bytes <= double_lag_share * excerpt_bytes AS is_twice_in_excerpt,
            (share - by_chance) / (1 - by_chance) AS recurrence
     FROM matched
@@ -149,9 +149,7 @@ WITH thresholds AS (
 ), harmonics AS (  -- what recurs after a step recurs after two
     SELECT a.run_id, a.bin, max(b.recurrence) AS recurrence
     FROM recurring AS a
-    CROSS JOIN thresholds
-    JOIN recurring AS b
-        ON b.run_id = a.run_id AND b.bin BETWEEN a.bin + bins_per_double - 1 AND a.bin + bins_per_double + 2
+    JOIN recurring AS b ON b.run_id = a.run_id AND b.bin BETWEEN a.double_bin - 1 AND a.double_bin + 2
     GROUP BY a.run_id, a.bin
 ), clearest AS (
     SELECT run_id, bin, lag_bytes AS step_bytes, r.recurrence

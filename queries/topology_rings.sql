@@ -1,6 +1,6 @@
 -- question: Do the pairs that carry a run's exchange form rings of rings?
 -- row: a run and a level of topology_edges on which every host sends to one or two others and receives from as many
--- inputs: topology_edges, topology_hosts
+-- inputs: topology_edges
 -- column: run_id; run
 -- column: level; level of topology_edges
 -- column: is_led; whether every group of hosts is a ring, and one host of each, its leader, is in a ring of leaders
@@ -11,9 +11,14 @@
 WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, src_ip AS x, dst_ip AS y, payload_bytes AS bytes
     FROM topology_edges
+), sent AS (
+    SELECT run_id, level, x, count(*) AS outs FROM edges GROUP BY ALL
+), received AS (
+    SELECT run_id, level, y AS x, count(*) AS ins FROM edges GROUP BY ALL
 ), nodes AS (
-    SELECT run_id, level, host_ip AS x, outs, ins
-    FROM topology_hosts
+    SELECT run_id, level, x, coalesce(outs, 0) AS outs, coalesce(ins, 0) AS ins
+    FROM sent
+    FULL JOIN received USING (run_id, level, x)
 ), rings_of_rings AS (
     SELECT run_id, level, count(*) AS n, count(*) FILTER (outs = 2) AS forks
     FROM nodes

@@ -1,6 +1,6 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
 -- row: a run and a level of topology_edges
--- inputs: pair_payload, topology_edges, topology_hosts, topology_rings
+-- inputs: pair_payload, topology_edges, topology_rings
 -- column: run_id; run
 -- column: level; level of topology_edges
 -- column: hosts hosts; hosts with an edge
@@ -44,10 +44,15 @@ WITH RECURSIVE edges AS MATERIALIZED (
     SELECT run_id, level, a AS x, b AS y FROM links
     UNION ALL
     SELECT run_id, level, b, a FROM links
+), sent AS (
+    SELECT run_id, level, x, count(*) AS outs FROM edges GROUP BY ALL
+), received AS (
+    SELECT run_id, level, y AS x, count(*) AS ins FROM edges GROUP BY ALL
 ), nodes AS MATERIALIZED (
-    SELECT n.run_id, n.level, x, count(*) AS degree, any_value(outs) AS outs, any_value(ins) AS ins
-    FROM neighbours AS n
-    JOIN topology_hosts AS h ON h.run_id = n.run_id AND h.level = n.level AND h.host_ip = x
+    SELECT run_id, level, x, count(*) AS degree, coalesce(any_value(outs), 0) AS outs, coalesce(any_value(ins), 0) AS ins
+    FROM neighbours
+    LEFT JOIN sent USING (run_id, level, x)
+    LEFT JOIN received USING (run_id, level, x)
     GROUP BY ALL
 ), node_sizes AS (
     SELECT run_id, level, count(*) AS n, max(degree) AS max_degree,
