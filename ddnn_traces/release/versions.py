@@ -110,7 +110,7 @@ def check(version: str, previous: str | None) -> None:
         raise UsageError(f"--version {version}: not a semantic version; write three numbers like 1.2.0")
     if previous is not None and not _order(version) > _order(previous):
         raise UsageError(
-            f"--version {version}: not greater than the previous one, {previous}; leave it out, or give a greater"
+            f"--version {version}: not greater than {previous}, the previous one; give a greater one, or none"
         )
 
 
