@@ -242,7 +242,7 @@ def test_ingest_from_standard_input(process: RunCommand, tmp_path: Path) -> None
     [
         ("ingest - - --out new", "standard input can be read only once; name '-' once"),
         ("ingest - --out new --filter tcp[13]=2", "filter 'tcp[13]=2': at character 1"),
-        ("ingest - --out new --run-id=", "--run-id '' is no name"),
+        ("ingest - --out new --run-id=", "--run-id ''"),
     ],
 )
 def test_wrong_calls_with_standard_input(process: RunCommand, tmp_path: Path, call: str, said: str) -> None:
