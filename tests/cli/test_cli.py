@@ -500,7 +500,7 @@ def test_a_dataset_is_closed_though_a_thread_asks_it(small: Dataset) -> None:
     dataset = Dataset(small.path)
     thread = threading.Thread(target=ask)
     thread.start()
-    while not dataset._asking.locked():
+    while not dataset._running.locked():
         time.sleep(0.01)
     time.sleep(0.2)
     dataset.close()
