@@ -323,12 +323,13 @@ def test_query_describes_a_query(command: RunCommand, small: Dataset) -> None:
     assert [line.split(maxsplit=1) for line in head.splitlines() if line][:4] == [
         ["flow_counts:", catalogue()["flow_counts"].question],
         ["row", "a run"],
-        ["inputs", "runs, flows"],
+        ["inputs", ", ".join(catalogue()["flow_counts"].inputs)],
         ["figure", "zerwas fig. 5"],
     ]
     for param in catalogue()["flow_counts"].params:
         assert f"{param.name} {param.type} = {param.default}; {param.meaning}" in head
-    assert sql.startswith("A flow is a directed five-tuple here")
+    for column in catalogue()["flow_counts"].columns:
+        assert f"{column.name}: {column.meaning}" in head
     assert sql.rstrip().endswith("ORDER BY run_id")
 
 
