@@ -65,9 +65,9 @@ def test_help(command: RunCommand, name: str) -> None:
     done = command(*filter(None, [name]), "--help")
     assert (done.returncode, done.stderr) == (0, b"")
     assert "Usage:" in done.stdout.decode()
-    told = cli.commands[name].help if name else cli.help
-    assert told
-    assert told.split("\n")[0].split()[:5] == done.stdout.decode().split("\n\n")[1].split()[:5]
+    reported = cli.commands[name].help if name else cli.help
+    assert reported
+    assert reported.split("\n")[0].split()[:5] == done.stdout.decode().split("\n\n")[1].split()[:5]
 
 
 def test_version(command: RunCommand) -> None:
@@ -288,9 +288,9 @@ def test_describe_names_every_column(command: RunCommand, small: Dataset) -> Non
 
 
 def test_describe_one_table_without_a_dataset(command: RunCommand) -> None:
-    told = command("describe", "--table", "hosts").stdout.decode()
-    assert told.startswith("## hosts\n\nOne row is a host in a run. Key: run_id, host_ip.\n")
-    assert "## runs" not in told
+    reported = command("describe", "--table", "hosts").stdout.decode()
+    assert reported.startswith("## hosts\n\nOne row is a host in a run. Key: run_id, host_ip.\n")
+    assert "## runs" not in reported
 
 
 def test_query_lists_the_queries_by_paper(command: RunCommand, small: Dataset) -> None:
@@ -622,13 +622,13 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
 def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
     empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
     with empty:
-        told = {table: missing.lines_of(empty.connection, empty.place, [table], ["x"]) for table in schema.TABLES}
-    assert told.pop("runs") == []
-    for table, found in told.items():
+        reported = {table: missing.lines_of(empty.connection, empty.place, [table], ["x"]) for table in schema.TABLES}
+    assert reported.pop("runs") == []
+    for table, found in reported.items():
         (line,) = found
         assert re.fullmatch(r"run x: no .* \(table \w+ is empty\); .+", line), table
-    assert "--packets" in told["packets"][0]
-    assert told["step_flows"] == told["steps"] == [f"run x: {NO_LOG}"]
+    assert "--packets" in reported["packets"][0]
+    assert reported["step_flows"] == reported["steps"] == [f"run x: {NO_LOG}"]
 
 
 def test_line_of_a_mistake_is_the_line_of_the_text(command: RunCommand, small: Dataset) -> None:

@@ -85,12 +85,12 @@ def test_script_that_switches_it_on(shell: str) -> None:
 
 
 def test_nothing_heavy_is_imported(sample_dataset: Dataset, tmp_path: Path) -> None:
-    told = tmp_path / "modules"
+    reported = tmp_path / "modules"
     code = COMMAND[2].replace(
         "; main()",
-        f"\nimport atexit; atexit.register(lambda: open({str(told)!r}, 'w').write(' '.join(sys.modules)))\nmain()",
+        f"\nimport atexit; atexit.register(lambda: open({str(reported)!r}, 'w').write(' '.join(sys.modules)))\nmain()",
     )
     assert complete(f"ddnn-traces query {sample_dataset.path} ring_", code=code) != []
-    loaded = {name.partition(".")[0] for name in told.read_text().split()}
+    loaded = {name.partition(".")[0] for name in reported.read_text().split()}
     assert "click" in loaded
     assert loaded.isdisjoint({"duckdb", "numpy", "polars", "pyarrow", "rich", "altair", "numba"})

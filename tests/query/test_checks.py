@@ -135,8 +135,8 @@ def test_flow_that_is_there_twice(sound: Path, tmp_path: Path) -> None:
     pl.concat([rows, twin]).write_parquet(path)
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         problems = checks.run_checks(dataset)["flow_references"].to_pylist()
-    told = [row["flow_id"] for row in problems if row["problem"].startswith("another flow has the same addresses")]
-    assert told == [0, 98]
+    reported = [row["flow_id"] for row in problems if row["problem"].startswith("another flow has the same addresses")]
+    assert reported == [0, 98]
 
 
 # --- a training with logs, phases and captures at both ends
@@ -290,8 +290,8 @@ def test_captures_that_share_no_time(tmp_path: Path) -> None:
     }
     with ingest(tmp_path, captures) as dataset:
         assert set(offending(dataset)) == {"host_clock"}
-        told = checks.run_checks(dataset)["host_clock"].to_pylist()
-    assert [row["capture_id"] for row in told] == ["worker-1.pcap", "worker-2.pcap"]
+        reported = checks.run_checks(dataset)["host_clock"].to_pylist()
+    assert [row["capture_id"] for row in reported] == ["worker-1.pcap", "worker-2.pcap"]
 
 
 def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:

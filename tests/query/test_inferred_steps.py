@@ -1,4 +1,4 @@
-"""Steps from traffic alone: against the logs of real captures, and on made traffic of which all is known."""
+"""Steps from traffic alone: against the logs of real captures, and on synthetic traffic with known steps."""
 
 from __future__ import annotations
 

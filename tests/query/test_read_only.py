@@ -1,4 +1,4 @@
-"""SQL of `ddnn-traces sql` leaves nothing behind, whichever way it tries to write; with --write it may."""
+"""SQL of `ddnn-traces sql` writes nothing, by any statement; with --write it may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inferred topology, against runs whose topology is known: made up by the laws of the collectives, and captured."""
+"""The inferred topology of runs whose topology is known: synthetic ones by the laws of the collectives, captured ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
 
 @pytest.fixture(scope="module")
 def inferred(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """Row of the query of each made-up run; large ones exchange less, so that the test stays short."""
+    """Row of the query for each synthetic run; large ones exchange less, so that the test stays short."""
     folder = tmp_path_factory.mktemp("topology") / "dataset"
     write_runs(folder, make_runs(SIZES))
     write_runs(folder, make_runs(LARGE, bandwidth_mbit=10_000.0))
@@ -94,7 +94,7 @@ def test_root_is_the_first_host(
 
 
 def sorted_hosts(row: dict[str, object], hosts: int) -> list[str]:
-    """Addresses of a made-up run's hosts by rank: they end in 1, 2, ..."""
+    """Addresses of a synthetic run's hosts by rank: they end in 1, 2, ..."""
     net = str(row["root_ip"]).rpartition(".")[0]
     return [f"{net}.{number + 1}" for number in range(hosts)]
 

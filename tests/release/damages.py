@@ -442,7 +442,7 @@ def damages_of(*checks: str) -> list[str]:
 
 
 def assert_found(folder: Path, scratch: Path, damage: str) -> None:
-    """Damage a release, of which everything passed before; the check of the damage must find it."""
+    """Damage a release that passed all checks; the check of the damage must find it."""
     change, check, words = DAMAGES[damage]
     change(folder)
     if check not in ("links and names", "checksums") and (folder / layout.CHECKSUMS).exists():

@@ -283,7 +283,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_that_read_one_file_do_not_move_each_other() -> None:
     """As DuckDB does: seek, then read, by several threads on one handle. Footers came out as data before."""
     content = bytes(range(256)) * 4
-    told = remote._File("x", len(content), "")
+    reported = remote._File("x", len(content), "")
 
     class Slow(io.BytesIO):
         def seek(self, place: int, whence: int = 0) -> int:
@@ -294,7 +294,7 @@ def test_threads_that_read_one_file_do_not_move_each_other() -> None:
             time.sleep(0.0005)
             return super().read(size)
 
-    reader = remote._Reader(Slow(content), told, remote._Content("x", None, "x"))
+    reader = remote._Reader(Slow(content), reported, remote._Content("x", None, "x"))
 
     def read(place: int) -> bytes:
         reader.seek(place)

@@ -20,7 +20,7 @@ from ddnn_traces.release.push import contents, zenodo
 pytest.importorskip("requests")
 TOKEN = "zenodo-secret-0123456789"
 ARCHIVE = "sample-traces-1.0.0.zip"
-BESIDE = {"README.md", "LICENSE", "datacite.json", "SHA256SUMS"}
+WITH_ARCHIVE = {"README.md", "LICENSE", "datacite.json", "SHA256SUMS"}
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_draft(release: Path, site: ZenodoServer) -> None:
     outcome, slept = send(release, site)
     (deposit,) = site.deposits.values()
     assert (outcome.where, outcome.sent, slept) == ("https://zenodo.org/deposit/1000", 5, [])
-    assert set(deposit.files) == {ARCHIVE, *BESIDE}
+    assert set(deposit.files) == {ARCHIVE, *WITH_ARCHIVE}
     assert not deposit.submitted
     assert any("10.5281/zenodo.1000" in note for note in outcome.notes)
     assert all(TOKEN not in request.path for request in site.requests)
@@ -118,7 +118,7 @@ def test_cut_off_push_goes_on_in_the_same_draft(release: Path, site: ZenodoServe
     assert list(site.deposits) == [1000]
     assert not any(ARCHIVE in path for path in writes(site))
     assert outcome.sent + outcome.there == 5
-    assert set(site.deposits[1000].files) == {ARCHIVE, *BESIDE}
+    assert set(site.deposits[1000].files) == {ARCHIVE, *WITH_ARCHIVE}
 
 
 def test_trouble_that_passes(release: Path, site: ZenodoServer) -> None:
@@ -153,7 +153,7 @@ def test_new_version_of_a_record(release: Path, site: ZenodoServer, tmp_path: Pa
     assert site.deposits[1000].files == before
     draft = site.deposits[1001]
     assert (draft.metadata["version"], draft.submitted) == ("1.1.0", True)
-    assert set(draft.files) == {"sample-traces-1.1.0.zip", *BESIDE}  # the archive of the version before is out
+    assert set(draft.files) == {"sample-traces-1.1.0.zip", *WITH_ARCHIVE}  # the archive of the version before is out
     assert outcome.there == 3  # README.md, LICENSE and datacite.json are the same
 
 

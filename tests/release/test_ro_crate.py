@@ -140,7 +140,7 @@ def test_made_up_and_captured_runs_meet_at_anonymisation(original: Path) -> None
     one, two = made.run_ids
     steps = (
         facts.Step("capture", "Captured.", "tcpdump", runs=(one,)),
-        facts.Step("generate", "Made up.", "x 1", runs=(two,)),
+        facts.Step("generate", "Generated.", "x 1", runs=(two,)),
         dataclasses.replace(ingest, runs=(one,)),
         *rest,
     )

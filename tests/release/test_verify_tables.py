@@ -84,7 +84,7 @@ def test_a_flagged_run_must_fail_as_often_as_declared_and_be_in_the_datasheet(fl
 )
 @pytest.mark.long
 def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folder: Path, damage: Change) -> None:
-    """Of a table of which no other file is left, too: DuckDB and pyarrow both give up on that."""
+    """Also of a table without another file: DuckDB and pyarrow both fail on that."""
     paths = sorted(folder.glob("flows/*/*.parquet"))
     for path in paths[1:]:
         shutil.rmtree(path.parent)

@@ -30,15 +30,15 @@ def test_second_says_who_has_it_and_waits(tmp_path: Path) -> None:
     first, second = DatasetLock(tmp_path / "out"), DatasetLock(tmp_path / "out")
     assert first.acquire(True, silent) is False
     said: list[str] = []
-    told, done = threading.Event(), threading.Event()
+    reported, done = threading.Event(), threading.Event()
 
     def wait_for_it() -> None:
-        assert second.acquire(True, lambda message: (said.append(message), told.set())[0]) is True
+        assert second.acquire(True, lambda message: (said.append(message), reported.set())[0]) is True
         done.set()
 
     thread = threading.Thread(target=wait_for_it)
     thread.start()
-    assert told.wait(60)
+    assert reported.wait(60)
     assert not done.is_set()
     first.release()
     assert done.wait(60)

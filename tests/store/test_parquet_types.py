@@ -1,4 +1,4 @@
-"""What Parquet files tell pandas: integers stay integers, also beside a null."""
+"""The pandas metadata of Parquet files: integers stay integers, also with nulls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ddnn_traces.store import parquet, schema
 
 @pytest.mark.parametrize("table", schema.TABLES)
 def test_pandas_is_told_of_every_column(table: str) -> None:
-    told = json.loads(parquet.pandas_types(table))
-    assert [column["name"] for column in told["columns"]] == [c.name for c in schema.table(table).columns]
-    nullable = {column["name"] for column in told["columns"] if column["numpy_type"] == "Int64"}
+    reported = json.loads(parquet.pandas_types(table))
+    assert [column["name"] for column in reported["columns"]] == [c.name for c in schema.table(table).columns]
+    nullable = {column["name"] for column in reported["columns"] if column["numpy_type"] == "Int64"}
     assert nullable == {c.name for c in schema.table(table).columns if c.type == "int64" and c.nullable}
 
 

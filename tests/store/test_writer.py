@@ -276,7 +276,7 @@ def make_leftovers(folder: Path) -> dict[str, str]:
 
 
 def test_leftovers_are_removed(tmp_path: Path) -> None:
-    """Whoever holds the lock is the only one who writes, whatever the pids say: other machines have them, too."""
+    """Only the holder of the lock writes, with any pid: other machines have the same pids."""
     make_leftovers(tmp_path)
     write(tmp_path / "out", "a")
     assert left_beside(tmp_path / "out") == [".other.partial-1", ".out.partial-x"]
@@ -368,8 +368,8 @@ def test_mount_point_is_no_target(tmp_path: Path) -> None:
     paths = [tmp_path / "it's a mount", tmp_path / "bound"]
     call = ["unshare", "-m", "sh", "-ec", script, "sh", *map(str, paths), sys.executable, program]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
-    told = "is a mount point, which cannot be replaced by another folder; choose a folder in it, like"
-    assert done.stdout.splitlines() == [f"{path}: {told} {path / 'dataset'}" for path in paths]
+    reported = "is a mount point, which cannot be replaced by another folder; choose a folder in it, like"
+    assert done.stdout.splitlines() == [f"{path}: {reported} {path / 'dataset'}" for path in paths]
 
 
 # --- row groups

@@ -105,7 +105,7 @@ def tunnels(draw: st.DrawFn, inside: st.SearchStrategy[Datagram]) -> Datagram:
 
 @st.composite
 def packets(draw: st.DrawFn) -> Datagram:
-    """In up to five tunnels, of which the last one is not opened."""
+    """In up to five tunnels; the last one is not opened."""
     made = datagrams()
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 4, 5]))):
         made = tunnels(made)

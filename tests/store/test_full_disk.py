@@ -1,4 +1,4 @@
-"""A full disk: a clear error, the old dataset as it was, nothing left behind. On small file systems of our own."""
+"""A full disk: a clear error, the old dataset unchanged, no files left. On small file systems made for the test."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.store import writer
 
-#: KiB that the file system has beside the old dataset: from hardly any to what is enough.
-ROOM = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
+#: KiB that the file system has in addition to the old dataset: from too few to enough.
+SPACE = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
 
 #: Ingests into file systems of these sizes; prints exit code, stderr and what is left of each.
 PROGRAM = """
@@ -52,7 +52,7 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
     source = sample / "torch-mlp1-sgd-32-gloo-0ms-ring"
     files = [path.stat().st_size for path in (tmp_path / "old").rglob("*") if path.is_file()]
     old_kib = sum(-(-size // 4096) * 4 for size in files)  # whole pages, as a file system in memory takes them
-    sizes = [old_kib + room for room in ROOM]
+    sizes = [old_kib + room for room in SPACE]
     arguments = [str(tmp_path / "old"), str(source), str(tmp_path / "small"), sizes, COMMAND]
     call = ["unshare", "-m", sys.executable, "-c", PROGRAM, json.dumps(arguments)]
     printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
@@ -66,12 +66,12 @@ def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
         assert left == ["dataset"]
         assert "Traceback" not in said
         if code:
-            assert after in (before, whole)  # whole: room for the tables, but not for the database of views
+            assert after in (before, whole)  # whole: space for the tables, but not for the database of views
             assert f"ddnn-traces: {tmp_path / 'small'}: no space to write (" in said.splitlines()[-1]
             assert said.endswith("free some space there and ingest again\n")
         else:
             assert after == whole
-    assert len(codes) == len(ROOM)
+    assert len(codes) == len(SPACE)
     assert codes == sorted(codes, reverse=True)
     assert set(codes) == {0, 1}
 
