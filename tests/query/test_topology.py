@@ -1,4 +1,4 @@
-"""The inferred topology of runs whose topology is known: synthetic ones by the laws of the collectives, captured ones."""
+"""The inferred topology of runs whose topology is known: synthetic ones by the laws of the collectives, and captures."""
 
 from __future__ import annotations
 
