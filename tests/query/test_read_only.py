@@ -86,13 +86,21 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "dataset"
 
 
-@pytest.fixture
-def dataset(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dataset]:
-    """The dataset, read-only, in a folder of its own with one file."""
-    (tmp_path / "here.txt").write_text("mine")
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def shared(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dataset, Path]]:
+    """The dataset, opened read-only once, since listing all its views takes long, and a folder with one file."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "here.txt").write_text("mine")
     with ddnn_traces.open(small, read_only=True) as opened:
-        yield opened
+        yield opened, folder
+
+
+@pytest.fixture
+def dataset(shared: tuple[Dataset, Path], monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """The dataset, read-only; the current folder has one file. A test must leave both unchanged."""
+    opened, folder = shared
+    monkeypatch.chdir(folder)
+    return opened
 
 
 def state(dataset: Dataset) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:

@@ -1,4 +1,4 @@
-"""The inferred topology of runs whose topology is known: synthetic ones by the laws of the collectives, and captures."""
+"""The inferred topology of runs whose topology is known: synthetic ones by the laws, and captures."""
 
 from __future__ import annotations
 
