@@ -18,6 +18,7 @@ from tools import COMMAND, FULL, RunCommand
 
 import ddnn_traces
 from ddnn_traces.cli import main
+from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 
 # make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many
@@ -63,6 +64,13 @@ def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Itera
     """The full captures, ingested, for tests that are marked needs_full_captures. Not to be changed."""
     with ddnn_traces.open(once("full", lambda path: ddnn_traces.ingest(FULL, path).close())) as dataset:
         yield dataset
+
+
+@pytest.fixture(autouse=True)
+def no_traces_duckdb(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing the views of all queries takes most of a small ingest: only tests marked `views`, and processes, do it."""
+    if request.node.get_closest_marker("views") is None:
+        monkeypatch.setattr(views, "replace_views", lambda *_: None)
 
 
 @pytest.fixture

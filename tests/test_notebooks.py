@@ -52,6 +52,7 @@ def test_these_are_the_notebooks() -> None:
     assert [path.stem for path in execute.notebooks()] == NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_the_committed_ones(name: str) -> None:
     path = FOLDER / f"{name}.ipynb"

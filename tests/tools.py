@@ -23,7 +23,11 @@ RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"
 
-needs_full_captures = pytest.mark.skipif(not FULL.is_dir(), reason="the full captures are not beside the checkout")
+
+def needs_full_captures(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that reads the full captures: it is long, and skipped where they are not at hand."""
+    skip = pytest.mark.skipif(not FULL.is_dir(), reason="the full captures are not next to the checkout")
+    return skip(pytest.mark.long(test))  # type: ignore[no-any-return]
 
 
 def needs_tool(name: str) -> str:

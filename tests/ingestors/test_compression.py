@@ -56,6 +56,10 @@ DECODERS: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     "bzip2": (bz2.BZ2Decompressor, OSError),
 }
 EVERY = pytest.mark.parametrize("name", ENCODERS)
+#: Tests that read a file many times: two formats in make test, all in make test-all.
+MOSTLY_LONG = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("gzip", "zstd") else [pytest.mark.long]) for name in ENCODERS]
+)
 SKIPPABLE = pytest.mark.parametrize("name", ["zstd", "lz4"])
 
 
@@ -190,7 +194,7 @@ def test_variants_of_a_format(tmp_path: Path, variants: Callable[[], Iterator[by
 # --- damage
 
 
-@EVERY
+@MOSTLY_LONG
 def test_cut_short(tmp_path: Path, name: str) -> None:
     """Down to the last byte that the library gives for the remaining bytes."""
     content = ENCODERS[name](TRUTH)
@@ -226,7 +230,7 @@ def test_cut_inside_a_block_that_is_stored(tmp_path: Path, name: str) -> None:
         assert file.truncated
 
 
-@EVERY
+@MOSTLY_LONG
 @pytest.mark.parametrize("output", [5000, 1 << 20])
 def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that the library gives before the error, after a whole member."""

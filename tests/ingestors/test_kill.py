@@ -35,6 +35,8 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
+
+pytestmark = pytest.mark.views
 with tempfile.TemporaryDirectory() as scratch:  # the packet loop is loaded
     numba_engine.read_capture(Path(sys.argv[1]), ReadOptions(10**6, np.zeros(0, np.int64), Path(scratch, "cells")))
 print("ready", flush=True)

@@ -258,7 +258,7 @@ UNSTRUCTURED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
 @pytest.mark.parametrize("traffic", UNSTRUCTURED, ids=lambda traffic: traffic.__name__)
 def test_no_structure(traffic: Callable[[np.random.Generator], Wire], seed: int, tmp_path: Path) -> None:
     found = inferred(traffic(np.random.default_rng(seed)), 8, tmp_path)

@@ -30,13 +30,25 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "dataset"
 
 
+#: Queries whose views are compared in make test; make test-all compares all.
+QUICK = {"traffic_matrix", "topology", "pair_throughput"}
+pytestmark = pytest.mark.views
+
+
 def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
     """Output of DuckDB alone in a folder."""
     call = [sys.executable, "-c", PLAIN, str(file), sql]
     return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", [*schema.TABLES, *catalogue.catalogue()])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *schema.TABLES,
+        *sorted(QUICK),
+        *(pytest.param(name, marks=pytest.mark.long) for name in sorted({*catalogue.catalogue()} - QUICK)),
+    ],
+)
 def test_file_shows_the_same(sample_dataset: Dataset, name: str) -> None:
     call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
     with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:

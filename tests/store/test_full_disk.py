@@ -28,6 +28,8 @@ SPACE = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
 PROGRAM = """
 import hashlib, json, shutil, subprocess, sys
 from pathlib import Path
+
+pytestmark = pytest.mark.views
 old, source, small, sizes, command = json.loads(sys.argv[1])
 def files(folder):
     found = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -45,6 +47,7 @@ for size in sizes:
 """
 
 
+@pytest.mark.long
 @needs_namespaces
 def test_full_at_any_point(tmp_path: Path, sample: Path) -> None:
     ddnn_traces.ingest(write_captures(tmp_path / "run", {"a.pcap": ring(A, B)}), tmp_path / "old").close()

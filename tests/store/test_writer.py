@@ -27,6 +27,8 @@ from ddnn_traces.store.writer import DatasetWriter, check_target
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.synthetic import scenarios
 
+pytestmark = pytest.mark.views
+
 ROW = {"run_id": "run", "source": "capture"}
 
 
