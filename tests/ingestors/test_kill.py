@@ -24,6 +24,8 @@ import ddnn_traces
 from ddnn_traces.query import views
 from ddnn_traces.store.layout import is_dataset
 
+pytestmark = pytest.mark.views
+
 SAMPLE_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring-tso"  # its captures are not compressed, and so are easily cut
 
 #: Forks a child for each line (sources, out, seconds between commits): starting Python 100 times would take minutes.
@@ -36,7 +38,6 @@ from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
 
-pytestmark = pytest.mark.views
 with tempfile.TemporaryDirectory() as scratch:  # the packet loop is loaded
     numba_engine.read_capture(Path(sys.argv[1]), ReadOptions(10**6, np.zeros(0, np.int64), Path(scratch, "cells")))
 print("ready", flush=True)

@@ -21,6 +21,8 @@ from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.store import writer
 
+pytestmark = pytest.mark.views
+
 #: KiB that the file system has in addition to the old dataset: from too few to enough.
 SPACE = (16, 64, 128, 256, 512, 768, 1024, 1280, 16000)
 
@@ -29,7 +31,6 @@ PROGRAM = """
 import hashlib, json, shutil, subprocess, sys
 from pathlib import Path
 
-pytestmark = pytest.mark.views
 old, source, small, sizes, command = json.loads(sys.argv[1])
 def files(folder):
     found = sorted(path for path in folder.rglob("*") if path.is_file())
