@@ -68,7 +68,7 @@ def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Itera
 
 @pytest.fixture(autouse=True)
 def no_traces_duckdb(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing traces.duckdb takes most of the time of a small ingest: only tests marked `views`, and processes, do it."""
+    """Writing traces.duckdb takes most of the time of a small ingest: only tests marked `views` and processes do it."""
     if request.node.get_closest_marker("views") is None:
         monkeypatch.setattr(views, "replace_views", lambda *_: None)
 
