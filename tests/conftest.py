@@ -52,6 +52,14 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[
     return made
 
 
+@pytest.fixture(scope="session", autouse=True)
+def packet_loop(sample: Path, once: Callable[[str, Callable[[Path], object]], Path], worker_id: str) -> None:
+    """Of several test processes, one compiles the packet loop, which takes half a minute; the others load it."""
+    if worker_id != "master":
+        run = sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+        once("packet-loop", lambda path: ddnn_traces.ingest(run, path).close())
+
+
 @pytest.fixture(scope="session")
 def sample_dataset(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
     """The shipped sample, ingested. Not to be changed."""
