@@ -58,7 +58,7 @@ def _query(query: catalogue.Query) -> list[str]:
 def command_line() -> str:
     """--help of every command."""
     parts = [NOTE.format(source="ddnn_traces/cli/") + "# Command line\n"]
-    context = click.Context(cli, info_name="ddnn-traces", max_content_width=110, terminal_width=110)
+    context = click.Context(cli, info_name="ddnn-traces", terminal_width=110, **cli.context_settings)
     parts.append(_help(cli, context))
     return "\n".join(parts)
 

@@ -79,6 +79,7 @@ def demo(tmp_path_factory):
     return folder, result.stdout
 
 
+@pytest.mark.long
 def test_the_readme_shows_what_the_demo_prints(demo):
     _, printed = demo
     (block,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)

@@ -178,7 +178,9 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if i % 4 == 0 else [pytest.mark.long]) for i, name in enumerate(TRAININGS)]
+)
 def test_steps_of_made_training(name: str, tmp_path: Path) -> None:
     training = TRAININGS[name]
     wire, ends = training.run()

@@ -67,7 +67,9 @@ def conserved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, o
         return {str(row["run_id"]): row for row in dataset.query("conservation").iter_rows(named=True)}
 
 
-@pytest.mark.parametrize("workers", SIZES + LARGE)
+@pytest.mark.parametrize(
+    "workers", [2, 4, 8, *(pytest.param(n, marks=pytest.mark.long) for n in (*SIZES, *LARGE) if n not in (2, 4, 8))]
+)
 @pytest.mark.parametrize(("topology", "shape"), KINDS)
 def test_made_up_runs_with_noise(
     inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int

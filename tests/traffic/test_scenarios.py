@@ -57,6 +57,7 @@ def test_the_matrix_is_the_papers() -> None:
     assert {(run.setting.framework, run.model.name) for run in lossy} == {("tensorflow", "mobilenetv2")}
 
 
+@pytest.mark.long
 def test_every_run_is_marked_as_synthetic(dataset: Dataset) -> None:
     runs = dataset.query("run_overview")
     assert runs["source"].unique().to_list() == ["synthetic"]
@@ -172,6 +173,7 @@ def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> No
 # --- labels of synthetic runs
 
 
+@pytest.mark.long
 def test_the_report_states_that_nothing_was_measured(tmp_path: Path) -> None:
     write_runs(tmp_path / "dataset", [run for run in runs_of(steps=4) if run.model == "mobilenetv2"][:2])
     with ddnn_traces.open(tmp_path / "dataset") as opened, Results(opened) as results:

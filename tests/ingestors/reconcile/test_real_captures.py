@@ -150,6 +150,7 @@ def test_full_captures_agree(full_dataset: Dataset) -> None:
     assert contradictions(full_dataset) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run_id", FULL_RUNS)
 def test_full_captures_equal_their_truth(full_dataset: Dataset, run_id: str) -> None:
     """truth.json: what an independent reader counted in the files, so twice where both directions were captured."""
