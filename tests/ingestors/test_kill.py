@@ -127,7 +127,7 @@ def all_files(dataset: Path) -> dict[str, bytes]:
     return files | {views.FILE: b"current"}
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [5, pytest.param(45, marks=pytest.mark.long)])
 def test_killed_at_any_instant(sample: Path, tmp_path: Path, ingests: Ingests, kills: int) -> None:
     make_run(sample, tmp_path / "before" / "one", range(40))
     make_run(sample, tmp_path / "before" / "two", range(40, 90))
