@@ -8,6 +8,7 @@ import http.server
 import io
 import json
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,9 +21,8 @@ import fsspec
 import pytest
 
 import ddnn_traces
-from ddnn_traces import extras
 from ddnn_traces.errors import MissingExtra, ReleaseError, UsageError
-from ddnn_traces.store import layout
+from ddnn_traces.store import layout, places
 from ddnn_traces.store.places import remote
 
 #: Tables of the release that have rows.
@@ -211,7 +211,7 @@ def wrong_path(folder: Path) -> None:
         (lambda f: (f / layout.RELEASE).unlink(), UsageError, r"no release \(no release.json there\)"),
         (lambda f: (f / layout.RELEASE).write_text("{"), ReleaseError, "cannot be read"),
         (lambda f: (f / "dataset.json").unlink(), UsageError, "dataset.json: no such file"),
-        (wrong_path, ReleaseError, "no file of a table"),
+        (wrong_path, ReleaseError, "not a file of a table"),
         (lambda f: shutil.rmtree(f / "runs"), UsageError, "runs/.*: no such file"),
         (
             lambda f: next((f / "runs").glob("*/*")).write_bytes(b"PAR1" * 9), ReleaseError,
@@ -272,11 +272,10 @@ def test_no_password_in_a_message() -> None:
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(_module: str, _extra: str = "publish") -> Any:
-        raise MissingExtra("pip install 'ddnn-traces[publish]'")
-
-    monkeypatch.setattr(extras, "load", missing)
-    with pytest.raises(MissingExtra, match="publish"):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, remote.__name__)
+    monkeypatch.delattr(places, "remote")
+    with pytest.raises(MissingExtra, match=r"fsspec.core is not installed.*ddnn-traces\[publish\]"):
         ddnn_traces.open("http://a.example/traces")
 
 
