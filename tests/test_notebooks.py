@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +22,13 @@ FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 #: Charts in each.
 IMAGES = {"01-explore": 2, "02-topology": 0, "03-steps": 6, "04-regression": 3}
 NAMES = list(IMAGES)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Sockets of kernels are collected here, not in a later test for which an unclosed socket is an error."""
+    yield
+    gc.collect()
 
 
 def load_execute() -> ModuleType:
