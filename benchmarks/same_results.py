@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import ddnn_traces  # noqa: E402  of this checkout
+from ddnn_traces.export.targets import TARGETS  # noqa: E402
 
 SAMPLE = ROOT / "data" / "sample"
 COMMAND = [
@@ -114,7 +115,9 @@ def queries(dataset: Path) -> Iterator[tuple[str, str]]:
 
 def exports(dataset: Path, scratch: Path) -> Iterator[tuple[str, str]]:
     """Each export's files, of one run."""
-    for target in ("perfetto", "basic-sim", "htsim", "goal", "chakra"):
+    for target in TARGETS:
+        if target == "duckdb":  # holds paths
+            continue
         folder = scratch / target
         run("export", dataset, "--to", target, "--run", "torch-mlp1-sgd-32-gloo-0ms-ring", "--out", folder)
         yield from ((f"{target} {name}", digest) for name, digest in files(folder))

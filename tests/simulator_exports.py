@@ -18,6 +18,7 @@ from ddnn_traces.export import simulators
 from ddnn_traces.export.simulators import Replay, ReplayOptions
 from ddnn_traces.query.dataset import Dataset
 
+#: What `export` writes of each simulator: a file, or a folder of the target's name.
 TARGETS = {"basic-sim": "folder", "htsim": "run.cm", "goal": "run.goal", "chakra": "folder"}
 MS = 1_000_000
 

@@ -31,9 +31,18 @@ _AFTER_NS = 10_000_000_000
 _TCP = 6
 
 
-def write(replay: Replay, folder: Path) -> list[str]:
-    """Write the three files into a folder; return notes for the user."""
-    notes = write_schedule(replay, folder / SCHEDULE)
+def files(_replay: Replay) -> tuple[str, ...]:
+    """Names of the files."""
+    return FILES
+
+
+def write(replay: Replay, out: Path) -> list[str]:
+    """Write the three files into a folder, or the schedule alone into a file .csv; return notes for the user."""
+    return _write_schedule(replay, out) if out.suffix == ".csv" else _write_folder(replay, out)
+
+
+def _write_folder(replay: Replay, folder: Path) -> list[str]:
+    notes = _write_schedule(replay, folder / SCHEDULE)
     for name, text in ((TOPOLOGY, _topology(replay)), (CONFIG, _config(replay))):
         with whole_file(folder / name) as half_written:
             half_written.write_text(text, encoding="ascii")
@@ -42,8 +51,7 @@ def write(replay: Replay, folder: Path) -> list[str]:
     return notes
 
 
-def write_schedule(replay: Replay, out: Path) -> list[str]:
-    """Write the schedule alone; return notes for the user."""
+def _write_schedule(replay: Replay, out: Path) -> list[str]:
     with whole_file(out) as half_written, half_written.open("w", encoding="ascii") as file:
         for row in replay.transfers.iter_rows(named=True):
             step = "none" if row["step"] is None else row["step"]

@@ -12,7 +12,6 @@ is a signed 64-bit number, comm_src, comm_dst and comm_tag are signed 32-bit one
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,11 +34,6 @@ _COMP, _SEND, _RECV = 4, 5, 6  # NodeType
 def files(replay: Replay) -> list[str]:
     """Names of the files, trace.RANK.et: ASTRA-sim's --workload-configuration is FOLDER/trace."""
     return [f"trace.{node}.et" for node in replay.nodes["node"]]
-
-
-def is_trace(name: str) -> bool:
-    """Whether a file has the name of a trace, of any run."""
-    return re.fullmatch(r"trace\.\d+\.et", name) is not None
 
 
 def write(replay: Replay, folder: Path) -> list[str]:

@@ -27,3 +27,8 @@ def write(where: str | Path, out: Path | None = None) -> Path:
     except OSError as error:
         raise UsageError(f"{file}: cannot be written ({error.strerror}); give another one with --out") from error
     return file
+
+
+def export(where: str | Path, out: Path | None) -> tuple[Path, list[str]]:
+    """As write(), for targets.Target."""
+    return write(where, out), []

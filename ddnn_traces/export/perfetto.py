@@ -17,14 +17,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.version import __version__
-
-if TYPE_CHECKING:
-    from ddnn_traces.query.dataset import Dataset
 
 #: Most events of a file: what Perfetto opens within seconds, some 70 MB.
 MAX_EVENTS = 500_000
@@ -63,6 +61,12 @@ class TimelineOptions:
                 raise UsageError(f"{name} {value:g}: give milliseconds above 0 and below 1e12")
         if not 0 <= self.from_ms < 1e12:
             raise UsageError(f"--from-ms {self.from_ms:g}: a timeline begins at 0 ms or later")
+
+
+def export(where: str | Path, out: Path, run: str | None, **options: Any) -> tuple[Path, list[str]]:
+    """As write(), for targets.Target."""
+    with Dataset(where, [run] if run else None) as dataset:
+        return out, [f"left out: {line}" for line in write(dataset, out, TimelineOptions(**options))]
 
 
 def write(dataset: Dataset, out: Path, options: TimelineOptions | None = None) -> list[str]:

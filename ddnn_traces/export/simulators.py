@@ -5,25 +5,24 @@ of the first transfer. Queries step_transfers and transfer_dependencies define a
 
 A Replay is not a traffic.Traffic. Traffic holds every packet of a run that was never captured, to be written as tables
 or captures; a Replay is read from a dataset's tables, holds no packets, and adds the dependencies by which a simulator
-decides when a transfer starts. A module a target (basic_sim, chakra, goal, htsim) writes it in that target's format.
+decides when a transfer starts. A module a target (targets.py) writes it in that target's format.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.export.targets import SIMULATORS
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store.whole_files import whole_file
-
-if TYPE_CHECKING:
-    from ddnn_traces.query.dataset import Dataset
 
 #: Most transfers of a file: numbers that the tags and ids of every format can hold.
 MAX_TRANSFERS = 2**31 - 2
@@ -113,41 +112,43 @@ class Replay:
             yield row["turn"], row
 
 
+def export(target: str, where: str | Path, out: Path, run: str | None, **options: Any) -> list[str]:
+    """Write a run of the dataset of a path or URL; return what write() returns."""
+    with Dataset(where, [run] if run else None) as dataset:
+        return write(dataset, target, out, ReplayOptions(**options))
+
+
 def write(dataset: Dataset, target: str, out: Path, options: ReplayOptions | None = None) -> list[str]:
-    """Write the run of a dataset opened for a single one: a file (htsim, goal; basic-sim's schedule alone, where `out`
-    ends in .csv), or a folder (basic-sim, chakra).
+    """Write the run of a dataset opened for a single one: a file or a folder, as targets.Simulator says.
 
     NODES lists the node of each host, in the folder or next to the file. Returns a line for everything that was left
     out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where the
     dataset has several runs, no transfer is selected, or `out` cannot be written.
     """
-    from ddnn_traces.export import basic_sim, chakra, goal, htsim
-
-    files: dict[str, Callable[[Replay, Path], list[str]]] = {"htsim": htsim.write, "goal": goal.write}
-    if out.suffix == ".csv":
-        files["basic-sim"] = basic_sim.write_schedule
+    simulator = SIMULATORS[target]
+    module = simulator.imported()
     replay = load(dataset, options or ReplayOptions())
     try:
-        if target in files:
-            notes = files[target](replay, out)
-            _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
-        else:
-            names = {"basic-sim": set(basic_sim.FILES), "chakra": set(chakra.files(replay))}
-            _prepare(out, names[target], earlier=lambda name: name in basic_sim.FILES or chakra.is_trace(name))
+        if simulator.files and out.suffix != simulator.single:
+            _prepare(out, module.files(replay))
             _write_nodes(replay, out / NODES)
-            notes = {"basic-sim": basic_sim.write, "chakra": chakra.write}[target](replay, out)
+            notes = module.write(replay, out)
+        else:
+            notes = module.write(replay, out)
+            _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     return [*(f"left out: {line}" for line in replay.left_out), *(f"note: {line}" for line in notes)]
 
 
-def _prepare(folder: Path, written: set[str], earlier: Callable[[str], bool]) -> None:
+def _prepare(folder: Path, written: Collection[str]) -> None:
     """Make the folder, or take one of an earlier export and delete the files of it that are not written again."""
     if folder.exists() and not _is_export(folder):
         raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
-        if earlier(path.name) and path.name not in written:
+        earlier = any(re.fullmatch(simulator.files, path.name) for simulator in SIMULATORS.values())
+        if earlier and path.name not in written:
             path.unlink()
 
 

@@ -12,9 +12,11 @@ from simulator_exports import MS, TARGETS, chain, chakra_ranks, export, make, re
 from tools import RunCommand
 
 import ddnn_traces
+from ddnn_traces.cli import exports
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export import basic_sim, htsim, simulators
+from ddnn_traces.export import basic_sim, htsim, simulators, targets
 from ddnn_traces.export.simulators import ReplayOptions
+from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
@@ -203,4 +205,23 @@ def test_by_the_command_line(sample_dataset: Dataset, tmp_path: Path, command: R
     done = command(*call, "--to", "perfetto", "--out", "t.json", "--gap-ms", "5")
     assert done.returncode == 2
     assert b"--gap-ms does not apply to --to perfetto, which takes --out, --flows" in done.stderr
-    assert b"--out run.cm" in command(*call, "--to", "htsim").stderr
+
+
+def test_every_simulator_is_read_back() -> None:
+    """The other tests of exports run for each of simulator_exports.TARGETS."""
+    assert TARGETS.keys() == SIMULATORS.keys()
+    folders = {name for name, simulator in SIMULATORS.items() if simulator.files}
+    assert folders == {name for name, out in TARGETS.items() if out == "folder"}
+
+
+def test_targets_and_the_command_have_the_same_options() -> None:
+    options = {option.name for option in exports.export.params}
+    taken = {option for target in targets.TARGETS.values() for option in target.options}
+    assert options == {*taken, "dataset", "target", "out"}
+
+
+@pytest.mark.parametrize("target", [target for target in targets.TARGETS.values() if target.example])
+def test_message_where_out_is_missing(sample_dataset: Dataset, command: RunCommand, target: targets.Target) -> None:
+    done = command("export", sample_dataset.path, "--run", RUN, "--to", target.name)
+    assert (done.returncode, target.example.split()[-1].encode() in done.stderr) == (2, True)
+    assert ("folder" in target.example) == (TARGETS.get(target.name) == "folder")
