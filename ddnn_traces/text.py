@@ -26,6 +26,11 @@ def without_bidi(text: str) -> str:
     return "".join(letter for letter in text if letter not in _BIDI)
 
 
+def one_line(text: str) -> str:
+    """Text as one line: each run of characters that cannot be printed, line ends too, is one blank."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
 def sql_literal(text: str) -> str:
     """A string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
@@ -34,6 +39,12 @@ def sql_literal(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things, in words: 1 file, 1,200 files."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -23,9 +23,8 @@ def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that an ingest removes its half-written files
     try:
-        sys.exit(
-            cli.main(prog_name="ddnn-traces", standalone_mode=False)
-        )  # the code of a click.exceptions.Exit; commands return None
+        # the code of a click.exceptions.Exit; commands return None
+        sys.exit(cli.main(prog_name="ddnn-traces", standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -47,7 +46,7 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True})
 @click.version_option(__version__, prog_name="ddnn-traces")
 def cli() -> None:
     """Packet captures of distributed deep-learning training: flow tables, SQL, regression and reports.
@@ -58,7 +57,7 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--sample", type=click.Path(path_type=Path), help="Folder of run folders; default: the shipped sample.")
-@click.option("--out", default="demo", show_default=True, type=click.Path(path_type=Path))
+@click.option("--out", default="demo", type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:
     """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
     from ddnn_traces.cli import terminal

@@ -19,19 +19,17 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
     "and model. duration-on-loss: within equal settings, zerwas fig. 10.",
 )
-@click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", show_default=True, help="What a row is.")
+@click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", help="What a row is.")
 @click.option(
     "--batch",
     type=click.Choice(["indicator", "number"]),
     default="indicator",
-    show_default=True,
     help="Batch size in the default formula.",
 )
 @click.option(
     "--size",
     type=click.Choice(["exchanged", "nominal"]),
     default="exchanged",
-    show_default=True,
     help="Model size in the default formula: model_bytes or nominal_bytes.",
 )
 @click.option(
@@ -45,7 +43,6 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     "output_format",
     type=click.Choice(["text", "table", "html", "latex", "json", "csv"]),
     default="text",
-    show_default=True,
     help="table is the same as text.",
 )
 @out_option
@@ -88,9 +85,7 @@ def regress(dataset: str | Path, formula: str | None, output_format: str, out: P
 @click.option(
     "--extrapolate", is_flag=True, help="Also predict a job that differs from the runs, with the reasons as warnings."
 )
-@click.option(
-    "--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
-)
+@click.option("--format", "output_format", type=click.Choice(["table", "json", "csv"]), default="table")
 def predict(
     dataset: str | Path,
     settings: tuple[str, ...],
@@ -117,7 +112,7 @@ def predict(
 
 @click.command()
 @dataset_argument
-@click.option("--out", default="report.html", show_default=True, type=click.Path(path_type=Path))
+@click.option("--out", default="report.html", type=click.Path(path_type=Path))
 def report(dataset: str | Path, out: Path) -> None:
     """Write one self-contained HTML report, and its charts as SVG and PNG next to it."""
     import ddnn_traces

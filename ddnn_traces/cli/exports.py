@@ -39,20 +39,20 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
 )
 @_option("--run", shell_complete=completion.run_ids, help="the run, where there are several.")
 @_option("--window-ms", type=float, help="window of the flows' throughput, ms. Default: at most 5,000 windows.")
-@_option("--from-ms", type=float, default=0.0, help="begin of the excerpt, ms since the run's start.")
+@_option(
+    "--from-ms", type=float, default=0.0, show_default=False, help="begin of the excerpt, ms since the run's start."
+)
 @_option("--length-ms", type=float, help="length of the excerpt, ms. Default: to the run's end.")
 @_option(
     "--flows",
     type=click.IntRange(min=0),
     default=20,
-    show_default=True,
     help="number of flows, the largest, with a counter of their own; the others share one.",
 )
 @_option(
     "--max-events",
     type=click.IntRange(min=1),
     default=500_000,
-    show_default=True,
     help="most events; a timeline that ends there is reported.",
 )
 @_option(
@@ -60,17 +60,13 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     "size",
     type=click.Choice(["payload", "wire"]),
     default="payload",
-    show_default=True,
     help="bytes that a transfer's size counts: payload, or whole frames, acknowledgements too.",
 )
-@_option(
-    "--gap-ms", type=float, default=5.0, show_default=True, help="shortest silence of a flow that ends a transfer, ms."
-)
+@_option("--gap-ms", type=float, default=5.0, help="shortest silence of a flow that ends a transfer, ms.")
 @_option(
     "--traffic",
     type=click.Choice(["all", "steps"]),
     default="all",
-    show_default=True,
     help="all traffic between hosts of the run, or only that in training steps.",
 )
 @_option("--from-step", type=int, metavar="STEP", help="only this step and later ones.")
@@ -79,7 +75,6 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
     "--calc",
     type=click.Choice(["all", "events"]),
     default="all",
-    show_default=True,
     help="computation between two transfers of a host: all of the time that passed, or only the host's compute phases, "
     "where it has any.",
 )

@@ -28,17 +28,15 @@ _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.
 @click.option(
     "--scenarios",
     default="zerwas-75",
-    show_default=True,
     help="zerwas-75: models, frameworks, backends, optimizers, batches, topologies and loss of zerwas, without its "
     "parameter server. zerwas-79: with it.",
 )
-@click.option("--steps", type=int, default=20, show_default=True, help="Training steps of a run.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same bytes.")
+@click.option("--steps", type=int, default=20, help="Training steps of a run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="The same seed, the same bytes.")
 @click.option(
     "--noise",
     type=float,
     default=0.01,
-    show_default=True,
     help="Share of control traffic, and of retransmissions: each run draws between 0 and twice this.",
 )
 def generate(out: Path, **options: Any) -> None:
@@ -84,14 +82,11 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     type=click.IntRange(min=1),
     help="Bytes that a step exchanges: number of parameters times bytes of each.",
 )
-@click.option(
-    "--topology",
-    required=True,
-    help=f"{', '.join(SHAPES)}; or unknown, for the measured pairs.",
-)
+@click.option("--topology", required=True, help=f"{', '.join(SHAPES)}; or unknown, for the measured pairs.")
 @click.option(
     "--shape",
     default="",
+    show_default=False,
     help=f"Variant; default: the first. {_VARIANTS}. docs/traffic_model.md explains them.",
 )
 @click.option("--servers", type=click.IntRange(min=1), help="Parameter servers of sharded_parameter_server.")
@@ -100,14 +95,13 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
 @click.option(
     "--compute-ms", type=click.FloatRange(min=0), help="Median silence of a worker in a step, ms. Default: the model's."
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="The same seed, the same bytes.")
-@click.option("--run-id", default="synthetic", show_default=True, help="Name of the run.")
+@click.option("--seed", default=0, type=click.IntRange(min=0), help="The same seed, the same bytes.")
+@click.option("--run-id", default="synthetic", help="Name of the run.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Where to write.")
 @click.option(
     "--to",
     "target",
     default="dataset",
-    show_default=True,
     type=click.Choice(["dataset", "pcap", "flows"]),
     help="dataset: tables, new or next to other runs. pcap: a capture a host, logs and run.toml in OUT/RUN_ID. "
     "flows: CSV, a row a transfer.",
@@ -135,8 +129,8 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
     type=click.Path(path_type=Path),
     help="Score this model; default: one fitted to the other runs.",
 )
-@click.option("--gap-ms", default=5.0, show_default=True, help="Silence that separates two bursts, ms.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option("--gap-ms", default=5.0, help="Silence that separates two bursts, ms.")
+@click.option("--seed", default=0, type=click.IntRange(min=0))
 @format_option
 @out_option
 @limit_option

@@ -30,15 +30,11 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     "--engine",
     type=click.Choice(["numba", "pyshark"]),
     default="numba",
-    show_default=True,
     help="numba: fast. pyshark: tshark's dissectors, slow, reads every format of tshark.",
 )
-@click.option("--window-ms", default=1.0, show_default=True, help="Base window of flow_windows, ms.")
+@click.option("--window-ms", default=1.0, help="Base window of flow_windows, ms.")
 @click.option(
-    "--sha256/--no-sha256",
-    default=True,
-    show_default=True,
-    help="Hash the input files into captures and provenance: 0.5 s of CPU a GB.",
+    "--sha256/--no-sha256", default=True, help="Hash the input files into captures and provenance: 0.5 s of CPU a GB."
 )
 @click.option(
     "--jobs",
@@ -57,7 +53,6 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     "--tunnels",
     type=click.Choice(["inner", "outer"]),
     default="inner",
-    show_default=True,
     help="inner: the flows inside IPIP, GRE, VXLAN and Geneve. outer: the tunnels themselves.",
 )
 @click.option(

@@ -38,22 +38,14 @@ _path = click.Path(path_type=Path)
     "--addresses",
     type=click.Choice(["roles", "crypto-pan", "kept"]),
     default="roles",
-    show_default=True,
     help="roles: worker-1 instead of an address. crypto-pan: other addresses; those with a common prefix still "
     "have one as long.",
 )
-@click.option(
-    "--ports",
-    type=click.Choice(["kept", "permuted", "classed"]),
-    default="kept",
-    show_default=True,
-    help="Port numbers.",
-)
+@click.option("--ports", type=click.Choice(["kept", "permuted", "classed"]), default="kept", help="Port numbers.")
 @click.option(
     "--times",
     type=click.Choice(["shifted", "kept"]),
     default="shifted",
-    show_default=True,
     help="shifted: all by one secret offset, intervals unchanged.",
 )
 @click.option(
@@ -89,10 +81,6 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
         return
     if dataset is None or out is None:
         raise UsageError(f"publish needs {'a DATASET' if dataset is None else '--out RELEASE'}; see publish --help")
-    _publish(dataset, out, options)
-
-
-def _publish(dataset: str, out: Path, options: dict[str, Any]) -> None:
     from ddnn_traces.cli import terminal
     from ddnn_traces.release import publish as release
 
@@ -128,11 +116,10 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
 
     rows = ddnn_traces.verify(release, jobs, terminal.messages().info).to_arrow()
     emit(rows, output_format, out, 0)
-    counts = {
-        status: rows["status"].to_pylist().count(status) for status in ("passed", "failed", "flagged", "not checked")
-    }
-    click.echo(f"{release}: " + ", ".join(f"{n} {status}" for status, n in counts.items() if n), err=True)
-    if counts["failed"]:
+    found = rows["status"].to_pylist()
+    counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))
+    click.echo(f"{release}: " + ", ".join(f"{n} {status}" for n, status in counts if n), err=True)
+    if "failed" in found:
         raise click.exceptions.Exit(1)
 
 

@@ -32,13 +32,9 @@ class DatasetPath(click.Path):
 
 
 dataset_argument = click.argument("dataset", type=DatasetPath())
-format_option = click.option(
-    "--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True
-)
+format_option = click.option("--format", "output_format", type=click.Choice(FORMATS), default="table")
 out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
-limit_option = click.option(
-    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Rows of a table to print; 0: all."
-)
+limit_option = click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of a table to print; 0: all.")
 runs_option = click.option(
     "--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated."
 )
@@ -53,11 +49,10 @@ def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: boo
 
 def key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:
     """KEY=VALUE texts as a dictionary. Raises UsageError for one without `=`."""
-    pairs = [param.partition("=") for param in params]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise UsageError(f"{option} {key}: write it as {option} {key}=VALUE")
-    return {key: value for key, _, value in pairs}
+    for param in params:
+        if "=" not in param:
+            raise UsageError(f"{option} {param}: write it as {option} {param}=VALUE")
+    return dict(param.split("=", 1) for param in params)
 
 
 def emit_text(text: str, out: Path | None) -> None:

@@ -116,10 +116,9 @@ def _compare(path: Path, row: _Row, size: int, sha256: str | None) -> None:
 
 def _cut_all(files: list[tuple[Path, _Row]], run: RunMapping, folder: Path) -> None:
     substitutes = _substitutes(run)
+    targets = [folder / run.files[row["capture_id"]] for _, row in files]
     with ThreadPoolExecutor(_THREADS) as threads:
-        jobs = [
-            threads.submit(_cut, path, row, substitutes, folder / run.files[row["capture_id"]]) for path, row in files
-        ]
+        jobs = [threads.submit(_cut, *file, substitutes, target) for file, target in zip(files, targets, strict=True)]
         try:
             for job in jobs:
                 job.result()
@@ -133,10 +132,10 @@ def _substitutes(run: RunMapping) -> Substitutes:
 
     from ddnn_traces.ingestors.packets.compiled.cut import Substitutes
 
-    pairs = sorted((ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in _same_version(run.wire, 4))
-    v4 = [[int(old), int(new)] for old, new in pairs]
-    pairs = sorted((ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in _same_version(run.wire, 6))
-    words = [[int(ip) >> 64, int(ip) & (1 << 64) - 1] for pair in pairs for ip in pair]
+    pairs = [(ipaddress.ip_address(old), ipaddress.ip_address(new)) for old, new in run.wire.items()]
+    v4 = sorted([int(old), int(new)] for old, new in pairs if old.version == 4)
+    v6 = sorted((int(old), int(new)) for old, new in pairs if old.version == 6)
+    words = [[number >> 64, number & (1 << 64) - 1] for pair in v6 for number in pair]
     return Substitutes(
         np.array(v4, np.int64).reshape(-1, 2),
         np.array(words, np.uint64).reshape(-1, 4),
@@ -144,10 +143,6 @@ def _substitutes(run: RunMapping) -> Substitutes:
         np.frombuffer(run.salt, np.uint64),
         run.offset_ns,
     )
-
-
-def _same_version(pairs: Any, version: int) -> list[tuple[str, str]]:
-    return [(old, new) for old, new in pairs.items() if (":" in old) == (version == 6)]
 
 
 def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
@@ -200,16 +195,12 @@ class _Cutter:
         )  # fmt: skip
         self._out.write(self._buffer[:written].data)
         self.records += records
-        if why == cut.OTHER_LINK:
-            raise UsageError(
-                f"{self._path}: has packets of several link types, and a pcap has one; publish without captures, or "
-                "leave the run out"
-            )
-        if why == cut.NO_TIME:
-            raise UsageError(
-                f"{self._path}: has shifted times that a pcap cannot hold; publish without captures, or "
-                "leave the run out"
-            )
+        refused = {
+            cut.OTHER_LINK: "packets of several link types, and a pcap has one",
+            cut.NO_TIME: "shifted times that a pcap cannot hold",
+        }
+        if why in refused:
+            raise UsageError(f"{self._path}: has {refused[why]}; publish without captures, or leave the run out")
         return pos, why
 
 
@@ -237,12 +228,9 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
 
 
 def _hosts(rows: list[_Row], run: RunMapping) -> list[_Row]:
+    kept = ("role", "rank", "ring_position")
     hosts = [
-        {
-            "ip": run.wire[row["host_ip"]],
-            "label": run.labels.get(row["label"]),
-            **{name: row[name] for name in ("role", "rank", "ring_position")},
-        }
+        {"ip": run.wire[row["host_ip"]], "label": run.labels.get(row["label"]), **{name: row[name] for name in kept}}
         for row in rows
     ]
     return sorted(hosts, key=lambda host: ipaddress.ip_address(host["ip"]).packed)

@@ -159,6 +159,16 @@ class Release:
         """Names of the runs, in order."""
         return [run["run_id"] for run in self.runs]
 
+    @property
+    def table_files(self) -> list[TableFile]:
+        """The files of all tables."""
+        return [file for table in self.tables for file in table.files]
+
+    @property
+    def files(self) -> list[File]:
+        """All data files: those of the tables, then the cut-down captures."""
+        return [*self.table_files, *self.captures]
+
 
 def to_json(release: Release) -> str:
     """release.json: the same text for the same facts."""
@@ -171,27 +181,23 @@ def from_json(text: str) -> Release:
     Raises KeyError, TypeError, ValueError for others.
     """
     document = json.loads(text)
-    about = document["about"] | {
-        "creators": tuple(Person(**person) for person in document["about"]["creators"]),
-        "papers": tuple(Publication(**paper) for paper in document["about"]["papers"]),
+    made = {
+        "about": about(document["about"]),
+        "tables": [Table(one["name"], tuple(TableFile(**file) for file in one["files"])) for one in document["tables"]],
+        "provenance": [_tuples(Step, step) for step in document["provenance"]],
+        "anonymisation": _tuples(Anonymisation, document["anonymisation"]),
+        "captures": [File(**file) for file in document["captures"]],
     }
-    tables = tuple(
-        Table(table["name"], tuple(TableFile(**file) for file in table["files"])) for table in document["tables"]
-    )
-    steps = tuple(Step(**step | {"runs": tuple(step["runs"])}) for step in document["provenance"])
-    anonymisation = _tuples(Anonymisation, document["anonymisation"])
-    captures = tuple(File(**file) for file in document["captures"])
-    return Release(
-        **document
-        | {
-            "about": _tuples(About, about),
-            "tables": tables,
-            "runs": tuple(document["runs"]),
-            "provenance": steps,
-            "anonymisation": anonymisation,
-            "captures": captures,
-        }
-    )
+    release: Release = _tuples(Release, document | made)
+    return release
+
+
+def about(values: Mapping[str, Any]) -> About:
+    """The statements as in release.json; those with a default may be missing. Raises KeyError, TypeError."""
+    people = [Person(**person) for person in values["creators"]]
+    papers = [Publication(**paper) for paper in values.get("papers", ())]
+    made: About = _tuples(About, {**values, "creators": people, "papers": papers})
+    return made
 
 
 def _tuples(kind: Any, values: Mapping[str, Any]) -> Any:

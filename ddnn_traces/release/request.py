@@ -12,14 +12,12 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import facts
-from ddnn_traces.store import schema
-from ddnn_traces.text import nearest, without_bidi
+from ddnn_traces.release import facts, versions
+from ddnn_traces.text import nearest, one_line, without_bidi
 
 Statements = dict[str, Any]
 
@@ -90,7 +88,7 @@ def read(path: Path | None, options: Mapping[str, Any]) -> Statements:
     if creators := given.pop("creators", None):
         given["creators"] = [_person(text) for text in creators]
     if file := given.pop("licence_file", None):
-        given |= {"licence": given.get("licence") or OWN_LICENCE, "licence_text": _text_of(file)}
+        given |= {"licence": given.get("licence") or OWN_LICENCE, "licence_text": _licence_text(file)}
     stated |= given
     _normalise(stated)
     _check(stated, str(path) if path else "")
@@ -119,11 +117,7 @@ def complete(stated: Statements, ask: Callable[[str], str] | None = None) -> Sta
 
 def about(stated: Mapping[str, Any], version: str, published: str) -> facts.About:
     """The statements as facts.About. version, published: for those without."""
-    known = dict(stated)
-    known["creators"] = tuple(facts.Person(**person) for person in known["creators"])
-    known["papers"] = tuple(facts.Publication(**paper) for paper in known.get("papers", ()))
-    known |= {name: tuple(known[name]) for name in ("keywords", "funding") if name in known}
-    return facts.About(**{"version": version, "published": published} | known)
+    return facts.about({"version": version, "published": published, **stated})
 
 
 def today() -> str:
@@ -139,24 +133,23 @@ def today() -> str:
         ) from error
 
 
-def _read_file(path: Path) -> Statements:
+def _text_of(path: Path, what: str, advice: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"{path}: cannot be read ({reason}); 'ddnn-traces publish --template' prints one") from error
+        raise UsageError(f"{path}: {what}cannot be read ({reason}); {advice}") from error
+
+
+def _read_file(path: Path) -> Statements:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(_text_of(path, "", "'ddnn-traces publish --template' prints one"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML ({error}); correct that line") from error
 
 
-def _text_of(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"{file}: the licence cannot be read ({reason}); check the path") from error
+def _licence_text(file: Path) -> str:
+    text = _text_of(file, "the licence ", "check the path")
     if not text.strip():
         raise UsageError(f"{file}: the licence is empty; name a file with its text")
     return text
@@ -170,8 +163,7 @@ def _person(text: str) -> Statements:
 
 
 def _line(text: str) -> str:
-    """Text as one line: each run of characters that cannot be printed, line ends too, is one blank."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in without_bidi(text)).split())
+    return one_line(without_bidi(text))
 
 
 def _lines(text: str) -> str:
@@ -216,37 +208,32 @@ def _tables(value: Any) -> list[Statements]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-@cache
-def _about_schema() -> Statements:
-    path = schema.shipped_folder("schemas") / "documents" / "release.json"
-    found: Statements = json.loads(path.read_text(encoding="utf-8"))["properties"]["about"]
-    return found
-
-
 def _check(stated: Statements, file: str) -> None:
     """Raise UsageError for an unknown key or an invalid value."""
     import jsonschema
 
     where = f"{file}: " if file else ""
-    rules = _about_schema()
+    rules = versions.rules()["properties"]["about"]["properties"]
     _check_keys(stated, facts.About, where)
     for name, kind in (("creators", facts.Person), ("papers", facts.Publication)):
         for entry in _tables(stated.get(name)):
             _check_keys(entry, kind, f"{where}[[{name}]] ")
     for name, value in stated.items():
-        loose = _without_required(rules["properties"][name])
+        loose = _without_required(rules[name])
         error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(loose).iter_errors(value))
         if error is not None:
             place = ".".join([name, *map(str, error.absolute_path)])
             given = json.dumps(error.instance, ensure_ascii=False, default=str)[:80]
             raise UsageError(f"{where}{place}: {given} is not: {error.schema.get('description', error.message)}")
-    for number, person in enumerate(_tables(stated.get("creators")), start=1):
-        if not person.get("name"):
-            raise UsageError(f"{where}creator {number} has no name; every [[creators]] needs one")
-    for number, paper in enumerate(_tables(stated.get("papers")), start=1):
-        if not paper.get("title"):
-            raise UsageError(f"{where}paper {number} has no title; every [[papers]] needs one")
-    _check_date(stated.get("published"), where)
+    for tables, one, key in (("creators", "creator", "name"), ("papers", "paper", "title")):
+        for number, entry in enumerate(_tables(stated.get(tables)), start=1):
+            if not entry.get(key):
+                raise UsageError(f"{where}{one} {number} has no {key}; every [[{tables}]] needs one")
+    if (published := stated.get("published")) is not None:
+        try:
+            date.fromisoformat(published)
+        except ValueError as error:
+            raise UsageError(f"{where}published: {published} is not a day of the calendar; write YYYY-MM-DD") from error
 
 
 def _check_keys(stated: Statements, kind: Any, where: str) -> None:
@@ -261,14 +248,6 @@ def _without_required(rules: Statements) -> Statements:
     if "items" in rules and "required" in rules["items"]:
         return rules | {"items": {k: v for k, v in rules["items"].items() if k != "required"}}
     return rules
-
-
-def _check_date(published: str | None, where: str) -> None:
-    if published is not None:
-        try:
-            date.fromisoformat(published)
-        except ValueError as error:
-            raise UsageError(f"{where}published: {published} is not a day of the calendar; write YYYY-MM-DD") from error
 
 
 def _known_licence(stated: Statements) -> str:

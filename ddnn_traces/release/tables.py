@@ -10,13 +10,14 @@ and nothing has to be pickled, imported again or ended.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -25,27 +26,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import sql_literal
 
+if TYPE_CHECKING:
+    from ddnn_traces.release.anonymise.mapping import RunMapping
+
 ROW_GROUP_ROWS = 1 << 20
 _BATCH_ROWS = 1 << 17
 _PREFIX = b"ddnn_traces."
 #: Bytes of rows that are sorted in memory; more go through a file.
 _IN_MEMORY = 256 << 20
-
-
-class RunMapping(Protocol):
-    """What anonymisation does to a run's rows (anonymise/mapping.py)."""
-
-    def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with mapped identifying columns: same schema, same order."""
-
-    def parameters(self, provenance: Mapping[str, str]) -> dict[str, str]:
-        """Key-value metadata as they may be published."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,16 @@ class Progress:
 
 class _StoppedError(Exception):
     """Another thread failed, or the user interrupted."""
+
+
+@contextlib.contextmanager
+def dataset(where: str | Path, runs: list[str], threads: int, spill: Path) -> Iterator[Dataset]:
+    """A dataset, or some runs of it, queried with 1 GB of memory. spill: folder for the rest, made when needed."""
+    with Dataset(where, runs or None) as opened:
+        opened.connection.execute(
+            f"SET memory_limit = '1GB'; SET threads = {threads}; SET temp_directory = {sql_literal(str(spill))}"
+        )
+        yield opened
 
 
 def sources(dataset: Path, runs: Sequence[str], tables: Sequence[str]) -> list[Source]:
@@ -202,13 +207,8 @@ def _is_of_run(file: pq.ParquetFile, run_id: str) -> bool:
     place = file.schema_arrow.get_field_index("run_id")
     for number in range(file.metadata.num_row_groups):
         known = file.metadata.row_group(number).column(place).statistics
-        if (
-            known
-            and known.has_min_max
-            and known.has_null_count
-            and not known.null_count
-            and known.min == known.max == run_id
-        ):
+        counted = known and known.has_min_max and known.has_null_count
+        if counted and not known.null_count and known.min == known.max == run_id:
             continue
         column = file.read_row_group(number, columns=["run_id"]).column(0)  # long names may be cut in statistics
         if column.null_count or pc.any(pc.not_equal(column, run_id)).as_py():
@@ -235,9 +235,8 @@ def _window_sums(table: pa.Table, window_ns: int) -> pa.Table:
     table = table.set_column(place, "window_start_ns", pa.array(start - start % window_ns))
     sizes, keys = ("packets", "wire_bytes", "payload_bytes"), ("run_id", "window_start_ns", "flow_id")
     summed = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sizes])
-    summed = summed.rename_columns({f"{name}_sum": name for name in sizes}).sort_by(
-        [(name, "ascending") for name in keys]
-    )
+    summed = summed.rename_columns({f"{name}_sum": name for name in sizes})
+    summed = summed.sort_by([(name, "ascending") for name in keys])
     return summed.append_column("window_ns", pa.repeat(pa.scalar(window_ns, pa.int64()), summed.num_rows))
 
 
@@ -253,6 +252,24 @@ def window_lengths(wanted: Sequence[Source]) -> dict[str, int]:
             first = next(_open(source.files[0]).iter_batches(1, columns=["window_ns"]))
             lengths[source.run_id] = first.column(0)[0].as_py()
     return lengths
+
+
+def summed_window(window_ms: float | None, lengths: Mapping[str, int]) -> int | None:
+    """The windows to sum to, ns. Raises UsageError where they are no multiple of a run's. lengths: by run, ns."""
+    if window_ms is None:
+        return None
+    window_ns = round(window_ms * 1e6)
+    if not lengths:
+        raise UsageError(
+            "--window-ms: flow_windows is not among the tables; leave this option or the choice of tables out"
+        )
+    for run_id, base in sorted(lengths.items()):
+        if window_ns <= 0 or window_ns % base:
+            raise UsageError(
+                f"--window-ms {window_ms:g}: not a multiple of the {base / 1e6:g} ms windows of {run_id}; "
+                "give a multiple, or ingest the captures again with other windows"
+            )
+    return window_ns
 
 
 def provenance(path: Path) -> dict[str, str]:
@@ -283,53 +300,32 @@ class Unsorted(Exception):
 
 def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same batches; raises Unsorted at the first row that is less than the one before it. Nulls come last."""
-    last: pa.RecordBatch | None = None
+    last: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
             columns = batch.select(list(key))
-            if _descends(columns.slice(0, columns.num_rows - 1), columns.slice(1)) or (
-                last is not None and _descends(last, columns.slice(0, 1))
-            ):
+            if _descends(pa.Table.from_batches([*last, columns])):
                 raise Unsorted
-            last = columns.slice(columns.num_rows - 1)
+            last = [columns.slice(columns.num_rows - 1)]
             yield batch
 
 
-def _descends(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-    """Whether any row of `after` is less than the one at its place in `before`, by all columns in turn."""
-    if all(pa.types.is_integer(column.type) and not column.null_count for column in (*before, *after)):
-        return _descends_in_numbers(before, after)
-    undecided = None  # rows that are equal so far; None: all
-    for left, right in zip(before.columns, after.columns, strict=True):
-        if undecided is not None:
-            left, right = left.filter(undecided), right.filter(undecided)
-        if not len(left):
-            return False
-        if left.null_count or right.null_count:
-            equal = pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(left.is_null(), right.is_null()))
-            greater = pc.or_(
-                pc.fill_null(pc.greater(left, right), False), pc.and_(left.is_null(), pc.invert(right.is_null()))
-            )
-        else:
-            equal, greater = pc.equal(left, right), pc.greater(left, right)
-        if pc.any(greater).as_py():
-            return True
-        undecided = equal if undecided is None else _within(undecided, equal)
-    return False
-
-
-def _descends_in_numbers(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-    """The same of integers without nulls, as in flow_windows: a fifth of the time."""
+def _descends(rows: pa.Table) -> bool:
+    """Whether any row is less than the one before it, by all columns in turn."""
     less: Any = False
-    for left, right in reversed(list(zip(before.columns, after.columns, strict=True))):
-        one, other = left.to_numpy(), right.to_numpy()
-        less = (other < one) | ((other == one) & less)
+    for column in reversed(rows.columns):
+        numbers = _in_numbers(column)
+        before, after = numbers[:-1], numbers[1:]
+        less = (after < before) | ((after == before) & less)
     return bool(np.any(less))
 
 
-def _within(mask: pa.Array, inner: pa.Array) -> pa.Array:
-    """A mask of all rows. inner: a mask of the rows that `mask` lets through."""
-    return pc.replace_with_mask(mask, mask, inner)
+def _in_numbers(column: pa.ChunkedArray) -> Any:
+    """Integers in the order of the values, nulls last."""
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.to_numpy()
+    encoded = column.combine_chunks().dictionary_encode()
+    return pc.rank(encoded.dictionary).take(encoded.indices).fill_null(len(column) + 1).to_numpy()
 
 
 def sort(batches: Iterator[pa.RecordBatch], key: Sequence[str], scratch: Path, rows: int) -> Iterator[pa.RecordBatch]:

@@ -13,13 +13,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import PublishError, UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import counted, sql_literal
+from ddnn_traces.text import counted, listed, sql_literal
 
 FIRST = "1.0.0"
 _SEMANTIC = re.compile(
@@ -80,6 +81,13 @@ def digest(release: facts.Release) -> str:
     return hashlib.sha256(facts.to_json(covered).encode()).hexdigest()
 
 
+@cache
+def rules() -> dict[str, Any]:
+    """The JSON schema of release.json. Shared: not to be changed."""
+    path = schema.shipped_folder("schemas") / "documents" / "release.json"
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
 def read(release: Path) -> facts.Release:
     """The facts of a release folder (or bag). Raises UsageError where this program cannot read it as a release."""
     import jsonschema
@@ -93,15 +101,24 @@ def read(release: Path) -> facts.Release:
         raise UsageError(f"{release}: not a release (no readable {layout.RELEASE}); {again}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON; {again}") from error
-    rules = json.loads((schema.shipped_folder("schemas") / "documents" / "release.json").read_text(encoding="utf-8"))
     version = document.get("format_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > facts.FORMAT_VERSION:
         raise UsageError(f"{file}: has format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules).iter_errors(document))
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules()).iter_errors(document))
     if wrong is not None:
         where = "/".join(map(str, wrong.absolute_path)) or "it"
         raise UsageError(f"{file}: {where} is not valid ({wrong.message[:100]}); {again}")
     return facts.from_json(text)
+
+
+def standing(out: Path) -> facts.Release | None:
+    """The release that is at `out` already, if any. Raises PublishError for anything else but an empty folder."""
+    if not out.is_symlink() and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
+        return None
+    try:
+        return read(out)
+    except UsageError as error:
+        raise PublishError(f"{out}: exists and is not a release of this program; choose another --out") from error
 
 
 def check(version: str, previous: str | None) -> None:
@@ -141,12 +158,9 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     kept_runs = set(old.run_ids) & set(new.run_ids)
     keys_differ = old.anonymisation.key_id != new.anonymisation.key_id
     mapping_differs = keys_differ or any(old.options.get(name) != new.options.get(name) for name in _MAPPING)
+    schema_changed = old.schema_version != new.schema_version
     rows = []
-    for table in (
-        sorted(before.keys() & after.keys(), key=schema.TABLES.index)
-        if old.schema_version == new.schema_version
-        else ()
-    ):
+    for table in () if schema_changed else sorted(before.keys() & after.keys(), key=schema.TABLES.index):
         one, other = (_by_run(release[table].files) for release in (before, after))
         for run_id in sorted(kept_runs & (one.keys() | other.keys())):
             had, has = one.get(run_id, []), other.get(run_id, [])
@@ -158,7 +172,7 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
                                [_inside(new_folder, file) for file in has], scratch)  # fmt: skip
                 rows += [change] if change.added or change.removed else []
     return Changes(
-        schema_changed=old.schema_version != new.schema_version,
+        schema_changed=schema_changed,
         tables_added=tuple(name for name in after if name not in before),
         tables_removed=tuple(name for name in before if name not in after),
         runs_added=tuple(run for run in new.run_ids if run not in old.run_ids),
@@ -228,9 +242,8 @@ def _word(value: Any) -> str:
 def _descriptions(old: facts.Release, new: facts.Release) -> tuple[str, ...]:
     names = [field.name for field in dataclasses.fields(facts.About) if field.name not in ("version", "published")]
     changed = [name for name in names if getattr(old.about, name) != getattr(new.about, name)]
-    changed += ["software"] if old.software != new.software else []
-    changed += ["flagged runs"] if old.flagged != new.flagged else []
-    changed += ["provenance"] if old.provenance != new.provenance else []
+    others = {"software": "software", "flagged": "flagged runs", "provenance": "provenance"}
+    changed += [shown for name, shown in others.items() if getattr(old, name) != getattr(new, name)]
     return tuple(changed)
 
 
@@ -242,10 +255,10 @@ def changelog(release: facts.Release, changes: Changes | None, before: str | Non
         runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
         lines = [f"First release: {runs}, {tables}, {rows:,} rows."]
     else:
-        lines = list(_lines(changes))
+        lines = _lines(changes)
     entry = "\n".join([title, "", *(f"- {line}" for line in lines), ""])
-    older = "" if before is None else before[before.find("\n## ") :] if "\n## " in before else ""
-    return f"{_HEAD}\n{entry}{older}"
+    _, older, entries = (before or "").partition("\n## ")
+    return f"{_HEAD}\n{entry}{older}{entries}"
 
 
 def _lines(changes: Changes) -> list[str]:
@@ -261,7 +274,7 @@ def _lines(changes: Changes) -> list[str]:
         ("Tables added", changes.tables_added), ("Tables removed", changes.tables_removed),
     ):  # fmt: skip
         if names:
-            lines.append(f"{what} ({len(names)}): {_names(names)}.")
+            lines.append(f"{what} ({len(names)}): {listed([*map(_quoted, names)], _MOST_NAMES)}.")
     if changes.mapping_differs and changes.rows:
         lines.append(_summed(changes.rows))
     for change in () if changes.mapping_differs else changes.rows:
@@ -283,11 +296,6 @@ def _summed(rows: Sequence[RowChange]) -> str:
         f"Rows changed in {counted(tables, 'table')} of {counted(runs, 'run')}: {counted(removed, 'row')} before, "
         f"{added:,} now; rows that are mapped in another way cannot be compared."
     )
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(map(_quoted, names[:_MOST_NAMES])) + more
 
 
 def _quoted(name: str) -> str:

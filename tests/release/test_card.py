@@ -166,15 +166,15 @@ def test_the_datasheet_names_synthetic_and_flagged_runs(made: facts.Release) -> 
 
 @pytest.mark.parametrize("about", [ABOUT, BARE, HOSTILE_ABOUT])
 def test_the_citation_follows_its_format(made: facts.Release, about: facts.About) -> None:
-    text = citation.cff(dataclasses.replace(made, about=about))
+    text = shared.yaml_text(citation.cff_document(dataclasses.replace(made, about=about)))
     read = yaml.safe_load(text)
-    jsonschema.validate(read, citation.cff_schema())
+    jsonschema.validate(read, shared.data_file("citation_schema.json"))
     assert read["title"] == about.title
     assert read["type"] == "dataset"
 
 
 def test_the_citation_names_people(made: facts.Release) -> None:
-    read = yaml.safe_load(citation.cff(made))
+    read = yaml.safe_load(shared.yaml_text(citation.cff_document(made)))
     assert read["authors"][0] == {
         "given-names": "Ada", "family-names": "Example", "affiliation": "Example University",
         "orcid": "https://orcid.org/0000-0002-1825-0097",
@@ -203,7 +203,7 @@ def test_datacite_follows_its_schema(made: facts.Release, about: facts.About) ->
 
 
 def test_datacite_rights_sizes_and_papers(made: facts.Release) -> None:
-    document = json.loads(citation.datacite(made))
+    document = citation.datacite_document(made)
     assert document["rightsList"][0]["rightsIdentifier"] == "CC-BY-4.0"
     assert document["relatedIdentifiers"][0]["relatedIdentifier"] == "10.1109/example"
     assert document["sizes"][1] == "2 runs"

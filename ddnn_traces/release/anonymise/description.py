@@ -10,18 +10,18 @@ from ddnn_traces.store import schema
 # --- columns. Units and types are those of schemas/: a shifted time is still a number of nanoseconds.
 
 #: By what a column identifies (schema.IDENTIFIES) and the option that decides.
-_ADDRESS_COLUMNS = {
-    "roles": "a label of the host's role (worker-1), or one made with the key, in place of the address",
-    "crypto-pan": "mapped by Crypto-PAn (prefixes kept), not the real address",
+_CHANGES = {
+    "address": {
+        "roles": "a label of the host's role (worker-1), or one made with the key, in place of the address",
+        "crypto-pan": "mapped by Crypto-PAn (prefixes kept), not the real address",
+    },
+    "port": {
+        "permuted": "permuted within its range, not the real port",
+        "classed": "the first port of its class (1, 1024 or 32768) in place of the port",
+    },
+    "time": {"shifted": "shifted by one secret offset, the same for all times: intervals are real, dates are not"},
 }
-_PORT_COLUMNS = {
-    "permuted": "permuted within its range, not the real port",
-    "classed": "the first port of its class (1, 1024 or 32768) in place of the port",
-}
-_TIME_COLUMNS = {
-    "shifted": "shifted by one secret offset, the same for all times: intervals are real, dates are not",
-}
-_OTHER_COLUMNS = {
+_OTHER_CHANGES = {
     "label": "names that say more than a role are labels made with the key",
     "file": "named after the host in place of the real file name",
     "text": "without paths, addresses and names",
@@ -31,26 +31,22 @@ _OTHER_COLUMNS = {
 def released(table: str, done: facts.Anonymisation) -> schema.Table:
     """The table's definition with the meaning of each column in a release that was anonymised so."""
     defined = schema.table(table)
-    return replace(defined, columns=tuple(_released(column, done) for column in defined.columns))
+    columns = (
+        replace(column, meaning=f"{column.meaning}. In this release: {change}") if change else column
+        for column in defined.columns
+        for change in [_change(column.identifies, done)]
+    )
+    return replace(defined, columns=tuple(columns))
 
 
-def _released(column: schema.Column, done: facts.Anonymisation) -> schema.Column:
-    change = _change(column, done)
-    return replace(column, meaning=f"{column.meaning}. In this release: {change}") if change else column
-
-
-def _change(column: schema.Column, done: facts.Anonymisation) -> str | None:
-    """What was done to a column's values; None where they are unchanged."""
-    match column.identifies:
-        case "address":
-            return _ADDRESS_COLUMNS.get(done.addresses)
-        case "port":
-            return _PORT_COLUMNS.get(done.ports)
-        case "time":
-            return _TIME_COLUMNS.get(done.times)
-        case "tunnel":
-            return None if (done.addresses, done.ports) == ("kept", "kept") else "numbered in the order of what is here"
-    return _OTHER_COLUMNS.get(column.identifies)
+def _change(identifies: str, done: facts.Anonymisation) -> str | None:
+    """What was done to the values of columns that identify so; None where they are unchanged."""
+    options = {"address": done.addresses, "port": done.ports, "time": done.times}
+    if identifies in options:
+        return _CHANGES[identifies].get(options[identifies])
+    if identifies == "tunnel" and (done.addresses, done.ports) != ("kept", "kept"):
+        return "numbered in the order of what is here"
+    return _OTHER_CHANGES.get(identifies)
 
 
 # --- sentences

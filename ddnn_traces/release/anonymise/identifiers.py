@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,15 @@ TIME_KINDS = ("shifted", "kept")
 
 _Row = Mapping[str, Any]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def every_value(identifies: str, leave_out: Collection[str] = ()) -> str:
     """SQL of all values of the columns that identify so: run_id and value, not null. leave_out: names of tables."""
-    columns = [place for place in schema.identifying(identifies) if place[0] not in leave_out]
     return " UNION ".join(
-        f"SELECT run_id, {column} AS value FROM {table} WHERE {column} IS NOT NULL" for table, column in columns
+        f"SELECT run_id, {column} AS value FROM {table} WHERE {column} IS NOT NULL"
+        for table, column in schema.identifying(identifies)
+        if table not in leave_out
     )
 
 
@@ -205,9 +207,8 @@ def capture_addresses(labels: Mapping[str, str], never_send: Collection[str]) ->
     Groups remain groups, unspecified and limited broadcast are unchanged, and only a broadcast address ends in .255.
     Raises UsageError where the range is too small.
     """
-    used: set[str] = set(labels)
     mapped: dict[str, str] = {}
-    last_number: dict[tuple[int, bool, bool], int] = {}
+    series: dict[tuple[_Network, bool | None], Iterator[str]] = {}
     for text in sorted(labels, key=lambda text: natural_order(labels[text])):
         ip = ipaddress.ip_address(text)
         if ip.is_unspecified or text == "255.255.255.255":
@@ -215,23 +216,24 @@ def capture_addresses(labels: Mapping[str, str], never_send: Collection[str]) ->
             continue
         is_broadcast = address_kind(text, text in never_send) == "broadcast"
         network = (_RESERVED_GROUPS if ip.is_multicast else _RESERVED)[ip.version]
-        series = (ip.version, ip.is_multicast, is_broadcast)
-        number = last_number.get(series, 0)
-        while True:
-            number += 1
-            if number >= network.num_addresses:
-                raise UsageError(
-                    f"{len(labels)} addresses do not fit into {network}, which stands for them in cut-down captures; "
-                    "publish without captures, or with --addresses crypto-pan"
-                )
-            chosen = str(network[number])
-            last = number & 0xFF
-            if chosen not in used and (ip.version == 6 or ip.is_multicast or (last == 255) == is_broadcast) and last:
-                break
-        last_number[series] = number
-        used.add(chosen)
+        broadcast = None if ip.version == 6 or ip.is_multicast else is_broadcast
+        free = series.setdefault((network, broadcast), _addresses_of(network, broadcast))
+        chosen = next((address for address in free if address not in labels), None)
+        if chosen is None:
+            raise UsageError(
+                f"{len(labels)} addresses do not fit into {network}, which stands for them in cut-down captures; "
+                "publish without captures, or with --addresses crypto-pan"
+            )
         mapped[text] = chosen
     return mapped
+
+
+def _addresses_of(network: _Network, broadcast: bool | None) -> Iterator[str]:
+    """Addresses of a range in order, but for .0. broadcast: only those that end in .255, or only others; None: all."""
+    for number in range(1, network.num_addresses):
+        last = number & 0xFF
+        if last and broadcast in (None, last == 255):
+            yield str(network[number])
 
 
 # --- addresses by Crypto-PAn
@@ -276,16 +278,16 @@ class CryptoPan:
 
 def _unflipped_bits(ip: _Address) -> int:
     """How many leading bits are not flipped: up to the first at which the address leaves every range that stays."""
+    bits = max(_unflipped_for(ip, ipaddress.ip_network(network)) for network in _RANGES[ip.version])
     if ip.version == 4:
-        return max(_unflipped_for(ip, ipaddress.ip_network(network)) for network in _RANGES[4])
-    bits = max(_unflipped_for(ip, ipaddress.ip_network(network)) for network in _RANGES[6])
+        return bits
     if ip.is_multicast:  # flags and scope, and the well-known groups with them
         scope = int(ip) >> 112 << 112
         return max(16, bits, _unflipped_for(ip, ipaddress.ip_network((scope, 112))))
     return max(64, bits) if ip in _LINK_LOCAL else bits
 
 
-def _unflipped_for(ip: _Address, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> int:
+def _unflipped_for(ip: _Address, network: _Network) -> int:
     """Bits of the address that are not flipped, so that the range stays where it is: one more than they share."""
     shared = ip.max_prefixlen - (int(ip) ^ int(network.network_address)).bit_length()
     return min(shared + 1, network.prefixlen)
@@ -305,11 +307,8 @@ def port_table(key: Key, kind: str) -> npt.NDArray[np.int64]:
     """The new number of every port, int64 (65536,). kind: one of PORT_KINDS."""
     import numpy as np
 
-    numbers = np.arange(65536, dtype=np.int64)
-    if kind == "kept":
-        return numbers
-    mapped = numbers.copy()
-    for first, end in zip(PORT_CLASSES, (*PORT_CLASSES[1:], 65536), strict=True):
+    mapped = np.arange(65536, dtype=np.int64)
+    for first, end in zip(PORT_CLASSES, (*PORT_CLASSES[1:], 65536), strict=True) if kind != "kept" else ():
         members = np.setdiff1d(np.arange(first, end), FIXED_PORTS)
         if kind == "classed":
             mapped[members] = first

@@ -48,12 +48,9 @@ class Options:
     times: str = "shifted"
 
     def __post_init__(self) -> None:
-        for name, kinds in (
-            ("addresses", identifiers.ADDRESS_KINDS),
-            ("ports", identifiers.PORT_KINDS),
-            ("times", identifiers.TIME_KINDS),
-        ):
-            if (given := getattr(self, name)) not in kinds:
+        every = identifiers.ADDRESS_KINDS, identifiers.PORT_KINDS, identifiers.TIME_KINDS
+        for (name, given), kinds in zip(vars(self).items(), every, strict=True):
+            if given not in kinds:
                 raise UsageError(f"--{name} {given}: {nearest(given, kinds)}")
 
 
@@ -118,19 +115,14 @@ class RunMapping:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        names = {"address": self.addresses, "label": self.labels, "file": self.files}
         match kind:
-            case "address":
-                return _mapped(column, self.addresses.__getitem__)
-            case "label":
-                return _mapped(column, self.labels.__getitem__)
-            case "file":
-                return _mapped(column, self.files.__getitem__)
+            case "address" | "label" | "file":
+                return _mapped(column, names[kind].__getitem__)
             case "text":
                 return _mapped(column, self.text)
-            case "port":
-                return pa.array(self.ports, pa.int64()).take(column)
-            case "tunnel":
-                return pa.array(self.tunnels, pa.int64()).take(column)
+            case "port" | "tunnel":
+                return pa.array(self.ports if kind == "port" else self.tunnels, pa.int64()).take(column)
             case "time" if self.offset_ns:
                 try:
                     return pc.add_checked(column, pa.scalar(self.offset_ns, pa.int64()))
@@ -169,10 +161,11 @@ class Anonymiser:
         wire = identifiers.capture_addresses(mapped, never_send) if self.options.addresses == "roles" else mapped
         first = identifiers.first_number(labels)
         by_ip = {
-            host["host_ip"]: labels.get(host["label"]) or identifiers.by_role(host, self._key, first) or ""
+            host["host_ip"]: label
             for host in rows["hosts"]
+            if (label := labels.get(host["label"]) or identifiers.by_role(host, self._key, first))
         }
-        files = identifiers.capture_names(rows["captures"], {ip: label for ip, label in by_ip.items() if label})
+        files = identifiers.capture_names(rows["captures"], by_ip)
         tunnels = self._tunnels(rows["encapsulations"], mapped)
         return RunMapping(run_id, mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt)
 
@@ -186,7 +179,7 @@ class Anonymiser:
         if self._crypto_pan:
             return {text: self._crypto_pan.map(text) for text in every}
         if self.options.addresses == "kept":
-            return {text: text for text in every}
+            return dict(zip(every, every, strict=True))
         return identifiers.addresses_by_role(self._key, rows["hosts"], labels, every.items())
 
     def _tunnels(self, rows: Iterable[_Row], mapped: Mapping[str, str]) -> tuple[int, ...]:
@@ -270,16 +263,14 @@ _FIRST_TIME_NS = 10**17
 
 def scrub_text(words: str, known: Mapping[str, str]) -> str:
     """The text with each known name mapped, and without other addresses and paths."""
-    if known:
-        alternatives = "|".join(map(re.escape, sorted(known, key=lambda name: (-len(name), name))))
-        pattern = re.compile(rf"(?<![\w.:/-])(?:{alternatives})(?![\w:/-]|\.\w)")
-        # the patterns do not apply to mapped names: a Crypto-PAn address matches them, too
-        parts, end = [], 0
-        for match in pattern.finditer(words):
-            parts += [_PATTERNS.sub(_replacement, words[end : match.start()]), known[match[0]]]
-            end = match.end()
-        return "".join([*parts, _PATTERNS.sub(_replacement, words[end:])])
-    return _PATTERNS.sub(_replacement, words)
+    if not known:
+        return _PATTERNS.sub(_replacement, words)
+    alternatives = "|".join(map(re.escape, sorted(known, key=lambda name: (-len(name), name))))
+    parts = re.split(rf"(?<![\w.:/-])({alternatives})(?![\w:/-]|\.\w)", words)
+    # the patterns do not apply to mapped names, every second part: a Crypto-PAn address matches them, too
+    return "".join(
+        known[part] if number % 2 else _PATTERNS.sub(_replacement, part) for number, part in enumerate(parts)
+    )
 
 
 def _replacement(match: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, croissant, data_package, documents, ro_crate
+from ddnn_traces.release.descriptions import citation, croissant, data_package, documents, ro_crate, shared
 from ddnn_traces.store import layout
 
 #: Makes the text of each description. Raises UsageError (no text of the licence), MissingExtra.
@@ -19,11 +19,11 @@ MAKERS: dict[str, Callable[[facts.Release], str]] = {
     layout.CARD: documents.card,
     layout.DATASHEET: documents.datasheet,
     layout.LICENCE: citation.licence,
-    layout.CITATION: citation.cff,
-    layout.CROISSANT: croissant.text,
-    layout.DATA_PACKAGE: data_package.text,
-    layout.RO_CRATE: ro_crate.text,
-    layout.DATACITE: citation.datacite,
+    layout.CITATION: lambda release: shared.yaml_text(citation.cff_document(release)),
+    layout.CROISSANT: lambda release: shared.json_text(croissant.document(release)),
+    layout.DATA_PACKAGE: lambda release: shared.json_text(data_package.document(release)),
+    layout.RO_CRATE: lambda release: shared.json_text(ro_crate.document(release)),
+    layout.DATACITE: lambda release: shared.json_text(citation.datacite_document(release)),
 }
 
 

@@ -21,44 +21,34 @@ _BY_INITIAL = re.compile(r"(?:\w\.[ -]?)+ ?[^\s.].*")
 _FAMILY = re.compile(r"(?:[a-z]+ )*\S+")
 
 
-def cff_schema() -> dict[str, Any]:
-    """The format's own JSON schema (Citation File Format 1.2.0, CC-BY-4.0)."""
-    return shared.data_file("citation_schema.json")
-
-
 def cff_document(release: facts.Release) -> dict[str, Any]:
-    """CITATION.cff, as YAML values."""
+    """CITATION.cff (Citation File Format 1.2.0), as YAML values."""
     about = release.about
-    fields = {
-        "cff-version": "1.2.0",
-        "message": "If you use these data, please cite them as below.",
-        "type": "dataset",
-        "title": about.title,
-        "abstract": shared.summary(release),
-        "authors": [_cff_author(person) for person in about.creators],
-        "version": about.version,
-        "date-released": about.published,
-        # the format has SPDX's identifiers only; the text of another licence is in LICENSE
-        "license": about.licence if shared.licence_url(about.licence) else None,
-        "doi": about.doi,
-        "url": about.url,
-        "keywords": shared.keywords(release),
-        "references": [_reference(paper) for paper in about.papers],
-    }
-    return shared.given(fields)
-
-
-def cff(release: facts.Release) -> str:
-    """CITATION.cff (Citation File Format 1.2.0). Raises MissingExtra."""
-    return shared.yaml_text(cff_document(release))
+    return shared.given(
+        {
+            "cff-version": "1.2.0",
+            "message": "If you use these data, please cite them as below.",
+            "type": "dataset",
+            "title": about.title,
+            "abstract": shared.summary(release),
+            "authors": [_cff_author(person) for person in about.creators],
+            "version": about.version,
+            "date-released": about.published,
+            # the format has SPDX's identifiers only; the text of another licence is in LICENSE
+            "license": about.licence if shared.licence_url(about.licence) else None,
+            "doi": about.doi,
+            "url": about.url,
+            "keywords": shared.keywords(release),
+            "references": [_reference(paper) for paper in about.papers],
+        }
+    )
 
 
 def _cff_author(person: facts.Person) -> dict[str, Any]:
     given, family = shared.names(person)
     name = {"given-names": given, "family-names": family} if given else {"name": family}
-    fields = name | {"affiliation": person.affiliation if given else None}
-    fields["orcid"] = shared.orcid_url(person.orcid) if person.orcid else None
-    return shared.given(fields)
+    affiliation = person.affiliation if given else None
+    return shared.given(name | {"affiliation": affiliation, "orcid": shared.orcid_url(person.orcid)})
 
 
 def _authors(text: str) -> list[dict[str, Any]]:
@@ -81,15 +71,16 @@ def _authors(text: str) -> list[dict[str, Any]]:
 
 def _reference(paper: facts.Publication) -> dict[str, Any]:
     """A paper. The format requires authors, at least as a name."""
-    fields = {
-        "type": "article",
-        "title": paper.title,
-        "authors": _authors(paper.authors or "authors not given"),
-        "year": paper.year,
-        "doi": paper.doi,
-        "url": paper.url,
-    }
-    return shared.given(fields)
+    return shared.given(
+        {
+            "type": "article",
+            "title": paper.title,
+            "authors": _authors(paper.authors or "authors not given"),
+            "year": paper.year,
+            "doi": paper.doi,
+            "url": paper.url,
+        }
+    )
 
 
 # --- BibTeX
@@ -134,42 +125,37 @@ DATACITE_SCHEMA = "http://datacite.org/schema/kernel-4"
 
 
 def datacite_document(release: facts.Release) -> dict[str, Any]:
-    """datacite.json, as JSON values.
+    """datacite.json, DataCite metadata 4.5, as JSON values.
 
     Without a DOI there is no `doi` and no `identifiers`, which the schema allows: the repository adds its own. A
     missing publisher is "(:unav)", DataCite's code for a value that is not available.
     """
     about = release.about
-    fields = {
-        "doi": about.doi,
-        "url": about.url,
-        "types": {"resourceType": "Packet traces of distributed training", "resourceTypeGeneral": "Dataset"},
-        "creators": [_datacite_creator(person) for person in about.creators],
-        "titles": [{"title": about.title}],
-        "publisher": {"name": about.publisher or "(:unav)"},
-        "publicationYear": about.published[:4],
-        "subjects": [{"subject": keyword} for keyword in shared.keywords(release)],
-        "contributors": _contributors(about),
-        "dates": [{"date": about.published, "dateType": "Issued"}],
-        "language": "en",
-        "relatedIdentifiers": _datacite_papers(about),
-        "sizes": [shared.readable_size(shared.total_bytes(release)), counted(len(release.runs), "run")],
-        "formats": sorted({shared.media_type(file.path) for file in shared.files(release)}),
-        "version": about.version,
-        "rightsList": [_rights(about.licence)],
-        "descriptions": [
-            {"description": shared.summary(release), "descriptionType": "Abstract"},
-            *({"description": text, "descriptionType": "Methods"} for text in _methods(release)),
-        ],
-        "fundingReferences": [{"funderName": funder} for funder in about.funding],
-        "schemaVersion": DATACITE_SCHEMA,
-    }
-    return shared.given(fields)
-
-
-def datacite(release: facts.Release) -> str:
-    """datacite.json: DataCite metadata 4.5, as a repository that mints a DOI takes them."""
-    return shared.json_text(datacite_document(release))
+    steps = " ".join(step.text for step in release.provenance)
+    methods = [{"description": steps, "descriptionType": "Methods"}] if steps else []
+    return shared.given(
+        {
+            "doi": about.doi,
+            "url": about.url,
+            "types": {"resourceType": "Packet traces of distributed training", "resourceTypeGeneral": "Dataset"},
+            "creators": [_datacite_creator(person) for person in about.creators],
+            "titles": [{"title": about.title}],
+            "publisher": {"name": about.publisher or "(:unav)"},
+            "publicationYear": about.published[:4],
+            "subjects": [{"subject": keyword} for keyword in shared.keywords(release)],
+            "contributors": [{"name": about.contact, "contributorType": "ContactPerson"}] if about.contact else [],
+            "dates": [{"date": about.published, "dateType": "Issued"}],
+            "language": "en",
+            "relatedIdentifiers": _datacite_papers(about),
+            "sizes": [shared.readable_size(release.files), counted(len(release.runs), "run")],
+            "formats": sorted({shared.media_type(file.path) for file in release.files}),
+            "version": about.version,
+            "rightsList": [_rights(about.licence)],
+            "descriptions": [{"description": shared.summary(release), "descriptionType": "Abstract"}, *methods],
+            "fundingReferences": [{"funderName": funder} for funder in about.funding],
+            "schemaVersion": DATACITE_SCHEMA,
+        }
+    )
 
 
 def _datacite_creator(person: facts.Person) -> dict[str, Any]:
@@ -186,19 +172,18 @@ def _datacite_creator(person: facts.Person) -> dict[str, Any]:
     return creator
 
 
-def _contributors(about: facts.About) -> list[dict[str, Any]]:
-    return [{"name": about.contact, "contributorType": "ContactPerson"}] if about.contact else []
-
-
 def _datacite_papers(about: facts.About) -> list[dict[str, Any]]:
     """The papers, by DOI or address; one without either cannot be given."""
-    found = []
-    for paper in about.papers:
-        if paper.doi or paper.url:
-            kind = "DOI" if paper.doi else "URL"
-            identifier = {"relatedIdentifier": paper.doi or paper.url, "relatedIdentifierType": kind}
-            found.append(identifier | {"relationType": "IsDescribedBy", "resourceTypeGeneral": "Text"})
-    return found
+    return [
+        {
+            "relatedIdentifier": paper.doi or paper.url,
+            "relatedIdentifierType": "DOI" if paper.doi else "URL",
+            "relationType": "IsDescribedBy",
+            "resourceTypeGeneral": "Text",
+        }
+        for paper in about.papers
+        if paper.doi or paper.url
+    ]
 
 
 def _rights(licence: str) -> dict[str, str]:
@@ -207,12 +192,6 @@ def _rights(licence: str) -> dict[str, str]:
         return {"rights": licence}
     scheme = {"rightsIdentifierScheme": "SPDX", "schemeUri": "https://spdx.org/licenses/"}
     return {"rights": licence, "rightsUri": url, "rightsIdentifier": licence} | scheme
-
-
-def _methods(release: facts.Release) -> list[str]:
-    """The steps of the provenance as one text, where there are any."""
-    steps = " ".join(step.text for step in release.provenance)
-    return [steps] if steps else []
 
 
 # --- LICENSE

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
-from ddnn_traces.store import schema
+from ddnn_traces.store import layout, schema
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 RESPONSIBLE_AI = "http://mlcommons.org/croissant/RAI/1.0"
@@ -30,60 +30,44 @@ ROW_COUNT = "http://www.wikidata.org/entity/Q4049983"
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    fields = {
-        "@context": shared.data_file("croissant_context.json"),
-        "@type": "sc:Dataset",
-        "conformsTo": [VERSION, RESPONSIBLE_AI],
-        "name": about.title,
-        "description": shared.summary(release),
-        "license": _licence(about.licence),
-        "creator": [_person(person) for person in about.creators],
-        "publisher": {"@type": "sc:Organization", "name": about.publisher} if about.publisher else None,
-        "contactPoint": _contact(about),
-        "datePublished": about.published,
-        "version": about.version,
-        "url": shared.address(about),
-        "sameAs": shared.doi_url(about.doi) if about.doi and about.url else None,
-        "keywords": shared.keywords(release),
-        "inLanguage": "en",
-        "isLiveDataset": False,
-        "citeAs": shared.citation(about),
-        "citation": [_paper(paper) for paper in about.papers],
-        "funding": [{"@type": "sc:Grant", "name": grant} for grant in about.funding],
-        **_responsible_ai(release),
-        **_provenance(release),
-        "distribution": [*_file_sets(release), *_file_objects(release)],
-        "recordSet": [_record_set(release, table) for table in release.tables],
-    }
-    return shared.given(fields)
-
-
-def text(release: facts.Release) -> str:
-    """croissant.json."""
-    return shared.json_text(document(release))
-
-
-def _licence(licence: str) -> Any:
-    """Address of a known licence, else the file in the release."""
-    return shared.licence_url(licence) or {"@type": "sc:CreativeWork", "name": licence, "url": "LICENSE"}
+    own_licence = {"@type": "sc:CreativeWork", "name": about.licence, "url": layout.LICENCE}
+    return shared.given(
+        {
+            "@context": shared.data_file("croissant_context.json"),
+            "@type": "sc:Dataset",
+            "conformsTo": [VERSION, RESPONSIBLE_AI],
+            "name": about.title,
+            "description": shared.summary(release),
+            "license": shared.licence_url(about.licence) or own_licence,
+            "creator": [_person(person) for person in about.creators],
+            "publisher": {"@type": "sc:Organization", "name": about.publisher} if about.publisher else None,
+            "contactPoint": {"@type": "sc:ContactPoint", **shared.contact(about.contact)} if about.contact else None,
+            "datePublished": about.published,
+            "version": about.version,
+            "url": shared.address(about),
+            "sameAs": shared.doi_url(about.doi) if about.url else None,
+            "keywords": shared.keywords(release),
+            "inLanguage": "en",
+            "isLiveDataset": False,
+            "citeAs": shared.citation(about),
+            "citation": [_paper(paper) for paper in about.papers],
+            "funding": [{"@type": "sc:Grant", "name": grant} for grant in about.funding],
+            **_responsible_ai(release),
+            **_provenance(release),
+            "distribution": [*_file_sets(release), *_file_objects(release)],
+            "recordSet": [_record_set(release, table) for table in release.tables],
+        }
+    )
 
 
 def _person(person: facts.Person) -> dict[str, Any]:
-    entity: dict[str, Any] = {"@type": "sc:Person", "name": person.name}
-    if person.orcid:
-        entity["sameAs"] = shared.orcid_url(person.orcid)
-    if person.affiliation:
-        entity["affiliation"] = {"@type": "sc:Organization", "name": person.affiliation}
-    return entity
-
-
-def _contact(about: facts.About) -> dict[str, Any] | None:
-    return {"@type": "sc:ContactPoint", **shared.contact(about.contact)} if about.contact else None
+    affiliation = {"@type": "sc:Organization", "name": person.affiliation} if person.affiliation else None
+    entity = {"@type": "sc:Person", "name": person.name, "sameAs": shared.orcid_url(person.orcid)}
+    return shared.given(entity | {"affiliation": affiliation})
 
 
 def _paper(paper: facts.Publication) -> dict[str, Any]:
-    fields = {"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)}
-    return shared.given(fields)
+    return shared.given({"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)})
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
@@ -92,7 +76,7 @@ def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
         {
             "@type": "cr:FileSet",
             "@id": _file_set(table.name),
-            "name": f"{table.name}-files",
+            "name": _file_set(table.name),
             "description": f"All files of the table {table.name}, one a run.",
             "encodingFormat": shared.PARQUET,
             "includes": shared.pattern(table.name),
@@ -117,7 +101,7 @@ def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
             "encodingFormat": shared.media_type(file.path),
             "sha256": file.sha256,
         }
-        for file in shared.files(release)
+        for file in release.files
     ]
 
 
@@ -142,17 +126,17 @@ def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
 
 
 def _field(table: str, column: schema.Column) -> dict[str, Any]:
-    field: dict[str, Any] = {
-        "@type": "cr:Field",
-        "@id": f"{table}/{column.name}",
-        "name": column.name,
-        "description": shared.explained(column),
-        "dataType": column.types.croissant,
-        "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
-    }
-    if column.unit:
-        field["unitText"] = column.unit
-    return field
+    return shared.given(
+        {
+            "@type": "cr:Field",
+            "@id": f"{table}/{column.name}",
+            "name": column.name,
+            "description": shared.explained(column),
+            "dataType": column.types.croissant,
+            "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
+            "unitText": column.unit,
+        }
+    )
 
 
 def _provenance(release: facts.Release) -> dict[str, Any]:
@@ -201,17 +185,15 @@ _COLLECTION = {
 }  # fmt: skip
 
 _RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
-_NO_RAW = "There are no original captures: the runs are synthetic."
-_PARTLY_RAW = "Synthetic runs have no original captures. "
 _MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
 
 
 def _raw(release: facts.Release) -> str:
     """Where the original captures are, if there were any."""
-    synthetic = set(shared.sources(release)) & {"synthetic"}
-    if synthetic and len(shared.sources(release)) == 1:
-        return _NO_RAW
-    return (_PARTLY_RAW if synthetic else "") + _RAW
+    sources = set(shared.sources(release))
+    if sources == {"synthetic"}:
+        return "There are no original captures: the runs are synthetic."
+    return ("Synthetic runs have no original captures. " if "synthetic" in sources else "") + _RAW
 
 
 def _listed(text: str | None) -> list[str]:
@@ -221,11 +203,11 @@ def _listed(text: str | None) -> list[str]:
 def _biases(release: facts.Release) -> list[str]:
     """Number of runs of each framework, topology and source: these shape all other values."""
     found = []
-    for name in ("framework", "topology", "source"):
+    for name in ("framework", "topology", "source") if release.runs else ():
         counts = Counter(str(run.get(name) or "unknown") for run in release.runs)
         values = ", ".join(f"{value} {count}" for value, count in sorted(counts.items()))
         found.append(f"Runs by {name}: {values}.")
-    return found if release.runs else []
+    return found
 
 
 def _inaccuracies(release: facts.Release) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
-from ddnn_traces.store import schema
+from ddnn_traces.store import layout, schema
 
 PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
 RESOURCE_PROFILE = "https://datapackage.org/profiles/2.0/dataresource.json"
@@ -24,42 +24,36 @@ SCHEMA_PROFILE = "https://datapackage.org/profiles/2.0/tableschema.json"
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    fields = {
-        "$schema": PROFILE,
-        "name": shared.identifier(about.title),
-        "title": about.title,
-        "description": shared.summary(release),
-        "version": about.version,
-        "created": f"{about.published}T00:00:00Z",
-        "id": shared.doi_url(about.doi) if about.doi else None,
-        "homepage": about.url,
-        "keywords": shared.keywords(release),
-        "licenses": [_licence(about.licence)],
-        "contributors": [*map(_contributor, about.creators), *_others(about)],
-        "sources": [_source(paper) for paper in about.papers],
-        "resources": _resources(release),
-    }
-    return shared.given(fields)
-
-
-def text(release: facts.Release) -> str:
-    """datapackage.json."""
-    return shared.json_text(document(release))
-
-
-def _licence(licence: str) -> dict[str, str]:
-    url = shared.licence_url(licence)
-    return {"name": licence, "path": url} if url else {"name": licence, "path": "LICENSE"}
+    return shared.given(
+        {
+            "$schema": PROFILE,
+            "name": shared.identifier(about.title),
+            "title": about.title,
+            "description": shared.summary(release),
+            "version": about.version,
+            "created": f"{about.published}T00:00:00Z",
+            "id": shared.doi_url(about.doi),
+            "homepage": about.url,
+            "keywords": shared.keywords(release),
+            "licenses": [{"name": about.licence, "path": shared.licence_url(about.licence) or layout.LICENCE}],
+            "contributors": [*map(_contributor, about.creators), *_others(about)],
+            "sources": [
+                shared.given({"title": paper.title, "path": shared.paper_url(paper)}) for paper in about.papers
+            ],
+            "resources": _resources(release),
+        }
+    )
 
 
 def _contributor(person: facts.Person) -> dict[str, Any]:
-    fields = {
-        "title": person.name,
-        "path": shared.orcid_url(person.orcid) if person.orcid else None,
-        "organization": person.affiliation,
-        "roles": ["creator"],
-    }
-    return shared.given(fields)
+    return shared.given(
+        {
+            "title": person.name,
+            "path": shared.orcid_url(person.orcid),
+            "organization": person.affiliation,
+            "roles": ["creator"],
+        }
+    )
 
 
 def _others(about: facts.About) -> list[dict[str, Any]]:
@@ -69,11 +63,6 @@ def _others(about: facts.About) -> list[dict[str, Any]]:
     found = [{"title": about.publisher, "roles": ["publisher"]}] if about.publisher else []
     found += [shared.given(person)] if about.contact else []
     return found + [{"title": funder, "roles": ["funder"]} for funder in about.funding]
-
-
-def _source(paper: facts.Publication) -> dict[str, Any]:
-    fields = {"title": paper.title, "path": shared.paper_url(paper)}
-    return shared.given(fields)
 
 
 def _resources(release: facts.Release) -> list[dict[str, Any]]:
@@ -111,32 +100,30 @@ def _name(table: facts.Table, file: facts.TableFile) -> str:
 def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
     """Table Schema of a resource."""
     defined = shared.definition(release, table)
-    found: dict[str, Any] = {"$schema": SCHEMA_PROFILE, "fields": [_field(column) for column in defined.columns]}
-    nullable = {column.name for column in defined.columns if column.nullable}
-    if nullable & set(defined.key):
-        found["uniqueKeys"] = [list(defined.key)]
-    else:
-        found["primaryKey"] = list(defined.key)
+    key, nullable = list(defined.key), {column.name for column in defined.columns if column.nullable}
     keys = [
-        {
-            "fields": list(reference.columns),
-            "reference": {"resource": names[reference.table, run], "fields": list(reference.columns)},
-        }
-        for reference in shared.references(release, defined)
-        if (reference.table, run) in names
+        {"fields": list(columns), "reference": {"resource": names[other, run], "fields": list(columns)}}
+        for other, columns in shared.references(release, defined)
+        if (other, run) in names
     ]
-    return found | ({"foreignKeys": keys} if keys else {})
+    return shared.given(
+        {
+            "$schema": SCHEMA_PROFILE,
+            "fields": [_field(column) for column in defined.columns],
+            **({"uniqueKeys": [key]} if nullable & set(key) else {"primaryKey": key}),
+            "foreignKeys": keys,
+        }
+    )
 
 
 def _field(column: schema.Column) -> dict[str, Any]:
-    field: dict[str, Any] = {
-        "name": column.name,
-        "type": column.types.data_package,
-        "title": column.name.replace("_", " "),
-        "description": shared.explained(column),
-    }
-    if column.unit:
-        field["unit"] = column.unit
-    if not column.nullable:
-        field["constraints"] = {"required": True}
-    return field
+    return shared.given(
+        {
+            "name": column.name,
+            "type": column.types.data_package,
+            "title": column.name.replace("_", " "),
+            "description": shared.explained(column),
+            "unit": column.unit,
+            "constraints": None if column.nullable else {"required": True},
+        }
+    )

@@ -11,7 +11,7 @@ from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
 from ddnn_traces.release.descriptions.citation import bibtex_entry
 from ddnn_traces.store import layout
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, one_line
 
 #: The Hub's identifiers where they are not SPDX's in small letters; a licence that it does not know is "other".
 _HUB_LICENCES = {"ODbL-1.0": "odbl", "ODC-By-1.0": "odc-by", "PDDL-1.0": "pddl"}
@@ -32,31 +32,26 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
     """The card's front matter, which the Hub reads: licence, size, a config for each table."""
     about = release.about
     main = _example(release)
-    rows = sum(table.rows for table in release.tables)
-    configs = [
-        {"config_name": table.name, "data_files": [{"split": "train", "path": shared.pattern(table.name)}]}
-        | ({"default": True} if table.name == main else {})
-        for table in release.tables
-    ]
-    features = [
+    configs, features = [], []
+    for table in release.tables:
+        config = {"config_name": table.name, "data_files": [{"split": "train", "path": shared.pattern(table.name)}]}
+        configs.append(config | ({"default": True} if table.name == main else {}))
+        columns = shared.definition(release, table).columns
+        types = [{"name": column.name, "dtype": column.types.hub} for column in columns]
+        features.append({"config_name": table.name, "features": types})
+    return shared.given(
         {
-            "config_name": table.name,
-            "features": [
-                {"name": column.name, "dtype": column.types.hub} for column in shared.definition(release, table).columns
-            ],
+            **_licence(about.licence),
+            "pretty_name": about.title,
+            "language": ["en"],
+            "tags": list(
+                dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])
+            ),
+            "size_categories": [_size(sum(table.rows for table in release.tables))],
+            "configs": configs,
+            "dataset_info": features,
         }
-        for table in release.tables
-    ]
-    fields = {
-        **_licence(about.licence),
-        "pretty_name": about.title,
-        "language": ["en"],
-        "tags": list(dict.fromkeys([*shared.keywords(release), "tabular", "network-traffic", "distributed-training"])),
-        "size_categories": [_size(rows)],
-        "configs": configs,
-        "dataset_info": features,
-    }
-    return shared.given(fields)
+    )
 
 
 def _licence(licence: str) -> dict[str, str]:
@@ -82,20 +77,29 @@ def _example(release: facts.Release) -> str | None:
 def _body(release: facts.Release) -> str:
     about = release.about
     shifted = ", all shifted by one secret offset" if release.anonymisation.times == "shifted" else ""
-    size = shared.readable_size(shared.total_bytes(release))
+    size = shared.readable_size(release.files)
+    flagged = ", ".join(code(run) for run in sorted(release.flagged))
+    captures = (
+        f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers "
+        f"({counted(len(release.captures), 'file')}); `ddnn-traces ingest` takes them.\n"
+    )
     parts = [
         f"# {plain(about.title)}\n",
         f"{markdown(shared.summary(release))}\n",
         f"Version {plain(about.version)}, {plain(about.published)}, {size}, licence {plain(about.licence)} "
         f"([{layout.LICENCE}]({layout.LICENCE})). What was done to the data, and their limits: "
         f"[{layout.DATASHEET}]({layout.DATASHEET}).\n",
-        *_warning(release),
+        *(
+            [f"**Runs that failed data checks and are published all the same:** {flagged}; see the datasheet.\n"]
+            if flagged
+            else []
+        ),
         "## Tables\n",
         _tables(release),
         "Files are `TABLE/run_id=RUN/*.parquet`; keys are columns, too. Times (`*_ns`) are nanoseconds since the "
         f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
-        *_captures(release),
+        *([captures] if release.captures else []),
         "## Load\n",
         "In the folder of the release:\n",
         *(block("python", example) for example in examples(release)),
@@ -126,16 +130,11 @@ def examples(release: facts.Release) -> list[str]:
 
 
 def _tables(release: facts.Release) -> str:
-    rows = [
-        [
-            f"`{item.name}`",
-            plain(shared.definition(release, item).row),
-            f"{item.rows:,}",
-            str(len(shared.definition(release, item).columns)),
-            shared.readable_size(sum(file.bytes for file in item.files)),
-        ]
-        for item in release.tables
-    ]
+    rows = []
+    for item in release.tables:
+        defined = shared.definition(release, item)
+        numbers = f"{item.rows:,}", str(len(defined.columns)), shared.readable_size(item.files)
+        rows.append([f"`{item.name}`", plain(defined.row), *numbers])
     return table(("table", "a row is", "rows", "columns", "size"), rows)
 
 
@@ -147,34 +146,11 @@ def _runs(release: facts.Release) -> str:
     return table(("run", *_RUN_COLUMNS), rows)
 
 
-def _captures(release: facts.Release) -> list[str]:
-    """Where the cut-down captures are, if there are any."""
-    if not release.captures:
-        return []
-    number = counted(len(release.captures), "file")
-    return [
-        f"`{layout.CAPTURES}/RUN/`: the captures with their logs, cut down to headers ({number}); `ddnn-traces ingest` "
-        "takes them.\n"
-    ]
-
-
-def _warning(release: facts.Release) -> list[str]:
-    """A warning where runs failed their checks."""
-    if not release.flagged:
-        return []
-    runs = ", ".join(code(run) for run in sorted(release.flagged))
-    return [f"**Runs that failed data checks and are published all the same:** {runs}; see the datasheet.\n"]
-
-
 def _papers(about: facts.About) -> list[str]:
     """The papers to cite with the data."""
-    if not about.papers:
-        return []
-    lines = ["The papers:\n"]
-    for paper in about.papers:
-        parts = [paper.authors, paper.title, str(paper.year) if paper.year else None, shared.paper_url(paper)]
-        lines.append("- " + ". ".join(plain(part) for part in parts if part))
-    return ["\n".join(lines) + "\n"]
+    papers = ((paper.authors, paper.title, paper.year, shared.paper_url(paper)) for paper in about.papers)
+    lines = [". ".join(plain(part) for part in parts if part) for parts in papers]
+    return ["The papers:\n\n" + _bullets(lines)] if lines else []
 
 
 # --- the datasheet
@@ -223,9 +199,9 @@ def _composition(release: facts.Release) -> str:
         for item in release.tables
     ]
     parts = [shared.contents(release) + "\n", table(("table", "a row is", "rows", "files"), rows)]
-    for source, runs in shared.sources(release).items():
-        parts.append(f"Runs from {plain(source)}: {len(runs)}.\n")
-    if synthetic := shared.sources(release).get("synthetic"):
+    sources = shared.sources(release)
+    parts += [f"Runs from {plain(source)}: {len(runs)}.\n" for source, runs in sources.items()]
+    if synthetic := sources.get("synthetic"):
         names = ", ".join(code(run) for run in synthetic)
         parts.append(f"**Synthetic, generated by the laws of collectives and never measured:** {names}.\n")
     parts.append(_flagged(release))
@@ -233,11 +209,11 @@ def _composition(release: facts.Release) -> str:
         lengths = ", ".join(f"{length / 1e6:g} ms" for length in sorted(set(release.windows_ns.values())))
         parts.append(f"Length of the base windows of `flow_windows`: {lengths}.\n")
     captures = f"{len(release.captures)} files in `{layout.CAPTURES}/`" if release.captures else "none"
-    parts.append(f"Cut-down captures (headers only) with their logs: {captures}.\n")
-    parts.append(
+    parts += [
+        f"Cut-down captures (headers only) with their logs: {captures}.\n",
         "A value that a run's metadata lack is null. Records of a capture that are in no flow are in `capture_ledger` "
-        "with the reason, where that table is part of the release.\n"
-    )
+        "with the reason, where that table is part of the release.\n",
+    ]
     return "\n".join(parts)
 
 
@@ -250,19 +226,18 @@ def _flagged(release: facts.Release) -> str:
         for run, checks in sorted(release.flagged.items())
         for check, found in sorted(checks.items())
     ]
-    return "**Runs that failed data checks and were allowed by the publisher:**\n\n" + table(
-        ("run", "check", "rows that fail it"), rows
-    )
+    head = "**Runs that failed data checks and were allowed by the publisher:**\n\n"
+    return head + table(("run", "check", "rows that fail it"), rows)
 
 
 def _collection(release: facts.Release) -> str:
-    captured = [step for step in release.provenance if step.kind in ("capture", "generate")]
-    return "\n" + _bullets([_step(step) for step in captured]) if captured else ""
+    captured = [_step(step) for step in release.provenance if step.kind in ("capture", "generate")]
+    return "\n" + _bullets(captured) if captured else ""
 
 
 def _steps(release: facts.Release) -> str:
-    made = [step for step in release.provenance if step.kind not in ("capture", "generate")]
-    return _bullets([_step(step) for step in made]) or "No step is recorded.\n"
+    made = [_step(step) for step in release.provenance if step.kind not in ("capture", "generate")]
+    return _bullets(made) or "No step is recorded.\n"
 
 
 def _step(step: facts.Step) -> str:
@@ -339,8 +314,7 @@ _BEGINS = re.compile(r"[#+=:>-]|\d+[.)](?=\s|$)")
 
 def plain(text: object) -> str:
     """A foreign text as one line of Markdown that shows it unchanged: it cannot become markup, link, HTML or cell."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    line = _MARKUP.sub(r"\\\g<0>", " ".join(shown.split()))
+    line = _MARKUP.sub(r"\\\g<0>", one_line(str(text)))
     if begin := _BEGINS.match(line):  # would begin a list, a heading, ...
         line = line[: begin.end() - 1] + "\\" + line[begin.end() - 1 :]
     return line
@@ -348,8 +322,8 @@ def plain(text: object) -> str:
 
 def code(text: object) -> str:
     """A foreign text as inline code, also in the cell of a table."""
-    shown = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())
-    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    shown = one_line(str(text))
+    fence = _fence(shown, 1)
     edge = " " if shown.startswith("`") or shown.endswith("`") else ""
     return fence + edge + shown.replace("|", "\\|") + edge + fence
 
@@ -369,9 +343,14 @@ def markdown(text: str) -> str:
     return closed + ("\n-->" if closed.rfind("<!--") > closed.rfind("-->") else "")
 
 
+def _fence(text: str, least: int) -> str:
+    """More backticks than there are together in a text."""
+    return "`" * max(least, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+
+
 def block(language: str, text: str) -> str:
     """A fenced code block for any text."""
-    fence = "`" * max(3, max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    fence = _fence(text, 3)
     return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}\n"
 
 

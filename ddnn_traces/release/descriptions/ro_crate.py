@@ -15,13 +15,13 @@ from ddnn_traces.query.views import FILE as DATABASE
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
 from ddnn_traces.store import layout
-from ddnn_traces.store.layout import MARKER
 
 VERSION = "https://w3id.org/ro/crate/1.1"
 
 Entity = dict[str, Any]
 
-#: Names of the other descriptions, for their entities.
+#: Descriptions of the other files of a release. The checksums of those from layout.RELEASE on are in SHA256SUMS only:
+#: some are made after this one.
 _DESCRIBED = {
     layout.CARD: "Dataset card",
     layout.DATASHEET: "Datasheet",
@@ -30,11 +30,8 @@ _DESCRIBED = {
     layout.CROISSANT: "Croissant description",
     layout.DATA_PACKAGE: "Data Package description",
     layout.DATACITE: "DataCite metadata",
-}
-#: Files written along with the descriptions. Their checksums are in SHA256SUMS only: some are made after this one.
-_OTHERS = {
     layout.RELEASE: "All facts that the descriptions are made from",
-    MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
+    layout.MARKER: "Marks the folder as a dataset of ddnn_traces, with its tables",
     layout.CHANGELOG: "What changed since the version before",
     DATABASE: "DuckDB database of views on the tables, relative to this folder",
     layout.CHECKSUMS: "SHA-256 of every other file",
@@ -50,30 +47,51 @@ def context() -> dict[str, Any]:
 def document(release: facts.Release) -> dict[str, Any]:
     """The document, as JSON values."""
     about = release.about
-    people = [_person(person, number, _contact_of(about, number)) for number, person in enumerate(about.creators, 1)]
+    contact = _contact(about)
+    people = [_person(person, number, about, contact) for number, person in enumerate(about.creators, 1)]
     folders = [_folder(release, table) for table in release.tables]
-    tables = [
-        _file(file, f"{file.rows} rows of run {file.run_id}.") for table in release.tables for file in table.files
-    ]
+    tables = [_file(file, f"{file.rows} rows of run {file.run_id}.") for file in release.table_files]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
-    described = [_described(name) for name in layout.DESCRIPTIONS if name in _DESCRIBED]
-    described += [_described(name) for name in _OTHERS]
+    described = [_described(name) for name in _DESCRIBED]
+    licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]
+    papers = [_paper(paper, number) for number, paper in enumerate(about.papers, 1)]
+    originals = [_original(name, digest) for name, digest in shared.originals(release).items()]
     states = _states(release)
     actions = _actions(release, states, people)
+    root = _entity(
+        "./",
+        "Dataset",
+        name=about.title,
+        description=shared.summary(release),
+        datePublished=about.published,
+        version=about.version,
+        license=_refer([licence]),
+        author=_refer(people),
+        creator=_refer(people),
+        publisher={"@id": _id("organisation", about.publisher)} if about.publisher else None,
+        funder=_refer(funders),
+        keywords=", ".join(shared.keywords(release)),
+        identifier=shared.doi_url(about.doi),
+        url=shared.address(about),
+        citation=_refer(papers),
+        isBasedOn=_refer(originals),
+        hasPart=_refer([*folders, *captures, *described]),
+        mentions=_refer(actions),
+    )
     graph = [
-        _descriptor(),
-        _root(release, people, [*folders, *captures, *described], actions),
+        _entity(layout.RO_CRATE, "CreativeWork", about={"@id": "./"}, conformsTo={"@id": VERSION}),
+        root,
         *folders,
         *tables,
         *captures,
         *described,
         *people,
-        *_organisations(release),
-        *_funders(release.about),
-        *_contact(release.about),
-        *_licence(release.about.licence),
-        *(_paper(paper, number) for number, paper in enumerate(release.about.papers, 1)),
-        *_originals(release),
+        *_organisations(about, contact),
+        *funders,
+        *contact,
+        licence,
+        *papers,
+        *originals,
         *_software(release),
         *_in_between(release, states),
         *actions,
@@ -82,19 +100,19 @@ def document(release: facts.Release) -> dict[str, Any]:
     return {"@context": context(), "@graph": list({entity["@id"]: entity for entity in graph}.values())}
 
 
-def text(release: facts.Release) -> str:
-    """ro-crate-metadata.json."""
-    return shared.json_text(document(release))
+def _entity(place: str, kind: str, /, **fields: Any) -> Entity:
+    """An entity without unknown values; a list of one value is that value, as RO-Crate recommends."""
+    known = shared.given(fields).items()
+    found = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known}
+    return {"@id": place, "@type": kind, **found}
 
 
 def _refer(entities: list[Entity]) -> list[Entity]:
     return [{"@id": entity["@id"]} for entity in entities]
 
 
-def _known(entity: Entity) -> Entity:
-    """An entity without unknown values; a list of one value is that value, as RO-Crate recommends."""
-    known = shared.given(entity).items()
-    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in known}
+def _id(kind: str, name: str) -> str:
+    return f"#{kind}-{quote(name, safe='')}"
 
 
 def _path(path: str) -> str:
@@ -102,111 +120,49 @@ def _path(path: str) -> str:
     return quote(path, safe="/=+,@~")
 
 
-def _descriptor() -> Entity:
-    return {
-        "@id": layout.RO_CRATE,
-        "@type": "CreativeWork",
-        "about": {"@id": "./"},
-        "conformsTo": {"@id": VERSION},
-    }
-
-
-def _root(release: facts.Release, people: list[Entity], parts: list[Entity], actions: list[Entity]) -> Entity:
-    about = release.about
-    return _known(
-        {
-            "@id": "./",
-            "@type": "Dataset",
-            "name": about.title,
-            "description": shared.summary(release),
-            "datePublished": about.published,
-            "version": about.version,
-            "license": _refer(_licence(about.licence))[0],
-            "author": _refer(people),
-            "creator": _refer(people),
-            "publisher": {"@id": _organisation(about.publisher)} if about.publisher else None,
-            "funder": _refer(_funders(about)),
-            "keywords": ", ".join(shared.keywords(release)),
-            "identifier": shared.doi_url(about.doi) if about.doi else None,
-            "url": shared.address(about),
-            "citation": [{"@id": _paper_id(paper, number)} for number, paper in enumerate(about.papers, 1)],
-            "isBasedOn": _refer(_originals(release)),
-            "hasPart": _refer(parts),
-            "mentions": _refer(actions),
-        }
-    )
-
-
 def _folder(release: facts.Release, table: facts.Table) -> Entity:
-    return _known(
-        {
-            "@id": f"{table.name}/",
-            "@type": "Dataset",
-            "name": table.name,
-            "description": f"Table {table.name}: a row is {shared.definition(release, table).row}. {table.rows} rows.",
-            "hasPart": [{"@id": _path(file.path)} for file in table.files],
-        }
-    )
+    row = shared.definition(release, table).row
+    description = f"Table {table.name}: a row is {row}. {table.rows} rows."
+    files = [{"@id": _path(file.path)} for file in table.files]
+    return _entity(f"{table.name}/", "Dataset", name=table.name, description=description, hasPart=files)
 
 
 def _file(file: facts.File, description: str) -> Entity:
-    return {
-        "@id": _path(file.path),
-        "@type": "File",
-        "name": file.path,
-        "description": description,
-        "encodingFormat": shared.media_type(file.path),
-        "contentSize": str(file.bytes),
-        "sha256": file.sha256,
-    }
+    return _entity(
+        _path(file.path),
+        "File",
+        name=file.path,
+        description=description,
+        encodingFormat=shared.media_type(file.path),
+        contentSize=str(file.bytes),
+        sha256=file.sha256,
+    )
 
 
 def _described(name: str) -> Entity:
     kind = "text/plain" if name in (layout.LICENCE, layout.CHECKSUMS) else shared.media_type(name)
-    text = {**_DESCRIBED, **_OTHERS}[name]
-    return {"@id": name, "@type": "File", "name": name, "description": text, "encodingFormat": kind}
+    return _entity(name, "File", name=name, description=_DESCRIBED[name], encodingFormat=kind)
 
 
-def _person(person: facts.Person, number: int, contact: Entity | None = None) -> Entity:
-    return _known(
-        {
-            "@id": shared.orcid_url(person.orcid) if person.orcid else f"#person-{number}",
-            "@type": "Person",
-            "name": person.name,
-            "affiliation": {"@id": _organisation(person.affiliation)} if person.affiliation else None,
-            "contactPoint": contact,
-        }
+def _person(person: facts.Person, number: int, about: facts.About, contact: list[Entity]) -> Entity:
+    """A creator. The contact is that of the first one, where there is no publisher."""
+    return _entity(
+        shared.orcid_url(person.orcid) or f"#person-{number}",
+        "Person",
+        name=person.name,
+        affiliation={"@id": _id("organisation", person.affiliation)} if person.affiliation else None,
+        contactPoint=_refer(contact) if number == 1 and not about.publisher else None,
     )
 
 
-def _contact_of(about: facts.About, number: int) -> Entity | None:
-    """The contact of a creator: of the first one, where there is no publisher."""
-    contact = _refer(_contact(about))
-    return contact[0] if contact and not about.publisher and number == 1 else None
+def _organisation(kind: str, name: str, contact: list[Entity] | None = None) -> Entity:
+    """kind: organisation, or funder: in the publisher's words, with the grant if given."""
+    return _entity(_id(kind, name), "Organization", name=name, contactPoint=_refer(contact or []))
 
 
-def _organisation(name: str) -> str:
-    return "#organisation-" + quote(name, safe="")
-
-
-def _organisations(release: facts.Release) -> list[Entity]:
-    about = release.about
+def _organisations(about: facts.About, contact: list[Entity]) -> list[Entity]:
     names = [person.affiliation for person in about.creators] + [about.publisher]
-    contact = _refer(_contact(about))
-    return [
-        {"@id": _organisation(name), "@type": "Organization", "name": name}
-        | ({"contactPoint": contact[0]} if contact and name == about.publisher else {})
-        for name in names
-        if name
-    ]
-
-
-def _funders(about: facts.About) -> list[Entity]:
-    """The funders in the publisher's words, with the grant if given."""
-    return [
-        {"@id": "#funder-" + quote(funder, safe=""), "@type": "Organization", "name": funder}
-        for funder in about.funding
-    ]
+    return [_organisation("organisation", name, contact if name == about.publisher else []) for name in names if name]
 
 
 def _contact(about: facts.About) -> list[Entity]:
@@ -214,49 +170,26 @@ def _contact(about: facts.About) -> list[Entity]:
     if not about.contact:
         return []
     contact = shared.contact(about.contact)
-    place = {"@id": f"mailto:{quote(contact['email'], safe='@')}"} if "email" in contact else {"@id": "#contact"}
-    return [{**place, "@type": "ContactPoint", "contactType": "questions on the data", **contact}]
+    place = f"mailto:{quote(contact['email'], safe='@')}" if "email" in contact else "#contact"
+    return [_entity(place, "ContactPoint", contactType="questions on the data", **contact)]
 
 
-def _licence(licence: str) -> list[Entity]:
+def _licence(licence: str) -> Entity:
     """The licence as an entity: by its address, or the file in the crate."""
-    url = shared.licence_url(licence)
-    if url is None:
-        return [_described(layout.LICENCE) | {"@type": ["File", "CreativeWork"], "name": licence}]
-    return [{"@id": url, "@type": "CreativeWork", "name": licence, "description": f"Licence {licence}, see LICENSE."}]
-
-
-def _paper_id(paper: facts.Publication, number: int) -> str:
-    return shared.paper_url(paper) or f"#paper-{number}"
+    if url := shared.licence_url(licence):
+        return _entity(url, "CreativeWork", name=licence, description=f"Licence {licence}, see LICENSE.")
+    return _described(layout.LICENCE) | {"@type": ["File", "CreativeWork"], "name": licence}
 
 
 def _paper(paper: facts.Publication, number: int) -> Entity:
-    entity = {"@id": _paper_id(paper, number), "@type": "ScholarlyArticle", "name": paper.title}
-    return _known(entity | {"author": paper.authors, "datePublished": str(paper.year) if paper.year else None})
+    place, year = shared.paper_url(paper) or f"#paper-{number}", str(paper.year) if paper.year else None
+    return _entity(place, "ScholarlyArticle", name=paper.title, author=paper.authors, datePublished=year)
 
 
-def _original(name: str) -> str:
-    return "#original-" + quote(name, safe="")
-
-
-def _originals(release: facts.Release) -> list[Entity]:
-    """The captures that the release was made from, which are not in it."""
-    return [
-        _known(
-            {
-                "@id": _original(name),
-                "@type": "CreativeWork",
-                "name": name,
-                "description": "An original capture or log; not part of this release.",
-                "sha256": digest,
-            }
-        )
-        for name, digest in shared.originals(release).items()
-    ]
-
-
-def _program(software: str) -> str:
-    return "#software-" + quote(software, safe="")
+def _original(name: str, digest: str | None) -> Entity:
+    """A capture that the release was made from, which is not in it."""
+    text = "An original capture or log; not part of this release."
+    return _entity(_id("original", name), "CreativeWork", name=name, description=text, sha256=digest)
 
 
 def _software(release: facts.Release) -> list[Entity]:
@@ -264,9 +197,8 @@ def _software(release: facts.Release) -> list[Entity]:
     found = []
     for software in sorted({step.software for step in release.provenance}):
         name, _, version = software.rpartition(" ")
-        known = bool(name) and version[:1].isdigit()
-        entity = {"@id": _program(software), "@type": "SoftwareApplication", "name": name if known else software}
-        found.append(_known(entity | {"softwareVersion": version if known else None}))
+        known = {"name": name, "softwareVersion": version} if name and version[:1].isdigit() else {"name": software}
+        found.append(_entity(_id("software", software), "SoftwareApplication", **known))
     return found
 
 
@@ -291,7 +223,7 @@ def _states(release: facts.Release) -> list[_State]:
             case "ingest" | "generate":
                 before = zip(steps, found, strict=False)
                 captures = [state for made, state in before if made.kind == "capture" and _together(made, step)]
-                inputs = tuple(_original(name) for name in sorted(step.inputs))
+                inputs = tuple(_id("original", name) for name in sorted(step.inputs))
                 inputs = inputs or tuple(name for state in captures for name in state.results)
                 state = _State(inputs if step.kind == "ingest" else (), own)
                 tables = (*tables, *own)
@@ -315,19 +247,17 @@ def _captured(release: facts.Release, step: facts.Step) -> tuple[str, ...]:
     alone = len(step.runs) == len(release.runs) or not step.runs
     names = {name for other in read for name in other.inputs}
     return tuple(
-        _original(name) for name in sorted(names) if alone or "/" not in name or name.rpartition("/")[0] in step.runs
+        _id("original", name)
+        for name in sorted(names)
+        if alone or "/" not in name or name.rpartition("/")[0] in step.runs
     )
 
 
 def _in_between(release: facts.Release, states: list[_State]) -> list[Entity]:
     """Results of steps that are not in the crate, except the original captures."""
+    text = "The input of the next step; not part of this release."
     return [
-        {
-            "@id": name,
-            "@type": "CreativeWork",
-            "name": f"Result of step {number}: {step.kind}",
-            "description": "The input of the next step; not part of this release.",
-        }
+        _entity(name, "CreativeWork", name=f"Result of step {number}: {step.kind}", description=text)
         for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
         for name in state.results
         if name == f"{_action(number)}-result"
@@ -337,18 +267,16 @@ def _in_between(release: facts.Release, states: list[_State]) -> list[Entity]:
 def _actions(release: facts.Release, states: list[_State], people: list[Entity]) -> list[Entity]:
     """An action for each step, in order. Only publishing has agents: the facts do not name the author of a capture."""
     return [
-        _known(
-            {
-                "@id": _action(number),
-                "@type": "CreateAction",
-                "name": f"Step {number}: {step.kind}",
-                "description": step.text,
-                "agent": _refer(people) if step.kind == "publish" else None,
-                "instrument": {"@id": _program(step.software)},
-                "object": [{"@id": name} for name in state.inputs],
-                "result": [{"@id": name} for name in state.results],
-                "additionalProperty": [{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
-            }
+        _entity(
+            _action(number),
+            "CreateAction",
+            name=f"Step {number}: {step.kind}",
+            description=step.text,
+            agent=_refer(people) if step.kind == "publish" else None,
+            instrument={"@id": _id("software", step.software)},
+            object=[{"@id": name} for name in state.inputs],
+            result=[{"@id": name} for name in state.results],
+            additionalProperty=[{"@id": _parameter(number, name)} for name in sorted(step.parameters)],
         )
         for number, (step, state) in enumerate(zip(release.provenance, states, strict=True), 1)
     ]

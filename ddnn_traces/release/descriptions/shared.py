@@ -6,10 +6,9 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddnn_traces import extras
 from ddnn_traces.release import facts
@@ -28,8 +27,7 @@ MEDIA_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """A foreign key: `columns` of a table are the key of another, and refer to its rows."""
 
     table: str
@@ -64,20 +62,8 @@ def references(release: facts.Release, table: schema.Table) -> Iterator[Referenc
 
 def explained(column: schema.Column) -> str:
     """Meaning, source and known inaccuracy of a column as one text."""
-    parts = [column.meaning[:1].upper() + column.meaning[1:], f"Source: {column.source}"]
-    if column.inaccuracy:
-        parts.append(f"Known inaccuracy: {column.inaccuracy}")
-    return ". ".join(parts) + "."
-
-
-def files(release: facts.Release) -> list[facts.File]:
-    """All data files: those of the tables, then the cut-down captures."""
-    return [file for table in release.tables for file in table.files] + list(release.captures)
-
-
-def total_bytes(release: facts.Release) -> int:
-    """Size of all data files."""
-    return sum(file.bytes for file in files(release))
+    inaccuracy = f". Known inaccuracy: {column.inaccuracy}" if column.inaccuracy else ""
+    return f"{column.meaning[:1].upper()}{column.meaning[1:]}. Source: {column.source}{inaccuracy}."
 
 
 def media_type(path: str) -> str:
@@ -85,8 +71,9 @@ def media_type(path: str) -> str:
     return next((kind for ending, kind in MEDIA_TYPES.items() if path.endswith(ending)), "application/octet-stream")
 
 
-def readable_size(size: int) -> str:
-    """A number of bytes in the largest decimal unit that leaves a number above one."""
+def readable_size(files: Iterable[facts.File]) -> str:
+    """The bytes of files in the largest decimal unit that leaves a number above one."""
+    size = sum(file.bytes for file in files)
     value, unit = float(size), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1000:
@@ -100,24 +87,24 @@ def licence_url(licence: str) -> str | None:
     return None if licence.startswith("LicenseRef-") else f"https://spdx.org/licenses/{licence}"
 
 
-def doi_url(doi: str) -> str:
-    """Address of a DOI."""
-    return f"https://doi.org/{doi}"
+def doi_url(doi: str | None) -> str | None:
+    """Address of a DOI, if there is one."""
+    return f"https://doi.org/{doi}" if doi else None
 
 
-def orcid_url(orcid: str) -> str:
-    """Address of an ORCID."""
-    return f"https://orcid.org/{orcid}"
+def orcid_url(orcid: str | None) -> str | None:
+    """Address of an ORCID, if there is one."""
+    return f"https://orcid.org/{orcid}" if orcid else None
 
 
 def address(about: facts.About) -> str | None:
     """Address of the release: its own, else its DOI's."""
-    return about.url or (doi_url(about.doi) if about.doi else None)
+    return about.url or doi_url(about.doi)
 
 
 def paper_url(paper: facts.Publication) -> str | None:
     """Address of a paper: its DOI's, else its own."""
-    return doi_url(paper.doi) if paper.doi else paper.url
+    return doi_url(paper.doi) or paper.url
 
 
 def names(person: facts.Person) -> tuple[str, str]:
@@ -201,21 +188,15 @@ def recommended(about: facts.About) -> list[str]:
 
 def originals(release: facts.Release) -> dict[str, str | None]:
     """The original captures of the release by name, with their SHA-256 where it is known."""
-    found: dict[str, str | None] = {}
-    for step in release.provenance:
-        found.update(step.inputs)
-    return dict(sorted(found.items()))
+    return dict(sorted({name: sha256 for step in release.provenance for name, sha256 in step.inputs.items()}.items()))
 
 
 def citation(about: facts.About) -> str:
     """The release as one line of a list of references."""
     names = "; ".join(person.name for person in about.creators)
-    parts = [f"{names} ({about.published[:4]}): {about.title}. Version {about.version}."]
-    if about.publisher:
-        parts.append(f"{about.publisher}.")
-    if where := (doi_url(about.doi) if about.doi else about.url):
-        parts.append(where)
-    return " ".join(parts)
+    text = f"{names} ({about.published[:4]}): {about.title}. Version {about.version}."
+    publisher = f"{about.publisher}." if about.publisher else None
+    return " ".join(filter(None, [text, publisher, doi_url(about.doi) or about.url]))
 
 
 def json_text(document: Mapping[str, Any]) -> str:
@@ -228,8 +209,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     with extras.required():
         import yaml
 
-    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
-    return str(text)
+    return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False))
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddnn_traces.errors import LeakError
+from ddnn_traces.release import facts
 from ddnn_traces.release.leak_scan.files import Searchers, hits
 from ddnn_traces.release.leak_scan.words import Words, words
 
-__all__ = ["Leak", "Words", "causes", "scan", "words"]
+__all__ = ["Leak", "Words", "causes", "intended", "refuse", "scan", "words"]
 
 _THREADS = 2
 _MOST_SHOWN = 2  # files of one cause
+_MOST_CAUSES = 20
 
 
 @dataclass(frozen=True, order=True)
@@ -74,6 +77,25 @@ def causes(leaks: Sequence[Leak]) -> list[str]:
         more = len(places) - _MOST_SHOWN
         lines.append(f"{cause}: in {shown}" + (f" and {more} more file{'s' * (more > 1)}" if more > 0 else ""))
     return lines
+
+
+def refuse(release: Path, leaks: Sequence[Leak]) -> None:
+    """Raise LeakError where there are leaks."""
+    if found := causes(leaks):
+        shown = "\n  ".join(found[:_MOST_CAUSES])
+        more = f"\n  and {len(found) - _MOST_CAUSES} more" if len(found) > _MOST_CAUSES else ""
+        raise LeakError(
+            f"{release}: not published, and what was made is removed: it holds what must not be published:\n  {shown}"
+            f"{more}\nrename what holds it (runs, hosts, release.toml) or leave it out; docs/anonymisation.md lists "
+            "what is searched for"
+        )
+
+
+def intended(about: facts.About) -> str:
+    """Names and addresses of people and institutes, which are published on purpose."""
+    people = [text for person in about.creators for text in (person.name, person.affiliation)]
+    papers = [text for paper in about.papers for text in (paper.authors, paper.url)]
+    return " ".join(filter(None, [*people, about.publisher, about.url, about.contact, *papers]))
 
 
 def _shown(name: str, searchers: Searchers) -> str:

@@ -83,8 +83,9 @@ def _start(path: Path) -> bytes:
         return file.read(32)
 
 
-def _in_text(text: str, searcher: Searcher, where: str) -> Iterator[Hit]:
-    for _, kind in distinct(searcher.kinds(text.encode(errors="replace"))):
+def _in_text(text: str | bytes, searcher: Searcher, where: str) -> Iterator[Hit]:
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    for _, kind in distinct(searcher.kinds(data)):
         yield kind, where
 
 
@@ -110,9 +111,8 @@ def _in_blocks(path: Path, searcher: Searcher, where: str) -> Iterator[Hit]:
 def _in_json(data: bytes, searcher: Searcher) -> Iterator[Hit]:
     """Strings, without the escapes of JSON."""
     with contextlib.suppress(ValueError, RecursionError):
-        for _, kind in distinct(
-            hit for text in _strings(json.loads(data)) for hit in searcher.kinds(text.encode(errors="replace"))
-        ):
+        texts = (text.encode(errors="replace") for text in _strings(json.loads(data)))
+        for _, kind in distinct(hit for text in texts for hit in searcher.kinds(text)):
             yield kind, "a value"
 
 
@@ -150,8 +150,7 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
             for values in _batches(path, field.name, dictionary=True):
                 texts.update(values.dictionary.to_pylist())
             data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
-            for _, found in distinct(searchers.every.kinds(data)):
-                yield found, where
+            yield from _in_text(data, searchers.every, where)
             if _PATH.search(data):
                 yield "an absolute path", where
         elif pa.types.is_integer(kind):
@@ -160,32 +159,25 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
 
 def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]:
     """Everything after the last page: page index, statistics, metadata; and Arrow's schema, which is in base64."""
-    ends = [
-        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+    chunks = [
+        metadata.row_group(group).column(column)
         for group in range(metadata.num_row_groups)
-        for chunk in (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
+        for column in range(metadata.num_columns)
     ]
+    ends = ((c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in chunks)
     begin = max(ends, default=4)
     with path.open("rb") as file:
         file.seek(begin)
         data = file.read()
     for place, kind in distinct(searchers.every.kinds(data)):
         yield kind, f"statistics and metadata, at {begin + place:,}"
-    bounds = [
-        bound
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-        if (statistics := metadata.row_group(group).column(column).statistics) and statistics.has_min_max
-        for bound in (statistics.min, statistics.max)
-        if isinstance(bound, str | bytes)
-    ]
+    known = [chunk.statistics for chunk in chunks if chunk.statistics and chunk.statistics.has_min_max]
+    bounds = [bound for one in known for bound in (one.min, one.max) if isinstance(bound, str | bytes)]
     text = b"\n".join(bound.encode() if isinstance(bound, str) else bound for bound in bounds)
-    for _, kind in distinct(searchers.every.kinds(text)):
-        yield kind, "statistics"
+    yield from _in_text(text, searchers.every, "statistics")
     for name, value in (metadata.metadata or {}).items():
         for text in (name, value, _unescaped(value)):
-            for _, kind in distinct(searchers.every.kinds(text)):
-                yield kind, f"metadata {name.decode(errors='replace')}"
+            yield from _in_text(text, searchers.every, f"metadata {name.decode(errors='replace')}")
 
 
 def _unescaped(value: bytes) -> bytes:
@@ -302,7 +294,6 @@ def _in_packed(data: bytes, searchers: Searchers, depth: int) -> Iterator[Hit]:
                         members.append((info.filename, member.read(_MOST_UNPACKED)))
     for name, content in members:
         yield from _in_text(name, searchers.every, "the name of a member")
-        for _, kind in distinct(searchers.every.kinds(content)):
-            yield kind, f"its compressed contents{': ' * bool(name)}{name}"
+        yield from _in_text(content, searchers.every, f"its compressed contents{': ' * bool(name)}{name}")
         yield from _in_json(content, searchers.every) if name.endswith(".json") else ()
         yield from _in_packed(content, searchers, depth + 1)

@@ -56,11 +56,7 @@ class Searcher:
     """
 
     def __init__(
-        self,
-        texts: Mapping[str, str],
-        binary: Mapping[bytes, str],
-        least: int = _SHORT,
-        shapes: Iterable[Shape] = (),
+        self, texts: Mapping[str, str], binary: Mapping[bytes, str], least: int = _SHORT, shapes: Iterable[Shape] = ()
     ) -> None:
         with extras.required():
             from ahocorasick_rs import BytesAhoCorasick, Implementation

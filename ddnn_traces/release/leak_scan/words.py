@@ -62,6 +62,11 @@ _HOSTS = """
 SELECT run_id, host_ip, label, 'host ' || row_number() OVER (PARTITION BY run_id ORDER BY host_ip) AS what
 FROM hosts ORDER BY run_id, host_ip
 """
+#: Names of hosts in logs, outside of the table hosts.
+_WORKERS = """
+SELECT run_id, value AS label, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY value) AS what
+FROM ({}) ORDER BY run_id, value
+"""
 _CAPTURES = """
 SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
 FROM captures ORDER BY run_id, capture_id
@@ -105,10 +110,9 @@ def words(
     collected = _Collector(intended)
     addresses = {row["value"] for row in dataset.sql_arrow(every_value("address")).to_pylist()}
     hosts = dataset.sql_arrow(_HOSTS).to_pylist()
-    for row in hosts:
+    workers = dataset.sql_arrow(_WORKERS.format(every_value("label", leave_out=["hosts"]))).to_pylist()
+    for row in [*hosts, *workers]:
         collected.name(row["label"], "name of a host", (row["what"], row["run_id"]))
-    for row in dataset.sql_arrow(_workers_query()).to_pylist():
-        collected.name(row["value"], "name of a host", (row["what"], row["run_id"]))
     for row in dataset.sql_arrow(_CAPTURES).to_pylist():
         collected.capture(row["capture_id"], (row["what"], row["run_id"]))
     _add_sources(collected, source_files, addresses)
@@ -124,13 +128,6 @@ def words(
     if key is not None:
         collected.secret(read_secret(key))
     return collected.finished(dataset.run_ids)
-
-
-def _workers_query() -> str:
-    """SQL of the names of hosts outside of the table hosts: those in logs."""
-    return f"""
-        SELECT run_id, value, 'worker ' || row_number() OVER (PARTITION BY run_id ORDER BY value) AS what
-        FROM ({every_value("label", leave_out=["hosts"])}) ORDER BY run_id, value"""
 
 
 def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
@@ -211,11 +208,10 @@ class _Collector:
 
     def name(self, text: str | None, kind: str, whose: _Whose = None) -> None:
         word = (text or "").strip().lower()
-        if word.removeprefix("www.") in _PUBLIC_DOMAINS:
+        is_number = not re.search("[a-z]", word)
+        if len(word) < _LEAST_NAME or is_number or word.removeprefix("www.") in _PUBLIC_DOMAINS:
             return
-        if len(word) < _LEAST_NAME or word in _COMMON_NAMES or is_role_word(word) or word in _own_words():
-            return
-        if not re.search("[a-z]", word):  # a number
+        if word in _COMMON_NAMES or is_role_word(word) or word in _own_words():
             return
         self.add(word, kind, whose)
         short = word.split(".")[0]

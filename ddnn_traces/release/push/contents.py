@@ -18,14 +18,13 @@ from ddnn_traces.errors import PushError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
-from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 _BAG = "bagit.txt"
 _BAG_LISTS = ("manifest-sha256.txt", "tagmanifest-sha256.txt")
 #: Sent last, in this order: without the last one a reader does not take the copy for a whole release.
-_LAST = (layout.RELEASE, MARKER, layout.CHECKSUMS, _BAG_LISTS[0], _BAG, _BAG_LISTS[1])
+_LAST = (layout.RELEASE, layout.MARKER, layout.CHECKSUMS, _BAG_LISTS[0], _BAG, _BAG_LISTS[1])
 
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *]?(?P<path>\S.*)")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
@@ -56,11 +55,6 @@ class Contents:
         return self.release.about.version
 
     @property
-    def bytes(self) -> int:
-        """All files together."""
-        return sum(item.bytes for item in self.items)
-
-    @property
     def last(self) -> Item:
         """The file that completes the copy; it lists the checksums of all others."""
         return self.items[-1]
@@ -74,10 +68,9 @@ def read(folder: Path) -> Contents:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such release; check the path, or make one with 'ddnn-traces publish'")
     sums = _listed(folder)
-    items = [_item(folder, path, sha256) for path, sha256 in sums.items()]
-    items.sort(key=lambda item: (_rank(item.path), item.path))
-    present = files_in(folder)
-    return Contents(folder, _facts(layout.content(folder)), tuple(items), tuple(sorted(present - sums.keys())))
+    items = (_item(folder, path, sha256) for path, sha256 in sums.items())
+    ordered = tuple(sorted(items, key=lambda item: (_rank(item.path), item.path)))
+    return Contents(folder, _facts(layout.content(folder)), ordered, tuple(sorted(files_in(folder) - sums.keys())))
 
 
 def files_in(folder: Path) -> set[str]:
@@ -87,15 +80,14 @@ def files_in(folder: Path) -> set[str]:
 
 def prove(contents: Contents, messages: Messages) -> None:
     """Hash every file. Raises PushError naming those that differ from their checksum."""
-    messages.start_reading(contents.bytes)
+    messages.start_reading(sum(item.bytes for item in contents.items))
     try:
         damaged = [item.path for item in contents.items if _hash(item, messages) != item.sha256]
     finally:
         messages.end_reading()
     if damaged:
-        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         raise PushError(
-            f"{contents.folder}: {', '.join(damaged[:_NAMED])}{more}: not as the checksums of the release state, so "
+            f"{contents.folder}: {listed(damaged, _NAMED)}: not as the checksums of the release state, so "
             "nothing is sent; 'ddnn-traces verify' gives details, 'ddnn-traces publish' makes the release again"
         )
 
@@ -108,9 +100,8 @@ def refuse_damaged(place: str, contents: Contents, other: Sequence[str]) -> None
     own = {item.path for item in contents.items} & set(other)
     if not own or (contents.last.path in own and set(other) != {contents.last.path}):
         return
-    named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
     raise PushError(
-        f"{place}: the copy of version {contents.version} there is damaged: {named} not as its own "
+        f"{place}: the copy of version {contents.version} there is damaged: {listed(other, 3)} not as its own "
         f"{contents.last.path} states; it is not another version; remove that copy and run the same command again"
     )
 
@@ -179,9 +170,7 @@ def _is_inside(path: str) -> bool:
 
 def _item(folder: Path, path: str, sha256: str) -> Item:
     local = folder / path
-    links = [
-        part for part in (local, *local.parents) if part != folder and folder in part.parents and part.is_symlink()
-    ]
+    links = any(part.is_symlink() for part in (local, *local.parents) if folder in part.parents)
     if links or not local.is_file():
         raise PushError(
             f"{local}: {'a link' if links else 'missing, or not a file'}, though the release's checksums list it; make "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import shutil
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from ddnn_traces.errors import PushError, StorageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import Outcome, Parcel, Retry, parcels_below
-from ddnn_traces.store.whole_files import sha256_of
+from ddnn_traces.store.whole_files import NO_SPACE, sha256_of
 
 _CHUNK = 1 << 20
 
@@ -32,7 +31,7 @@ class Folder:
         place = self.folder / contents.version
         if place.is_symlink() or place.exists():
             _compare(place, contents)
-            return Outcome(str(place), 0, 0, len(contents.items))
+            return Outcome.of(str(place), contents.items)
         partial = self.folder / f".{contents.version}.partial"
         if partial.is_symlink():
             raise PushError(f"{partial}: a link, which is not followed; remove it")
@@ -46,8 +45,7 @@ class Folder:
             partial.replace(place)
         except OSError as error:
             raise _explained(error, partial) from error
-        there = len(contents.items) - len(missing)
-        return Outcome(str(place), len(missing), sum(item.bytes for item in missing), there)
+        return Outcome.of(str(place), contents.items, missing)
 
 
 def _compare(place: Path, contents: Contents) -> None:
@@ -100,6 +98,6 @@ def _copy(item: Item, to: Path) -> None:
 
 def _explained(error: OSError, partial: Path) -> Exception:
     where = error.filename or partial
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return StorageError(f"{where}: no space left ({error.strerror}); free some and run the same command again")
     return PushError(f"{where}: {error.strerror or error}; correct that and run the same command again")

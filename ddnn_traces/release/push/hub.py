@@ -18,16 +18,7 @@ from ddnn_traces import extras
 from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import (
-    TRANSIENT,
-    Outcome,
-    Parcel,
-    Retry,
-    Transient,
-    parcels_below,
-    scrub,
-    seconds,
-)
+from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
 from ddnn_traces.store import layout
 
 _Result = TypeVar("_Result")
@@ -64,7 +55,7 @@ class Hub:
             refuse_damaged(place, contents, other)
             if other:
                 raise other_content(place, contents, other, ", or choose another repository")
-            return Outcome(place, 0, 0, len(contents.items))
+            return Outcome.of(place, contents.items)
         before = repository.tree("main")
         gone = self._gone(contents, before, repository)
         missing = [item for item in contents.items if not _is_there(item, before.get(item.path))]
@@ -77,8 +68,7 @@ class Hub:
                 "tagged; run the same command again"
             )
         repository.tag(tag, revision)
-        there = len(contents.items) - len(missing)
-        return Outcome(place, len(missing), sum(item.bytes for item in missing), there, (f"commit {revision}",))
+        return Outcome.of(place, contents.items, missing, (f"commit {revision}",))
 
     def _gone(self, contents: Contents, before: dict[str, Any], repository: _Repository) -> list[str]:
         """Files of the version before that this one lacks. Raises PushError for files that are not of a release."""
@@ -125,7 +115,6 @@ class _Repository:
         return self._call(request)
 
     def create(self, private: bool) -> None:
-        """Make the repository."""
         self._call(lambda: self._api.create_repo(**self._id, private=private, exist_ok=True))
 
     def tree(self, revision: str) -> dict[str, Any]:
@@ -143,7 +132,6 @@ class _Repository:
         return self._call(request)
 
     def head(self) -> str:
-        """Commit of main."""
         return str(self._call(lambda: self._api.repo_info(**self._id, revision="main")).sha)
 
     def listed_on_main(self) -> set[str]:
@@ -173,7 +161,6 @@ class _Repository:
         self._call(work)
 
     def tag(self, tag: str, revision: str) -> None:
-        """Name a commit."""
         self._call(lambda: self._api.create_tag(**self._id, tag=tag, revision=revision))
 
     def _call(self, work: Callable[[], _Result]) -> _Result:
@@ -246,6 +233,5 @@ def _is_there(item: Item, entry: Any) -> bool:
 
 
 def _git_hash(item: Item) -> str:
-    digest = hashlib.sha1(f"blob {item.bytes}\0".encode(), usedforsecurity=False)
-    digest.update(item.local.read_bytes())  # large files have a SHA-256 there
-    return digest.hexdigest()
+    content = f"blob {item.bytes}\0".encode() + item.local.read_bytes()  # large files have a SHA-256 there
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()

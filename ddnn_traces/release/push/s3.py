@@ -17,23 +17,13 @@ from ddnn_traces import extras
 from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
-from ddnn_traces.release.push.targets import (
-    TRANSIENT,
-    Outcome,
-    Parcel,
-    Retry,
-    Transient,
-    parcels_below,
-    scrub,
-    seconds,
-)
+from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
 
 _Result = TypeVar("_Result")
 
 #: Size of a part, bytes: a file of at least two parts is sent in parts, some at a time, each in memory.
 _PART = 16 << 20
 _PARTS_AT_A_TIME = 4
-_CHUNK = 1 << 20
 _CREDENTIALS = (
     "give them as for any S3 program: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and "
     "~/.aws/credentials"
@@ -74,7 +64,7 @@ class S3:
         missing = [item for item in contents.items if item.path not in same]
         for item in missing:
             store.put(f"{place}/{item.path}", item, only_new=item == contents.last)
-        return Outcome(f"s3://{place}", len(missing), sum(item.bytes for item in missing), len(same))
+        return Outcome.of(f"s3://{place}", contents.items, missing)
 
 
 def _refused(place: str, contents: Contents, strange: list[str], other: list[str]) -> PushError:
@@ -146,11 +136,8 @@ class _Store:
 
     def _read_back(self, address: str) -> str:
         def read() -> str:
-            digest = hashlib.sha256()
             with self._fs.open(address, "rb", block_size=_PART, cache_type="readahead") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-            return digest.hexdigest()
+                return hashlib.file_digest(file, "sha256").hexdigest()
 
         return self._call(read, address)
 

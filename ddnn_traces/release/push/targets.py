@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,14 @@ class Parcel:
     address: str
 
 
+class Sized(Protocol):
+    """A file to be sent."""
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of an upload. where: the address of the version. sent, sent_bytes: in this run; there: files that were
@@ -52,6 +60,11 @@ class Outcome:
     sent_bytes: int
     there: int
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, where: str, every: Sequence[Sized], sent: Sequence[Sized] = (), notes: tuple[str, ...] = ()) -> Outcome:
+        """The result where of all files these were sent."""
+        return cls(where, len(sent), sum(file.bytes for file in sent), len(every) - len(sent), notes)
 
     @property
     def text(self) -> str:

@@ -73,7 +73,7 @@ class Zenodo:
         if deposit.get("submitted"):
             if other := _differing(files, api.files(deposit)):
                 raise other_content(where, contents, other)
-            return Outcome(where, 0, 0, len(files))
+            return Outcome.of(where, files)
         there = api.files(deposit)
         missing = [file for file in files if there.get(file.name, {}).get("md5") != file.md5]
         _remove_others(api, where, files, there, removable)
@@ -81,15 +81,14 @@ class Zenodo:
             api.upload(deposit, file)
         if other := _differing(files, api.files(deposit)):
             raise PushError(f"{where}: {', '.join(other[:3])} did not arrive; run the same command again")
-        notes = [_doi_note(deposit)]
+        notes: tuple[str, ...] = (
+            _doi_note(deposit),
+            "a draft: examine it and publish it there, or run this again with --publish-deposit",
+        )
         if self.publish_deposit:
             published = api.request("POST", api.link(deposit, "publish"))
-            notes = [f"public; DOI {published.get('doi') or 'as in the record'}"]
-        else:
-            notes.append("a draft: examine it and publish it there, or run this again with --publish-deposit")
-        return Outcome(
-            where, len(missing), sum(file.bytes for file in missing), len(files) - len(missing), tuple(notes)
-        )
+            notes = (f"public; DOI {published.get('doi') or 'as in the record'}",)
+        return Outcome.of(where, files, missing, notes)
 
 
 def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
@@ -119,8 +118,7 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
 
 
 def _creator(person: facts.Person) -> dict[str, str]:
-    fields = {"name": person.name, "affiliation": person.affiliation, "orcid": person.orcid}
-    return {key: value for key, value in fields.items() if value}
+    return {key: value for key, value in vars(person).items() if value}
 
 
 def _files(contents: Contents) -> list[_File]:
@@ -131,8 +129,7 @@ def _files(contents: Contents) -> list[_File]:
     for item in contents.items:
         name = item.path.removeprefix("data/")
         if name in _SEPARATE:
-            with item.local.open("rb") as file:
-                md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            md5 = hashlib.md5(item.local.read_bytes(), usedforsecurity=False).hexdigest()
             files.append(_File(name, item.bytes, md5, item))
     return files
 
@@ -200,13 +197,8 @@ class _Api:
             )
         if urlsplit(target.url).scheme not in ("http", "https"):
             raise UsageError(f"--endpoint-url {target.url}: not an address; write it as https://zenodo.example/api")
-        self._url, self._token, self._variable, self._retry, self._messages = (
-            target.url,
-            token,
-            variable,
-            retry,
-            messages,
-        )
+        self._url, self._token, self._variable = target.url, token, variable
+        self._retry, self._messages = retry, messages
         with extras.required():
             import requests
         self._requests = requests
@@ -226,7 +218,6 @@ class _Api:
         return url
 
     def link(self, deposit: Mapping[str, Any], name: str) -> str:
-        """A link of a deposit."""
         url = deposit.get("links", {}).get(name)
         if not isinstance(url, str):
             raise PushError(
@@ -240,15 +231,12 @@ class _Api:
         return list(found["hits"]["hits"] if isinstance(found, dict) else found)
 
     def deposit(self, record: int) -> dict[str, Any]:
-        """A deposit by its number."""
         return dict(self.request("GET", f"{self._url}/deposit/depositions/{record}"))
 
     def create(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """A new draft."""
         return dict(self.request("POST", f"{self._url}/deposit/depositions", json={"metadata": metadata}))
 
     def describe(self, deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a draft its metadata."""
         return dict(self.request("PUT", self.link(deposit, "self"), json={"metadata": metadata}))
 
     def new_version(self, deposit: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,11 +274,11 @@ class _Api:
         return self._retry.call(lambda: self._answer(method, url, file, **more), self._messages)
 
     def _answer(self, method: str, url: str, file: _File | None, **more: Any) -> Any:
+        if file is not None:
+            data = file.source if isinstance(file.source, Archive) else file.source.local.read_bytes()
+            more |= {"data": data, "headers": {"Content-Type": "application/octet-stream"}}
         try:
-            if file is None:
-                answer = self._session.request(method, url, timeout=_TIMEOUT_S, allow_redirects=False, **more)
-            else:
-                answer = self._send(method, url, file)
+            answer = self._session.request(method, url, timeout=_TIMEOUT_S, allow_redirects=False, **more)
             content = answer.json() if answer.content else {}
         except (self._requests.ConnectionError, self._requests.Timeout) as error:
             raise Transient(f"{self._url}: Zenodo cannot be reached ({scrub(error, (self._token,))})") from None
@@ -304,17 +292,6 @@ class _Api:
         if not 200 <= answer.status_code < 300:
             raise self._refused(answer.status_code, content)
         return content
-
-    def _send(self, method: str, url: str, file: _File) -> Any:
-        more: dict[str, Any] = {
-            "timeout": _TIMEOUT_S,
-            "allow_redirects": False,
-            "headers": {"Content-Type": "application/octet-stream"},
-        }
-        if isinstance(file.source, Archive):
-            return self._session.request(method, url, data=file.source, **more)
-        with file.source.local.open("rb") as body:
-            return self._session.request(method, url, data=body if file.bytes else b"", **more)
 
     def _refused(self, state: int, content: Any) -> PushError:
         reason = f"HTTP {state}"

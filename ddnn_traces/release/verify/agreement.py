@@ -18,54 +18,46 @@ from ddnn_traces.release import descriptions, provenance
 from ddnn_traces.release.verify.descriptions import front_matter
 from ddnn_traces.release.verify.examined import (
     ASK,
-    FAILED,
-    NOT_CHECKED,
-    PASSED,
     Examined,
-    Result,
+    Finding,
     WrongError,
+    failed,
+    not_checked,
     parse_json,
     parse_yaml,
+    passed,
     shown,
+    unless,
 )
 from ddnn_traces.store import layout
 from ddnn_traces.text import counted
 
-AGREEMENT = "agreement"
-
 _MOST = 10
 
 
-def check_agreement(examined: Examined) -> Iterator[Result]:
+def check_agreement(examined: Examined) -> Iterator[Finding]:
     """Each description is the one that this program makes of release.json, in its text or at least in its values."""
     release = examined.release
     if release.software == provenance.SOFTWARE:
         right = descriptions.texts(release)
-        yield from _compare_texts(examined, right)
+        detail = f"word for word what this program makes of {layout.RELEASE}"
+        yield from unless(_other_texts(examined, right), passed("all descriptions", detail))
     else:
         detail = f"not compared word for word: made by {shown(release.software)}, this is {provenance.SOFTWARE}"
-        yield Result(AGREEMENT, "all descriptions", NOT_CHECKED, detail)
+        yield not_checked("all descriptions", detail)
         right = {name: descriptions.MAKERS[name](release) for name in _VALUES}
     for name in _VALUES:
         yield from _compare_values(examined, name, right[name])
 
 
-def _compare_texts(examined: Examined, right: dict[str, str]) -> Iterator[Result]:
-    wrong = False
+def _other_texts(examined: Examined, right: dict[str, str]) -> Iterator[Finding]:
     for name, expected in right.items():
         try:
-            text = examined.text(name)
+            if (text := examined.text(name)) != expected:
+                difference = _first_difference(name, text, expected)
+                yield failed(name, f"is not what {layout.RELEASE} makes of it: {difference}; {ASK}")
         except WrongError as error:
-            wrong = True
-            yield Result(AGREEMENT, name, FAILED, str(error))
-            continue
-        if text != expected:
-            wrong = True
-            detail = f"is not what {layout.RELEASE} makes of it: {_first_difference(name, text, expected)}; {ASK}"
-            yield Result(AGREEMENT, name, FAILED, detail)
-    if not wrong:
-        detail = f"word for word what this program makes of {layout.RELEASE}"
-        yield Result(AGREEMENT, "all descriptions", PASSED, detail)
+            yield failed(name, str(error))
 
 
 def _first_difference(name: str, text: str, right: str) -> str:
@@ -93,15 +85,15 @@ def _pointer(present: Any, right: Any) -> str | None:
     return None
 
 
-def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Result]:
+def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Finding]:
     try:
         present, expected = _values(name, examined.text(name)), _values(name, text)
     except WrongError as wrong:
-        yield Result(AGREEMENT, name, FAILED, str(wrong))
+        yield failed(name, str(wrong))
         return
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration) as error:
         detail = f"cannot be compared: its structure is not that of a {name} ({shown(repr(error))}); {ASK}"
-        yield Result(AGREEMENT, name, FAILED, detail)
+        yield failed(name, detail)
         return
     columns = [[key for key in values if key.startswith("column ")] for values in (present, expected)]
     wrong_ones = [
@@ -111,11 +103,8 @@ def _compare_values(examined: Examined, name: str, text: str) -> Iterator[Result
     ]
     if not wrong_ones and columns[0] != columns[1]:
         wrong_ones = ["its columns are in another order than those of the tables"]
-    for what in wrong_ones[:_MOST]:
-        yield Result(AGREEMENT, name, FAILED, f"{what}; {ASK}")
-    if not wrong_ones:
-        detail = f"{counted(len(present), 'value')} as {layout.RELEASE} makes them"
-        yield Result(AGREEMENT, name, PASSED, detail)
+    right_ones = passed(name, f"{counted(len(present), 'value')} as {layout.RELEASE} makes them")
+    yield from unless((failed(name, f"{what}; {ASK}") for what in wrong_ones[:_MOST]), right_ones)
 
 
 def _values(name: str, text: str) -> dict[str, Any]:
@@ -124,7 +113,15 @@ def _values(name: str, text: str) -> dict[str, Any]:
     return read(parse(text, name))
 
 
-def _croissant(document: dict[str, Any]) -> dict[str, Any]:
+_Document = dict[str, Any]
+
+
+def _shared(document: _Document, title: str, version: str, date: str, **more: Any) -> _Document:
+    """The values that every format has, by the names of theirs, and others."""
+    return {"title": document[title], "version": document[version], "date": document[date], **more}
+
+
+def _croissant(document: _Document) -> _Document:
     record_sets = document["recordSet"]
     columns = {
         f"column {record_set['name']}.{column['name']}": (column["dataType"], column.get("unitText", ""))
@@ -137,19 +134,11 @@ def _croissant(document: dict[str, Any]) -> dict[str, Any]:
         for item in document["distribution"]
         if item["@type"] == "cr:FileObject"
     }
-    return {
-        "title": document["name"],
-        "version": document["version"],
-        "date": document["datePublished"],
-        "licence": document["license"],
-        "creators": [person["name"] for person in document["creator"]],
-        **columns,
-        **rows,
-        **files,
-    }
+    people = {"licence": document["license"], "creators": [person["name"] for person in document["creator"]]}
+    return _shared(document, "name", "version", "datePublished", **people, **columns, **rows, **files)
 
 
-def _data_package(document: dict[str, Any]) -> dict[str, Any]:
+def _data_package(document: _Document) -> _Document:
     """A table's column has the same type and unit in all of its resources, a resource for each file."""
     columns: dict[str, list[Any]] = {}
     rows: dict[str, int] = {}
@@ -161,19 +150,12 @@ def _data_package(document: dict[str, Any]) -> dict[str, Any]:
             found = (column["type"], column.get("unit", ""))
             known += [found] if found not in known else []
     files = {f"file {one['path']}": (one["sizeInBytes"], one["hash"]) for one in document["resources"]}
-    return {
-        "title": document["title"],
-        "version": document["version"],
-        "date": document["created"],
-        "licence": document["licenses"][0]["name"],
-        "creators": [person["title"] for person in document["contributors"] if "creator" in person["roles"]],
-        **columns,
-        **rows,
-        **files,
-    }
+    creators = [person["title"] for person in document["contributors"] if "creator" in person["roles"]]
+    people = {"licence": document["licenses"][0]["name"], "creators": creators}
+    return _shared(document, "title", "version", "created", **people, **columns, **rows, **files)
 
 
-def _ro_crate(document: dict[str, Any]) -> dict[str, Any]:
+def _ro_crate(document: _Document) -> _Document:
     entities = {entity["@id"]: entity for entity in document["@graph"]}
     root = entities["./"]
     people = root["author"] if isinstance(root["author"], list) else [root["author"]]
@@ -182,35 +164,25 @@ def _ro_crate(document: dict[str, Any]) -> dict[str, Any]:
         for name, entity in entities.items()
         if entity["@type"] == "File" and "sha256" in entity
     }
-    return {
-        "title": root["name"],
-        "version": root["version"],
-        "date": root["datePublished"],
-        "licence": entities[root["license"]["@id"]]["name"],
-        "creators": [entities[person["@id"]]["name"] for person in people],
-        **files,
-    }
+    licence = entities[root["license"]["@id"]]["name"]
+    creators = [entities[person["@id"]]["name"] for person in people]
+    return _shared(root, "name", "version", "datePublished", licence=licence, creators=creators, **files)
 
 
-def _datacite(document: dict[str, Any]) -> dict[str, Any]:
-    return {
+def _datacite(document: _Document) -> _Document:
+    flat = {
         "title": document["titles"][0]["title"],
         "version": document["version"],
         "date": next(date["date"] for date in document["dates"] if date["dateType"] == "Issued"),
-        "licence": document["rightsList"][0].get("rightsIdentifier", document["rightsList"][0]["rights"]),
     }
+    return flat | {"licence": document["rightsList"][0].get("rightsIdentifier", document["rightsList"][0]["rights"])}
 
 
-def _citation(document: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "title": document["title"],
-        "version": document["version"],
-        "date": document["date-released"],
-        "licence": document.get("license"),  # of SPDX's only
-    }
+def _citation(document: _Document) -> _Document:
+    return _shared(document, "title", "version", "date-released", licence=document.get("license"))  # of SPDX's only
 
 
-def _card(document: dict[str, Any]) -> dict[str, Any]:
+def _card(document: _Document) -> _Document:
     columns = {
         f"column {table['config_name']}.{column['name']}": column["dtype"]
         for table in document.get("dataset_info", [])
@@ -218,8 +190,6 @@ def _card(document: dict[str, Any]) -> dict[str, Any]:
     }
     return {"title": document["pretty_name"], **columns}
 
-
-_Document = dict[str, Any]
 
 #: How each description is parsed, and its values.
 _VALUES: dict[str, tuple[Callable[[str, str], _Document], Callable[[_Document], dict[str, Any]]]] = {

@@ -15,14 +15,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddnn_traces.query import views
 from ddnn_traces.release import facts, provenance
-from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, PASSED, Examined, Result, WrongError, shown
+from ddnn_traces.release.verify.examined import (
+    Examined,
+    Finding,
+    WrongError,
+    failed,
+    not_checked,
+    passed,
+    shown,
+    unless,
+)
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
     import duckdb
 
-DATABASE = "database"
 
 #: States the version of the program that made the file; the only definition that may differ.
 _ABOUT = "ddnn_traces.about"
@@ -46,7 +54,7 @@ _LARGEST = 64 << 20
 _AGAIN = "publish the dataset again, or remove the file: everything else works without it"
 
 
-def check_database(examined: Examined) -> Iterator[Result]:
+def check_database(examined: Examined) -> Iterator[Finding]:
     """The file opens, its definitions are right, and each table's view has as many rows as release.json states."""
     import duckdb
 
@@ -73,7 +81,8 @@ def check_database(examined: Examined) -> Iterator[Result]:
         yield from _judged(connection, found, right, differing, release)
         _search_in(connection, examined.content.absolute())
         if not [name for name in differing if name in schema.TABLES]:  # then this program's views can be run instead
-            yield from _counted(connection, {table.name: table.rows for table in release.tables})
+            wrong = _wrong_rows(connection, {table.name: table.rows for table in release.tables})
+            yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
 
 
 def _search_in(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
@@ -104,7 +113,7 @@ def _judged(
     right: _Defined,
     differing: list[str],
     release: facts.Release,
-) -> Iterator[Result]:
+) -> Iterator[Finding]:
     """A line for each definition that is wrong, and one for those that may be another version's.
 
     release.json is not proof: that it names another version excuses no definition that reads other files.
@@ -115,46 +124,35 @@ def _judged(
     for name in differing:
         reason = next(filter(None, (harm(connection, one.sql, known) for one in found.get(name, []))), "")
         if reason:
-            detail = (
-                f"{views.FILE}: {shown(name)}: not defined as this program defines it: it {shown(reason)}; {_AGAIN}"
-            )
-        elif release.software == provenance.SOFTWARE or name in {*schema.TABLES, _ABOUT}:
-            detail = f"{views.FILE}: {shown(name)}: not defined as this program defines it; {_AGAIN}"
-        else:
+            reason = f": it {shown(reason)}"
+        elif release.software != provenance.SOFTWARE and name not in {*schema.TABLES, _ABOUT}:
             unknown.append(name)
             continue
-        yield Result(DATABASE, shown(name), FAILED, detail)
+        yield failed(name, f"{views.FILE}: {shown(name)}: not defined as this program defines it{reason}; {_AGAIN}")
     if unknown:
         detail = (
             f"{shown(', '.join(unknown))}: not defined as in this {provenance.SOFTWARE}; {layout.RELEASE} names "
             f"{shown(release.software)} as its maker; they read nothing but the release's tables; "
             "whether their results are right was not checked: do not rely on them"
         )
-        yield Result(DATABASE, "queries", NOT_CHECKED, detail)
+        yield not_checked("queries", detail)
     if not differing:
-        yield Result(
-            DATABASE, views.FILE, PASSED, f"{counted(len(right), 'definition')}, all as this program defines them"
-        )
+        yield passed(views.FILE, f"{counted(len(right), 'definition')}, all as this program defines them")
 
 
-def _counted(connection: duckdb.DuckDBPyConnection, declared: dict[str, int]) -> Iterator[Result]:
-    """Whether each table's view has as many rows as release.json states."""
+def _wrong_rows(connection: duckdb.DuckDBPyConnection, declared: dict[str, int]) -> Iterator[Finding]:
+    """The tables whose view has not as many rows as release.json states."""
     import duckdb
 
-    wrong = False
     for name in schema.TABLES:
         try:
             rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
         except duckdb.Error as error:
-            wrong = True
-            yield Result(DATABASE, name, FAILED, f"its view cannot be queried ({shown(error)}); get the release again")
+            yield failed(name, f"its view cannot be queried ({shown(error)}); get the release again")
             continue
         if rows != declared.get(name, 0):
-            wrong = True
             detail = f"has {counted(rows, 'row')}, {layout.RELEASE} states {declared.get(name, 0):,}; {_AGAIN}"
-            yield Result(DATABASE, name, FAILED, detail)
-    if not wrong:
-        yield Result(DATABASE, "rows", PASSED, f"as many in each view as {layout.RELEASE} states")
+            yield failed(name, detail)
 
 
 def _definitions(connection: duckdb.DuckDBPyConnection) -> _Defined:

@@ -15,18 +15,19 @@ from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import citation, shared
-from ddnn_traces.release.verify.examined import ASK, FAILED, PASSED, Examined, Result, WrongError, parse_yaml, shown
+from ddnn_traces.release.verify.examined import (
+    ASK,
+    Examined,
+    Finding,
+    WrongError,
+    failed,
+    parse_yaml,
+    passed,
+    shown,
+    unless,
+)
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted
-
-CROISSANT = "croissant"
-DATA_PACKAGE = "data package"
-RO_CRATE = "RO-Crate"
-DATACITE = "DataCite"
-CITATION = "citation"
-CARD = "card"
-LICENCE = "licence"
-DATASHEET = "datasheet"
 
 #: Rows of all files together; a release with fewer is not cut.
 MOST_ROWS = 10_000
@@ -59,7 +60,7 @@ def trial(examined: Examined) -> Trial:
     """The small copy, written once. Raises pyarrow's exceptions, OSError."""
     small = Trial(examined.scratch / "trial")
     release = examined.release
-    every = [file for table in release.tables for file in table.files]
+    every = release.table_files
     runs = _some_runs(release)
     files = [file for file in every if file.run_id in runs]
     total = sum(file.rows for file in files)
@@ -75,7 +76,7 @@ def trial(examined: Examined) -> Trial:
 
 def _some_runs(release: facts.Release) -> set[str]:
     """At least two runs, with the first and the last, evenly chosen so that they have at most MOST_FILES files."""
-    runs = sorted({file.run_id for table in release.tables for file in table.files})
+    runs = sorted({file.run_id for file in release.table_files})
     number = max(2, MOST_FILES // max(1, len(release.tables)))
     if len(runs) <= number:
         return set(runs)
@@ -99,7 +100,7 @@ def _copy(content: Path, file: facts.TableFile, small: Trial) -> None:
 # --- croissant.json
 
 
-def check_croissant(examined: Examined) -> Iterator[Result]:
+def check_croissant(examined: Examined) -> Iterator[Finding]:
     """croissant.json by mlcroissant: the document is valid, and every record set loads the values of the Parquet files.
 
     mlcroissant's own check passes wrong columns and media types that no reader can load.
@@ -117,24 +118,21 @@ def check_croissant(examined: Examined) -> Iterator[Result]:
     except Exception as error:  # an untrusted document can make it raise anything
         raise WrongError(f"mlcroissant: {shown(error)}; {ASK}") from None
     warnings = len(dataset.metadata.ctx.issues.warnings)
-    yield Result(CROISSANT, "document", PASSED, f"valid ({warnings} warnings)")
+    yield passed("document", f"valid ({warnings} warnings)")
     named = {record_set.get("@id") for record_set in document["recordSet"]}
     for table in examined.release.tables:
         if table.name not in named:
-            yield Result(CROISSANT, table.name, FAILED, f"has no record set; {ASK}")
+            yield failed(table.name, f"has no record set; {ASK}")
             continue
         try:
             loaded = list(dataset.records(table.name))
         except Exception as error:  # as above
-            yield Result(CROISSANT, table.name, FAILED, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
+            yield failed(table.name, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
             continue
-        wrong = _difference(loaded, small.folder, table.name)
-        if wrong:
-            yield Result(CROISSANT, table.name, FAILED, f"{wrong}; {ASK}")
+        if wrong := _difference(loaded, small.folder, table.name):
+            yield failed(table.name, f"{wrong}; {ASK}")
         else:
-            yield Result(
-                CROISSANT, table.name, PASSED, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})"
-            )
+            yield passed(table.name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
 
 
 def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
@@ -153,12 +151,11 @@ def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
     for record_set in _objects(document, "recordSet"):
         for column in _objects(record_set, "field"):
             source = column.get("source")
-            if not isinstance(source, dict) or source.keys() != {"fileSet", "extract"} or _is_odd(source["extract"]):
+            extract = (
+                source.get("extract") if isinstance(source, dict) and source.keys() == {"fileSet", "extract"} else None
+            )
+            if not isinstance(extract, dict) or extract.keys() != {"column"}:
                 raise WrongError(f"{shown(column.get('@id'))} is not from a column, so nothing was loaded; {ASK}")
-
-
-def _is_odd(extract: Any) -> bool:
-    return not isinstance(extract, dict) or extract.keys() != {"column"}
 
 
 def _objects(item: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -222,7 +219,7 @@ _FIELD = {"name", "type", "title", "description", "unit", "constraints"}
 _SCHEMA = {"$schema", "fields", "primaryKey", "uniqueKeys", "foreignKeys"}
 
 
-def check_data_package(examined: Examined) -> Iterator[Result]:
+def check_data_package(examined: Examined) -> Iterator[Finding]:
     """datapackage.json by frictionless: the document is valid, and its schema fits every file's rows."""
     document = examined.document(layout.DATA_PACKAGE)
     resources = document.get("resources")
@@ -245,18 +242,12 @@ def check_data_package(examined: Examined) -> Iterator[Result]:
         report = frictionless.Package.from_descriptor(cut, basepath=str(small.folder)).validate()
     except frictionless.FrictionlessException as error:
         raise WrongError(f"frictionless: {shown(error)}; {ASK}") from None
-    wrong = 0
-    for task in report.tasks:
-        for issue in task.errors[:1]:
-            wrong += 1
-            yield Result(DATA_PACKAGE, shown(task.place), FAILED, f"frictionless: {shown(issue.message)}; {ASK}")
-    for issue in report.errors:
-        wrong += 1
-        yield Result(DATA_PACKAGE, "document", FAILED, f"frictionless: {shown(issue.message)}; {ASK}")
-    if not wrong:
-        without = "" if small.whole else ", without keys between files"
-        detail = f"{counted(len(resources), 'resource')}, valid with {small.extent}{without}"
-        yield Result(DATA_PACKAGE, "resources", PASSED, detail)
+    issues = [(task.place, issue) for task in report.tasks for issue in task.errors[:1]]
+    issues += [("document", issue) for issue in report.errors]
+    wrong = (failed(place, f"frictionless: {shown(issue.message)}; {ASK}") for place, issue in issues)
+    without = "" if small.whole else ", without keys between files"
+    detail = f"{counted(len(resources), 'resource')}, valid with {small.extent}{without}"
+    yield from unless(wrong, passed("resources", detail))
 
 
 def _refuse_odd_resource(resource: Any, known: set[str]) -> None:
@@ -287,7 +278,7 @@ def _cut_resource(resource: dict[str, Any], cut: set[str]) -> dict[str, Any]:
 _MOST_ISSUES = 10
 
 
-def check_ro_crate(examined: Examined) -> Iterator[Result]:
+def check_ro_crate(examined: Examined) -> Iterator[Finding]:
     """ro-crate-metadata.json by rocrate-validator, offline, with the inlined context: all that 1.1 requires."""
     document = examined.document(layout.RO_CRATE)
     if not isinstance(document.get("@context"), dict) or "@import" in document["@context"]:
@@ -307,34 +298,34 @@ def check_ro_crate(examined: Examined) -> Iterator[Result]:
     except Exception as error:  # as above
         raise WrongError(f"rocrate-validator: {shown(error)}; {ASK}") from None
     if result.passed():
-        yield Result(RO_CRATE, layout.RO_CRATE, PASSED, "valid: all that RO-Crate 1.1 requires")
+        yield passed(layout.RO_CRATE, "valid: all that RO-Crate 1.1 requires")
     for issue in [*result.get_issues()][:_MOST_ISSUES]:
-        yield Result(RO_CRATE, layout.RO_CRATE, FAILED, f"rocrate-validator: {shown(issue.message)}; {ASK}")
+        yield failed(layout.RO_CRATE, f"rocrate-validator: {shown(issue.message)}; {ASK}")
 
 
 # --- the smaller ones
 
 
-def check_datacite(examined: Examined) -> Iterator[Result]:
+def check_datacite(examined: Examined) -> Iterator[Finding]:
     """datacite.json follows DataCite's JSON schema 4.5."""
     document = examined.document(layout.DATACITE)
     with extras.required():
         from datacite import schema45
     _refuse_unfit(document, schema45.validator)
-    yield Result(DATACITE, layout.DATACITE, PASSED, "follows DataCite's schema 4.5")
+    yield passed(layout.DATACITE, "follows DataCite's schema 4.5")
 
 
-def check_citation(examined: Examined) -> Iterator[Result]:
+def check_citation(examined: Examined) -> Iterator[Finding]:
     """CITATION.cff follows the schema of the Citation File Format 1.2.0."""
     import jsonschema
 
     document = parse_yaml(examined.text(layout.CITATION), layout.CITATION)
-    rules = citation.cff_schema()
+    rules = shared.data_file("citation_schema.json")  # the format's own (CC-BY-4.0)
     _refuse_unfit(document, jsonschema.validators.validator_for(rules)(rules))
-    yield Result(CITATION, layout.CITATION, PASSED, "follows the schema of CFF 1.2.0")
+    yield passed(layout.CITATION, "follows the schema of CFF 1.2.0")
 
 
-def check_card(examined: Examined) -> Iterator[Result]:
+def check_card(examined: Examined) -> Iterator[Finding]:
     """The card's front matter has a config for each table, whose pattern matches the table's files and no others."""
     release = examined.release
     front = parse_yaml(front_matter(examined.text(layout.CARD)), layout.CARD)
@@ -353,10 +344,10 @@ def check_card(examined: Examined) -> Iterator[Result]:
     wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
     if wrong:
         raise WrongError(f"its configs do not have the files of {shown(', '.join(wrong))}; {ASK}")
-    yield Result(CARD, layout.CARD, PASSED, f"{counted(len(found), 'config')} with the tables' files")
+    yield passed(layout.CARD, f"{counted(len(found), 'config')} with the tables' files")
 
 
-def check_licence(examined: Examined) -> Iterator[Result]:
+def check_licence(examined: Examined) -> Iterator[Finding]:
     """LICENSE is the text of the licence that release.json names."""
     release = examined.release
     text = examined.text(layout.LICENCE)
@@ -366,10 +357,10 @@ def check_licence(examined: Examined) -> Iterator[Result]:
         raise WrongError(f"{shown(error)}") from None
     if text != right:
         raise WrongError(f"is not the text of {shown(release.about.licence)}; {ASK}")
-    yield Result(LICENCE, layout.LICENCE, PASSED, f"the text of {shown(release.about.licence)}")
+    yield passed(layout.LICENCE, f"the text of {shown(release.about.licence)}")
 
 
-def check_datasheet(examined: Examined) -> Iterator[Result]:
+def check_datasheet(examined: Examined) -> Iterator[Finding]:
     """The datasheet names every run that was published although it fails data checks."""
     release = examined.release
     text = examined.text(layout.DATASHEET)
@@ -378,7 +369,7 @@ def check_datasheet(examined: Examined) -> Iterator[Result]:
     lacking = [run_id for run_id in release.flagged if run_id not in text.replace("\\", "")]
     if lacking:
         raise WrongError(f"does not state that {shown(', '.join(lacking))} fails data checks; {ASK}")
-    yield Result(DATASHEET, layout.DATASHEET, PASSED, f"names {counted(len(release.flagged), 'flagged run')}")
+    yield passed(layout.DATASHEET, f"names {counted(len(release.flagged), 'flagged run')}")
 
 
 def front_matter(card: str) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddnn_traces import extras
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
 from ddnn_traces.store import layout
 from ddnn_traces.store.places.place import is_safe
 
@@ -27,17 +26,44 @@ AGAIN = "get it again from where the release is from"
 
 
 @dataclass(frozen=True)
-class Result:
-    """A line of the output: the check, its subject, the status (passed, failed, flagged or not checked), the detail.
+class Finding:
+    """What a check found: the subject, the status (passed, failed, flagged or not checked), the detail.
 
     The detail of a failure states what is wrong and what to do next. flagged: a data check fails, and the release
     states so.
     """
 
-    check: str
     subject: str
     status: str
     detail: str
+
+
+@dataclass(frozen=True)
+class Result(Finding):
+    """A line of the output: a finding, and the check that made it."""
+
+    check: str
+
+
+def passed(subject: str, detail: str) -> Finding:
+    """A subject that is right."""
+    return Finding(subject, PASSED, detail)
+
+
+def failed(subject: str, detail: str) -> Finding:
+    """A subject that is wrong; it may be a foreign text."""
+    return Finding(shown(subject), FAILED, detail)
+
+
+def not_checked(subject: str, detail: str) -> Finding:
+    """A subject that was not checked, with the reason."""
+    return Finding(subject, NOT_CHECKED, detail)
+
+
+def unless(found: Iterable[Finding], right: Finding) -> Iterator[Finding]:
+    """The findings; where there are none the one that all is right."""
+    several = list(found)
+    yield from several or [right]
 
 
 class WrongError(Exception):
@@ -85,7 +111,7 @@ class Examined:
 
     def known_files(self) -> dict[str, facts.File]:
         """The data files that release.json lists, by path. Raises WrongError."""
-        return {file.path: file for file in shared.files(self.release)}
+        return {file.path: file for file in self.release.files}
 
 
 # --- reading files of others
@@ -116,15 +142,14 @@ def entries(folder: Path) -> Iterator[tuple[str, str]]:
             path = Path(where) / name
             relative = path.relative_to(folder).as_posix()
             kind = path.lstat().st_mode
-            if stat.S_ISDIR(kind):
-                if not is_safe(relative):
-                    yield relative, "has a name that not every system can hold"
-            elif stat.S_ISLNK(kind):
+            if stat.S_ISLNK(kind):
                 yield relative, "is a link"
-            elif not stat.S_ISREG(kind):
+            elif not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
                 yield relative, "is not a plain file"
-            else:
-                yield relative, "" if is_safe(relative) else "has a name that not every system can hold"
+            elif not is_safe(relative):
+                yield relative, "has a name that not every system can hold"
+            elif stat.S_ISREG(kind):
+                yield relative, ""
 
 
 def empty_folders(folder: Path) -> list[str]:

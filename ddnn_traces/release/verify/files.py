@@ -12,78 +12,67 @@ from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
 from ddnn_traces.release import facts, versions
-from ddnn_traces.release.descriptions import shared
 from ddnn_traces.release.verify.examined import (
     AGAIN,
-    FAILED,
-    PASSED,
     Examined,
-    Result,
+    Finding,
     WrongError,
     empty_folders,
     entries,
+    failed,
+    passed,
     read_text,
     shown,
+    unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.layout import MARKER, parse_marker
 from ddnn_traces.store.places.place import is_safe, run_of
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
-
-PLACES = "links and names"
-SUMS = "checksums"
-BAG = "bag"
-RELEASE_JSON = "release.json"
-LISTED = "listed files"
-VERSION = "version"
 
 _LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 #: The files of every release in addition to the data files that release.json lists.
-_OTHERS = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, MARKER, views.FILE, *layout.DESCRIPTIONS}
+_OTHERS = {layout.RELEASE, layout.CHANGELOG, layout.CHECKSUMS, layout.MARKER, views.FILE, *layout.DESCRIPTIONS}
 
 
-def check_places(examined: Examined) -> Iterator[Result]:
+def check_places(examined: Examined) -> Iterator[Finding]:
     """No link, device or odd name is in the release; else nothing more of it is read."""
     found = list(entries(examined.folder))
     wrong = [(path, what) for path, what in found if what]
     for path, what in wrong:
-        detail = f"{what}, which could lead outside; nothing else was read: ask the publisher"
-        yield Result(PLACES, shown(path), FAILED, detail)
+        yield failed(path, f"{what}, which could lead outside; nothing else was read: ask the publisher")
     examined.safe = not wrong
     if not wrong:
-        yield Result(PLACES, "all files", PASSED, counted(len(found), "plain file"))
+        yield passed("all files", counted(len(found), "plain file"))
 
 
-def check_sums(examined: Examined) -> Iterator[Result]:
+def check_sums(examined: Examined) -> Iterator[Finding]:
     """SHA256SUMS names every file with its SHA-256, and no other file is there."""
     listed = _listed(examined.text(layout.CHECKSUMS))
     own = sha256_of(examined.content / layout.CHECKSUMS)
     detail = f"its own SHA-256 is {own}: compare it with the one that the publisher gives"
-    yield Result(SUMS, layout.CHECKSUMS, PASSED, detail)
+    yield passed(layout.CHECKSUMS, detail)
     present = {path for path, _ in entries(examined.content)} - {layout.CHECKSUMS}
-    examined.sums = _sums(examined.content, present, examined.jobs)
-    wrong = 0
-    for path in sorted(present | listed.keys()):
-        if path not in present:
-            detail = f"is missing; {AGAIN}"
+    sums = examined.sums = _sums(examined.content, present, examined.jobs)
+    size = sum((examined.content / path).stat().st_size for path in present)
+    detail = f"{counted(len(present), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} lists them"
+    yield from unless(_against(sums, listed), passed("all files", detail))
+
+
+def _against(sums: dict[str, str], listed: dict[str, str]) -> Iterator[Finding]:
+    """The files that differ from SHA256SUMS."""
+    for path in sorted(sums.keys() | listed.keys()):
+        if path not in sums:
+            yield failed(path, f"is missing; {AGAIN}")
         elif path not in listed:
-            detail = f"is not of the release (not in {layout.CHECKSUMS}); remove it, or ask the publisher"
-        elif examined.sums[path] != listed[path]:
-            detail = f"has been changed: its SHA-256 is not that of {layout.CHECKSUMS}; {AGAIN}"
-        else:
-            continue
-        wrong += 1
-        yield Result(SUMS, shown(path), FAILED, detail)
-    if not wrong:
-        size = sum((examined.content / path).stat().st_size for path in present)
-        detail = f"{counted(len(present), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} lists them"
-        yield Result(SUMS, "all files", PASSED, detail)
+            yield failed(path, f"is not of the release (not in {layout.CHECKSUMS}); remove it, or ask the publisher")
+        elif sums[path] != listed[path]:
+            yield failed(path, f"has been changed: its SHA-256 is not that of {layout.CHECKSUMS}; {AGAIN}")
 
 
-def check_bag(examined: Examined) -> Iterator[Result]:
+def check_bag(examined: Examined) -> Iterator[Finding]:
     """A bag's manifests (RFC 8493) list its files with their checksums, and the library bagit finds it complete."""
     if examined.content == examined.folder:
         return
@@ -94,20 +83,18 @@ def check_bag(examined: Examined) -> Iterator[Result]:
     listed = _manifest(read_text(bag / "manifest-sha256.txt"))
     wrong = sorted(path for path in expected.keys() | listed.keys() if expected.get(path) != listed.get(path))
     present = {path for path, _ in entries(bag) if not path.startswith("data/")} - {"tagmanifest-sha256.txt"}
-    for name in sorted(present | tags.keys()):
-        if name not in present or tags.get(name) != sha256_of(bag / name):
-            wrong.append(name)
+    wrong += [n for n in sorted(present | tags.keys()) if n not in present or tags.get(n) != sha256_of(bag / n)]
     for path in wrong:
-        yield Result(BAG, shown(path), FAILED, f"differs from the bag's manifests; {AGAIN}")
+        yield failed(path, f"differs from the bag's manifests; {AGAIN}")
     with extras.required():
         import bagit
     try:
         bagit.Bag(str(bag)).validate(processes=1, completeness_only=True)
     except bagit.BagError as error:
-        yield Result(BAG, "bag", FAILED, f"bagit: {shown(error)}; {AGAIN}")
+        yield failed("bag", f"bagit: {shown(error)}; {AGAIN}")
         return
     if not wrong:
-        yield Result(BAG, "bag", PASSED, f"{counted(len(listed), 'file')} in its manifest, complete (bagit)")
+        yield passed("bag", f"{counted(len(listed), 'file')} in its manifest, complete (bagit)")
 
 
 def _listed(text: str) -> dict[str, str]:
@@ -137,7 +124,7 @@ def _sums(folder: Path, paths: set[str], jobs: int) -> dict[str, str]:
         return dict(zip(largest_first, threads.map(lambda path: sha256_of(folder / path), largest_first), strict=True))
 
 
-def check_release_json(examined: Examined) -> Iterator[Result]:
+def check_release_json(examined: Examined) -> Iterator[Finding]:
     """release.json and dataset.json can be read by this program; sets examined.declared."""
     document = examined.document(layout.RELEASE)
     for name, reads in (("format_version", facts.FORMAT_VERSION), ("schema_version", schema.SCHEMA_VERSION)):
@@ -153,51 +140,48 @@ def check_release_json(examined: Examined) -> Iterator[Result]:
     tables = [table.name for table in release.tables]
     if tables != [name for name in schema.TABLES if name in tables]:
         raise WrongError(f"its tables ({shown(', '.join(tables))}) are not tables of ddnn_traces, each once")
-    for file in shared.files(release):
+    for file in release.files:
         if not is_safe(file.path):
             raise WrongError(f"{shown(file.path)} leaves the release's folder; ask the publisher")
-    for table in release.tables:
-        for part in table.files:
-            if run_of(part.path) != (table.name, part.run_id):
-                raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
-    marked = parse_marker(examined.text(MARKER).encode(), MARKER)
+    for table, part in ((one, part) for one in release.tables for part in one.files):
+        if run_of(part.path) != (table.name, part.run_id):
+            raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
+    marked = layout.parse_marker(examined.text(layout.MARKER).encode(), layout.MARKER)
     examined.declared = release
     if list(marked) != tables:
-        yield Result(RELEASE_JSON, MARKER, FAILED, f"names other tables than {layout.RELEASE}; {AGAIN}")
+        yield failed(layout.MARKER, f"names other tables than {layout.RELEASE}; {AGAIN}")
     else:
         numbers = f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}"
-        yield Result(RELEASE_JSON, layout.RELEASE, PASSED, f"{numbers}, version {release.about.version}")
+        yield passed(layout.RELEASE, f"{numbers}, version {release.about.version}")
 
 
-def check_listed(examined: Examined) -> Iterator[Result]:
+def check_listed(examined: Examined) -> Iterator[Finding]:
     """The data files that release.json lists are present, with their lengths and SHA-256.
 
     Nothing was added: the other files have the names that every release has, and no folder is empty.
     """
-    known, wrong = examined.known_files(), 0
+    known = examined.known_files()
+    right = passed("data files", f"{counted(len(known), 'file')} as {layout.RELEASE} lists them")
+    yield from unless(_not_as_listed(examined, known), right)
+
+
+def _not_as_listed(examined: Examined, known: dict[str, facts.File]) -> Iterator[Finding]:
     present = {path for path, _ in entries(examined.content)}
     for path in sorted((present - _OTHERS) | known.keys()):
         file = known.get(path)
         if file is None:
-            detail = f"was added: it is not in {layout.RELEASE}; remove it, or ask the publisher"
+            yield failed(path, f"was added: it is not in {layout.RELEASE}; remove it, or ask the publisher")
         elif path not in present:
-            detail = f"is in {layout.RELEASE} and missing here; {AGAIN}"
+            yield failed(path, f"is in {layout.RELEASE} and missing here; {AGAIN}")
         elif (size := (examined.content / path).stat().st_size) != file.bytes:
-            detail = f"has {size:,} bytes, {layout.RELEASE} states {file.bytes:,}; get both again"
+            yield failed(path, f"has {size:,} bytes, {layout.RELEASE} states {file.bytes:,}; get both again")
         elif examined.sums.get(path, file.sha256) != file.sha256:
-            detail = f"has another SHA-256 than {layout.RELEASE} states; get both again"
-        else:
-            continue
-        wrong += 1
-        yield Result(LISTED, shown(path), FAILED, detail)
+            yield failed(path, f"has another SHA-256 than {layout.RELEASE} states; get both again")
     for path in empty_folders(examined.folder):
-        wrong += 1
-        yield Result(LISTED, shown(path), FAILED, "was added: an empty folder; remove it")
-    if not wrong:
-        yield Result(LISTED, "data files", PASSED, f"{counted(len(known), 'file')} as {layout.RELEASE} lists them")
+        yield failed(path, "was added: an empty folder; remove it")
 
 
-def check_version(examined: Examined) -> Iterator[Result]:
+def check_version(examined: Examined) -> Iterator[Finding]:
     """A semantic version above the one before, the digest that release.json gives, the changelog's first entry."""
     release = examined.release
     about = release.about
@@ -206,15 +190,14 @@ def check_version(examined: Examined) -> Iterator[Result]:
     except UsageError as error:
         raise WrongError(f"{layout.RELEASE}: {shown(error)}") from None
     if versions.digest(release) != release.digest:
-        detail = f"was changed after {layout.RELEASE} was published: its digest differs; {AGAIN}"
-        yield Result(VERSION, layout.RELEASE, FAILED, detail)
+        yield failed(layout.RELEASE, f"was changed after {layout.RELEASE} was published: its digest differs; {AGAIN}")
     else:
-        yield Result(VERSION, layout.RELEASE, PASSED, f"version {about.version}, digest {release.digest[:16]}")
+        yield passed(layout.RELEASE, f"version {about.version}, digest {release.digest[:16]}")
     versioned = re.findall(r"^## (\S+) - (\S+)$", examined.text(layout.CHANGELOG), re.M)
     first = versioned[0] if versioned else ("no version", "no date")
     if first != (about.version, about.published):
         detail = f"begins with {shown(' of '.join(first))}, {layout.RELEASE} has {about.version} of {about.published}"
-        yield Result(VERSION, layout.CHANGELOG, FAILED, f"{detail}; {AGAIN}")
+        yield failed(layout.CHANGELOG, f"{detail}; {AGAIN}")
     else:
         detail = f"begins with {about.version} of {about.published}; the text of its entries was not checked"
-        yield Result(VERSION, layout.CHANGELOG, PASSED, detail)
+        yield passed(layout.CHANGELOG, detail)

@@ -14,39 +14,47 @@ from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.release.verify import agreement, database, descriptions, files, tables
-from ddnn_traces.release.verify.examined import FAILED, NOT_CHECKED, Examined, Result, WrongError, shown
+from ddnn_traces.release.verify.examined import (
+    FAILED,
+    Examined,
+    Finding,
+    Result,
+    WrongError,
+    failed,
+    not_checked,
+    shown,
+)
 from ddnn_traces.store import layout
-from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import is_url
 
 #: Name and function of each check, in order: those that others rely on come first.
-CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Result]]], ...] = (
-    (files.PLACES, files.check_places),
-    (files.SUMS, files.check_sums),
-    (files.BAG, files.check_bag),
-    (files.RELEASE_JSON, files.check_release_json),
-    (files.LISTED, files.check_listed),
-    (tables.COLUMNS, tables.check_columns),
-    (tables.ROWS, tables.check_rows),
-    (tables.ENCODING, tables.check_encoding),
-    (tables.RUNS, tables.check_runs),
-    (tables.DATA, tables.check_data),
-    (files.VERSION, files.check_version),
-    (database.DATABASE, database.check_database),
-    (descriptions.CROISSANT, descriptions.check_croissant),
-    (descriptions.DATA_PACKAGE, descriptions.check_data_package),
-    (descriptions.RO_CRATE, descriptions.check_ro_crate),
-    (descriptions.DATACITE, descriptions.check_datacite),
-    (descriptions.CITATION, descriptions.check_citation),
-    (descriptions.CARD, descriptions.check_card),
-    (descriptions.LICENCE, descriptions.check_licence),
-    (descriptions.DATASHEET, descriptions.check_datasheet),
-    (agreement.AGREEMENT, agreement.check_agreement),
+CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
+    ("links and names", files.check_places),
+    ("checksums", files.check_sums),
+    ("bag", files.check_bag),
+    ("release.json", files.check_release_json),
+    ("listed files", files.check_listed),
+    ("columns", tables.check_columns),
+    ("rows and order", tables.check_rows),
+    ("encoding", tables.check_encoding),
+    ("runs", tables.check_runs),
+    ("data", tables.check_data),
+    ("version", files.check_version),
+    ("database", database.check_database),
+    ("croissant", descriptions.check_croissant),
+    ("data package", descriptions.check_data_package),
+    ("RO-Crate", descriptions.check_ro_crate),
+    ("DataCite", descriptions.check_datacite),
+    ("citation", descriptions.check_citation),
+    ("card", descriptions.check_card),
+    ("licence", descriptions.check_licence),
+    ("datasheet", descriptions.check_datasheet),
+    ("agreement", agreement.check_agreement),
 )
 
 #: Checks that work without a sound release.json.
-_FIRST = (files.PLACES, files.SUMS, files.BAG, files.RELEASE_JSON)
+_FIRST = ("links and names", "checksums", "bag", "release.json")
 
 #: Required before the first check, since some take minutes.
 _LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "bagit", "yaml")
@@ -95,7 +103,7 @@ def _refuse_others(path: Path, folder: Path) -> None:
     if not folder.is_dir():
         raise UsageError(f"{path}: no such release; check the path, or make one with 'ddnn-traces publish'")
     if not any((content / name).is_file() for name in (layout.RELEASE, layout.CHECKSUMS)):
-        what = "a dataset, and no release" if (content / MARKER).is_file() else "no release"
+        what = "a dataset, and no release" if (content / layout.MARKER).is_file() else "no release"
         raise UsageError(f"{path}: {what} (no {layout.RELEASE} in it); make one with 'ddnn-traces publish'")
 
 
@@ -107,34 +115,32 @@ def results(
         if only is not None and name not in only:
             continue
         report(name)
-        if name != files.PLACES and not examined.safe:
-            yield Result(name, "release", NOT_CHECKED, "a link or odd name is in the release, see above")
-            continue
-        found = list(_guarded(name, check, examined))
-        yield from found[:_MOST_LINES]
-        if len(found) > _MOST_LINES:
-            wrong = sum(result.status == FAILED for result in found[_MOST_LINES:])
-            status = FAILED if wrong else found[_MOST_LINES].status
-            yield Result(name, "more", status, f"{len(found) - _MOST_LINES:,} more lines, {wrong:,} of them failures")
+        if name != _FIRST[0] and not examined.safe:
+            found = [not_checked("release", "a link or odd name is in the release, see above")]
+        else:
+            found = list(_guarded(name, check, examined))
+        if more := found[_MOST_LINES:]:
+            wrong = sum(finding.status == FAILED for finding in more)
+            detail = f"{len(more):,} more lines, {wrong:,} of them failures"
+            found[_MOST_LINES:] = [Finding("more", FAILED if wrong else more[0].status, detail)]
+        yield from (Result(**vars(finding), check=name) for finding in found)
 
 
-def _guarded(name: str, check: Callable[[Examined], Iterator[Result]], examined: Examined) -> Iterator[Result]:
-    """The lines of a check, and its failure where it cannot continue."""
+def _guarded(name: str, check: Callable[[Examined], Iterator[Finding]], examined: Examined) -> Iterator[Finding]:
+    """The findings of a check, and its failure where it cannot continue."""
     if examined.declared is None and name not in _FIRST:
-        detail = f"{layout.RELEASE} is not sound, so that the contents to expect are unknown"
-        yield Result(name, "release", NOT_CHECKED, detail)
+        yield not_checked("release", f"{layout.RELEASE} is not sound, so that the contents to expect are unknown")
         return
     try:
         yield from check(examined)
     except MissingExtra:
         raise
     except WrongError as wrong:
-        yield Result(name, "release", FAILED, str(wrong))
+        yield failed("release", str(wrong))
     except Exception as error:  # an untrusted file can make a library raise anything: the other checks continue
-        known = isinstance(error, _expected())
         what = shown(error) or type(error).__name__
-        reason = what if known else f"unexpected {type(error).__name__}: {what}"
-        yield Result(name, "release", FAILED, f"could not be checked ({reason}); get the release again")
+        reason = what if isinstance(error, _expected()) else f"unexpected {type(error).__name__}: {what}"
+        yield failed("release", f"could not be checked ({reason}); get the release again")
 
 
 def _expected() -> tuple[type[Exception], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -13,81 +13,71 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
-from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.tables import Unsorted, in_order
+from ddnn_traces.release.tables import Unsorted, dataset, in_order
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     ASK,
-    FAILED,
     FLAGGED,
-    NOT_CHECKED,
-    PASSED,
     Examined,
-    Result,
+    Finding,
     WrongError,
+    failed,
+    not_checked,
+    passed,
     shown,
+    unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.text import counted, sql_literal
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-COLUMNS = "columns"
-ROWS = "rows and order"
-ENCODING = "encoding"
-RUNS = "runs"
-DATA = "data"
 
 _BATCH_ROWS = 1 << 17
 
 
-def check_columns(examined: Examined) -> Iterator[Result]:
+def check_columns(examined: Examined) -> Iterator[Finding]:
     """Each file has the table's columns: names, order, types, nullability, and unit and released meaning at each."""
-    yield from _each_table(
-        examined, COLUMNS, _columns, lambda table: counted(len(schema.table(table).columns), "column")
-    )
+    yield from _each_table(examined, _columns, lambda table: counted(len(schema.table(table).columns), "column"))
 
 
-def check_rows(examined: Examined) -> Iterator[Result]:
+def check_rows(examined: Examined) -> Iterator[Finding]:
     """Each file has as many rows as release.json states, in the order of the key, and of its folder's run only."""
     totals = {table.name: table.rows for table in examined.release.tables}
-    yield from _each_table(examined, ROWS, _rows, lambda table: f"{counted(totals[table], 'row')} in order of the key")
+    yield from _each_table(examined, _rows, lambda table: f"{counted(totals[table], 'row')} in order of the key")
 
 
-def check_encoding(examined: Examined) -> Iterator[Result]:
+def check_encoding(examined: Examined) -> Iterator[Finding]:
     """Each file can be read remotely in parts: zstd, statistics, page index and page checksums on every column."""
-    passed = "zstd, statistics, page index and page checksums"
-    yield from _each_table(examined, ENCODING, _encoding, lambda _: passed)
+    yield from _each_table(examined, _encoding, lambda _: "zstd, statistics, page index and page checksums")
 
 
-def check_runs(examined: Examined) -> Iterator[Result]:
+def check_runs(examined: Examined) -> Iterator[Finding]:
     """release.json repeats the table runs, and every file is of one of its runs."""
     import pyarrow.parquet as pq
 
     release = examined.release
     found: list[dict[str, Any]] = []
-    for table in release.tables:
-        for file in table.files:
-            if file.run_id not in release.run_ids:
-                raise WrongError(f"{shown(file.path)} is of a run that {layout.RELEASE} does not have; {ASK}")
-            if table.name == "runs":
-                found += _open(examined, file, pq).read().to_pylist()
+    for table, file in ((one, file) for one in release.tables for file in one.files):
+        if file.run_id not in release.run_ids:
+            raise WrongError(f"{shown(file.path)} is of a run that {layout.RELEASE} does not have; {ASK}")
+        if table.name == "runs":
+            found += _open(examined, file, pq).read().to_pylist()
     declared = json.loads(json.dumps(list(release.runs)))
     if json.loads(json.dumps(sorted(found, key=lambda run: run["run_id"]))) != declared:
         raise WrongError(f"the table runs differs from the runs in {layout.RELEASE}; {ASK}")
-    yield Result(RUNS, "runs", PASSED, f"{counted(len(found), 'run')} as {layout.RELEASE} has them")
+    yield passed("runs", f"{counted(len(found), 'run')} as {layout.RELEASE} has them")
 
 
 def _each_table(
     examined: Examined,
-    check: str,
     wrong: Callable[[Examined, facts.TableFile, str, pq.ParquetFile], str],
-    passed: Callable[[str], str],
-) -> Iterator[Result]:
+    right: Callable[[str], str],
+) -> Iterator[Finding]:
     """A line for each table whose files are all right, and for each file that is wrong."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -101,11 +91,10 @@ def _each_table(
     for table in examined.release.tables:
         with ThreadPoolExecutor(examined.jobs) as threads:
             found = list(threads.map(examine, [table.name] * len(table.files), table.files))
-        for file, what in zip(table.files, found, strict=True):
-            if what:
-                yield Result(check, shown(file.path), FAILED, what)
-        if not any(found):
-            yield Result(check, table.name, PASSED, passed(table.name))
+        files = zip(table.files, found, strict=True)
+        yield from unless(
+            (failed(file.path, what) for file, what in files if what), passed(table.name, right(table.name))
+        )
 
 
 def _open(examined: Examined, file: facts.TableFile, pq: Any) -> pq.ParquetFile:
@@ -157,23 +146,19 @@ def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.Par
 
 
 def _encoding(examined: Examined, file: facts.TableFile, _table: str, parquet: pq.ParquetFile) -> str:
-    with (examined.content / file.path).open("rb") as content:
-        return _lacking(parquet, content)
-
-
-def _lacking(parquet: pq.ParquetFile, content: BinaryIO) -> str:
     metadata = parquet.metadata
-    for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
+    with (examined.content / file.path).open("rb") as content:
+        for group, place in itertools.product(range(metadata.num_row_groups), range(metadata.num_columns)):
             column = metadata.row_group(group).column(place)
-            lacking = [
-                *([] if column.compression == "ZSTD" else [f"zstd ({column.compression})"]),
-                *([] if column.is_stats_set else ["statistics"]),
-                *([] if column.has_offset_index and column.has_column_index else ["a page index"]),
-                *([] if _has_checksum(content, column) else ["page checksums"]),
-            ]
-            if lacking:
-                return f"its column {shown(column.path_in_schema)} lacks {', '.join(lacking)}; {ASK}"
+            has = {
+                f"zstd ({column.compression})": column.compression == "ZSTD",
+                "statistics": column.is_stats_set,
+                "a page index": column.has_offset_index and column.has_column_index,
+                "page checksums": _has_checksum(content, column),
+            }
+            if not all(has.values()):
+                lacking = ", ".join(what for what, there in has.items() if not there)
+                return f"its column {shown(column.path_in_schema)} lacks {lacking}; {ASK}"
     return ""
 
 
@@ -198,51 +183,32 @@ def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
 
 # --- the data checks
 
-#: Memory of DuckDB; the rest is written to files.
-_MEMORY = "1GB"
-
 #: Tables that may be empty in a dataset; to the checks a release without them is the same.
 _OPTIONAL = {"packets", "encapsulations", "flow_opcodes", "steps", "step_flows", "events"}
 
 
-def check_data(examined: Examined) -> Iterator[Result]:
+def check_data(examined: Examined) -> Iterator[Finding]:
     """No data check returns rows, except of runs that the release itself flags, and as many as it states."""
     release = examined.release
     tables = {table.name for table in release.tables}
+    rows_of_runs: Counter[str] = Counter(dict.fromkeys(release.run_ids, 0))
+    for file in release.table_files:
+        rows_of_runs[file.run_id] += file.rows
     try:
-        found = checks.run_in_groups(lambda runs: _opened(examined, runs), _rows_of_runs(examined))
+        found = checks.run_in_groups(
+            lambda runs: dataset(examined.folder, runs, examined.jobs, examined.scratch / "duckdb"), rows_of_runs
+        )
     except DdnnTracesError as error:
         raise WrongError(f"the tables cannot be queried ({shown(error)}); see the failures above") from None
     for name, rows in found.items():
         inputs = _inputs(name)
         if lacking := _missing_tables(inputs, tables):
-            yield Result(DATA, name, NOT_CHECKED, f"the release does not have {', '.join(sorted(lacking))}")
+            yield not_checked(name, f"the release does not have {', '.join(sorted(lacking))}")
         else:
             allowed = {run: counts[name] for run, counts in release.flagged.items() if name in counts}
             yield from _of_check(name, rows, inputs - tables, allowed)
     for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
-        yield Result(DATA, shown(name), NOT_CHECKED, f"{layout.RELEASE} names a check that this program does not have")
-
-
-@contextlib.contextmanager
-def _opened(examined: Examined, runs: list[str]) -> Iterator[Dataset]:
-    """Some runs of the release, queried with little memory."""
-    with Dataset(examined.folder, runs or None) as dataset:
-        dataset.connection.execute(
-            f"SET memory_limit = '{_MEMORY}'; SET threads = {examined.jobs}; "
-            f"SET temp_directory = {sql_literal(str(examined.scratch / 'duckdb'))}"
-        )
-        yield dataset
-
-
-def _rows_of_runs(examined: Examined) -> dict[str, int]:
-    """Rows of each run."""
-    release = examined.release
-    rows = dict.fromkeys(release.run_ids, 0)
-    for table in release.tables:
-        for file in table.files:
-            rows[file.run_id] = rows.get(file.run_id, 0) + file.rows
-    return rows
+        yield not_checked(shown(name), f"{layout.RELEASE} names a check that this program does not have")
 
 
 def _missing_tables(inputs: set[str], tables: set[str]) -> set[str]:
@@ -251,14 +217,14 @@ def _missing_tables(inputs: set[str], tables: set[str]) -> set[str]:
     return needed - tables
 
 
-def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Result]:
+def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Finding]:
     """A line for each run that fails or is flagged, and for rows about tables that are not in the release."""
     about_absent = [any(_mentions(value, absent) for value in row.values()) for row in rows.to_pylist()]
     if any(about_absent):
         detail = (
             f"{counted(sum(about_absent), 'row')} about {', '.join(sorted(absent))}, which the release does not have"
         )
-        yield Result(DATA, name, NOT_CHECKED, detail)
+        yield not_checked(name, detail)
     runs = Counter(
         run for run, excused in zip(rows["run_id"].to_pylist() if rows.num_rows else (), about_absent, strict=True)
         if not excused
@@ -266,19 +232,18 @@ def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, in
     for run in sorted(runs.keys() | allowed.keys()):
         yield _of_run(name, run, runs[run], allowed.get(run, 0), partly=bool(absent))
     if not runs and not allowed and not any(about_absent):
-        yield Result(DATA, name, PASSED, "returns no row")
+        yield passed(name, "returns no row")
 
 
-def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Result:
+def _of_run(name: str, run: str, rows: int, allowed: int, partly: bool) -> Finding:
     """partly: rows may have been about a table that is not in the release."""
     subject = f"{name}: {shown(run)}"
     if rows == allowed or (partly and rows < allowed):
-        return Result(
-            DATA, subject, FLAGGED, f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
-        )
+        detail = f"returns {counted(rows, 'row')}, {layout.RELEASE} flags the run for {allowed:,}"
+        return Finding(subject, FLAGGED, detail)
     expected = f"{layout.RELEASE} states {allowed:,}" if allowed else f"{layout.RELEASE} does not flag the run"
     detail = f"returns {counted(rows, 'row')}, and {expected}; 'ddnn-traces check' shows them; ask the publisher"
-    return Result(DATA, subject, FAILED, detail)
+    return failed(subject, detail)
 
 
 def _mentions(value: object, tables: set[str]) -> bool:
