@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
+
 
 def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
     """auto, none, a number of seconds, or offer (the default)."""
@@ -28,9 +30,9 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
 @click.option(
     "--engine",
-    type=click.Choice(["numba", "pyshark"]),
-    default="numba",
-    help="numba: fast. pyshark: tshark's dissectors, slow, reads every format of tshark.",
+    type=click.Choice(list(ENGINES)),
+    default=DEFAULT_ENGINE,
+    help=" ".join(f"{name}: {engine.about}." for name, engine in ENGINES.items()),
 )
 @click.option("--window-ms", default=1.0, help="Base window of flow_windows, ms.")
 @click.option(

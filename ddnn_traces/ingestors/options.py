@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.ingestors.flow_filter import parse
-from ddnn_traces.ingestors.schedule.tasks import ENGINES
 
-_DEFAULT_ENGINE = "numba"
 _TUNNELS = ("inner", "outer")
 _CLOCK_OFFSETS = ("auto", "none", "offer")
 
@@ -19,7 +18,7 @@ _CLOCK_OFFSETS = ("auto", "none", "offer")
 class IngestOptions:
     """How to ingest.
 
-    engine: numba (fast) or pyshark (tshark's dissectors). window_ms: base window of flow_windows, ms. sha256: whether
+    engine: one of engines.ENGINES. window_ms: base window of flow_windows, ms. sha256: whether
     the captures are hashed. jobs: threads; None: one for each CPU. force: read runs again that have not changed. wait:
     for another ingest into the same dataset, instead of raising BusyError. tunnels: whether a flow is what is inside a
     tunnel (inner) or the tunnel (outer). packets: whether every packet becomes a row of `packets`. filter:
@@ -28,7 +27,7 @@ class IngestOptions:
     name of the only run.
     """
 
-    engine: str = _DEFAULT_ENGINE
+    engine: str = DEFAULT_ENGINE
     window_ms: float = 1.0
     sha256: bool = True
     jobs: int | None = None

@@ -7,19 +7,18 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 
 import duckdb
 
 from ddnn_traces.errors import CaptureError, LedgerError, StorageError
 from ddnn_traces.ingestors import inputs
+from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.inputs import INPUTS, FileState, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.runs import read_runs
-from ddnn_traces.ingestors.schedule.tasks import ENGINES
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
@@ -164,8 +163,7 @@ class _Ingest:
     def _read(self, todo: list[_Planned]) -> int:
         """Read and write the runs; return how many of them take the place of an older one."""
         replaced = 0
-        engine = import_module(ENGINES[self._options.engine])
-        if not getattr(engine, "is_compiled", lambda: True)():
+        if not ENGINES[self._options.engine].is_compiled():
             self._messages.info("compiling the packet loop, once (about half a minute)")
         runs = [(plan.run, plan.metadata) for plan in todo]
         warned = len(self._messages.warnings)

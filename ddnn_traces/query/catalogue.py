@@ -1,7 +1,8 @@
 """The named queries: one question per file in queries/, read with the head that describes it.
 
-A head consists of comment lines `-- key: value`: question, row (the grain), inputs (tables and other queries, or none),
-figure (of the papers), a `param` line for each parameter and a `column` line for each result column, in their order:
+A head is the comment lines `-- key: value` at the begin of a file: question, row (what a row stands for), inputs
+(tables and other queries, or none), optionally figure (of the papers), a `param` line for each parameter and a `column`
+line for each result column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
@@ -190,6 +191,8 @@ def read(path: Path) -> Query:
             columns.append(_column(path, match[2]))
         else:
             head[match[1]] = match[2]
+    if missing := [key for key in ("question", "row", "inputs") if not head.get(key)]:
+        raise ValueError(f"{path}: the head has no line '-- {missing[0]}: ...' (it ends at the first other line)")
     inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
     figure = head.get("figure", "")
     return Query(path.stem, path, head["question"], head["row"], inputs, figure, tuple(params), tuple(columns), text)

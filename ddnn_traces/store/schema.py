@@ -18,7 +18,8 @@ from ddnn_traces.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Goes up when a column changes its name, type or meaning. A dataset carries the version it was written with.
+#: Goes up when a table or column is added or removed, or changes its name, type or meaning. A dataset carries the
+#: version it was written with, and is not opened by a program of another one.
 SCHEMA_VERSION = 3
 
 #: In the order in which a reader meets them.

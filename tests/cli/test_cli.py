@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -495,15 +494,17 @@ def test_a_dataset_is_closed_though_a_thread_asks_it(small: Dataset) -> None:
 
     def ask() -> None:
         with pytest.raises(QueryError, match="Interrupted"):
-            dataset.sql("SELECT count(*) FROM range(1000000000000000) WHERE range % 7 = 3")
+            dataset.sql(
+                "SELECT count(*) FROM range(1000000000000000) WHERE range % 7 = 3 AND (range > 2 OR begun(range))"
+            )
         ended.append(True)
 
+    begun = threading.Event()
     dataset = Dataset(small.path)
+    dataset.connection.create_function("begun", lambda _: bool(begun.set()), ["BIGINT"], "BOOLEAN", side_effects=True)
     thread = threading.Thread(target=ask)
     thread.start()
-    while not dataset._running.locked():
-        time.sleep(0.01)
-    time.sleep(0.2)
+    assert begun.wait(30)
     dataset.close()
     thread.join(30)
     assert ended

@@ -11,6 +11,7 @@ import duckdb
 import packets as p
 import polars as pl
 import pytest
+from datasets import write_dataset
 from small_runs import (
     BEGIN_NS,
     SPACING_NS,
@@ -32,6 +33,7 @@ import ddnn_traces
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 
 Change = Callable[[pl.DataFrame], pl.DataFrame]
@@ -95,29 +97,29 @@ def moved(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col("wire_bytes") + sign)
 
 
-@pytest.mark.parametrize(
-    ("table", "change", "found"),
-    [
-        ("flow_windows", moved, {"flow_parts"}),
-        ("flow_windows", drop, {"flow_parts", "flows_match_ledger"}),
-        ("step_flows", moved, {"flow_parts"}),
-        ("step_flows", nothing, {"flow_parts"}),
-        ("flow_opcodes", drop, {"flow_parts"}),
-        ("flow_opcodes", first("flow_id", 0), {"flow_parts"}),
-        ("packets", drop, {"flow_parts"}),
-        ("packets", first("payload_bytes", 1), {"flow_parts"}),
-        ("packets", first("flow_id", 99), {"flow_parts"}),
-        ("flows", first("payload_bytes", 1), {"flow_parts"}),
-        ("flows", first("reverse_flow_id", 2), {"flow_references"}),
-        ("flows", first("reverse_flow_id", None), {"flow_references"}),
-        ("flows", first("dst_port", 1), {"flow_references"}),
-        ("flows", first("encapsulation_id", 7), {"flow_references"}),
-        ("encapsulations", nothing, {"flow_references"}),
-        ("encapsulations", first("parent_id", 7), {"flow_references"}),
-        ("capture_ledger", drop, {"ledger", "flows_match_ledger"}),
-        ("captures", first("records", 3), {"ledger"}),
-    ],
-)
+BROKEN = [
+    ("flow_windows", moved, {"flow_parts"}),
+    ("flow_windows", drop, {"flow_parts", "flows_match_ledger"}),
+    ("step_flows", moved, {"flow_parts"}),
+    ("step_flows", nothing, {"flow_parts"}),
+    ("flow_opcodes", drop, {"flow_parts"}),
+    ("flow_opcodes", first("flow_id", 0), {"flow_parts"}),
+    ("packets", drop, {"flow_parts"}),
+    ("packets", first("payload_bytes", 1), {"flow_parts"}),
+    ("packets", first("flow_id", 99), {"flow_parts"}),
+    ("flows", first("payload_bytes", 1), {"flow_parts"}),
+    ("flows", first("reverse_flow_id", 2), {"flow_references"}),
+    ("flows", first("reverse_flow_id", None), {"flow_references"}),
+    ("flows", first("dst_port", 1), {"flow_references"}),
+    ("flows", first("encapsulation_id", 7), {"flow_references"}),
+    ("encapsulations", nothing, {"flow_references"}),
+    ("encapsulations", first("parent_id", 7), {"flow_references"}),
+    ("capture_ledger", drop, {"ledger", "flows_match_ledger"}),
+    ("captures", first("records", 3), {"ledger"}),
+]
+
+
+@pytest.mark.parametrize(("table", "change", "found"), BROKEN)
 def test_what_is_broken_is_found(sound: Path, tmp_path: Path, table: str, change: Change, found: set[str]) -> None:
     shutil.copytree(sound, tmp_path / "dataset")
     path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
@@ -225,48 +227,61 @@ def broken(sound: Path, tmp_path: Path, table: str, change: Change) -> Dataset:
     return ddnn_traces.open(tmp_path / "dataset")
 
 
-@pytest.mark.parametrize(
-    ("table", "change", "found"),
-    [
-        # keys
-        ("runs", nothing, {"orphan_keys"}),
-        ("hosts", without("host_ip", B), {"orphan_keys", "missing_worker"}),
-        ("captures", at("vantage_ip", 0, D), {"orphan_keys", "missing_worker"}),
-        ("packets", at("capture_id", 0, "nowhere.pcap"), {"orphan_keys"}),
-        ("events", at("step", 0, 99), {"orphan_keys"}),
-        ("events", at("worker", 0, "worker-9"), {"orphan_keys"}),
-        ("step_flows", at("step", 0, 99), {"orphan_keys"}),
-        ("step_flows", at("worker", 0, "worker-9"), {"orphan_keys"}),
-        ("steps", without("worker", "worker-2"), {"orphan_keys"}),
-        # times
-        ("steps", at("start_ns", 1, BEGIN_NS + STEP_NS - 1), {"steps_overlap"}),
-        ("steps", at("step", 1, 0), {"steps_overlap", "orphan_keys"}),
-        ("steps", at("start_ns", 3, BEGIN_NS + 9 * STEP_NS), {"negative_durations"}),
-        ("events", at("end_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
-        ("flows", at("last_seen_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
-        ("captures", at("last_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
-        # clocks
-        ("runs", everywhere("clock_offset_estimate_ns", 20_000_001), {"log_clock"}),
-        ("runs", everywhere("clock_offset_estimate_ns", -20_000_001), {"log_clock"}),
-        ("runs", everywhere("clock_offset_estimate_ns", 20_000_000), set()),
-        ("step_flows", all_after, {"log_clock"}),
-        ("steps", later("worker-2", 10**9), {"log_clock"}),
-        ("steps", later(None, 10**9), set()),  # no packet is binned anew; what it does to step_flows is all_after
-        ("captures", offset(5_200_001, 200_000), {"host_clock"}),
-        ("captures", offset(-5_200_001, 200_000), {"host_clock"}),
-        ("captures", offset(5_200_000, 200_000), set()),
-        ("captures", offset(10**9 + 1, None), {"host_clock"}),  # of one direction: the delay is in it
-        ("captures", offset(10**9, None), set()),
-        # workers
-        ("runs", everywhere("workers", 4), {"missing_worker"}),
-        ("runs", everywhere("workers", 2), set()),
-        ("hosts", everywhere("label", pl.lit("somebody")), {"missing_worker"}),
-        ("hosts", everywhere("label", pl.lit(None, pl.String)), set()),  # without labels a log is nobody's
-        ("captures", everywhere("vantage_ip", pl.lit(None, pl.String)), set()),  # a mirror port sees all
-        # both ends
-        ("packets", at("capture_id", 0, "worker-2.pcap"), {"both_vantages"}),
-    ],
-)
+BROKEN_IN_A_TRAINING = [
+    # keys
+    ("runs", nothing, {"orphan_keys"}),
+    ("hosts", without("host_ip", B), {"orphan_keys", "missing_worker"}),
+    ("captures", at("vantage_ip", 0, D), {"orphan_keys", "missing_worker"}),
+    ("packets", at("capture_id", 0, "nowhere.pcap"), {"orphan_keys"}),
+    ("events", at("step", 0, 99), {"orphan_keys"}),
+    ("events", at("worker", 0, "worker-9"), {"orphan_keys"}),
+    ("step_flows", at("step", 0, 99), {"orphan_keys"}),
+    ("step_flows", at("worker", 0, "worker-9"), {"orphan_keys"}),
+    ("steps", without("worker", "worker-2"), {"orphan_keys"}),
+    # times
+    ("steps", at("start_ns", 1, BEGIN_NS + STEP_NS - 1), {"steps_overlap"}),
+    ("steps", at("step", 1, 0), {"steps_overlap", "orphan_keys"}),
+    ("steps", at("start_ns", 3, BEGIN_NS + 9 * STEP_NS), {"negative_durations"}),
+    ("events", at("end_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+    ("flows", at("last_seen_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+    ("captures", at("last_ns", 0, BEGIN_NS - 1), {"negative_durations"}),
+    # clocks
+    ("runs", everywhere("clock_offset_estimate_ns", 20_000_001), {"log_clock"}),
+    ("runs", everywhere("clock_offset_estimate_ns", -20_000_001), {"log_clock"}),
+    ("runs", everywhere("clock_offset_estimate_ns", 20_000_000), set()),
+    ("step_flows", all_after, {"log_clock"}),
+    ("steps", later("worker-2", 10**9), {"log_clock"}),
+    ("steps", later(None, 10**9), set()),  # no packet is binned anew; what it does to step_flows is all_after
+    ("captures", offset(5_200_001, 200_000), {"host_clock"}),
+    ("captures", offset(-5_200_001, 200_000), {"host_clock"}),
+    ("captures", offset(5_200_000, 200_000), set()),
+    ("captures", offset(10**9 + 1, None), {"host_clock"}),  # of one direction: the delay is in it
+    ("captures", offset(10**9, None), set()),
+    # workers
+    ("runs", everywhere("workers", 4), {"missing_worker"}),
+    ("runs", everywhere("workers", 2), set()),
+    ("hosts", everywhere("label", pl.lit("somebody")), {"missing_worker"}),
+    ("hosts", everywhere("label", pl.lit(None, pl.String)), set()),  # without labels a log is nobody's
+    ("captures", everywhere("vantage_ip", pl.lit(None, pl.String)), set()),  # a mirror port sees all
+    # both ends
+    ("packets", at("capture_id", 0, "worker-2.pcap"), {"both_vantages"}),
+]
+
+
+def test_every_check_is_broken_here() -> None:
+    rows = [*BROKEN, *BROKEN_IN_A_TRAINING]
+    assert set[str]().union(*(found for _, _, found in rows), {"conservation"}) == checks.names()
+
+
+def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> None:
+    case = Path(__file__).parents[1] / "queries" / "conservation" / "model_of_another_size_is_flagged"
+    tables = {table: case / f"{table}.csv" for table in schema.TABLES}
+    given = {table: pl.read_csv(path, infer_schema=False) for table, path in tables.items() if path.exists()}
+    with write_dataset(tmp_path / "dataset", given) as dataset:
+        assert "conservation" in offending(dataset)
+
+
+@pytest.mark.parametrize(("table", "change", "found"), BROKEN_IN_A_TRAINING)
 def test_what_is_broken_in_a_training_is_found(
     trained: Path, tmp_path: Path, table: str, change: Change, found: set[str]
 ) -> None:

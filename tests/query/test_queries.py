@@ -251,6 +251,21 @@ def test_columns_that_other_programs_rely_on(name: str, dataset: Dataset) -> Non
     assert dataset.query(name).columns == STABLE[name]
 
 
+HEAD = "-- question: Why?\n-- row: a run\n-- inputs: runs\nSELECT 1\n"
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_head_without_a_necessary_line_is_named_with_its_file(line: int, tmp_path: Path) -> None:
+    path = tmp_path / "mine.sql"
+    path.write_text(HEAD)
+    assert catalogue.read(path).inputs == ("runs",)
+    lines = HEAD.splitlines()
+    missing = lines.pop(line).split(":")[0]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=rf"mine\.sql: .*{missing}: "):
+        catalogue.read(path)
+
+
 # --- mistakes of the user
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ddnn_traces.store.layout import MARKER, read_marker, write_marker
 
 SIZES = ("wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes")
 
-#: Names that other programs rely on (DESIGN, section 3).
+#: Names that other programs rely on (columns may be added).
 PROMISED = {
     "runs": "run_id framework backend model model_params model_bytes model_size_mb optimizer batch_size topology"
     " workers epochs delay_ms loss_pct bandwidth_mbit source clock_offset_ns",
@@ -33,6 +34,13 @@ PROMISED = {
 def test_tables_are_the_files() -> None:
     files = {path.stem for path in schema.shipped_folder("schemas").glob("*.toml")}
     assert files == set(schema.TABLES) == {table.name for table in schema.tables()}
+
+
+def test_a_changed_table_has_another_version() -> None:
+    """When it fails, increase SCHEMA_VERSION in ddnn_traces/store/schema.py and write both new values here."""
+    columns = [(table.name, c.name, c.type, c.nullable) for table in schema.tables() for c in table.columns]
+    fingerprint = hashlib.sha256(repr(sorted(columns)).encode()).hexdigest()[:16]
+    assert (schema.SCHEMA_VERSION, fingerprint) == (3, "c5f14f9d3bd7e677")
 
 
 @pytest.mark.parametrize("name", PROMISED)

@@ -1,6 +1,6 @@
 """The vantage of each capture: the host where it was taken, and which of several copies of a packet counts.
 
-A packet captured at two hosts counts once (DESIGN: duplicate_vantage). The decision is made for a directed
+A packet captured at two hosts counts once (duplicate_vantage in the ledger). The decision is made for a directed
 five-tuple: the copy at its sender counts where the sender's own capture has it, else the one at its receiver, else
 the fullest. So a capture that holds only what its host received loses nothing. A copy that holds clearly less than
 another (its capture lost packets), or anything less where its file is cut, counts only where there is no better one.

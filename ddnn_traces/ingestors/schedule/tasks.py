@@ -7,21 +7,15 @@ another machine these paths must lead to the same files (a shared file system). 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
 from ddnn_traces.store.whole_files import NO_SPACE
-
-#: Modules with a function read_capture; imported when used, since each loads a large library.
-ENGINES = {
-    "numba": "ddnn_traces.ingestors.packets.numba_engine",
-    "pyshark": "ddnn_traces.ingestors.tshark.pyshark_engine",
-}
 
 
 @dataclass(frozen=True)
@@ -61,9 +55,8 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
     written, EngineError when the engine is missing or fails.
     """
     begin = time.monotonic()
-    read_capture: Callable[[Path, ReadOptions], CaptureFacts] = import_module(ENGINES[task.engine]).read_capture
     try:
-        facts = read_capture(task.path, replace(task.options, progress=progress))
+        facts = ENGINES[task.engine].read_capture(task.path, replace(task.options, progress=progress))
     except OSError as error:
         if error.errno in NO_SPACE:
             raise

@@ -1,0 +1,46 @@
+"""The ingest engines. Their modules load large libraries and are imported when used: the command line imports this one.
+
+An engine is a module with a function `read_capture(path: Path, options: ReadOptions) -> CaptureFacts` (facts.py), which
+reports the facts of one file: flows and cells, skipped packets with their reasons, damage. reconcile/ decides later
+which copy of a packet counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine. module: below ddnn_traces.ingestors. about: for users who choose one."""
+
+    module: str
+    about: str
+
+    def read_capture(self, path: Path, options: ReadOptions) -> CaptureFacts:
+        """The facts of a file. Raises OSError, EngineError when the engine is missing or fails."""
+        read: Callable[[Path, ReadOptions], CaptureFacts] = self._imported().read_capture
+        return read(path, options)
+
+    def is_compiled(self) -> bool:
+        """Whether it reads at once: an engine that compiles itself has a function `is_compiled() -> bool`."""
+        return bool(getattr(self._imported(), "is_compiled", lambda: True)())
+
+    def _imported(self) -> Any:
+        return import_module(f"ddnn_traces.ingestors.{self.module}")
+
+
+#: By name; the first is the default.
+ENGINES = {
+    "numba": Engine("packets.numba_engine", "fast"),
+    "pyshark": Engine("tshark.pyshark_engine", "tshark's dissectors, slow, reads every format of tshark"),
+}
+DEFAULT_ENGINE = next(iter(ENGINES))
