@@ -219,7 +219,9 @@ def _check(stated: Statements, file: str) -> None:
         for entry in _tables(stated.get(name)):
             _check_keys(entry, kind, f"{where}[[{name}]] ")
     for name, value in stated.items():
-        loose = _without_required(rules[name])
+        loose = dict(rules[name])
+        if "items" in loose:  # entries may leave keys out: facts fills them in
+            loose["items"] = {key: rule for key, rule in loose["items"].items() if key != "required"}
         error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(loose).iter_errors(value))
         if error is not None:
             place = ".".join([name, *map(str, error.absolute_path)])
@@ -241,13 +243,6 @@ def _check_keys(stated: Statements, kind: Any, where: str) -> None:
     for key in stated:
         if key not in known:
             raise UsageError(f"{where}unknown key {key}; {nearest(key, known)}")
-
-
-def _without_required(rules: Statements) -> Statements:
-    """Rules of an array whose entries may leave keys out: facts fills them in."""
-    if "items" in rules and "required" in rules["items"]:
-        return rules | {"items": {k: v for k, v in rules["items"].items() if k != "required"}}
-    return rules
 
 
 def _known_licence(stated: Statements) -> str:

@@ -122,7 +122,9 @@ def capture_names(rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict
         series.setdefault(run_name(Path(row["capture_id"])), []).append(row)
     mapped: dict[str, str] = {}
     taken: set[str] = set()
-    for files in sorted(series.values(), key=lambda files: min(map(_begin, files))):
+    for files in sorted(
+        series.values(), key=lambda files: min((row["first_ns"] or 0, row["sha256"] or "") for row in files)
+    ):
         stem = unique(_stem(files, labels_by_ip), taken)
         taken.add(stem)
         for number, row in enumerate(sorted(files, key=lambda row: natural_order(row["capture_id"]))):
@@ -136,10 +138,6 @@ def _stem(files: list[_Row], labels_by_ip: Mapping[str, str]) -> str:
     if known:
         return known[0]
     return named if named and is_role_word(named) else "capture"
-
-
-def _begin(row: _Row) -> tuple[int, str]:
-    return row["first_ns"] or 0, row["sha256"] or ""
 
 
 # --- addresses as labels of roles

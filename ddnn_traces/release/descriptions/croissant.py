@@ -50,7 +50,10 @@ def document(release: facts.Release) -> dict[str, Any]:
             "inLanguage": "en",
             "isLiveDataset": False,
             "citeAs": shared.citation(about),
-            "citation": [_paper(paper) for paper in about.papers],
+            "citation": [
+                shared.given({"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)})
+                for paper in about.papers
+            ],
             "funding": [{"@type": "sc:Grant", "name": grant} for grant in about.funding],
             **_responsible_ai(release),
             **_provenance(release),
@@ -64,10 +67,6 @@ def _person(person: facts.Person) -> dict[str, Any]:
     affiliation = {"@type": "sc:Organization", "name": person.affiliation} if person.affiliation else None
     entity = {"@type": "sc:Person", "name": person.name, "sameAs": shared.orcid_url(person.orcid)}
     return shared.given(entity | {"affiliation": affiliation})
-
-
-def _paper(paper: facts.Publication) -> dict[str, Any]:
-    return shared.given({"@type": "sc:ScholarlyArticle", "name": paper.title, "url": shared.paper_url(paper)})
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
@@ -162,6 +161,7 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
     about, hidden = release.about, release.anonymisation
     collected = [step.text for step in release.provenance if step.kind in ("capture", "generate", "ingest")]
     prepared = [step.text for step in release.provenance if step.kind not in ("capture", "generate")]
+    contact = f" Report errors to {about.contact}." if about.contact else ""
     return {
         "rai:dataCollection": about.collection or " ".join(collected) or None,
         "rai:dataCollectionType": sorted({_COLLECTION.get(kind, "Others") for kind in shared.sources(release)}),
@@ -174,7 +174,7 @@ def _responsible_ai(release: facts.Release) -> dict[str, Any]:
         "rai:dataLimitations": [*_listed(about.limitations), *_inaccuracies(release)],
         "rai:personalSensitiveInformation": [*_listed(about.sensitive), *hidden.remaining],
         "rai:dataUseCases": _listed(about.uses),
-        "rai:dataReleaseMaintenancePlan": _maintenance(about),
+        "rai:dataReleaseMaintenancePlan": f"{_PLAN}{contact}",
     }
 
 
@@ -184,6 +184,7 @@ _COLLECTION = {
     "ns3": "Software Collection", "synthetic": "Software Collection",
 }  # fmt: skip
 
+_PLAN = "A version is never changed; a correction or addition is a new version."
 _RAW = "The original captures are not in the release; their SHA-256 are, where they are known (prov:wasDerivedFrom)."
 _MISSING = "Records of a capture that are in no flow are counted in the table capture_ledger, with the reason."
 
@@ -218,8 +219,3 @@ def _inaccuracies(release: facts.Release) -> list[str]:
         for column in shared.definition(release, table).columns
         if column.inaccuracy
     ]
-
-
-def _maintenance(about: facts.About) -> str:
-    contact = f" Report errors to {about.contact}." if about.contact else ""
-    return f"A version is never changed; a correction or addition is a new version.{contact}"

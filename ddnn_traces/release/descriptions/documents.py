@@ -150,7 +150,7 @@ def _papers(about: facts.About) -> list[str]:
     """The papers to cite with the data."""
     papers = ((paper.authors, paper.title, paper.year, shared.paper_url(paper)) for paper in about.papers)
     lines = [". ".join(plain(part) for part in parts if part) for parts in papers]
-    return ["The papers:\n\n" + _bullets(lines)] if lines else []
+    return [_bullets(lines, "The papers:\n\n")] if lines else []
 
 
 # --- the datasheet
@@ -162,14 +162,21 @@ def datasheet(release: facts.Release) -> str:
     The publisher's answers are in their own words; where one is missing, the datasheet states that. All else is from
     the facts.
     """
-    about = release.about
+    about, hidden = release.about, release.anonymisation
+    funding = [plain(grant) for grant in about.funding]
+    collected = [_step(step) for step in release.provenance if step.kind in ("capture", "generate")]
+    processed = [_step(step) for step in release.provenance if step.kind not in ("capture", "generate")]
+    removed = [f"Addresses: {plain(hidden.addresses)}. Ports: {plain(hidden.ports)}. Times: {plain(hidden.times)}."]
+    if hidden.key_id:
+        removed.append(f"Releases with the key {plain(hidden.key_id)} map alike and can be joined.")
     sections = {
-        "Motivation": _answer(about.motivation, "why the data were collected") + _funding(about),
+        "Motivation": _answer(about.motivation, "why the data were collected") + _bullets(funding, "\nFunded by:\n\n"),
         "Composition": _composition(release),
-        "Collection": _answer(about.collection, "how the data were collected") + _collection(release),
-        "Preprocessing": _steps(release),
-        "What was removed": _removed(release.anonymisation),
-        "What can still be identified": _remaining(release),
+        "Collection": _answer(about.collection, "how the data were collected") + _bullets(collected, "\n"),
+        "Preprocessing": _bullets(processed) or "No step is recorded.\n",
+        "What was removed": _bullets([*removed, *map(plain, hidden.removed)]),
+        "What can still be identified": _answer(about.sensitive, "personal or sensitive information")
+        + _bullets([*map(plain, hidden.remaining)], "\n"),
         "Known inaccuracies": _answer(about.limitations, "limitations") + _inaccuracies(release),
         "Uses": _answer(about.uses, "what the data are for"),
         "Distribution": _distribution(about),
@@ -184,12 +191,9 @@ def _answer(words: str | None, what: str) -> str:
     return f"{markdown(words)}\n" if words and words.strip() else f"The publisher gave no information on {what}.\n"
 
 
-def _bullets(lines: list[str]) -> str:
-    return "".join(f"- {line}\n" for line in lines)
-
-
-def _funding(about: facts.About) -> str:
-    return "\nFunded by:\n\n" + _bullets([plain(grant) for grant in about.funding]) if about.funding else ""
+def _bullets(lines: list[str], head: str = "") -> str:
+    """A list after a head; '' for no lines."""
+    return head + "".join(f"- {line}\n" for line in lines) if lines else ""
 
 
 def _composition(release: facts.Release) -> str:
@@ -230,16 +234,6 @@ def _flagged(release: facts.Release) -> str:
     return head + table(("run", "check", "rows that fail it"), rows)
 
 
-def _collection(release: facts.Release) -> str:
-    captured = [_step(step) for step in release.provenance if step.kind in ("capture", "generate")]
-    return "\n" + _bullets(captured) if captured else ""
-
-
-def _steps(release: facts.Release) -> str:
-    made = [_step(step) for step in release.provenance if step.kind not in ("capture", "generate")]
-    return _bullets(made) or "No step is recorded.\n"
-
-
 def _step(step: facts.Step) -> str:
     """A step in a sentence: what was done, the software, its parameters, the number of inputs."""
     line = f"{plain(step.text)} ({plain(step.kind)}, by {plain(step.software)})"
@@ -252,18 +246,6 @@ def _step(step: facts.Step) -> str:
         hashed = sum(digest is not None for digest in step.inputs.values())
         line += f"; {counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 in `{layout.RELEASE}`"
     return line + "."
-
-
-def _removed(hidden: facts.Anonymisation) -> str:
-    lines = [f"Addresses: {plain(hidden.addresses)}. Ports: {plain(hidden.ports)}. Times: {plain(hidden.times)}."]
-    if hidden.key_id:
-        lines.append(f"Releases with the key {plain(hidden.key_id)} map alike and can be joined.")
-    return _bullets([*lines, *(plain(sentence) for sentence in hidden.removed)])
-
-
-def _remaining(release: facts.Release) -> str:
-    hidden = _bullets([plain(sentence) for sentence in release.anonymisation.remaining])
-    return _answer(release.about.sensitive, "personal or sensitive information") + ("\n" + hidden if hidden else "")
 
 
 def _inaccuracies(release: facts.Release) -> str:

@@ -67,12 +67,11 @@ def scan(folder: Path, words: Words) -> list[Leak]:
 
 def causes(leaks: Sequence[Leak]) -> list[str]:
     """One line for each cause, with the first of the files that it is in."""
-    found: dict[str, list[Leak]] = {}
+    found: dict[str, dict[str, str]] = {}
     for leak in leaks:
-        found.setdefault(leak.cause, []).append(leak)
+        found.setdefault(leak.cause, {}).setdefault(leak.file, leak.place)
     lines = []
-    for cause, members in found.items():
-        places = {leak.file: leak.place for leak in reversed(members)}
+    for cause, places in found.items():
         shown = ", ".join(f"{file} ({place})" for file, place in sorted(places.items())[:_MOST_SHOWN])
         more = len(places) - _MOST_SHOWN
         lines.append(f"{cause}: in {shown}" + (f" and {more} more file{'s' * (more > 1)}" if more > 0 else ""))

@@ -59,7 +59,8 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
     try:
         for text in {name, unquote(name)}:
             yield from _in_text(text, searchers.every, "the name of the file")
-        start = _start(path)
+        with path.open("rb") as file:
+            start = file.read(32)
         if start.startswith(b"PAR1"):
             yield from _in_blocks(path, searchers.long, "the bytes")
             yield from _in_parquet(path, searchers)
@@ -76,11 +77,6 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
             yield from _in_json(path.read_bytes(), searchers.every)
     except OSError as error:
         raise UsageError(f"{path}: cannot be searched ({error.strerror or error}); check the disk") from error
-
-
-def _start(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(32)
 
 
 def _in_text(text: str | bytes, searcher: Searcher, where: str) -> Iterator[Hit]:

@@ -31,6 +31,10 @@ _DOMAIN = (
 )
 _QUALIFIED = rf"(?<![\w.@/-])(?:[A-Za-z0-9][\w-]*\.)+{_DOMAIN}(?![\w-]|\.\w)"
 _NAMED_HOST = r"(?i:\bhost(?:name)?|\bnode(?:name)?)\s*[=:]\s*[\"']?([A-Za-z][\w.-]{3,})"
+_LOG_PATTERNS = (
+    ("address", _IPV4), ("hardware", _MAC), ("path", _PATH), ("host", _QUALIFIED), ("host", _NAMED_HOST),
+    ("user", _WINDOWS_USER),
+)  # fmt: skip
 
 
 def hardware_addresses(path: Path) -> set[bytes]:
@@ -127,16 +131,13 @@ def _options(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def log_words(run: RunInput) -> dict[str, set[str]]:
     """Addresses, hardware addresses, hosts, users and paths in the texts next to a run's captures, by kind."""
-    found: dict[str, set[str]] = {"address": set(), "hardware": set(), "host": set(), "user": set(), "path": set()}
+    found: dict[str, set[str]] = {kind: set() for kind, _ in _LOG_PATTERNS}
     for path in sorted(run.folder.iterdir()) if run.folder else []:
         if path.suffix.lower() not in _LOG_ENDINGS or not path.is_file() or path.stat().st_size > _MOST_LOG_BYTES:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
-        found["address"] |= set(re.findall(_IPV4, text))
-        found["hardware"] |= set(re.findall(_MAC, text))
-        found["path"] |= set(re.findall(_PATH, text))
-        found["host"] |= set(re.findall(_QUALIFIED, text)) | set(re.findall(_NAMED_HOST, text))
-        found["user"] |= set(re.findall(_WINDOWS_USER, text))
+        for kind, pattern in _LOG_PATTERNS:
+            found[kind].update(re.findall(pattern, text))
         for user, host in re.findall(_USER_AT_HOST, text):
             found["user"].add(user)
             found["host"].add(host)

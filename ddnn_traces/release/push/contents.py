@@ -69,7 +69,8 @@ def read(folder: Path) -> Contents:
         raise UsageError(f"{folder}: no such release; check the path, or make one with 'ddnn-traces publish'")
     sums = _listed(folder)
     items = (_item(folder, path, sha256) for path, sha256 in sums.items())
-    ordered = tuple(sorted(items, key=lambda item: (_rank(item.path), item.path)))
+    order = {name: place for place, name in enumerate(_LAST, 1)}
+    ordered = tuple(sorted(items, key=lambda item: (order.get(item.path.removeprefix("data/"), 0), item.path)))
     return Contents(folder, _facts(layout.content(folder)), ordered, tuple(sorted(files_in(folder) - sums.keys())))
 
 
@@ -123,11 +124,6 @@ def _hash(item: Item, messages: Messages) -> str:
             messages.advance(len(chunk), 0)
     messages.end_file(item.path)
     return digest.hexdigest()
-
-
-def _rank(path: str) -> int:
-    name = path.removeprefix("data/")
-    return _LAST.index(name) + 1 if name in _LAST else 0
 
 
 def _listed(folder: Path) -> dict[str, str]:

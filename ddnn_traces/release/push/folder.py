@@ -23,7 +23,6 @@ class Folder:
     folder: Path
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """The files that an upload would send."""
         return parcels_below(str(self.folder / contents.version), contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:

@@ -39,7 +39,6 @@ class Hub:
     private: bool = False
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """The files that an upload would send."""
         return parcels_below(f"hf://datasets/{self.name}@v{contents.version}", contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:

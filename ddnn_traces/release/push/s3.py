@@ -43,7 +43,6 @@ class S3:
         return "/".join(part for part in (self.bucket, self.prefix, contents.version) if part)
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """The files that an upload would send."""
         return parcels_below(f"s3://{self.place(contents)}", contents)
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
@@ -154,7 +153,8 @@ class _Store:
         if isinstance(error, exceptions.ProfileNotFound):
             return PushError(f"{where}: {reason}; {_CREDENTIALS}")
         state, wait_s = _http_state(error)
-        if state in TRANSIENT or _is_of_the_network(error, exceptions):
+        of_the_network = (exceptions.HTTPClientError, exceptions.ConnectionError, ConnectionError, TimeoutError)
+        if state in TRANSIENT or isinstance(error, of_the_network):
             at = self._target.endpoint_url or "AWS, or the value of AWS_ENDPOINT_URL"
             return Transient(f"{where}: the store does not answer as it should ({reason}; store: {scrub(at)})", wait_s)
         if isinstance(error, FileExistsError):
@@ -169,11 +169,6 @@ class _Store:
                 "--endpoint-url"
             )
         return PushError(f"{where}: {reason}; correct that and run the same command again")
-
-
-def _is_of_the_network(error: Exception, exceptions: Any) -> bool:
-    of_the_network = (exceptions.HTTPClientError, exceptions.ConnectionError, ConnectionError, TimeoutError)
-    return isinstance(error, of_the_network)
 
 
 def _http_state(error: Exception) -> tuple[int | None, float | None]:

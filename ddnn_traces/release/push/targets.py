@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ddnn_traces import extras
 from ddnn_traces.errors import PushError
@@ -39,14 +39,6 @@ class Parcel:
     address: str
 
 
-class Sized(Protocol):
-    """A file to be sent."""
-
-    @property
-    def bytes(self) -> int:
-        """Its size."""
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The result of an upload. where: the address of the version. sent, sent_bytes: in this run; there: files that were
@@ -62,8 +54,8 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, where: str, every: Sequence[Sized], sent: Sequence[Sized] = (), notes: tuple[str, ...] = ()) -> Outcome:
-        """The result where of all files these were sent."""
+    def of(cls, where: str, every: Sequence[Any], sent: Sequence[Any] = (), notes: tuple[str, ...] = ()) -> Outcome:
+        """The result where these were sent of all files, each of which has `bytes`."""
         return cls(where, len(sent), sum(file.bytes for file in sent), len(every) - len(sent), notes)
 
     @property

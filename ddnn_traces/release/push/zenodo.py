@@ -59,7 +59,6 @@ class Zenodo:
         return (self.endpoint_url or SITES[self.site][0]).rstrip("/")
 
     def parcels(self, contents: Contents) -> list[Parcel]:
-        """The files that an upload would send."""
         place = f"{self.url}/deposit/depositions/{self.record or '(new)'}"
         return [Parcel(file.name, file.bytes, f"{place}/{file.name}") for file in _files(contents)]
 
@@ -100,7 +99,7 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
         "title": about.title,
         "publication_date": about.published,
         "version": about.version,
-        "creators": [_creator(person) for person in about.creators],
+        "creators": [{key: value for key, value in vars(person).items() if value} for person in about.creators],
         "description": "".join(f"<p>{html.escape(part)}</p>" for part in re.split(r"\n\s*\n", text.strip())),
         "access_right": "open",
         "license": about.licence.lower(),
@@ -115,10 +114,6 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
     if about.doi and not about.doi.startswith(_OWN_DOIS) and site == "zenodo":
         described["doi"] = about.doi
     return described
-
-
-def _creator(person: facts.Person) -> dict[str, str]:
-    return {key: value for key, value in vars(person).items() if value}
 
 
 def _files(contents: Contents) -> list[_File]:
@@ -137,7 +132,9 @@ def _files(contents: Contents) -> list[_File]:
 def _deposit(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The deposit to fill, or the public one of this version; and names of files that a new version inherits."""
     if record is None:
-        found = [one for one in api.deposits() if _is_of(one, metadata)]
+        this = (metadata["title"], metadata["version"])
+        described = [(one.get("metadata", {}), one) for one in api.deposits()]
+        found = [one for about, one in described if (about.get("title"), about.get("version")) == this]
         if not found:
             return api.create(metadata), set()
         found.sort(key=lambda one: bool(one.get("submitted")), reverse=True)
@@ -149,11 +146,6 @@ def _deposit(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> tupl
         return deposit, set()
     inherited = set(api.files(deposit))
     return api.describe(api.new_version(deposit), metadata), inherited
-
-
-def _is_of(deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    present = deposit.get("metadata", {})
-    return all(present.get(key) == metadata[key] for key in ("title", "version"))
 
 
 def _differing(files: Iterable[_File], there: Mapping[str, Mapping[str, Any]]) -> list[str]:

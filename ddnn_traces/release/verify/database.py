@@ -167,14 +167,11 @@ def _definitions(connection: duckdb.DuckDBPyConnection) -> _Defined:
     ).fetchall()
     found: _Defined = {}
     for name, kind, parameters, sql in rows:
-        definition = _Definition(kind, parameters, _EXCLUDED.sub(_in_order, sql or ""))
+        # DuckDB writes a list of excluded columns in any order
+        in_order = _EXCLUDED.sub(lambda found: f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})", sql or "")
+        definition = _Definition(kind, parameters, in_order)
         found.setdefault(name.removeprefix("main."), []).append(definition)
     return {name: sorted(several) for name, several in found.items()}
-
-
-def _in_order(found: re.Match[str]) -> str:
-    """A list of excluded columns, sorted: DuckDB writes it in any order."""
-    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
 
 
 # --- the tables and files that a definition reads

@@ -202,19 +202,15 @@ def check_data(examined: Examined) -> Iterator[Finding]:
         raise WrongError(f"the tables cannot be queried ({shown(error)}); see the failures above") from None
     for name, rows in found.items():
         inputs = _inputs(name)
-        if lacking := _missing_tables(inputs, tables):
+        # steps are needed only where another table names them
+        optional = _OPTIONAL - {"steps"} if tables & {"step_flows", "events"} else _OPTIONAL
+        if lacking := inputs - optional - tables:
             yield not_checked(name, f"the release does not have {', '.join(sorted(lacking))}")
         else:
             allowed = {run: counts[name] for run, counts in release.flagged.items() if name in counts}
             yield from _of_check(name, rows, inputs - tables, allowed)
     for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
         yield not_checked(shown(name), f"{layout.RELEASE} names a check that this program does not have")
-
-
-def _missing_tables(inputs: set[str], tables: set[str]) -> set[str]:
-    """Tables without which a check cannot be made: steps are needed only where another table names them."""
-    needed = inputs - (_OPTIONAL - {"steps"} if tables & {"step_flows", "events"} else _OPTIONAL)
-    return needed - tables
 
 
 def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Finding]:
