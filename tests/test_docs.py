@@ -63,6 +63,17 @@ def test_files_named_in_the_readme_exist():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_files_and_names_in_contributing_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([a-z_]+/[\w./-]+)`", text) if not re.search("[A-Z]{4}", path)]
+    assert len(paths) > 40
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    code = "".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, paths) if path.suffix == ".py")
+    names = re.findall(r"`(_?[A-Z][A-Z_]+|test_\w+|not_in_the_report|without_log|of_logs|read_pairs)`", text)
+    code += "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ddnn_traces/release").rglob("__init__.py"))
+    assert [name for name in names if not re.search(rf"\b{name}\b", code)] == []
+
+
 def test_every_make_target_in_the_docs_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for page in ("README.md", "CONTRIBUTING.md"):
