@@ -40,7 +40,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Mutated captures compared with the plain twin, for ten minutes; make test-all has a minute of it.
+# Mutated captures compared with the naive reader, for ten minutes; make test-all has a minute of it.
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz.py --seconds 600
 

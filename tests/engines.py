@@ -79,7 +79,7 @@ def assert_same_traffic(fast: CaptureFacts, reference: CaptureFacts) -> None:
 
 
 def read_both(path: Path, bounds: tuple[int, ...] = (), open_tunnels: bool = True) -> CaptureFacts:
-    """Facts of the reference engine, which are those of the fast one."""
+    """Facts of the pyshark engine, which are those of the numba engine."""
     reference = read(pyshark_engine, path, path.parent, bounds, open_tunnels)
     assert_same(read(numba_engine, path, path.parent, bounds, open_tunnels), reference)
     return reference

@@ -1,4 +1,4 @@
-"""Damaged captures without end: the numba engine must read the same as its plain twin, and neither may crash or hang.
+"""Damaged captures without end: the numba engine must read the same as the naive reader, and neither may crash or hang.
 
     python tests/fuzz.py --seconds 600 [--seed N]     for a given time (`make fuzz`)
     python tests/fuzz.py --cases 1000 --seed 1        the same cases every time (tests/test_fuzz.py)
@@ -135,7 +135,7 @@ def damaged_record(chance: random.Random, record: p.Record) -> p.Record:
 
 
 def check(data: bytes, chance: random.Random) -> None:
-    """Raise AssertionError where the engine and the twin differ, or the ledger does not add up."""
+    """Raise AssertionError where the engine and the naive reader differ, or the ledger does not add up."""
     sizes = {}
     if chance.random() < 0.5:
         sizes = {"block": chance.randrange(2, 400), "cells": chance.randrange(1, 6), "flows": chance.choice((1, 2, 4))}

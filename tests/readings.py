@@ -1,4 +1,4 @@
-"""Both readings of a capture in the same terms: the numba engine and its plain twin (tests/naive)."""
+"""Both readings of a capture in the same terms: the numba engine and the naive reader (tests/naive)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
 def read_fast(
     data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = True, jobs: int = 1, **sizes: int
 ) -> naive.Facts:
-    """The facts of a file by the numba engine, in the terms of the twin. sizes: of the engine's buffers."""
+    """The facts of a file by the numba engine, in the terms of the naive reader. sizes: of the engine's buffers."""
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10} | sizes)
         folder = Path(name)
@@ -63,7 +63,7 @@ def read_fast(
 
 
 def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
-    """The facts of an engine, in the terms of the twin."""
+    """The facts of an engine, in the terms of the naive reader."""
     rows = facts.flows.to_pylist()
     assert facts.flows.schema == FLOW_FACTS
     assert [row["flow"] for row in rows] == list(range(len(rows)))

@@ -1,4 +1,4 @@
-"""The plain twin of the packet loop: a capture read one packet at a time, one function a header, written for reading.
+"""The naive reader: what the packet loop does, in plain Python, one packet at a time, one function a header.
 
 Files (captures.py) and headers (headers.py) are read here, from docs/packets.md, the RFCs named at the functions and
 the column meanings in schemas/, not from the loop. What follows the headers is counted by the package's plain flows

@@ -1,7 +1,7 @@
 """Flows of a capture in plain Python, one packet at a time, by the rules of docs/packets.md.
 
-The part of the reference engine after the dissection: it knows packets, not how they were read. The plain twin of the
-packet loop (tests/naive) counts with it, too, so it is written for reading and shares nothing with the compiled code.
+The part of the pyshark engine after the dissection: it knows packets, not how they were read. The naive reader of the
+tests (tests/naive) counts with it, too, so it is written for reading and shares nothing with the compiled code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reference engine: tshark's dissectors through pyshark, one packet at a time, in plain Python.
+"""The pyshark engine: tshark's dissectors through pyshark, one packet at a time, in plain Python.
 
 It reads all that tshark reads (802.11, ...) and is written to be checked by eye; the numba engine is a thousand times
 faster. Both give the same facts, by docs/packets.md.

@@ -1,4 +1,4 @@
-"""Any capture that Hypothesis makes: the numba engine and the plain twin read the same."""
+"""Any capture that Hypothesis makes: the numba engine and the naive reader read the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain twin against still simpler models: sets of bytes, and the same packets in another file."""
+"""The naive reader against still simpler models: sets of bytes, and the same packets in another file."""
 
 from __future__ import annotations
 

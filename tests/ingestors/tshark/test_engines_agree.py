@@ -1,4 +1,4 @@
-"""The reference engine against the fast one, field by field: the sample, and captures made by hand."""
+"""The pyshark engine against the numba engine, field by field: the sample, and captures made by hand."""
 
 from __future__ import annotations
 

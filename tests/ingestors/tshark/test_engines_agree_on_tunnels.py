@@ -1,4 +1,4 @@
-"""The reference engine against the fast one, field by field: MPLS, PPPoE, tunnels and fragments."""
+"""The pyshark engine against the numba engine, field by field: MPLS, PPPoE, tunnels and fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference engine alone: captures that only tshark reads, and tshark as a program."""
+"""The pyshark engine alone: captures that only tshark reads, and tshark as a program."""
 
 from __future__ import annotations
 
