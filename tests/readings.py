@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import naive
 import numpy as np
@@ -14,6 +12,7 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 from captures_by_hand import MS, in_time
+from tools import mostly_long
 
 from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
@@ -22,18 +21,9 @@ from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 
 
-def mostly_long(cases: Iterable[str], *quick: str) -> list[Any]:
-    """Parameters of a test that starts tshark for each: all in `make test-all`, the quick ones in `make test`."""
-    names = list(cases)
-    assert set(quick) <= set(names)
-    return [pytest.param(name, id=name, marks=[] if name in quick else [pytest.mark.long]) for name in names]
-
-
-#: Runs of the sample as such parameters. Quick: one with lost packets, one of another link type.
+#: Runs of the sample as parameters of a test that starts tshark for each of their files.
 SAMPLE_RUNS = mostly_long(
-    sorted(run.name for run in SAMPLE.iterdir() if run.is_dir()),
-    "torch-mlp1-sgd-32-gloo-0ms-ring-loss05",
-    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
+    sorted(run.name for run in SAMPLE.iterdir() if run.is_dir()), "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
 )
 
 

@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,13 @@ RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"
+
+
+def mostly_long(cases: Iterable[str], *quick: str) -> list[Any]:
+    """These names as parameters of a test: all run in `make test-all`, the quick ones in `make test`."""
+    names = list(cases)
+    assert set(quick) <= set(names)
+    return [pytest.param(name, id=name, marks=[] if name in quick else [pytest.mark.long]) for name in names]
 
 
 def needs_full_captures(test: Callable[..., None]) -> Callable[..., None]:

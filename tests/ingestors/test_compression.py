@@ -21,6 +21,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from tools import mostly_long
 
 from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.capture_file import CaptureFile
@@ -57,9 +58,7 @@ DECODERS: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 }
 EVERY = pytest.mark.parametrize("name", ENCODERS)
 #: Tests that read a file many times: two formats in make test, all in make test-all.
-MOSTLY_LONG = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("gzip", "zstd") else [pytest.mark.long]) for name in ENCODERS]
-)
+MOSTLY_LONG = pytest.mark.parametrize("name", mostly_long(ENCODERS, "gzip", "zstd"))
 SKIPPABLE = pytest.mark.parametrize("name", ["zstd", "lz4"])
 
 
@@ -231,7 +230,7 @@ def test_cut_inside_a_block_that_is_stored(tmp_path: Path, name: str) -> None:
 
 
 @MOSTLY_LONG
-@pytest.mark.parametrize("output", [5000, 1 << 20])
+@pytest.mark.parametrize("output", [5000, pytest.param(1 << 20, marks=pytest.mark.long)])
 def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that the library gives before the error, after a whole member."""
     monkeypatch.setattr(capture_file, "OUTPUT_BYTES", output)

@@ -13,6 +13,7 @@ from typing import Any
 import packets as p
 import pytest
 from small_runs import A, B, C, hashes_of, ring, sent_by, write_captures, write_log
+from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
@@ -111,11 +112,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_changed_run_is_read_again_whole(
-    runs: Path, out: Path, tmp_path: Path, change: Callable[[Path], object]
-) -> None:
-    change(runs)
+@pytest.mark.parametrize("change", mostly_long(CHANGES, "content", "new capture", "log gone"))
+def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, change: str) -> None:
+    CHANGES[change](runs)
     heard = ingest(runs, out)
     assert set(heard.read) == {f"two/{path.name}" for path in (runs / "two").glob("*.pcap")}
     assert heard.said[-1] == f"{out}: 1 run written, 1 of them in place of an older one of that name, 1 unchanged"
@@ -124,16 +123,20 @@ def test_changed_run_is_read_again_whole(
     assert ingest(runs, out).read == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"window_ms": 2.0}, {"sha256": False}, {"engine": "pyshark"}, {"tunnels": "outer"}, {"filter": "tcp"},
-        {"clock_offset": 0.5}, {"force": True},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_other_parameters(runs: Path, out: Path, options: dict[str, Any]) -> None:
-    assert ingest(runs, out, **options).read == [*ONE, *TWO]
+OPTIONS: dict[str, object] = {
+    "window_ms": 2.0,
+    "sha256": False,
+    "engine": "pyshark",
+    "tunnels": "outer",
+    "filter": "tcp",
+    "clock_offset": 0.5,
+    "force": True,
+}
+
+
+@pytest.mark.parametrize("option", mostly_long(OPTIONS, "window_ms", "filter", "force"))
+def test_other_parameters(runs: Path, out: Path, option: str) -> None:
+    assert ingest(runs, out, **{option: OPTIONS[option]}).read == [*ONE, *TWO]
 
 
 def test_touched_files_are_hashed_and_the_time_is_noted(runs: Path, out: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,15 @@ def moved(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col("wire_bytes") + sign)
 
 
+def one_of_each_quick(cases: Sequence[Any]) -> list[Any]:
+    """Cases as parameters; those that find nothing that an earlier one did not find are long."""
+    params, known = [], [set[str]()]
+    for case in cases:
+        params.append(pytest.param(*case, marks=[pytest.mark.long] if case[2] in known else []))
+        known.append(case[2])
+    return params
+
+
 BROKEN = [
     ("flow_windows", moved, {"flow_parts"}),
     ("flow_windows", drop, {"flow_parts", "flows_match_ledger"}),
@@ -119,7 +128,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("table", "change", "found"), BROKEN)
+@pytest.mark.parametrize(("table", "change", "found"), one_of_each_quick(BROKEN))
 def test_what_is_broken_is_found(sound: Path, tmp_path: Path, table: str, change: Change, found: set[str]) -> None:
     shutil.copytree(sound, tmp_path / "dataset")
     path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
@@ -281,7 +290,7 @@ def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> N
         assert "conservation" in offending(dataset)
 
 
-@pytest.mark.parametrize(("table", "change", "found"), BROKEN_IN_A_TRAINING)
+@pytest.mark.parametrize(("table", "change", "found"), one_of_each_quick(BROKEN_IN_A_TRAINING))
 def test_what_is_broken_in_a_training_is_found(
     trained: Path, tmp_path: Path, table: str, change: Change, found: set[str]
 ) -> None:
@@ -347,7 +356,9 @@ def test_a_flow_inside_and_outside_of_a_tunnel(trained: Path, tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize(("again", "is_found"), [(900_000, True), (500_000, False), (1_800_000, False)])
+@pytest.mark.parametrize(
+    ("again", "is_found"), [(900_000, True), (500_000, False), pytest.param(1_800_000, False, marks=pytest.mark.long)]
+)
 def test_a_flow_whose_every_segment_is_there_twice(trained: Path, tmp_path: Path, again: int, is_found: bool) -> None:
     sizes = {"payload_bytes": 2_000_000, "retransmitted_bytes": again}
     with broken(trained, tmp_path, "flows", lambda rows: rows.with_columns(**sizes)) as dataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -48,30 +49,46 @@ def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def inferred(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """Row of the query for each synthetic run; large ones exchange less, so that the test stays short."""
-    folder = tmp_path_factory.mktemp("topology") / "dataset"
-    write_runs(folder, make_runs(SIZES))
-    write_runs(folder, make_runs(LARGE, bandwidth_mbit=10_000.0))
-    with ddnn_traces.open(folder) as dataset:
+QUICK = (2, 4, 8)
+LONG = [size for size in SIZES + LARGE if size not in QUICK]
+
+
+def inferred_of(folder: Path, *groups: tuple[tuple[int, ...], dict[str, object]]) -> dict[str, dict[str, object]]:
+    """Row of the query for each synthetic run of these sizes with these options, by the run's name."""
+    for sizes, options in groups:
+        write_runs(folder / "dataset", make_runs(sizes, **options))
+    with ddnn_traces.open(folder / "dataset") as dataset:
         return {str(row["run_id"]): row for row in dataset.query("topology").iter_rows(named=True)}
 
 
 @pytest.fixture(scope="module")
-def conserved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """Row of the query conservation of runs of 3, 5 and 8 workers."""
-    folder = tmp_path_factory.mktemp("conservation") / "dataset"
-    write_runs(folder, make_runs((3, 5, 8)))
-    with ddnn_traces.open(folder) as dataset:
-        return {str(row["run_id"]): row for row in dataset.query("conservation").iter_rows(named=True)}
+def quick_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    return inferred_of(tmp_path_factory.mktemp("quick"), (QUICK, {}))
 
 
-@pytest.mark.parametrize(
-    "workers", [2, 4, 8, *(pytest.param(n, marks=pytest.mark.long) for n in (*SIZES, *LARGE) if n not in (2, 4, 8))]
-)
+@pytest.fixture(scope="module")
+def long_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """Large runs exchange less, so that the test stays short."""
+    small = tuple(size for size in SIZES if size not in QUICK)
+    return inferred_of(tmp_path_factory.mktemp("long"), (small, {}), (LARGE, {"bandwidth_mbit": 10_000.0}))
+
+
+@pytest.fixture
+def inferred(workers: int, request: pytest.FixtureRequest) -> dict[str, dict[str, object]]:
+    """Row of the query topology of each run of this size."""
+    rows: dict[str, dict[str, object]] = request.getfixturevalue("quick_ones" if workers in QUICK else "long_ones")
+    return rows
+
+
+def sizes_above(least: int) -> list[Any]:
+    """Sizes from `least` as parameters; those that are not quick are long."""
+    quick = [size for size in QUICK if size >= least]
+    return [*quick, *(pytest.param(size, marks=pytest.mark.long) for size in LONG if size >= least)]
+
+
+@pytest.mark.parametrize("workers", sizes_above(2))
 @pytest.mark.parametrize(("topology", "shape"), KINDS)
-def test_made_up_runs_with_noise(
+def test_synthetic_runs_with_noise(
     inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int
 ) -> None:
     row = inferred[f"{topology}|{shape}|{workers}"]
@@ -81,7 +98,7 @@ def test_made_up_runs_with_noise(
     assert (confidence <= 0.5) if row["hosts"] == 2 else (0.93 <= confidence <= 1)
 
 
-@pytest.mark.parametrize("workers", [size for size in SIZES + LARGE if size > 2])
+@pytest.mark.parametrize("workers", sizes_above(3))
 @pytest.mark.parametrize(
     ("topology", "shape"), [kind for kind in KINDS if kind[0] in ("star", "tree", "binary_tree_star")]
 )
@@ -112,23 +129,17 @@ def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: 
     assert row["confidence"] <= 0.8
 
 
-@pytest.mark.parametrize(
-    ("topology", "shape", "workers"),
-    # a group of two and one of one are taken for a star, which sends less
-    [
-        (*kind, workers)
-        for kind in KINDS
-        for workers in (3, 5, 8)
-        if (*kind, workers) != ("hierarchical_ring", "leaders", 3)
-    ],
-)
-def test_the_law_explains_what_is_sent(
-    conserved: dict[str, dict[str, object]], topology: str, shape: str, workers: int
-) -> None:
-    row = conserved[f"{topology}|{shape}|{workers}"]
-    assert row["flagged"] is False, row
-    parts = [row[f"{part}_bytes"] for part in ("payload", "control", "header")]
-    assert sum(int(str(part)) for part in parts) == row["wire_bytes"]
+@pytest.mark.parametrize("workers", [5, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 8))])
+def test_the_law_explains_what_is_sent(workers: int, tmp_path: Path) -> None:
+    write_runs(tmp_path / "dataset", make_runs((workers,)))
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = dataset.query("conservation").rows(named=True)
+    assert len(rows) == len(KINDS)
+    for row in rows:
+        # a group of two and one of one are taken for a star, which sends less
+        assert row["flagged"] is (row["run_id"] == "hierarchical_ring|leaders|3"), row
+        parts = [row[f"{part}_bytes"] for part in ("payload", "control", "header")]
+        assert sum(parts) == row["wire_bytes"]
 
 
 def test_a_missing_capture_is_flagged(tmp_path: Path) -> None:
@@ -145,7 +156,7 @@ def test_a_missing_capture_is_flagged(tmp_path: Path) -> None:
     assert row["flagged"] or row["problem"] == "topology unknown"
 
 
-def test_ring_order_agrees(inferred: dict[str, dict[str, object]], tmp_path: Path) -> None:
+def test_ring_order_agrees(tmp_path: Path) -> None:
     order = (3, 0, 4, 1, 2)
     write_runs(tmp_path / "dataset", [SyntheticRun("r", "ring", workers=5, order=order, declare_ring=True)])
     with ddnn_traces.open(tmp_path / "dataset") as dataset:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 from polars.testing import assert_frame_equal
 from small_runs import A, B, C, ring, write_captures, write_log
-from tools import RunCommand
+from tools import RunCommand, mostly_long
 
 import ddnn_traces
 from ddnn_traces.query import catalogue, views
@@ -30,9 +31,20 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "dataset"
 
 
-#: Queries whose views are compared in make test; make test-all compares all.
-QUICK = {"traffic_matrix", "topology", "pair_throughput"}
 pytestmark = pytest.mark.views
+
+
+#: A ring, a star, a parameter server and pair averaging.
+FEW = ("torch-mlp1-sgd-32-gloo-0ms-ring", "torchp2p-mlp1-sgd-32-gloo-0ms-star",
+       "tf-mlp1-sgd-32-grpc-0ms-ps", "torchp2p-mlp1-pairavg-32-gloo-0ms-gossip")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def few_runs(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
+    """Four runs of the sample. Not to be changed."""
+    sources = [sample / run for run in FEW]
+    with ddnn_traces.open(once("few", lambda path: ddnn_traces.ingest(sources, path).close())) as dataset:
+        yield dataset
 
 
 def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
@@ -43,19 +55,13 @@ def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *schema.TABLES,
-        *sorted(QUICK),
-        *(pytest.param(name, marks=pytest.mark.long) for name in sorted({*catalogue.catalogue()} - QUICK)),
-    ],
+    [*schema.TABLES, *mostly_long(catalogue.catalogue(), "traffic_matrix", "topology", "pair_throughput")],
 )
-def test_file_shows_the_same(sample_dataset: Dataset, name: str) -> None:
+def test_file_shows_the_same(few_runs: Dataset, name: str) -> None:
     call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
-    with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
+    with duckdb.connect(str(few_runs.path / views.FILE), read_only=True) as connection:
         found = connection.sql(f"FROM {call}").pl()
-    assert_frame_equal(found, sample_dataset.sql(f"FROM {call}"), check_row_order=name in catalogue.catalogue())
-    if name in catalogue.catalogue():
-        assert_frame_equal(found, sample_dataset.query(name))
+    assert_frame_equal(found, few_runs.sql(f"FROM {call}"), check_row_order=name in catalogue.catalogue())
 
 
 def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
@@ -126,7 +132,7 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
     assert plain(dataset / views.FILE, "SELECT run_id FROM runs ORDER BY 1") == "[('one',), ('two',)]\n"
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no database"])
+@pytest.mark.parametrize("content", [b"no database", *(pytest.param(c, marks=pytest.mark.long) for c in (None, b""))])
 def test_ingest_repairs_it(dataset: Path, tmp_path: Path, content: bytes | None) -> None:
     if content is None:
         (dataset / views.FILE).unlink()

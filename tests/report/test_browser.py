@@ -74,13 +74,14 @@ CONTRASTS = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fixture", "colours"),
     [
         ("written", LIGHT),
-        pytest.param("written", DARK, marks=pytest.mark.long),
-        pytest.param("hostile", LIGHT, marks=pytest.mark.long),
-        pytest.param("hostile", DARK, marks=pytest.mark.long),
+        ("written", DARK),
+        ("hostile", LIGHT),
+        ("hostile", DARK),
     ],
 )
 def test_a_browser_draws_every_chart_readably(

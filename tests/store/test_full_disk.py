@@ -103,7 +103,7 @@ def quota(_: Path, __: ReadOptions) -> CaptureFacts:
     ],
     ids=["cells", "duckdb", "tables", "links", "exchange"],
 )
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_whoever_finds_the_disk_full(
     tmp_path: Path, module: object, name: str, failure: object, said: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

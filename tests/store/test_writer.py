@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_runs import A, B, ring, write_captures
-from tools import CODE, needs_namespaces
+from tools import CODE, mostly_long, needs_namespaces
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
@@ -26,8 +26,6 @@ from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import DatasetWriter, check_target
 from ddnn_traces.traffic import model
 from ddnn_traces.traffic.synthetic import scenarios
-
-pytestmark = pytest.mark.views
 
 ROW = {"run_id": "run", "source": "capture"}
 
@@ -82,7 +80,8 @@ def test_no_name_leads_out_of_the_dataset(run_id: str) -> None:
     assert path.name.startswith("run_id=")
 
 
-@pytest.mark.parametrize("name", ["plain", "a[1]", "st*r?", "it's", "ü b", ".hidden"])
+@pytest.mark.views  # DuckDB gives some of these characters a meaning
+@pytest.mark.parametrize("name", mostly_long(["plain", "a[1]", "st*r?", "it's", "ü b", ".hidden"], "st*r?", "it's"))
 def test_dataset_may_have_any_name(tmp_path: Path, name: str) -> None:
     folder = write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
     (tmp_path / f".{name}.partial-{dead_pid()}").mkdir()

@@ -27,7 +27,8 @@ from engines import (
     records,
     write,
 )
-from readings import SAMPLE, SAMPLE_RUNS, mostly_long
+from readings import SAMPLE, SAMPLE_RUNS
+from tools import mostly_long
 
 from ddnn_traces.ingestors.packets import numba_engine
 

@@ -21,7 +21,7 @@ from engines import (
     records,
     write,
 )
-from readings import mostly_long
+from tools import mostly_long
 
 from ddnn_traces.ingestors.tshark import flows
 

@@ -15,8 +15,8 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 from captures_by_hand import CAPTURES, eth, file
-from readings import SAMPLE, SAMPLE_RUNS, mostly_long
-from tools import needs_tool
+from readings import SAMPLE, SAMPLE_RUNS
+from tools import mostly_long, needs_tool
 
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
