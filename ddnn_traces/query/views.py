@@ -6,6 +6,7 @@ relative to its database. It serves users who have DuckDB alone; this package do
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
@@ -58,13 +60,12 @@ class Views:
         if self._made == catalogue.catalogue().keys():
             return False
         self._add(set(catalogue.catalogue()))
-        self._connection.execute(";".join(_comments()))
+        self._connection.execute(";".join([*_table_comments(), *_query_comments()]))
         return True
 
     def _add(self, names: set[str]) -> None:
         if new := names - self._made:
-            # Queries are bound to empty tables, which takes half as long as binding them to files; a view holds names,
-            # not tables, and so reads whatever has the name later.
+            # As in _create_queries; binding to empty tables takes half as long as binding to files.
             self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
             self._connection.execute(";".join(map(_empty_table, schema.tables())))
             made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
@@ -89,16 +90,50 @@ class Views:
 
 
 def write(file: Path, dataset: Path) -> None:
-    """Make a database file of the dataset's views and macros; `file` is new. Raises UsageError, duckdb.Error."""
+    """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
 
+    _write_queries(file)
     with duckdb.connect(str(file)) as connection:
         connection.execute("BEGIN")
-        Views(connection, place.in_folder(dataset.resolve())).provide_all()
+        Views(connection, place.in_folder(dataset.resolve()))
+        connection.execute(";".join(_table_comments()))
         connection.execute("COMMIT")
         about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
         columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
         connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
+
+
+def _write_queries(file: Path) -> None:
+    """Make a database file of all queries, without the tables that they read. Raises OSError, duckdb.Error.
+
+    It is the same for all datasets and takes as long as all else of a small ingest: so it is cached.
+    """
+    import duckdb
+
+    folder = cache.folder("queries")
+    key = hashlib.sha256("\0".join([duckdb.__version__, *_query_definitions()]).encode()).hexdigest()[:16]
+    cached = folder / f"{key}.duckdb" if folder else None
+    if cached and cached.is_file():
+        shutil.copyfile(cached, file)
+        return
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("BEGIN")
+        _create_queries(connection)
+        connection.execute("COMMIT")
+    if cached:
+        with contextlib.suppress(OSError), whole_file(cached) as half_written:
+            shutil.copyfile(file, half_written)
+
+
+def _create_queries(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make all queries and their comments; the tables that they read must be made afterwards.
+
+    They are bound to empty tables: a view holds names, not tables, and so reads whatever has the name later.
+    """
+    connection.execute(";".join(map(_empty_table, schema.tables())))
+    connection.execute(";".join(_query_definitions()))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
 
 
 def replace_views(dataset: Path, file: Path, folder: Path) -> None:
@@ -123,12 +158,10 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     tables: names of the tables with files; the others are empty. Raises duckdb.Error.
     """
     connection.execute("BEGIN")
-    connection.execute(";".join(map(_empty_table, schema.tables())))  # queries are bound to these: see Views
-    connection.execute(";".join(map(_query, catalogue.catalogue().values())))
-    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    _create_queries(connection)
     for table in schema.tables():
         connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
-    connection.execute(";".join(_comments()))
+    connection.execute(";".join(_table_comments()))
     connection.execute("COMMIT")
     connection.execute(
         f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {sql_literal(__version__)} AS version"
@@ -153,7 +186,7 @@ def _fingerprint(dataset: Path) -> str:
     """SHA-256 of all definitions."""
     files = place.table_globs(dataset.resolve())
     parts = [_table_view(table, files[table.name], None) for table in schema.tables()]
-    parts += [*map(_query, catalogue.catalogue().values()), *_comments(), __version__]
+    parts += [*_query_definitions(), *_table_comments(), __version__]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -187,13 +220,22 @@ def _query(query: catalogue.Query) -> str:
     return f"CREATE MACRO {query.name}({signature}) AS TABLE {body}"
 
 
-def _comments() -> list[str]:
+def _query_definitions() -> list[str]:
+    return [*map(_query, catalogue.catalogue().values()), *_query_comments()]
+
+
+def _table_comments() -> list[str]:
     comments = []
     for table in schema.tables():
         comments.append(f"COMMENT ON VIEW {table.name} IS {sql_literal(table.row)}")
         for column in table.columns:
             unit = f" [{column.unit}]" if column.unit else ""
             comments.append(f"COMMENT ON COLUMN {table.name}.{column.name} IS {sql_literal(column.meaning + unit)}")
+    return comments
+
+
+def _query_comments() -> list[str]:
+    comments = []
     for query in catalogue.catalogue().values():
         comment = f"{query.question} One row: {query.row}"
         if query.params:  # DuckDB has no comments on the columns of a macro

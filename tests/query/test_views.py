@@ -15,6 +15,7 @@ from small_runs import A, B, C, ring, write_captures, write_log
 from tools import RunCommand, mostly_long
 
 import ddnn_traces
+from ddnn_traces import cache
 from ddnn_traces.query import catalogue, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
@@ -130,6 +131,24 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
     after = (dataset / views.FILE).stat()
     assert after.st_mtime_ns == before.st_mtime_ns
     assert plain(dataset / views.FILE, "SELECT run_id FROM runs ORDER BY 1") == "[('one',), ('two',)]\n"
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_cached_queries_are_those_made_anew(
+    dataset: Path, tmp_path: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = tmp_path / "cached"
+    cached.mkdir()
+    monkeypatch.setattr(cache, "folder", lambda _: cached if is_writable else None)
+    shown = []
+    for name in ("new", "again"):
+        views.write(tmp_path / name, dataset)
+        sql = "SELECT sql, comment FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+        with duckdb.connect(str(tmp_path / name), read_only=True) as connection:
+            shown.append(connection.execute(sql).fetchall())
+            assert connection.execute("SELECT count(*) FROM flow_counts()").fetchall() == [(1,)]
+    assert shown[0] == shown[1] != []
+    assert len(list(cached.iterdir())) == is_writable
 
 
 @pytest.mark.parametrize("content", [b"no database", *(pytest.param(c, marks=pytest.mark.long) for c in (None, b""))])

@@ -7,7 +7,6 @@ are in several; so the code goes into a folder named by the content of all of th
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from llvmlite import ir
@@ -16,23 +15,15 @@ from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from ddnn_traces import cache
+
 CHECKED = bool(config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: for tests; every read is checked, slowly
 
 
 def _cache_folder() -> Path | None:
-    """Folder for the compiled code: next to the sources, else in the user's cache; None where neither is writable."""
-    here = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))
-    name = "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16]
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "ddnn_traces"
-    for folder in (here / "__pycache__" / name, user / name):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    return None
+    """Folder for the compiled code, named by all sources."""
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return cache.folder("packet-loop-" + "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16])
 
 
 _FOLDER = _cache_folder()
