@@ -45,14 +45,24 @@ Handle = Callable[[Request], Answer]
 
 @contextlib.contextmanager
 def server(handle: Handle) -> Iterator[str]:
-    """Address of a server that answers by `handle`."""
+    """Address of a server that answers by `handle`; afterwards no request of a killed client is still being handled."""
+    running_requests: list[str] = []
+    changed = threading.Condition()
+    is_open = True
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
             request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, self._body())
-            answer = handle(request)
+            with changed:
+                running_requests.append(self.path)
+            try:
+                answer = handle(request) if is_open else Answer(0)
+            finally:
+                with changed:
+                    running_requests.remove(self.path)
+                    changed.notify()
             if answer.state == 0:
                 self.close_connection = True
                 self.connection.close()
@@ -89,6 +99,9 @@ def server(handle: Handle) -> Iterator[str]:
     finally:
         running.shutdown()
         running.server_close()
+        with changed:
+            is_open = False
+            assert changed.wait_for(lambda: not running_requests, timeout=60), running_requests
 
 
 @dataclass
