@@ -137,9 +137,10 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
 
 def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
     """Raise WrongError where reading the document would fetch anything, or read files outside the release."""
-    if not isinstance(document.get("@context"), dict) or _keys(document) & {"@import", "@base"}:
+    every = list(_every_object(document))
+    if not isinstance(document.get("@context"), dict) or any(one.keys() & {"@import", "@base"} for one in every):
         raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
-    if sum(1 for _ in _contexts(document)) > 1:
+    if sum("@context" in one for one in every) > 1:
         raise WrongError(f"has a context inside, which is not read; {ASK}")
     known = examined.known_files()
     patterns = {shared.pattern(table) for table in schema.TABLES}
@@ -165,17 +166,12 @@ def _objects(item: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _keys(item: Any) -> set[str]:
+def _every_object(item: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a document at any depth, itself included."""
     if isinstance(item, dict):
-        return set(item).union(*map(_keys, item.values()))
-    return set().union(*map(_keys, item)) if isinstance(item, list) else set()
-
-
-def _contexts(item: Any) -> Iterator[Any]:
-    if isinstance(item, dict):
-        yield from ([item["@context"]] if "@context" in item else [])
+        yield item
     for value in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
-        yield from _contexts(value)
+        yield from _every_object(value)
 
 
 def _difference(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
@@ -199,8 +195,6 @@ def _difference(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
 
 def _comparable(value: Any) -> Any:
     """A value in a form that both readers share: text, number, None."""
-    if value is None or isinstance(value, str | bool):
-        return value
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if type(value).__name__ in ("NAType", "NaTType"):
