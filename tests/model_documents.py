@@ -8,7 +8,7 @@ from typing import Any
 
 from ddnn_traces.traffic.model import Document
 from ddnn_traces.traffic.synthetic.runs import SyntheticRun
-from ddnn_traces.traffic.traffic import DATA_PORT, Traffic
+from ddnn_traces.traffic.traffic import Port, Traffic
 
 RINGS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "torch-mlp1-sgd-128-gloo-0ms-ring-tso")
 
@@ -75,7 +75,7 @@ def exchanged(generated: Traffic) -> dict[tuple[int, int], tuple[int, int]]:
     found: dict[tuple[int, int], tuple[int, int]] = {}
     begin = generated.times.start_ns.min()
     for flow, start, fresh, payload in zip(t.flow, t.start_ns, t.fresh, t.payload, strict=True):
-        if start >= begin and generated.connections[flow // 2].server_port == DATA_PORT:
+        if start >= begin and generated.connections[flow // 2].server_port == Port.DATA:
             before = found.get(generated.ends[flow], (0, 0))
             found[generated.ends[flow]] = (before[0] + int(fresh), before[1] + int(payload))
     return found

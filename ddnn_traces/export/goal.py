@@ -26,9 +26,7 @@ def write(replay: Replay, out: Path) -> list[str]:
         file.write(f"// Run {replay.name}: {replay.options.size} bytes, calculations in ns\n")
         file.write(f"num_ranks {len(replay.nodes)}\n")
         for node in replay.nodes["node"]:
-            file.write(f"\nrank {node} {{\n")
-            file.writelines(_operations(replay, node))
-            file.write("}\n")
+            file.writelines([f"\nrank {node} {{\n", *_operations(replay, node), "}\n"])
     return []
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -31,7 +31,11 @@ MAX_BYTES = 2**31 - 1
 
 def write(replay: Replay, out: Path) -> list[str]:
     """Write the connection matrix; return notes for the user."""
-    nodes = _network_nodes(len(replay.nodes), replay.options.nodes)
+    hosts, nodes = len(replay.nodes), replay.options.nodes
+    if nodes is None:
+        nodes = next(size for size in (k**3 // 4 for k in count(2, 2)) if size >= hosts)
+    elif not hosts <= nodes < 2**31:
+        raise UsageError(f"--nodes {nodes}: the run has {hosts} hosts; give as many or more")
     transfers = _with_triggers(replay)
     connections, large = int(transfers["parts"].sum()), int((transfers["parts"] > 1).sum())
     triggers = int(transfers["waits"].sum())
@@ -44,7 +48,7 @@ def write(replay: Replay, out: Path) -> list[str]:
             kind = "oneshot" if needed == 1 else f"barrier count {needed}"
             file.write(f"trigger id {row['transfer'] + 1} {kind}\n")
     notes = [
-        f"{nodes:,} nodes, {len(replay.nodes):,} of them hosts of the run; --nodes sets another network than the "
+        f"{nodes:,} nodes, {hosts:,} of them hosts of the run; --nodes sets another network than the "
         "smallest fat tree of three tiers",
         f"{triggers:,} of {len(transfers):,} transfers start by a trigger, the others at their times in the run: "
         "htsim's matrix has no computation",
@@ -54,51 +58,26 @@ def write(replay: Replay, out: Path) -> list[str]:
     return notes
 
 
-def _network_nodes(hosts: int, requested: int | None) -> int:
-    """Hosts of the network: as requested, else of the smallest fat tree of three tiers that has enough."""
-    if requested is None:
-        return next(size for size in (k**3 // 4 for k in count(2, 2)) if size >= hosts)
-    if not hosts <= requested < 2**31:
-        raise UsageError(f"--nodes {requested}: the run has {hosts} hosts; give as many or more")
-    return requested
-
-
 def _with_triggers(replay: Replay) -> pl.DataFrame:
     """The transfers with parts (connections), waits (whether it starts by a trigger, which has its number),
     activations (how often that trigger is set off) and releases (the transfer whose trigger it sets off)."""
     transfers = replay.transfers.with_columns(((pl.col("size") - 1) // MAX_BYTES + 1).alias("parts"))
     edges = transfers.select("transfer", "start_ns", pl.col("needs").alias("need")).explode("need").drop_nulls()
     edges = edges.join(transfers.select("transfer", "end_ns", "parts"), left_on="need", right_on="transfer")
-    waiting = edges.group_by("transfer", "start_ns").agg(
-        pl.col("end_ns").max(), pl.col("parts").sum().alias("activations")
-    )
+    waiting = edges.group_by("transfer", "start_ns").agg(pl.col("end_ns").max(), activations=pl.col("parts").sum())
     waiting = waiting.filter(pl.col("start_ns") - pl.col("end_ns") < replay.options.gap_ms * 1e6)
-    released = edges.join(waiting, on="transfer", how="semi")
-    return (
-        transfers.join(waiting.select("transfer", "activations"), on="transfer", how="left", maintain_order="left")
-        .join(
-            released.select(pl.col("need").alias("transfer"), pl.col("transfer").alias("releases")),
-            on="transfer", how="left", maintain_order="left",
-        )
-        .with_columns(pl.col("activations").is_not_null().alias("waits"))
-    )  # fmt: skip
+    released = edges.join(waiting, on="transfer", how="semi").select(transfer="need", releases="transfer")
+    for more in (waiting.select("transfer", "activations"), released):
+        transfers = transfers.join(more, on="transfer", how="left", maintain_order="left")
+    return transfers.with_columns(waits=pl.col("activations").is_not_null())
 
 
 def _connections(transfers: pl.DataFrame) -> Iterator[str]:
     number = 0
     for row in transfers.iter_rows(named=True):
-        for size in _parts(row["size"]):
+        begin = f"trigger {row['transfer'] + 1}" if row["waits"] else f"start {row['start_ns'] * 1000}"
+        end = "" if row["releases"] is None else f" recv_done_trigger {row['releases'] + 1}"
+        for sent in range(0, row["size"], MAX_BYTES):
             number += 1
-            yield _connection(row, number, size)
-
-
-def _parts(size: int) -> Iterator[int]:
-    while size > 0:
-        yield min(size, MAX_BYTES)
-        size -= MAX_BYTES
-
-
-def _connection(row: dict[str, Any], number: int, size: int) -> str:
-    begin = f"trigger {row['transfer'] + 1}" if row["waits"] else f"start {row['start_ns'] * 1000}"
-    end = "" if row["releases"] is None else f" recv_done_trigger {row['releases'] + 1}"
-    return f"{row['src']}->{row['dst']} id {number} {begin} size {size}{end}\n"
+            size = min(row["size"] - sent, MAX_BYTES)
+            yield f"{row['src']}->{row['dst']} id {number} {begin} size {size}{end}\n"

@@ -154,10 +154,8 @@ def _prepare(folder: Path, written: Collection[str]) -> None:
 
 def _is_export(folder: Path) -> bool:
     """Whether a folder is empty, or was written by an export: then it has NODES with its columns."""
-    if not folder.is_dir():
-        return False
     if not (folder / NODES).is_file():
-        return not any(folder.iterdir())
+        return folder.is_dir() and not any(folder.iterdir())
     with (folder / NODES).open(encoding="utf-8", errors="replace") as file:
         return file.readline() == ",".join(NODE_COLUMNS) + "\n"
 
@@ -188,9 +186,7 @@ def _write_nodes(replay: Replay, path: Path) -> None:
         whole_file(path) as half_written,
         half_written.open("w", newline="", encoding="utf-8", errors="replace") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(replay.nodes.columns)
-        writer.writerows(replay.nodes.iter_rows())
+        csv.writer(file, lineterminator="\n").writerows([replay.nodes.columns, *replay.nodes.iter_rows()])
 
 
 def _nodes(dataset: Dataset) -> pl.DataFrame:
@@ -220,9 +216,9 @@ def _timed(transfers: pl.DataFrame, needs: pl.DataFrame, options: ReplayOptions)
 
 
 def _nothing(run: str, dataset: Dataset, options: ReplayOptions) -> str:
-    steps = dataset.sql("SELECT min(step) AS least, max(step) AS most FROM steps").row(0)
     if options.traffic == "steps" or options.from_step is not None or options.steps is not None:
-        there = "no steps: export all its traffic" if steps[0] is None else f"steps {steps[0]} to {steps[1]}"
+        least, most = dataset.sql("SELECT min(step) AS least, max(step) AS most FROM steps").row(0)
+        there = "no steps: export all its traffic" if least is None else f"steps {least} to {most}"
         return f"run {run} sent nothing between its hosts in the selected steps; it has {there}"
     return f"run {run} sent nothing between two hosts: there is nothing to replay"
 

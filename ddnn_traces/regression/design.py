@@ -6,6 +6,7 @@ and each term's share is the part that the other terms do not span.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,14 +61,13 @@ def split_missing(rows: pl.DataFrame, names: Iterable[str]) -> tuple[pl.DataFram
     usable = pl.all_horizontal(
         *(pl.col(name).is_not_null() for name in used), *(pl.col(name).is_finite() for name in floats)
     ).fill_null(False)
-    lost = rows.filter(~usable).iter_rows(named=True)
-    return rows.filter(usable), _excluded((row[RUN], _missing(row, used)) for row in lost)
-
-
-def _missing(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    missing = [name for name in names if row[name] is None]
-    infinite = [name for name in names if isinstance(row[name], float) and row[name] in (float("inf"), -float("inf"))]
-    return "; ".join(_are(found, reason) for found, reason in ((missing, "missing"), (infinite, "infinite")) if found)
+    excluded = []
+    for row in rows.filter(~usable).iter_rows(named=True):
+        missing = [name for name in used if row[name] is None]
+        infinite = [name for name in used if isinstance(row[name], float) and math.isinf(row[name])]
+        parts = ((missing, "missing"), (infinite, "infinite"))
+        excluded.append((row[RUN], "; ".join(_are(found, reason) for found, reason in parts if found)))
+    return rows.filter(usable), _excluded(excluded)
 
 
 def _are(names: Sequence[str], reason: str) -> str:
@@ -142,10 +142,6 @@ class Design:
     columns: tuple[Column, ...]
 
     @property
-    def left(self) -> str:
-        return self.formula.left
-
-    @property
     def has_intercept(self) -> bool:
         return any(column.term == INTERCEPT for column in self.columns)
 
@@ -197,10 +193,9 @@ def _values(rows: pl.DataFrame, name: str, numeric: bool) -> Any:
     import pandas as pd
 
     column = rows[name]
-    if column.dtype.is_integer():
-        return column.cast(pl.Float64 if numeric else pl.Int64).to_numpy()
     if column.dtype.is_numeric():
-        return column.cast(pl.Float64).to_numpy()
+        is_level = column.dtype.is_integer() and not numeric
+        return column.cast(pl.Int64 if is_level else pl.Float64).to_numpy()
     # patsy compares with the first category: the most frequent one says more than the first in the alphabet
     texts = column.cast(pl.String)
     counts = Counter(texts.sort().to_list())
@@ -310,15 +305,11 @@ def split_aliased(columns: Sequence[Column]) -> tuple[list[Column], list[Alias]]
             basis = np.column_stack([basis, rest / size])
             kept.append(column)
         else:
-            aliases.append(Alias(column, _carriers(column, kept)))
+            units = np.column_stack([np.empty((len(column.values), 0)), *(unit(k.values) for k in kept)])
+            weights = np.linalg.lstsq(units, unit(column.values), rcond=None)[0]
+            carriers = tuple(k for k, weight in zip(kept, weights, strict=True) if abs(weight) > 1e-6)
+            aliases.append(Alias(column, carriers))
     return kept, aliases
-
-
-def _carriers(column: Column, kept: Sequence[Column]) -> tuple[Column, ...]:
-    if not kept:
-        return ()
-    weights = np.linalg.lstsq(np.column_stack([unit(k.values) for k in kept]), unit(column.values), rcond=None)[0]
-    return tuple(k for k, weight in zip(kept, weights, strict=True) if abs(weight) > 1e-6)
 
 
 @dataclass(frozen=True)

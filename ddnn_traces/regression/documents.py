@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,9 @@ from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Re
 #: Version of the JSON document of a regression; it increases when a key is renamed, removed, or changes its meaning.
 VERSION = 1
 
+_ABOUT = (
+    "formula", "preset", "grain", "rows", "runs", "synthetic_runs", "synthetic", "size_column", "errors",
+)  # fmt: skip
 _WHOLE_FIT = (
     "r_squared", "adj_r_squared", "df_resid", "residual_std_error", "f_statistic", "f_p_value", "aic", "bic",
     "correlation", "condition_number", "breusch_pagan", "breusch_pagan_p_value",
@@ -38,9 +41,7 @@ _OF_FIT = ("formula", "errors", "robust_errors", "rows", "runs", "synthetic_runs
 
 def text(regression: Regression) -> str:
     """The summary, the tables, and the sentences under their headings."""
-    lines = [regression.formula, words.summary(regression)]
-    if regression.synthetic:
-        lines.append(regression.synthetic)
+    lines = [regression.formula, words.summary(regression), *filter(None, [regression.synthetic])]
     for table in words.tables(regression):
         numeric = [i in table.numeric for i in range(len(table.columns))]
         lines += ["", table.title, *_aligned([table.columns, *table.rows], numeric)]
@@ -58,7 +59,7 @@ def _aligned(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
 
 def json_text(regression: Regression) -> str:
     """One JSON object; an unknown value, and a number that JSON cannot write, is null."""
-    return json.dumps(_finite(_document(regression)), indent=2, allow_nan=False)
+    return json.dumps(_plain(_document(regression)), indent=2, allow_nan=False)
 
 
 def csv_text(regression: Regression) -> str:
@@ -73,46 +74,33 @@ def _document(regression: Regression) -> dict[str, Any]:
     tests = {test.term: test for test in regression.tests}
     paper = None
     if regression.preset == "paper":
-        rows = [asdict(row) for row in words.paper_rows(regression)]
+        rows = [row._asdict() for row in words.paper_rows(regression)]
         paper = {"table": rows, "sentences": words.paper_sentences(regression)}
+
     return {
-        "ddnn_traces_regression": VERSION,
-        "formula": regression.formula,
-        "preset": regression.preset,
-        "grain": regression.grain,
-        "rows": regression.rows,
-        "runs": regression.runs,
-        "synthetic_runs": regression.synthetic_runs,
-        "synthetic": regression.synthetic,
-        "size_column": regression.size_column,
-        "errors": regression.errors,
-        "robust_errors": regression.robust,
-        "clusters": regression.clusters,
+        "ddnn_traces_regression": VERSION, **{name: getattr(regression, name) for name in _ABOUT},
+        "robust_errors": regression.robust, "clusters": regression.clusters,
         "fit": {name: getattr(regression, name) for name in _WHOLE_FIT},
-        "coefficients": [asdict(coefficient) for coefficient in regression.coefficients],
+        "coefficients": regression.coefficients,
         "terms": [
             asdict(verdict) | {name: getattr(tests.get(verdict.term), name, None) for name in _OF_TEST}
             for verdict in regression.verdicts
         ],
-        "influence": [asdict(run) for run in regression.influence],
-        "influential": [run.run_id for run in regression.influential],
-        "left_out": [asdict(found) for found in regression.left_out],
-        "nested": [asdict(nested) for nested in regression.nested],
-        "log_log": None if regression.log_log is None else asdict(regression.log_log),
-        "paper": paper,
-        "notes": list(regression.notes),
-        "diagnosis": words.diagnosis(regression),
-        "excluded": [asdict(run) for run in regression.excluded],
+        "influence": regression.influence, "influential": [run.run_id for run in regression.influential],
+        "left_out": regression.left_out, "nested": regression.nested, "log_log": regression.log_log, "paper": paper,
+        "notes": regression.notes, "diagnosis": words.diagnosis(regression), "excluded": regression.excluded,
         "points": regression.points.to_dicts(),
-    }
+    }  # fmt: skip
 
 
-def _finite(value: Any) -> Any:
-    """The value with null for numbers that JSON does not have."""
+def _plain(value: Any) -> Any:
+    """The value for JSON: data classes as objects, null for numbers that JSON does not have."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [_plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -137,7 +125,7 @@ def latex(regression: Regression) -> str:
     about = rf"\texttt{{{latex_escape(regression.formula)}}}: {latex_escape(about)}"
     shown = words.tables(regression)
     for table in shown:
-        lines += ["", *_environment(table, f"{latex_escape(table.title)}. {about}")]
+        lines += ["", _environment(table, f"{latex_escape(table.title)}. {about}")]
     for heading, sentences in words.sections(regression):
         lines += ["", rf"\paragraph{{{latex_escape(heading)}}}", r"\begin{itemize}"]
         lines += [rf"  \item {latex_escape(sentence)}" for sentence in sentences]
@@ -147,26 +135,23 @@ def latex(regression: Regression) -> str:
     return "\n".join(lines)
 
 
-def _environment(table: words.Table, caption: str) -> list[str]:
-    # words wrap, numbers do not
-    wide = not table.numeric
-    columns = "".join(
-        "r" if i in table.numeric else "p{0.3\\linewidth}" if wide else "l" for i in range(len(table.columns))
-    )
-    return [
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{caption}}}",
-        *([] if wide else [rf"  {_SHRUNK}{{%"]),
-        rf"  \begin{{tabular}}{{{columns}}}",
-        r"    \toprule",
-        f"    {_latex_row(table.columns)}",
-        r"    \midrule",
-        *(f"    {_latex_row(row, table.numeric)}" for row in table.rows),
-        r"    \bottomrule",
-        r"  \end{tabular}" + ("" if wide else "}"),
-        r"\end{table}",
-    ]
+def _environment(table: words.Table, caption: str) -> str:
+    wide = not table.numeric  # words wrap, numbers do not
+    text_column = r"p{0.3\linewidth}" if wide else "l"
+    columns = "".join("r" if i in table.numeric else text_column for i in range(len(table.columns)))
+    before, after = ("", "") if wide else (f"  {_SHRUNK}{{%\n", "}")
+    rows = "\n".join(f"    {_latex_row(row, table.numeric)}" for row in table.rows)
+    return rf"""\begin{{table}}
+  \centering
+  \caption{{{caption}}}
+{before}  \begin{{tabular}}{{{columns}}}
+    \toprule
+    {_latex_row(table.columns)}
+    \midrule
+{rows}
+    \bottomrule
+  \end{{tabular}}{after}
+\end{{table}}"""
 
 
 def _latex_row(cells: tuple[str, ...], numeric: Sequence[int] = ()) -> str:
@@ -213,11 +198,10 @@ FORMATS: dict[str, Callable[[Regression], str]] = {
 
 # --- a prediction
 
-PREDICTION_FORMATS = ("table", "json", "csv")
-_UNITS = {"step": "MB", "run": "GB", "hour": "GB", "step_time": "ms"}
-_DIVISORS = {"MB": 1e6, "GB": 1e9, "ms": 1.0}
-_NAMES = {
-    "step": "volume of a step", "run": "volume of a run", "hour": "volume of an hour", "step_time": "step time",
+#: Names of the quantities, their units in the table, and what an estimate is divided by.
+_QUANTITIES = {
+    "step": ("volume of a step", "MB", 1e6), "run": ("volume of a run", "GB", 1e9),
+    "hour": ("volume of an hour", "GB", 1e9), "step_time": ("step time", "ms", 1.0),
 }  # fmt: skip
 #: Attributes of a Predicted and their names in JSON and CSV.
 _ENDS = {
@@ -227,7 +211,7 @@ _ENDS = {
 
 def prediction(found: Prediction, output_format: str) -> str:
     """The prediction in one of PREDICTION_FORMATS. All have the warnings and the number of synthetic runs."""
-    return {"table": _prediction_table, "json": _prediction_json, "csv": _prediction_csv}[output_format](found)
+    return PREDICTION_FORMATS[output_format](found)
 
 
 def _described(job: Job) -> dict[str, Any]:
@@ -252,11 +236,11 @@ def _prediction_table(found: Prediction) -> str:
 
 
 def _cells(predicted: Predicted, steps: int | None) -> tuple[str, ...]:
-    unit = _UNITS[predicted.quantity]
-    name = _NAMES[predicted.quantity] + (f" of {steps:,} steps" if predicted.quantity == "run" else "")
+    name, unit, divisor = _QUANTITIES[predicted.quantity]
+    name += f" of {steps:,} steps" if predicted.quantity == "run" else ""
     name += ", median" if predicted.statistic == "median" else ""
     estimate, *ends = (
-        None if value is None else f"{value / _DIVISORS[unit]:,.3f}"
+        None if value is None else f"{value / divisor:,.3f}"
         for value in (predicted.estimate, *(getattr(predicted, end) for end in _ENDS))
     )
     intervals = [f"[{low}, {high}]" if low and high else "none" for low, high in (ends[:2], ends[2:])]
@@ -265,39 +249,32 @@ def _cells(predicted: Predicted, steps: int | None) -> tuple[str, ...]:
 
 def _prediction_json(found: Prediction) -> str:
     document = {
-        "formula": found.formula,
-        "job": _described(found.job),
-        "runs": found.runs,
-        "synthetic_runs": found.synthetic_runs,
-        "synthetic": found.synthetic,
-        "level": LEVEL,
-        "extrapolation": bool(found.warnings),
-        "warnings": list(found.warnings),
-        "notes": list(found.notes),
+        "formula": found.formula, "job": _described(found.job), "runs": found.runs,
+        "synthetic_runs": found.synthetic_runs, "synthetic": found.synthetic, "level": LEVEL,
+        "extrapolation": bool(found.warnings), "warnings": found.warnings, "notes": found.notes,
         "predicted": [_numbers(predicted) for predicted in found.predicted],
-    }
+    }  # fmt: skip
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _prediction_csv(found: Prediction) -> str:
     """A row a quantity; warnings and notes are in every row, so that no number is without them."""
     shared = {
-        "level": LEVEL,
-        "runs": found.runs,
-        "synthetic_runs": found.synthetic_runs,
-        "extrapolation": str(bool(found.warnings)).lower(),
-        "warnings": "; ".join(found.warnings),
-        "notes": "; ".join([*([found.synthetic] if found.synthetic else []), *found.notes]),
-    }
+        "level": LEVEL, "runs": found.runs, "synthetic_runs": found.synthetic_runs,
+        "extrapolation": str(bool(found.warnings)).lower(), "warnings": "; ".join(found.warnings),
+        "notes": "; ".join(filter(None, [found.synthetic, *found.notes])),
+    }  # fmt: skip
     rows = [_numbers(predicted) | shared for predicted in found.predicted]
     return _csv(rows[0], rows)
 
 
 def _numbers(predicted: Predicted) -> dict[str, Any]:
     return {
-        "quantity": predicted.quantity,
-        "unit": predicted.unit,
-        "statistic": predicted.statistic,
-        "estimate": predicted.estimate,
+        **{name: getattr(predicted, name) for name in ("quantity", "unit", "statistic", "estimate")},
         **{name: getattr(predicted, end) for end, name in _ENDS.items()},
     }
+
+
+PREDICTION_FORMATS: dict[str, Callable[[Prediction], str]] = {
+    "table": _prediction_table, "json": _prediction_json, "csv": _prediction_csv,
+}  # fmt: skip

@@ -50,10 +50,6 @@ class Scatter:
     is_estimated: bool
     lost: tuple[Vector, ...] = ()
 
-    def is_known_along(self, directions: Vector) -> bool:
-        """Whether it is known along all of these directions, which are columns of length 1."""
-        return not any(overlap(lost, directions) for lost in self.lost)
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -102,8 +98,7 @@ class Estimate:
 
     @cached_property
     def _scale(self) -> Vector:
-        scale: Vector = np.sqrt(np.mean(self.matrix**2, axis=0))
-        return scale
+        return np.asarray(np.sqrt(np.mean(self.matrix**2, axis=0)))
 
     @cached_property
     def has_constant(self) -> bool:
@@ -138,13 +133,11 @@ class Estimate:
 
     @property
     def fitted(self) -> Vector:
-        values: Vector = self.result.fittedvalues
-        return values
+        return np.asarray(self.result.fittedvalues)
 
     @property
     def residuals(self) -> Vector:
-        values: Vector = self.result.resid
-        return values
+        return np.asarray(self.result.resid)
 
     @property
     def df_resid(self) -> int:
@@ -158,16 +151,13 @@ class Estimate:
     @cached_property
     def leverage(self) -> Vector:
         """Of each row: the diagonal of the hat matrix."""
-        leverage: Vector = np.sum(self.basis**2, axis=1)
-        return leverage
+        return np.asarray(np.sum(self.basis**2, axis=1))
 
     @cached_property
-    def rows_of(self) -> dict[str, Vector]:
+    def rows_of(self) -> dict[str, Any]:
         """The numbers of the rows of each run, in the order of the runs."""
-        places: dict[str, list[int]] = {}
-        for place, group in enumerate(self.groups):
-            places.setdefault(group, []).append(place)
-        return {group: np.array(rows) for group, rows in places.items()}
+        groups = np.array(self.groups)
+        return {group: np.flatnonzero(groups == group) for group in dict.fromkeys(self.groups)}
 
     def without(self, rows: Vector) -> Without:
         """The fit without these rows."""
@@ -209,9 +199,8 @@ class Estimate:
             alone = self.leverage > ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)
             scores = self.basis * weighted[:, None]
-            return Scatter(
-                scores.T @ scores, self.df_resid, True, tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
-            )
+            lost = tuple(self.basis[[row]].T for row in np.flatnonzero(alone))
+            return Scatter(scores.T @ scores, self.df_resid, True, lost)
         scores = np.array([self.basis[rows].T @ self.residuals[rows] for rows in self.rows_of.values()])
         groups, count = len(scores), len(self.response)
         factor = groups / max(groups - 1, 1) * (count - 1) / self.df_resid

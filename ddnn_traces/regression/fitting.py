@@ -9,39 +9,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression.design import (
-    MIN_RUNS,
-    RUN,
-    STEP,
-    clean_numbers,
-    constant_terms,
-    crowded_terms,
-    is_constant,
-    make_design,
-    shares,
-    split_aliased,
-    split_missing,
-    usable_rows,
-)
+from ddnn_traces.regression import design, inference
+from ddnn_traces.regression.design import MIN_RUNS, RUN, STEP, make_design, split_aliased
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, in_logarithms, parse, terms_of
-from ddnn_traces.regression.inference import (
-    breusch_pagan,
-    coefficients_of,
-    influence,
-    left_out,
-    log_log,
-    nested,
-    studentized_residuals,
-    term_tests,
-    whole_f,
-)
 from ddnn_traces.regression.results import ERRORS, SIZES, Excluded, LogLog, OlsFit, Regression, TermVerdict
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, verdicts
 
@@ -80,15 +57,9 @@ SIZE = ("exchanged", "nominal")
 
 
 def regress(
-    dataset: Dataset,
-    formula: str | None = None,
-    *,
-    preset: str | None = None,
-    rows: str = "runs",
-    batch: str = "indicator",
-    size: str = "exchanged",
-    errors: str | None = None,
-) -> Regression:
+    dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
+    batch: str = "indicator", size: str = "exchanged", errors: str | None = None,
+) -> Regression:  # fmt: skip
     """Fit a formula to the runs of a dataset, or to their steps.
 
     formula: in statsmodels' language; None: that of the preset, and equation (1) of zerwas without one. preset: a name
@@ -107,7 +78,8 @@ def regress(
     query = chosen.run_query if rows == "runs" else chosen.step_query
     if query is None:
         raise RegressionError(f"{preset} has a row a run only; leave out rows = {rows}")
-    default = _with_options(chosen.formula, batch, size)
+    default = chosen.formula if batch == "indicator" else chosen.formula.replace("C(batch_size)", "batch_size")
+    default = default if size == "exchanged" else re.sub(r"\bmodel_bytes\b", "nominal_bytes", default)
     if formula is not None and default != chosen.formula:
         raise RegressionError(f"batch and size change the default formula only; write them into yours: {default}")
     found = dataset.query(query)
@@ -117,14 +89,6 @@ def regress(
     fitted = fit(used, None, errors, default)
     notes = (*fitted.notes, *_loss_notes(fitted, used))
     return replace(fitted, preset=preset, notes=notes, excluded=(*fitted.excluded, *unused))
-
-
-def _with_options(formula: str, batch: str, size: str) -> str:
-    if batch == "number":
-        formula = formula.replace("C(batch_size)", "batch_size")
-    if size == "nominal":
-        formula = re.sub(r"\bmodel_bytes\b", "nominal_bytes", formula)
-    return formula
 
 
 def _comparable(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
@@ -174,13 +138,19 @@ def fit(
     errors = errors or ("cluster" if grain == "step" else "classic")
     if errors not in ERRORS:
         raise RegressionError(f"No standard errors named {errors}; there are: {', '.join(ERRORS)}")
-    clean = clean_numbers(rows)
+    clean = design.clean_numbers(rows)
     chosen, size_notes = sized(clean, default) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
-    usable, excluded = usable_rows(clean, known)
-    obstacle = _obstacle(usable, parsed)
-    outcome = OlsFit(notes=(obstacle,)) if obstacle else ols(usable, known.text, errors, robust)
+    usable, excluded = design.usable_rows(clean, known)
+    runs = usable[RUN].n_unique()
+    if not parsed.left_names:
+        outcome = OlsFit(notes=("Nothing is fitted: the left side of the formula names no column.",))
+    elif runs < MIN_RUNS:
+        few = f"Nothing is fitted: {runs} usable runs, and at least {MIN_RUNS} are needed."
+        outcome = OlsFit(notes=(few,))
+    else:
+        outcome = ols(usable, known.text, errors, robust)
     size = next((name for name in SIZES if name in known.right_names), None)
     correlation = _correlation(usable, size, parsed)
     order = list(terms_of(parsed)) if unknown else []
@@ -196,19 +166,12 @@ def fit(
         "verdicts": tuple(sorted(terms, key=lambda verdict: order.index(verdict.term))) if unknown else terms,
         "notes": tuple(notes),
     }
+    logs = _log_log(usable, known, outcome.estimate, size, errors, robust)
     return Regression(
-        **parts,
-        formula=parsed.text,
-        grain=grain,
-        rows=usable.height,
-        runs=usable[RUN].n_unique(),
-        synthetic_runs=sources.count("synthetic"),
-        correlation=correlation,
-        size_column=size,
-        log_log=_log_log(usable, known, outcome.estimate, size, errors, robust),
-        excluded=excluded,
-        points=_points(usable, outcome, size),
-    )
+        **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
+        synthetic_runs=sources.count("synthetic"), correlation=correlation, size_column=size, log_log=logs,
+        excluded=excluded, points=_points(usable, outcome, size),
+    )  # fmt: skip
 
 
 def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str = "hc3") -> OlsFit:
@@ -217,51 +180,40 @@ def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str =
     Columns that are combinations of those before them, in formula order, are dropped and named in the term's verdict,
     and so are terms at the end for which there are too few rows. Raises RegressionError.
     """
-    design = make_design(rows, parse(formula, rows.columns))
-    if is_constant(design.response):
-        return OlsFit(notes=(f"Nothing is fitted: every run has the same {design.left}.",))
-    constant = constant_terms(design, rows)
-    crowded = crowded_terms(design, constant)
+    made = make_design(rows, parse(formula, rows.columns))
+    if design.is_constant(made.response):
+        return OlsFit(notes=(f"Nothing is fitted: every run has the same {made.formula.left}.",))
+    constant = design.constant_terms(made, rows)
+    crowded = design.crowded_terms(made, constant)
     dropped = constant | crowded
-    columns = [c for c in design.columns if c.term not in dropped]
+    columns = [c for c in made.columns if c.term not in dropped]
     kept, aliases = split_aliased(columns)
-    if design.terms and {column.term for column in kept} <= {INTERCEPT}:
-        nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in design.terms)
+    if made.terms and {column.term for column in kept} <= {INTERCEPT}:
+        nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in made.terms)
         return OlsFit(verdicts=nothing, notes=("Nothing is fitted: no term of the formula can be estimated.",))
-    estimate = Estimate(design.response, tuple(kept), tuple(str(run) for run in rows[RUN]))
-    by_term = shares(columns)
+    estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]))
+    by_term = design.shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
-    coefficients = coefficients_of(estimate, errors, robust, mixed)
-    tests = term_tests(estimate, by_term, errors)
-    f_statistic, f_p_value = whole_f(estimate)
+    coefficients = inference.coefficients_of(estimate, errors, robust, mixed)
+    tests = inference.term_tests(estimate, by_term, errors)
+    f_statistic, f_p_value = inference.whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
-    statistic, p_value = breusch_pagan(estimate)
-    fitted_terms = [term.name for term in design.terms if any(column.term == term.name for column in kept)]
+    statistic, p_value = inference.breusch_pagan(estimate)
+    fitted_terms = [term.name for term in made.terms if any(column.term == term.name for column in kept)]
+    models = rows["model"].to_list() if "model" in rows.columns else None
     return OlsFit(
-        coefficients=coefficients,
-        tests=tests,
-        verdicts=verdicts(estimate, design, rows, dropped, by_term, coefficients, tests, errors),
-        notes=fit_notes(estimate, design, crowded, aliases, errors),
-        errors=errors,
-        robust=robust,
-        clusters=len(estimate.rows_of),
-        r_squared=float(estimate.result.rsquared),
-        adj_r_squared=float(estimate.result.rsquared_adj),
-        df_resid=estimate.df_resid,
+        coefficients=coefficients, tests=tests,
+        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors),
+        notes=fit_notes(estimate, made, crowded, aliases, errors),
+        errors=errors, robust=robust, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
+        r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,
-        f_statistic=f_statistic,
-        f_p_value=f_p_value,
-        aic=aic,
-        bic=bic,
-        condition_number=estimate.condition_number,
-        breusch_pagan=statistic,
-        breusch_pagan_p_value=p_value,
-        influence=influence(estimate),
-        left_out=left_out(estimate, rows["model"].to_list() if "model" in rows.columns else None, design.formula),
-        nested=nested(estimate, design, fitted_terms, by_term),
-        fitted=tuple(estimate.fitted.tolist()),
-        estimate=estimate,
-    )
+        f_statistic=f_statistic, f_p_value=f_p_value, aic=aic, bic=bic, condition_number=estimate.condition_number,
+        breusch_pagan=statistic, breusch_pagan_p_value=p_value, influence=inference.influence(estimate),
+        left_out=inference.left_out(estimate, models, made.formula),
+        nested=inference.nested(estimate, made, fitted_terms, by_term),
+        fitted=tuple(estimate.fitted.tolist()), estimate=estimate,
+    )  # fmt: skip
 
 
 def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
@@ -273,7 +225,7 @@ def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
     names = parse(formula, {*rows.columns, *SIZES}).names
     if exchanged not in names or not {exchanged, nominal} <= set(rows.columns):
         return formula, []
-    usable, _ = split_missing(rows, names - {exchanged})
+    usable, _ = design.split_missing(rows, names - {exchanged})
     if usable[exchanged].count() or not usable[nominal].count():
         return formula, []
     note = (
@@ -296,23 +248,13 @@ def _without_unknown(formula: Formula, rows: pl.DataFrame) -> tuple[Formula, lis
     return parse(f"{formula.left} ~ {right}", rows.columns), unknown
 
 
-def _obstacle(rows: pl.DataFrame, formula: Formula) -> str | None:
-    """Why nothing can be fitted to `rows` at all, as a sentence; None where something can."""
-    if not formula.left_names:
-        return "Nothing is fitted: the left side of the formula names no column."
-    runs = rows[RUN].n_unique()
-    if runs < MIN_RUNS:
-        return f"Nothing is fitted: {runs} usable runs, and at least {MIN_RUNS} are needed."
-    return None
-
-
 def _correlation(rows: pl.DataFrame, size: str | None, formula: Formula) -> float | None:
     """Pearson's correlation of model size with the left side, where that is a column (Zerwas section VI: 0.97)."""
     left = formula.left
     if size is None or left not in formula.left_names or not rows.schema[left].is_numeric():
         return None
     pairs = rows.select(size, left).to_numpy().astype(float)
-    if len(pairs) < MIN_RUNS or any(is_constant(column) for column in pairs.T):
+    if len(pairs) < MIN_RUNS or any(design.is_constant(column) for column in pairs.T):
         return None
     return float(np.corrcoef(pairs.T)[0, 1])
 
@@ -327,24 +269,22 @@ def _log_log(
     if logarithmic is None or not (rows[[formula.left, size]].min_horizontal() > 0).all():
         return None
     same = {column.term for column in plain.columns}
-    design = make_design(rows, parse(logarithmic, rows.columns))
-    columns = [c for c in design.columns if c.term in same or c.name == f"np.log({size})"]
-    logs = Estimate(design.response, tuple(split_aliased(columns)[0]), plain.groups)
+    made = make_design(rows, parse(logarithmic, rows.columns))
+    columns = [c for c in made.columns if c.term in same or c.name == f"np.log({size})"]
+    logs = Estimate(made.response, tuple(split_aliased(columns)[0]), plain.groups)
     if logs.is_exact or not any(c.name == f"np.log({size})" for c in logs.columns):
         return None
-    return log_log(logarithmic, size, plain, logs, errors, robust)
+    return inference.log_log(logarithmic, size, plain, logs, errors, robust)
 
 
 def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFrame:
     estimate = outcome.estimate
-    empty = [None] * rows.height
-    given = {
-        "observed": estimate.response.tolist() if estimate else empty,
-        "fitted": list(outcome.fitted or empty),
-        "residual": estimate.residuals.tolist() if estimate else empty,
-        "studentized_residual": studentized_residuals(estimate) if estimate else empty,
-        "leverage": estimate.leverage.tolist() if estimate else empty,
-    }
+    names = ("observed", "fitted", "residual", "studentized_residual", "leverage")
+    given: dict[str, Any] = {name: [None] * rows.height for name in names}
+    if estimate:
+        studentized = inference.studentized_residuals(estimate)
+        values = (estimate.response, estimate.fitted, estimate.residuals, studentized, estimate.leverage)
+        given = dict(zip(names, values, strict=True))
     known = {"step_bytes": "step_bytes", "size_bytes": size}
     return rows.select(
         RUN,

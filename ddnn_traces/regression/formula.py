@@ -25,7 +25,7 @@ MAX_DEPTH = 100
 
 _CHARACTERS = re.compile(r"[A-Za-z0-9_.+\-*/:()~ ]*")
 _WRAPPERS = frozenset({"C", "I"})
-_NUMPY_FUNCTIONS = frozenset({"log", "log10", "exp", "sqrt"})
+_FUNCTIONS = frozenset({*_WRAPPERS, "np.log", "np.log10", "np.exp", "np.sqrt"})
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _LANGUAGE = "names of columns, numbers, C(), I(), np.log(), np.log10(), np.exp(), np.sqrt() and + - * / : ** ( ) ~"
 
@@ -157,7 +157,7 @@ def _check(node: ast.expr, formula: str, depth: int = 0) -> None:
                 raise _not_a_formula(formula, ast.unparse(node))
             _check(left, formula, depth + 1)
             _check(right, formula, depth + 1)
-        case ast.Call(func=function, args=[argument], keywords=[]) if _is_allowed_function(function):
+        case ast.Call(func=function, args=[argument], keywords=[]) if ast.unparse(function) in _FUNCTIONS:
             _check(argument, formula, depth + 1)
         case _:
             raise _not_a_formula(formula, ast.unparse(node))
@@ -168,15 +168,6 @@ def _is_small_power(base: ast.expr, exponent: ast.expr) -> bool:
     if not isinstance(exponent, ast.Constant) or type(exponent.value) not in (int, float):
         return False
     return bool(column_names(base)) and float(exponent.value) <= MAX_EXPONENT  # type: ignore[arg-type]
-
-
-def _is_allowed_function(function: ast.expr) -> bool:
-    match function:
-        case ast.Name(id=name):
-            return name in _WRAPPERS
-        case ast.Attribute(value=ast.Name(id="np"), attr=name):
-            return name in _NUMPY_FUNCTIONS
-    return False
 
 
 def column_names(tree: ast.AST, skip: str | None = None) -> frozenset[str]:

@@ -15,16 +15,7 @@ import numpy as np
 from ddnn_traces.regression.design import Column, Design, Share, Vector, split_aliased, unit
 from ddnn_traces.regression.estimate import ALL, Estimate, Scatter, Without, overlap
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
-from ddnn_traces.regression.results import (
-    ALPHA,
-    Coefficient,
-    Excluded,
-    LeftOut,
-    LogLog,
-    Nested,
-    RunInfluence,
-    TermTest,
-)
+from ddnn_traces.regression.results import ALPHA, Coefficient, Excluded, LeftOut, LogLog, Nested, RunInfluence, TermTest
 
 # --- coefficients and terms
 
@@ -109,14 +100,13 @@ def _wald_f(estimate: Estimate, scatter: Scatter, share: Share) -> float | None:
     if not share.df or scatter.df < 1 or (scatter.is_estimated and share.df > scatter.df):
         return None
     directions = _own_directions(estimate, share)
-    if not scatter.is_known_along(directions):
+    if any(overlap(lost, directions) for lost in scatter.lost):
         return None
-    values = directions.T @ (estimate.basis.T @ estimate.response)
     block = directions.T @ scatter.covariance @ directions
     scale = np.sqrt(np.diag(block))
     if not scale.all() or np.linalg.cond(block / np.outer(scale, scale)) > 1e12:
         return None
-    scaled = values / scale
+    scaled = directions.T @ (estimate.basis.T @ estimate.response) / scale
     return float(scaled @ np.linalg.solve(block / np.outer(scale, scale), scaled)) / share.df
 
 
@@ -131,12 +121,9 @@ def _generalized_vif(estimate: Estimate) -> dict[str, float]:
     centred = estimate.matrix[:, kept] - estimate.matrix[:, kept].mean(axis=0)
     scaled = centred / np.linalg.norm(centred, axis=0)
     owners = np.array([estimate.columns[i].term for i in kept])
-    volumes = {
-        str(term): _log_volume(scaled[:, owners == term]) + _log_volume(scaled[:, owners != term])
-        for term in dict.fromkeys(owners.tolist())
-    }
     whole = _log_volume(scaled)
-    return {term: float(np.exp(volume - whole)) for term, volume in volumes.items()}
+    parts = {term: [scaled[:, owners == term], scaled[:, owners != term]] for term in dict.fromkeys(owners.tolist())}
+    return {str(term): float(np.exp(sum(map(_log_volume, part)) - whole)) for term, part in parts.items()}
 
 
 def _log_volume(columns: Vector) -> float:
@@ -227,13 +214,9 @@ def left_out(estimate: Estimate, models: Sequence[str | None] | None, formula: F
 
 
 def _left_out(
-    by: str,
-    estimate: Estimate,
-    rows: Mapping[str, Vector],
-    parts: Mapping[str, Without],
-    of: str,
+    by: str, estimate: Estimate, rows: Mapping[str, Vector], parts: Mapping[str, Without], of: str,
     invert: Callable[[Any], Any] | None,
-) -> LeftOut:
+) -> LeftOut:  # fmt: skip
     """of: the quantity that errors are of; invert computes it from values of the left side, None where nothing does."""
     errors = np.concatenate([part.errors for part in parts.values()])
     observed = estimate.response[np.concatenate([rows[name] for name in parts])]
@@ -253,16 +236,10 @@ def _left_out(
         observed = invert(observed)
         errors = observed - predicted
     about_mean = float(((observed - observed.mean()) ** 2).sum())
-    return LeftOut(
-        by,
-        len(parts),
-        len(errors),
-        float(np.sqrt(np.mean(errors**2))),
-        float(np.median(abs(errors / observed))) if invert is not None and observed.all() else None,
-        float(1 - errors @ errors / about_mean) if about_mean > 0 else None,
-        impossible,
-        of,
-    )
+    relative = float(np.median(abs(errors / observed))) if invert is not None and observed.all() else None
+    r_squared = float(1 - errors @ errors / about_mean) if about_mean > 0 else None
+    root_mean_square = float(np.sqrt(np.mean(errors**2)))
+    return LeftOut(by, len(parts), len(errors), root_mean_square, relative, r_squared, impossible, of)
 
 
 # --- other formulas on the same rows
@@ -280,7 +257,8 @@ def nested(
     if estimate.is_exact:
         return ()
     found = [_nested(estimate, estimate.columns, "")]
-    alone = [term for term in by_term if not any(_is_part(term, other) for other in by_term)]
+    factors = {term: set(term.split(":")) for term in by_term}
+    alone = [term for term in by_term if not any(factors[term] < other for other in factors.values())]
     found += [_nested(estimate, by_term[term].others, f"- {term}") for term in alone if by_term[term].others]
     start = ["intercept alone"] if design.has_intercept else []
     for count in range(0 if start else 1, len(terms)):
@@ -288,11 +266,6 @@ def nested(
         columns = [column for column in design.columns if column.term in {INTERCEPT, *terms[:count]}]
         found.append(_nested(estimate, split_aliased(columns)[0], change))
     return tuple(found)
-
-
-def _is_part(term: str, other: str) -> bool:
-    """Whether an interaction contains `term`."""
-    return term != other and set(term.split(":")) < set(other.split(":"))
 
 
 def _nested(whole: Estimate, columns: Sequence[Column], change: str) -> Nested:
@@ -318,14 +291,6 @@ def log_log(formula: str, size: str, plain: Estimate, logs: Estimate, errors: st
         return None
     of_plain, back, observed = of_plain[predictable], back[predictable], observed[predictable]
     (slope,) = (c for c in coefficients_of(logs, errors, robust) if c.name == f"np.log({size})")
-    return LogLog(
-        formula,
-        slope.estimate,
-        slope.ci_low,
-        slope.ci_high,
-        len(observed),
-        float(np.median(abs(back) / observed)),
-        float(np.median(abs(of_plain) / observed)),
-        float(np.sqrt(np.mean(back**2))),
-        float(np.sqrt(np.mean(of_plain**2))),
-    )
+    relative = (float(np.median(abs(errors) / observed)) for errors in (back, of_plain))
+    squares = (float(np.sqrt(np.mean(errors**2))) for errors in (back, of_plain))
+    return LogLog(formula, slope.estimate, slope.ci_low, slope.ci_high, len(observed), *relative, *squares)

@@ -17,16 +17,8 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression.design import (
-    MIN_RUNS,
-    RUN,
-    Column,
-    Vector,
-    clean_numbers,
-    make_design,
-    split_aliased,
-    usable_rows,
-)
+from ddnn_traces.regression import design
+from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, Vector, clean_numbers
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.fitting import sized
 from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, inverse, parse, terms_of
@@ -43,16 +35,13 @@ _POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
 #: Columns of the runs' rows that are measured, and not attributes of a job.
 _MEASURED = frozenset({RUN, "step_bytes", "step_ms", "samples_per_s"})
 _MOST_NAMED = 5
+_IMPOSSIBLE = "cannot be predicted from these runs:"
 #: Of a dropped column's largest value, how far the job's may lie from the combination of the other columns.
 _OUTSIDE = 1e-7
 
 
 def predict(
-    volumes: pl.DataFrame,
-    times: pl.DataFrame,
-    job: Job,
-    formula: str | None = None,
-    extrapolate: bool = False,
+    volumes: pl.DataFrame, times: pl.DataFrame, job: Job, formula: str | None = None, extrapolate: bool = False
 ) -> Prediction:
     """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
 
@@ -87,19 +76,13 @@ def predict(
         warnings += more
         notes += why
     if warnings and not extrapolate:
-        reasons = _lines(warnings)
-        raise PredictionError(
-            f"not predicted, since the job differs from the runs:{reasons}\n--extrapolate shows the numbers anyway"
-        )
+        refused = _refused("not predicted, since the job differs from the runs:", warnings)
+        raise PredictionError(f"{refused}\n--extrapolate shows the numbers anyway")
+    sources = volume.rows["source"].to_list() if "source" in volume.rows.columns else []
     return Prediction(
-        formula=volume.formula.text,
-        job=job,
-        runs=volume.rows.height,
-        synthetic_runs=volume.synthetic_runs,
-        predicted=tuple(found),
-        warnings=tuple(dict.fromkeys(warnings)),
-        notes=tuple(dict.fromkeys(notes)),
-    )
+        formula=volume.formula.text, job=job, runs=volume.rows.height, synthetic_runs=sources.count("synthetic"),
+        predicted=tuple(found), warnings=tuple(dict.fromkeys(warnings)), notes=tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
 
 
 def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
@@ -111,12 +94,8 @@ def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
     return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in size_notes]
 
 
-def _lines(reasons: Iterable[str]) -> str:
-    return "".join(f"\n- {reason}" for reason in dict.fromkeys(reasons))
-
-
-def _impossible(reasons: Iterable[str]) -> PredictionError:
-    return PredictionError(f"cannot be predicted from these runs:{_lines(reasons)}")
+def _refused(start: str, reasons: Iterable[str]) -> PredictionError:
+    return PredictionError("\n- ".join([start, *dict.fromkeys(reasons)]))
 
 
 # --- the hour
@@ -178,9 +157,7 @@ def _correlation(volume: _Point, time: _Point) -> float:
     if len(common) < MIN_RUNS or volume.fit.is_exact or time.fit.is_exact:
         return 0.0
     pairs = np.array([[mine[run], other[run]] for run in common])
-    if not pairs.std(axis=0).all():
-        return 0.0
-    return float(np.clip(np.corrcoef(pairs.T)[0, 1], -1, 1))
+    return float(np.clip(np.corrcoef(pairs.T)[0, 1], -1, 1)) if pairs.std(axis=0).all() else 0.0
 
 
 # --- the fit at the job
@@ -203,10 +180,6 @@ class _Point:
     invert: Callable[[Any], Any]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-
-    @property
-    def synthetic_runs(self) -> int:
-        return self.rows["source"].to_list().count("synthetic") if "source" in self.rows.columns else 0
 
     def predicted(self, quantity: str, unit: str) -> Predicted:
         """The estimate and both intervals, on the scale of the column. Raises PredictionError where they overflow."""
@@ -238,7 +211,7 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
         raise RegressionError(
             f"The left side {formula.left} cannot be inverted; give {response} or its np.log, np.log10 or np.sqrt"
         )
-    usable, _ = usable_rows(clean_numbers(rows), formula)
+    usable, _ = design.usable_rows(clean_numbers(rows), formula)
     if usable.height < MIN_RUNS:
         raise PredictionError(_too_few(rows, usable.height, formula))
     described = _described(usable, formula, job)
@@ -312,10 +285,10 @@ def _design_with(
     job = pl.DataFrame([{**values, left: used[left][0]}]).select(
         pl.col(name).cast(used.schema[name]) for name in used.columns
     )
-    design = make_design(pl.concat([used, job]), formula)
-    columns = [replace(column, values=column.values[:-1]) for column in design.columns]
-    at = {column.name: float(column.values[-1]) for column in design.columns}
-    kept, aliases = split_aliased(columns)
+    made = design.make_design(pl.concat([used, job]), formula)
+    columns = [replace(column, values=column.values[:-1]) for column in made.columns]
+    at = {column.name: float(column.values[-1]) for column in made.columns}
+    kept, aliases = design.split_aliased(columns)
     matrix = np.column_stack([column.values for column in kept])
     scale = np.linalg.norm(matrix, axis=0)
     place = np.array([at[column.name] for column in kept])
@@ -323,13 +296,13 @@ def _design_with(
     for alias in aliases:
         weights = np.linalg.lstsq(matrix / scale, alias.column.values, rcond=None)[0]
         expected = float(place / scale @ weights)
-        size = max(abs(at[alias.column.name]), float(np.abs(alias.column.values).max()))
-        if abs(at[alias.column.name] - expected) > _OUTSIDE * size:
+        mine = at[alias.column.name]
+        if abs(mine - expected) > _OUTSIDE * max(abs(mine), float(np.abs(alias.column.values).max())):
             others = [c.label for c in alias.carriers if c.label != INTERCEPT]
             reasons.append(_confounded(alias.column, others))
     if reasons:
-        raise _impossible([*_never_together(rows, formula, values), *reasons])
-    return kept, place, design.response[:-1]
+        raise _refused(_IMPOSSIBLE, [*_never_together(rows, formula, values), *reasons])
+    return kept, place, made.response[:-1]
 
 
 def _confounded(column: Column, others: Sequence[str]) -> str:
@@ -403,7 +376,7 @@ def _check_levels(rows: pl.DataFrame, formula: Formula, values: Mapping[str, Any
             near = ", ".join(str(level) for level in _nearest_first(values[name], levels))
             reasons.append(f"no run has {name} = {plain(values[name])}; there are, the nearest first: {near}")
     if reasons:
-        raise _impossible(reasons)
+        raise _refused(_IMPOSSIBLE, reasons)
 
 
 def _nearest_first(value: Any, levels: Sequence[Any]) -> list[Any]:

@@ -29,20 +29,17 @@ def not_estimable(term: str, reason: str) -> TermVerdict:
 
 
 def verdicts(
-    estimate: Estimate,
-    design: Design,
-    rows: pl.DataFrame,
-    dropped: Mapping[str, str],
-    by_term: Mapping[str, Share],
-    coefficients: Sequence[Coefficient],
-    tests: Iterable[TermTest],
-    errors: str,
-) -> tuple[TermVerdict, ...]:
+    estimate: Estimate, design: Design, rows: pl.DataFrame, dropped: Mapping[str, str], by_term: Mapping[str, Share],
+    coefficients: Sequence[Coefficient], tests: Iterable[TermTest], errors: str,
+) -> tuple[TermVerdict, ...]:  # fmt: skip
     """The verdict on every term of the design, in the words of Zerwas et al., section VI.
 
     dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms.
     """
     test_of = {test.term: test for test in tests}
+    alone = "row" if errors == "hc3" else "run"
+    untested = f"{ERRORS[errors]} errors need more than a single {alone} to decide, and more runs than levels"
+    untested = f"not tested: {'every row lies on the fit to within rounding' if estimate.is_exact else untested}"
     found = []
     for term in design.terms:
         if term.name in dropped:
@@ -54,20 +51,9 @@ def verdicts(
             found.append(not_estimable(term.name, aliased))
             continue
         own = [c for c in coefficients if c.term == term.name]
-        judged = _Judged(
-            term, own, test_of[term.name], share, aliased, needed_runs(estimate, share), design,
-            _untested(estimate, errors),
-        )  # fmt: skip
-        found.append(_verdict(judged))
+        needed = needed_runs(estimate, share)
+        found.append(_Judged(term, own, test_of[term.name], share, aliased, needed, design, untested).verdict())
     return tuple(found)
-
-
-def _untested(estimate: Estimate, errors: str) -> str:
-    """Why a term has no test, where it has none."""
-    if estimate.is_exact:
-        return "not tested: every row lies on the fit to within rounding"
-    alone = "row" if errors == "hc3" else "run"
-    return f"not tested: {ERRORS[errors]} errors need more than a single {alone} to decide, and more runs than levels"
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,7 @@ class _Judged:
     """A term with all facts that its verdict depends on.
 
     own: its coefficients. aliased: the sentences on its columns that other terms span. needed: how many runs there are
-    without any one of which part of the term could not be estimated. untested: why there is no test.
+    without any one of which part of the term could not be estimated. untested: why there may be no test.
     """
 
     term: Term
@@ -87,17 +73,82 @@ class _Judged:
     design: Design
     untested: str
 
+    def verdict(self) -> TermVerdict:
+        """The conclusion and its limits."""
+        significant = None if self.test.p_value is None else self.test.p_value < ALPHA
+        if significant is False:
+            sentences = [self._insignificant()]
+        else:
+            sentences = [self._levels(significant) if self.term.categorical else self._slope()]
+        if not self.share.is_whole:
+            tested = "1 is" if self.share.df == 1 else f"{self.share.df} are"
+            sentences.append(f"of its {self.share.rank} degrees of freedom {tested} its own and tested")
+        if self.aliased:
+            sentences.append(self.aliased)
+        if self.needed:
+            runs = "a single run" if self.needed == 1 else f"{self.needed} single runs"
+            sentences.append(f"determined by {runs} (see the notes)")
+        return TermVerdict(self.term.name, True, significant, "; ".join(sentences))
+
+    def _insignificant(self) -> str:
+        result = f"statistically insignificant at alpha = {ALPHA}{self._joint}"
+        if self.share.by_levels:  # the intervals are about 0, the test is not
+            return f"{result}, {self._against_zero}"
+        if self._found:  # one of several intervals may exclude 0 by chance, which the joint test allows for
+            return f"together {result}, though the own interval of {self._labels} excludes 0"
+        if not self.share.is_whole:
+            return result
+        intervals = "intervals of {} include 0" if self.term.categorical else "interval of {} includes 0"
+        return f"95% confidence {intervals.format(self.term.name)}: {result}"
+
+    def _levels(self, significant: bool | None) -> str:
+        if significant is None:
+            return f"estimated, but {self.untested}"
+        result = f"significant at alpha = {ALPHA}{self._joint}"
+        if self.share.by_levels:
+            return f"{result}, {self._against_zero}"
+        if not self._separate:
+            return result
+        if not self._found:
+            return f"{result} together, though each level's own interval includes 0"
+        against = f" against {self.term.reference}" if self.term.reference is not None else ""
+        rest = "; the intervals of the other levels include 0" if len(self._found) < len(self._separate) else ""
+        return f"{result}{against}: {self._labels}{rest}"
+
+    def _slope(self) -> str:
+        name, slope, left = self.term.name, self.own[0], self.design.formula.left
+        slopes = sum(name in term.variables for term in self.design.terms)  # model size may have several
+        is_plain = name in SIZES and left == "step_bytes" and slopes == 1
+        sign = -1 if is_plain and slope.estimate < 0 else 1
+        bounds = sorted(sign * bound for bound in (slope.ci_low, slope.ci_high) if bound is not None)
+        number = f"{sign * slope.estimate:.4g}"
+        interval = f" [{bounds[0]:.4g}, {bounds[1]:.4g}]" if bounds else ""
+        if is_plain:
+            more = "more" if sign > 0 else "less"
+            start = "significant"
+            change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} data a step"
+        else:
+            start = f"significant at alpha = {ALPHA}{self._joint}"
+            change = f"{number}{interval} of {left} for each 1 of {name}"
+        return f"{start}: {change}" if bounds else f"{change}; {self.untested}"
+
     @property
-    def separate(self) -> list[Coefficient]:
+    def _separate(self) -> list[Coefficient]:
         """Its coefficients that include no other term's effect."""
         return [coefficient for coefficient in self.own if coefficient.told_apart]
 
     @property
-    def significant(self) -> bool | None:
-        return None if self.test.p_value is None else self.test.p_value < ALPHA
+    def _found(self) -> list[Coefficient]:
+        """Those of them whose interval excludes 0."""
+        return [coefficient for coefficient in self._separate if coefficient.is_significant]
 
     @property
-    def joint(self) -> str:
+    def _labels(self) -> str:
+        labels = {column.name: column.label for column in self.design.columns}
+        return ", ".join(f"{labels[c.name]} ({c.sign})" for c in self._found)
+
+    @property
+    def _joint(self) -> str:
         """The joint test in parentheses; empty where there is none."""
         test = self.test
         if test.f is None or test.p_value is None:
@@ -106,87 +157,10 @@ class _Judged:
         return f" ({name}({test.df}, {test.df_denominator}) = {test.f:.4g}, p = {test.p_value:.3g})"
 
     @property
-    def each_against_zero(self) -> str:
+    def _against_zero(self) -> str:
         """The result against 0 of each level that the joint test compares with the others."""
-        found = [c for c in self.separate if c.is_significant]
-        return f"each against 0: {self.labels(found)}" if found else "the interval of each includes 0"
-
-    def labels(self, found: Sequence[Coefficient]) -> str:
-        labels = {column.name: column.label for column in self.design.columns}
-        return ", ".join(f"{labels[c.name]} ({c.sign})" for c in found)
-
-
-def _verdict(judged: _Judged) -> TermVerdict:
-    if judged.significant is False:
-        sentence = _insignificant(judged)
-    elif judged.term.categorical:
-        sentence = _levels_sentence(judged)
-    else:
-        sentence = _slope_sentence(judged)
-    return TermVerdict(judged.term.name, True, judged.significant, "; ".join([sentence, *_reservations(judged)]))
-
-
-def _reservations(judged: _Judged) -> list[str]:
-    """The limits of the verdict."""
-    found = []
-    if not judged.share.is_whole:
-        tested = "1 is" if judged.share.df == 1 else f"{judged.share.df} are"
-        found.append(f"of its {judged.share.rank} degrees of freedom {tested} its own and tested")
-    if judged.aliased:
-        found.append(judged.aliased)
-    if judged.needed:
-        runs = "a single run" if judged.needed == 1 else f"{judged.needed} single runs"
-        found.append(f"determined by {runs} (see the notes)")
-    return found
-
-
-def _insignificant(judged: _Judged) -> str:
-    result = f"statistically insignificant at alpha = {ALPHA}{judged.joint}"
-    found = [c for c in judged.separate if c.is_significant]
-    if judged.share.by_levels:  # the intervals are about 0, the test is not
-        return f"{result}, its levels against each other; {judged.each_against_zero}"
-    if found:  # one of several intervals may exclude 0 by chance, which the joint test allows for
-        return f"together {result}, though the own interval of {judged.labels(found)} excludes 0"
-    if not judged.share.is_whole:
-        return result
-    intervals = "intervals of {} include 0" if judged.term.categorical else "interval of {} includes 0"
-    return f"95% confidence {intervals.format(judged.term.name)}: {result}"
-
-
-def _levels_sentence(judged: _Judged) -> str:
-    if judged.significant is None:
-        return f"estimated, but {judged.untested}"
-    result = f"significant at alpha = {ALPHA}{judged.joint}"
-    own = judged.separate
-    found = [c for c in own if c.is_significant]
-    if judged.share.by_levels:
-        return f"{result}, its levels against each other; {judged.each_against_zero}"
-    if not own:
-        return result
-    if not found:
-        return f"{result} together, though each level's own interval includes 0"
-    against = f" against {judged.term.reference}" if judged.term.reference is not None else ""
-    rest = "; the intervals of the other levels include 0" if len(found) < len(own) else ""
-    return f"{result}{against}: {judged.labels(found)}{rest}"
-
-
-def _slope_sentence(judged: _Judged) -> str:
-    term, slope, left = judged.term, judged.own[0], judged.design.left
-    is_plain = (
-        term.name in SIZES
-        and left == "step_bytes"
-        and sum(term.name in t.variables for t in judged.design.terms) == 1  # else model size has several slopes
-    )
-    sign = -1 if is_plain and slope.estimate < 0 else 1
-    number = f"{sign * slope.estimate:.4g}"
-    bounds = sorted(sign * bound for bound in (slope.ci_low, slope.ci_high) if bound is not None)
-    interval = f" [{bounds[0]:.4g}, {bounds[1]:.4g}]" if bounds else ""
-    if is_plain:
-        more = "more" if sign > 0 else "less"
-        change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} data a step"
-        return f"significant: {change}" if bounds else f"{change}; {judged.untested}"
-    change = f"{number}{interval} of {left} for each 1 of {term.name}"
-    return f"significant at alpha = {ALPHA}{judged.joint}: {change}" if bounds else f"{change}; {judged.untested}"
+        each = f"each against 0: {self._labels}" if self._found else "the interval of each includes 0"
+        return f"its levels against each other; {each}"
 
 
 def _alias_sentence(alias: Alias, design: Design, rows: pl.DataFrame) -> str:
@@ -194,8 +168,7 @@ def _alias_sentence(alias: Alias, design: Design, rows: pl.DataFrame) -> str:
     label = alias.column.label
     if not alias.column.values.any():
         return f"no run has {label}"
-    together = _always_together(alias, design, rows)
-    if together:
+    if together := _always_together(alias, design, rows):
         return f"{label} cannot be separated from {together}: they always occur together"
     others = [c.label for c in alias.carriers if c.term != INTERCEPT] or ["the intercept"]
     return f"{label} cannot be separated from {'' if len(others) == 1 else 'a combination of '}{', '.join(others)}"
@@ -225,8 +198,8 @@ def fit_notes(
 ) -> tuple[str, ...]:
     """The caveats of the fit. crowded: terms dropped for lack of runs. aliases: dropped columns."""
     notes = []
-    if design.left != "step_bytes":
-        notes.append(f"Estimates and fitted values are of {design.left}.")
+    if design.formula.left != "step_bytes":
+        notes.append(f"Estimates and fitted values are of {design.formula.left}.")
     if crowded:
         notes.append(f"Left out for lack of runs: {', '.join(crowded)}; the other estimates include their effects.")
     for alias in aliases:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, Excluded, LeftOut, Regression
+from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, LeftOut, Regression
 from ddnn_traces.store import schema
 
 #: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
@@ -26,6 +28,7 @@ _NEEDS = {
     "samples_per_s": "step_ms above 0, batch_size and workers",
     "normalised_duration": "runs without loss that are otherwise equal",
 }
+_ANSWERS = {True: "yes", False: "no", None: "not tested"}
 _NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
 
 
@@ -41,14 +44,11 @@ class Table:
 
 def tables(regression: Regression) -> list[Table]:
     """All tables of a regression, those of the preset first; of the preset alone where nothing is fitted."""
-    found = [_paper_table(regression)] if regression.preset == "paper" else []
-    if regression.coefficients:
-        found.append(_coefficient_table(regression))
-    if regression.tests:
-        found.append(_term_table(regression))
-    if len(regression.nested) > 1:
-        found.append(_nested_table(regression))
-    return found
+    found = {
+        _paper_table: regression.preset == "paper", _coefficient_table: regression.coefficients,
+        _term_table: regression.tests, _nested_table: len(regression.nested) > 1,
+    }  # fmt: skip
+    return [table(regression) for table, is_shown in found.items() if is_shown]
 
 
 def sections(regression: Regression) -> list[tuple[str, list[str]]]:
@@ -58,19 +58,16 @@ def sections(regression: Regression) -> list[tuple[str, list[str]]]:
     verdicts += [] if regression.excluded else _supplies(regression)
     found = [
         ("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression) if is_paper else []),
-        ("Terms", verdicts),
-        ("Notes", list(regression.notes)),
-        ("Diagnostics", diagnosis(regression)),
+        ("Terms", verdicts), ("Notes", list(regression.notes)), ("Diagnostics", diagnosis(regression)),
         ("Left out", _exclusions(regression)),
-    ]
+    ]  # fmt: skip
     return [(heading, sentences) for heading, sentences in found if sentences]
 
 
 def summary(regression: Regression) -> str:
     """The number of rows and the quality of the fit, in one line."""
-    count = f"{regression.rows} runs"
-    if regression.grain == "step":
-        count = f"{regression.rows} steps of {regression.runs} runs"
+    by_step = regression.grain == "step"
+    count = f"{regression.rows} steps of {regression.runs} runs" if by_step else f"{regression.rows} runs"
     if regression.r_squared is None or regression.adj_r_squared is None:
         return count
     parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
@@ -90,12 +87,12 @@ def _amount(of: str, value: float) -> str:
 
 def _exclusions(regression: Regression) -> list[str]:
     """Runs that are not in the fit, with the reason and the remedy."""
-    lost = [f"{run.run_id}: {run.reason}{_rows(regression, run)}" for run in regression.excluded]
+    by_step = regression.grain == "step"
+    lost = [
+        f"{run.run_id}: {run.reason}{f' ({run.rows} rows)' if by_step and run.rows > 1 else ''}"
+        for run in regression.excluded
+    ]
     return [*lost, *_supplies(regression)] if lost else []
-
-
-def _rows(regression: Regression, run: Excluded) -> str:
-    return f" ({run.rows} rows)" if regression.grain == "step" and run.rows > 1 else ""
 
 
 def _supplies(regression: Regression) -> list[str]:
@@ -120,8 +117,8 @@ def shown_errors(regression: Regression) -> dict[str, str]:
 
 def _coefficient_table(regression: Regression) -> Table:
     columns = ("coefficient", "estimate", *shown_errors(regression), "95% interval", "p")
-    rows = tuple(_coefficient_row(regression, coefficient) for coefficient in regression.coefficients)
     title = f"Coefficients, standard errors; intervals and p by {ERRORS[regression.errors]} errors"
+    rows = tuple(_coefficient_row(regression, coefficient) for coefficient in regression.coefficients)
     return Table(title, columns, rows, (1, 2, 3, 4, 5))
 
 
@@ -143,36 +140,28 @@ def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[
 
 def _term_table(regression: Regression) -> Table:
     columns = ("term", "F", "df", "p", "significant", "GVIF^(1/(2 df))")
-    found = {verdict.term: verdict.significant for verdict in regression.verdicts}
+    answers = {verdict.term: _ANSWERS[verdict.significant] for verdict in regression.verdicts}
     rows = tuple(
         (
-            test.term,
-            _number(test.f, ".4g"),
-            f"{test.df}, {test.df_denominator}",
-            _p(test.p_value),
-            {True: "yes", False: "no", None: "not tested"}[found[test.term]] if test.df else "not separable",
-            _number(test.gvif_per_df, ".3g"),
+            test.term, _number(test.f, ".4g"), f"{test.df}, {test.df_denominator}", _p(test.p_value),
+            answers[test.term] if test.df else "not separable", _number(test.gvif_per_df, ".3g"),
         )
         for test in regression.tests
-    )
+    )  # fmt: skip
     return Table(f"Joint F-test of each term, by {ERRORS[regression.errors]} errors", columns, rows, (1, 2, 3, 5))
 
 
 def _nested_table(regression: Regression) -> Table:
     columns = ("formula", "coefficients", "R2", "AIC", "BIC", "F against the whole", "p")
+    title = "Nested formulas: without a term (-), and built up in order (+); AIC and BIC as in R's AIC(), classic F"
     rows = tuple(
         (
-            nested.change or "the whole",
-            str(nested.coefficients),
+            nested.change or "the whole", str(nested.coefficients),
             f"{round(nested.r_squared, 6) + 0.0:.6f}",  # no -0.000000
-            f"{nested.aic:.2f}",
-            f"{nested.bic:.2f}",
-            _number(nested.f, ".4g"),
-            _p(nested.p_value),
+            f"{nested.aic:.2f}", f"{nested.bic:.2f}", _number(nested.f, ".4g"), _p(nested.p_value),
         )
         for nested in regression.nested
-    )
-    title = "Nested formulas: without a term (-), and built up in order (+); AIC and BIC as in R's AIC(), classic F"
+    )  # fmt: skip
     return Table(title, columns, rows, (1, 2, 3, 4, 5, 6))
 
 
@@ -191,77 +180,70 @@ def diagnosis(regression: Regression) -> list[str]:
     """Collinearity, growing scatter, influence, predictions of left-out runs, logarithms; a sentence or two each."""
     if not regression.coefficients:
         return []
-    return [
-        *_collinearity(regression),
-        *_scatter(regression),
-        *_influence(regression),
-        *(sentence for found in regression.left_out for sentence in _prediction(regression, found)),
-        *_log_log(regression),
-    ]
+    predictions = (sentence for found in regression.left_out for sentence in _prediction(regression, found))
+    parts = (_collinearity(regression), _scatter(regression), _influence(regression), predictions, _log_log(regression))
+    return [sentence for part in parts for sentence in part]
 
 
-def _collinearity(regression: Regression) -> list[str]:
+def _collinearity(regression: Regression) -> Iterator[str]:
     number = regression.condition_number
     if number is None:
-        return []
-    verdict = f"below {_COLLINEAR}"
-    if number > _COLLINEAR:
-        verdict = f"above {_COLLINEAR}, where columns nearly depend on each other"
-    sentences = [f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."]
+        return
+    above = f"above {_COLLINEAR}, where columns nearly depend on each other"
+    verdict = above if number > _COLLINEAR else f"below {_COLLINEAR}"
+    yield f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."
     inflated = [t.term for t in regression.tests if t.gvif_per_df is not None and t.gvif_per_df > _INFLATED]
     if inflated:
-        sentences.append(
+        yield (
             f"The standard errors of {', '.join(inflated)} are more than {_INFLATED:.1f} times as large as they would "
             "be with unrelated terms."
         )
-    return sentences
 
 
-def _scatter(regression: Regression) -> list[str]:
+def _scatter(regression: Regression) -> Iterator[str]:
     p = regression.breusch_pagan_p_value
-    if p is None or regression.breusch_pagan is None:
-        return []
+    if p is None:
+        return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
         verdict = f"the scatter changes with the terms, so use the {ERRORS[regression.robust]} errors"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"
-    return [f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."]
+    yield f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."
 
 
-def _influence(regression: Regression) -> list[str]:
-    if not regression.influence:
-        return []
-    bound = 4 / len(regression.influence)
+def _influence(regression: Regression) -> Iterator[str]:
+    runs = len(regression.influence)
+    if not runs:
+        return
     named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in regression.influential)
-    sentences = [f"Cook's distance is above 4/{len(regression.influence)} = {bound:.3g} for: {named or 'no run'}."]
+    yield f"Cook's distance is above 4/{runs} = {4 / runs:.3g} for: {named or 'no run'}."
     alone = [run.run_id for run in regression.influence if run.cooks_distance is None]
     if len(alone) > 1:
-        sentences.append(
+        yield (
             f"It is not defined for {len(alone)} runs, each of which determines a coefficient alone (named in the "
             "notes): the fit passes through them whatever their values are."
         )
     elif alone:
-        sentences.append(
-            f"It is not defined for {alone[0]}, which determines a coefficient alone: the fit passes through it."
-        )
-    return sentences
+        yield f"It is not defined for {alone[0]}, which determines a coefficient alone: the fit passes through it."
 
 
-def _prediction(regression: Regression, found: LeftOut) -> list[str]:
+def _prediction(regression: Regression, found: LeftOut) -> Iterator[str]:
+    start = f"Predicted from the other {found.by}s"
     total = found.rows + sum(run.rows for run in found.impossible)
     if found.root_mean_square is None:
-        sentences = [f"Predicted from the other {found.by}s: none of the {total} {regression.grain}s."]
+        yield f"{start}: none of the {total} {regression.grain}s."
     else:
         scale = "" if found.of == regression.left else f", in {found.of}"
         share = "" if found.r_squared is None else f", predictive R2 {found.r_squared:.6g}"
-        sentences = [
-            f"Predicted from the other {found.by}s, {found.rows} of {total} {regression.grain}s{scale}: "
-            f"{_relative(found)}, root mean square {_amount(found.of, found.root_mean_square)}{share}."
-        ]
+        yield (
+            f"{start}, {found.rows} of {total} {regression.grain}s{scale}: {_relative(found)}, root mean square "
+            f"{_amount(found.of, found.root_mean_square)}{share}."
+        )
     # the notes have the reason why a run cannot be predicted
     names = [run.run_id if found.by == "run" else f"{run.run_id} ({run.reason})" for run in found.impossible]
-    return [*sentences, f"Not predicted without their own {found.by}: {'; '.join(names)}."] if names else sentences
+    if names:
+        yield f"Not predicted without their own {found.by}: {'; '.join(names)}."
 
 
 def _relative(found: LeftOut) -> str:
@@ -276,25 +258,24 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%" if share >= 1e-6 else "0%"
 
 
-def _log_log(regression: Regression) -> list[str]:
+def _log_log(regression: Regression) -> Iterator[str]:
     logs = regression.log_log
     if logs is None:
-        return []
+        return
     interval = "" if logs.ci_low is None else f" [{logs.ci_low:.4g}, {logs.ci_high:.4g}]"
     better = "less" if logs.median_relative < logs.median_relative_linear else "not less"
-    return [
+    yield (
         f"In logarithms ({logs.formula}) volume grows as size to the power of {logs.exponent:.4g}{interval}; predicted "
         f"from the other runs the median error of {logs.rows} {regression.grain}s is "
         f"{_percent(logs.median_relative)}, {better} than the {_percent(logs.median_relative_linear)} without "
         "logarithms."
-    ]
+    )
 
 
 # --- the paper: Zerwas et al. 2021, section VI
 
 
-@dataclass(frozen=True)
-class PaperRow:
+class PaperRow(NamedTuple):
     """A term of equation (1), or a number of the fit: the result here, and the one that the paper prints."""
 
     name: str
@@ -321,9 +302,9 @@ def paper_rows(regression: Regression) -> list[PaperRow]:
 
 
 def _paper_table(regression: Regression) -> Table:
-    rows = tuple((row.name, row.here, row.paper) for row in paper_rows(regression))
     without = f", without {_MODEL_SIZE}" if _missing_size(regression) else ""
-    return Table(f"Equation (1) of Zerwas et al. 2021{without}", ("", "this dataset", "the paper"), rows, ())
+    title, columns = f"Equation (1) of Zerwas et al. 2021{without}", ("", "this dataset", "the paper")
+    return Table(title, columns, tuple(paper_rows(regression)), ())
 
 
 def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
@@ -346,35 +327,37 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
 
 def paper_sentences(regression: Regression) -> list[str]:
     """The paper's sentences with this dataset's numbers; only those that the fit supports."""
-    sentences = []
+    return list(_paper_sentences(regression))
+
+
+def _paper_sentences(regression: Regression) -> Iterator[str]:
     missing = _missing_size(regression)
     if missing:
-        sentences.append(
+        yield (
             f"{_MODEL_SIZE}, the main regressor of equation (1), is not in this fit ({missing}): it is not the paper's "
             "equation, and its numbers are not to be compared with the paper's."
         )
     if regression.r_squared is not None:
-        sentences.append(f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98).")
+        yield f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98)."
     zero = [v.term for v in regression.verdicts if v.significant is False]
     if zero:
-        sentences.append(
+        yield (
             f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} statistically insignificant at alpha = {ALPHA} "
             "(the paper: Batch_Size and Comm_Topology)."
         )
-    sentences += _backends(regression)
+    yield from _backends(regression)
     slope = next((c for c in regression.coefficients if c.name in SIZES), None)
     if slope is not None and regression.left == "step_bytes":
         bounds = "" if slope.ci_low is None else f", 95% interval {slope.ci_low:.4g} to {slope.ci_high:.4g}"
-        sentences.append(
+        yield (
             f"An increase of 1 MB in model size corresponds to {slope.estimate:.4g} MB of data transmitted per step on "
             f"average{bounds} (the paper: 5.7 MB)."
         )
     if regression.correlation is not None:
-        sentences.append(
+        yield (
             "Correlating model size and data transmitted per step yields a correlation value of "
             f"{regression.correlation:.3g} (the paper: 0.97)."
         )
-    return sentences
 
 
 def _missing_size(regression: Regression) -> str | None:
@@ -396,11 +379,11 @@ def _backends(regression: Regression) -> list[str]:
     if not own:
         return []
     found = [c for c in own if c.is_significant]
-    named = _levels(found) if found else "no configuration"
     rest = "" if len(found) in (0, len(own)) else "; it is insignificant for the other configurations"
     if any(not c.told_apart for c in regression.coefficients if c.term == term):
         rest += "; some configurations cannot be separated from another term"
-    return [f"Framework_Backend is significant for {named}{rest} (the paper: only for KungFu PairAvg, negative)."]
+    named = f"{_levels(found) or 'no configuration'}{rest}"
+    return [f"Framework_Backend is significant for {named} (the paper: only for KungFu PairAvg, negative)."]
 
 
 def _levels(coefficients: list[Coefficient]) -> str:

@@ -156,12 +156,12 @@ class _NoDataError(Exception):
 class Section:
     """One question: a headline that answers it, then charts, tables, sentences, and lists under a heading each.
 
-    A chapter's function fills it. `rows` and `need` end that function where there are no rows: the section then has
-    what was added before, and what is missing as its headline.
+    A chapter's function fills it from the rows of its source, and of others. `rows` and `need` end that function where
+    there are no rows: the section then has what was added before, and what is missing as its headline.
     """
 
-    def __init__(self, slug: str, title: str, results: Results) -> None:
-        self.slug, self.title, self.results = slug, title, results
+    def __init__(self, slug: str, title: str, source: Source, results: Results) -> None:
+        self.slug, self.title, self.source, self.results = slug, title, source, results
         self.headline = ""
         self.figures: list[Figure] = []
         self.tables: list[Table] = []
@@ -213,9 +213,10 @@ class Section:
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
-        others: further arguments of the function. of: the rows of all that could be drawn; the caption then states how
-        many values of the columns `by`, each a `noun`, are left out.
+        sources: where they are not the section's. others: further arguments of the function. of: the rows of all that
+        could be drawn; the caption then states how many values of the columns `by`, each a `noun`, are left out.
         """
+        sources = sources or (self.source,)
         if of is not None:
             shown, total = (rows.select(by).n_unique() for rows in (frame, of))
             caption = f"{caption} {_left_out(shown, total, noun, sources[0].query)}".rstrip()
@@ -225,9 +226,11 @@ class Section:
         self.figures.append(Figure(chart.__name__, spec, caption, sources))
 
     def table(
-        self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source, noun: str = "run"
-    ) -> None:
+        self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,
+        noun: str = "run",
+    ) -> None:  # fmt: skip
         """Add a table of the frame's rows, each a `noun`; the caption states how many are left out."""
+        source = source or self.source
         rows = [tuple(column.cell(row) for column in columns) for row in frame.head(TABLE_ROWS).iter_rows(named=True)]
         caption = f"{caption} {_left_out(len(rows), frame.height, noun, source.query)}".rstrip()
         numeric = [column.title for column in columns if column.is_number]
@@ -245,10 +248,11 @@ def _with_note(spec: dict[str, Any], note: str) -> dict[str, Any]:
     own = spec.get("title", [])
     title = own if isinstance(own, dict) else {"text": own}
     lines = title["text"] if isinstance(title["text"], list) else [title["text"]]
-    return {
-        **spec,
-        "title": {"anchor": "start", "fontSize": 11, "fontWeight": "normal", **title, "text": [note, *lines]},
-    }
+    look = {"anchor": "start", "fontSize": 11, "fontWeight": "normal"}
+    return spec | {"title": {**look, **title, "text": [note, *lines]}}
+
+
+Fill = Callable[[Section, pl.DataFrame], None]
 
 
 class Chapter:
@@ -256,21 +260,24 @@ class Chapter:
 
     def __init__(self, slug: str, title: str) -> None:
         self.slug, self.title = slug, title
-        self._sections: list[tuple[str, str, Callable[[Section], None]]] = []
+        self._sections: list[tuple[str, str, Source, str, Fill]] = []
 
-    def section(self, slug: str, title: str) -> Callable[[Callable[[Section], None]], Callable[[Section], None]]:
-        """Decorator of a function that fills a section. slug: its name in links."""
+    def section(self, slug: str, title: str, source: Source, missing: str = "") -> Callable[[Fill], Fill]:
+        """Decorator of a function that fills a section with the rows of a query.
 
-        def declare(fill: Callable[[Section], None]) -> Callable[[Section], None]:
-            self._sections.append((slug, title, fill))
+        slug: the section's name in links. missing: as of Section.rows.
+        """
+
+        def declare(fill: Fill) -> Fill:
+            self._sections.append((slug, title, source, missing, fill))
             return fill
 
         return declare
 
     def sections(self, results: Results) -> Iterator[Section]:
         """The chapter's sections, filled."""
-        for slug, title, fill in self._sections:
-            section = Section(slug, title, results)
+        for slug, title, source, missing, fill in self._sections:
+            section = Section(slug, title, source, results)
             with contextlib.suppress(_NoDataError):
-                fill(section)
+                fill(section, section.rows(source, missing))
             yield section

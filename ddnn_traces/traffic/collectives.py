@@ -41,6 +41,8 @@ SHAPES = {
     "pair_averaging": ("pull", "exchange"),
     "hierarchical_ring": ("leaders", "grid"),
 }
+#: Topologies that have a group_size.
+GROUPED = ("binary_tree_star", "hierarchical_ring")
 
 
 @dataclass(frozen=True)
@@ -75,28 +77,21 @@ class Collective:
             raise UsageError(f"{self.topology} has no shape {self.shape}; it is one of {', '.join(shapes)}")
         if self.workers < 1:
             raise UsageError(f"{self.workers} workers: give 1 or more")
-        self._choose_servers()
-        self._choose_group()
+        whole, colocated = self.shape == "grid", self.shape == "colocated"
+        if self.topology == "sharded_parameter_server":
+            servers = self.servers or (self.workers if colocated else max(2, self.workers // 2))
+            if servers < 1 or (colocated and servers > self.workers):
+                raise UsageError(f"{servers} parameter servers: colocated there are at most as many as workers")
+            object.__setattr__(self, "servers", servers)
+        elif self.topology in GROUPED:
+            size = self.group_size or _near_root(self.workers, whole)
+            if size < 1 or (whole and self.workers % size):
+                raise UsageError(
+                    f"groups of {size} hosts do not divide {self.workers} workers; choose another group_size"
+                )
+            object.__setattr__(self, "group_size", size)
         if self.order and sorted(self.order) != list(range(self.hosts)):
             raise UsageError(f"order {self.order} is not a permutation of the hosts 0 to {self.hosts - 1}")
-
-    def _choose_servers(self) -> None:
-        if self.topology != "sharded_parameter_server":
-            return
-        colocated = self.shape == "colocated"
-        servers = self.servers or (self.workers if colocated else max(2, self.workers // 2))
-        if servers < 1 or (colocated and servers > self.workers):
-            raise UsageError(f"{servers} parameter servers: colocated there are at most as many as workers")
-        object.__setattr__(self, "servers", servers)
-
-    def _choose_group(self) -> None:
-        if self.topology not in ("binary_tree_star", "hierarchical_ring"):
-            return
-        whole = self.shape == "grid"
-        size = self.group_size or _near_root(self.workers, whole)
-        if size < 1 or (whole and self.workers % size):
-            raise UsageError(f"groups of {size} hosts do not divide {self.workers} workers; choose another group_size")
-        object.__setattr__(self, "group_size", size)
 
     @property
     def hosts(self) -> int:
@@ -280,17 +275,10 @@ def _hierarchical_ring(c: Collective, size: int, _: random.Random) -> list[Round
 
 
 _LAWS: dict[str, Callable[[Collective, int, random.Random], list[Round]]] = {
-    "ring": _ring,
-    "tree": _tree,
-    "star": _star,
-    "sharded_parameter_server": _sharded_parameter_server,
-    "binary_tree_star": _binary_tree_star,
-    "clique": _clique,
-    "recursive_doubling": _recursive_doubling,
-    "halving_doubling": _halving_doubling,
-    "pair_averaging": _pair_averaging,
-    "hierarchical_ring": _hierarchical_ring,
-}
+    "ring": _ring, "tree": _tree, "star": _star, "sharded_parameter_server": _sharded_parameter_server,
+    "binary_tree_star": _binary_tree_star, "clique": _clique, "recursive_doubling": _recursive_doubling,
+    "halving_doubling": _halving_doubling, "pair_averaging": _pair_averaging, "hierarchical_ring": _hierarchical_ring,
+}  # fmt: skip
 
 
 # --- parts of the laws

@@ -40,6 +40,7 @@ RECORD = np.dtype(
 assert RECORD.itemsize == 16 + SNAPLEN
 
 _SYN, _PUSH, _ACK = 0x02, 0x08, 0x10
+_CONSTANT = {"ethertype": 0x0800, "version": 0x45, "ttl": 64, "protocol": 6, "offset": 8 << 4, "flags": _ACK}
 _TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
 _SYN_OPTIONS = b"\x02\x04" + (1460).to_bytes(2, "big") + b"\x04\x02" + b"\x01" * 6  # MSS, SACK permitted
 _DONT_FRAGMENT = 0x4000
@@ -58,12 +59,8 @@ def file_header(nanoseconds: bool) -> bytes:
 def new_records(count: int) -> Records:
     """Records whose fields that never change are filled in."""
     records = np.zeros(count, RECORD)
-    records["ethertype"] = 0x0800
-    records["version"] = 0x45
-    records["ttl"] = 64
-    records["protocol"] = 6
-    records["offset"] = 8 << 4
-    records["flags"] = _ACK
+    for name, value in _CONSTANT.items():
+        records[name] = value
     return records
 
 
@@ -95,9 +92,8 @@ def folder_bytes(traffic: Traffic) -> int:
 
 def _write_captures(folder: Path, traffic: Traffic) -> None:
     with ExitStack() as stack:
-        files: list[IO[bytes]] = [
-            stack.enter_context((folder / f"{label}-tcpdump.pcap").open("wb")) for label in traffic.labels
-        ]
+        paths = [folder / f"{label}-tcpdump.pcap" for label in traffic.labels]
+        files: list[IO[bytes]] = [stack.enter_context(path.open("wb")) for path in paths]
         for file in files:
             file.write(file_header(nanoseconds=True))
         vantage = traffic.vantage
@@ -233,8 +229,8 @@ def _checksum(records: Records) -> Ints:
     total += records["ip_bytes"]
     for name in ("ident", "src_ip", "dst_ip"):
         total += (records[name] >> 16) + (records[name] & 0xFFFF)
-    total = (total >> 16) + (total & 0xFFFF)
-    total = (total >> 16) + (total & 0xFFFF)
+    for _ in range(2):
+        total = (total >> 16) + (total & 0xFFFF)
     return ~total & 0xFFFF
 
 

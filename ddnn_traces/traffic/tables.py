@@ -87,8 +87,10 @@ class TrafficTables:
 
     def batches(self, name: str) -> Iterable[pa.RecordBatch]:
         """Record batches of the table of that name; no rows where a generated run does not have it."""
-        batches: Iterable[pa.RecordBatch] = getattr(self, f"_{name}", lambda: _rows(name, []))()
-        return batches
+        run = self._run
+        has_rows = {"steps": run.log, "events": run.log and run.events, "step_flows": run.log}
+        made = getattr(self, f"_{name}", None) if has_rows.get(name, True) else None
+        return made() if made else _rows(name, [])
 
     def _runs(self) -> Iterable[pa.RecordBatch]:
         run = self._run
@@ -183,8 +185,6 @@ class TrafficTables:
 
     def _steps(self) -> Iterable[pa.RecordBatch]:
         run, times = self._run, self._traffic.times
-        if not run.log:
-            return _rows("steps", [])
         steps, workers = times.end_ns.shape
         order, step = self._by_label(), np.tile(np.arange(steps), workers)
         sources = ["phases" if run.events else "estimated", *["phases" if run.events else "previous_end"] * (steps - 1)]
@@ -200,8 +200,6 @@ class TrafficTables:
 
     def _events(self) -> Iterable[pa.RecordBatch]:
         run, times = self._run, self._traffic.times
-        if not (run.log and run.events):
-            return _rows("events", [])
         steps, workers = times.end_ns.shape
         order = self._by_label()
         phases = [times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns]
@@ -218,8 +216,6 @@ class TrafficTables:
         return self._columns("events", columns)
 
     def _step_flows(self) -> Iterable[pa.RecordBatch]:
-        if not self._run.log:
-            return _rows("step_flows", [])
         clock = self._traffic.clock
         flow, place, packets, payload = _in_steps(self._traffic, clock)
         steps = self._run.steps
@@ -325,12 +321,8 @@ def _differences(packets: Ints, payload: Ints, inside: Ints) -> tuple[Ints, Ints
 
 def _grouped(key: Ints, packets: Ints, payload: Ints) -> tuple[Ints, Ints, Ints]:
     """Sums of each key, in the order of keys."""
-    if not len(key):
-        return key, packets, payload
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    return key[begins], np.add.reduceat(packets[order], begins), np.add.reduceat(payload[order], begins)
+    keys, places = np.unique(key, return_inverse=True)
+    return keys, _sum(places, packets, len(keys)), _sum(places, payload, len(keys))
 
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
@@ -364,9 +356,7 @@ FLOW_COLUMNS = ("flow", "src", "dst", "src_port", "dst_port", "start_ns", "end_n
 def write_flow_list(traffic: Traffic, out: Path) -> None:
     """Write the transfers with payload as CSV, FLOW_COLUMNS."""
     with whole_file(out) as half_written, half_written.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(FLOW_COLUMNS)
-        rows.writerows(flow_list(traffic))
+        csv.writer(file, lineterminator="\n").writerows([FLOW_COLUMNS, *flow_list(traffic)])
 
 
 def flow_list(traffic: Traffic) -> list[tuple[Any, ...]]:
@@ -386,10 +376,8 @@ def flow_list(traffic: Traffic) -> list[tuple[Any, ...]]:
     for flow, start, end, payload, number in zip(*(column.tolist() for column in columns), strict=True):
         src, dst = ends[flow]
         phase = "start_up" if number < 0 else "tear_down" if number >= traffic.run.steps else "step"
-        shown = number if phase == "step" else None
-        rows.append(
-            (flow, addresses[src], addresses[dst], *ports[flow], start, end, payload, shown, phase, "synthetic")
-        )
+        who = (flow, addresses[src], addresses[dst], *ports[flow])
+        rows.append((*who, start, end, payload, number if phase == "step" else None, phase, "synthetic"))
     return rows
 
 

@@ -8,6 +8,7 @@ fitted model. tables.py writes it as tables, run_folder.py as captures. A single
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,15 @@ SEGMENT_BYTES = 1448  # payload of a full segment with time stamps on Ethernet
 HEADER_BYTES = 66  # Ethernet, IPv4, TCP with time stamps
 SNAPLEN = 100
 
-SSH_PORT, RENDEZVOUS_PORT, DATA_PORT, CONTROL_PORT = 22, 29500, 41000, 42000
+
+class Port(IntEnum):
+    """Server ports of a run's connections."""
+
+    SSH = 22
+    RENDEZVOUS = 29500
+    DATA = 41000
+    CONTROL = 42000
+
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

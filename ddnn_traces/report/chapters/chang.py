@@ -19,9 +19,8 @@ _NO_SERVER = (
 chapter = Chapter("chang", "Chang: parameter servers")
 
 
-@chapter.section("server-phases", "Aggregation and distribution (section 3, fig. 2)")
-def phases(section: Section) -> None:
-    frame = section.rows(_SOURCE, _NO_SERVER)
+@chapter.section("server-phases", "Aggregation and distribution (section 3, fig. 2)", _SOURCE, _NO_SERVER)
+def phases(section: Section, frame: pl.DataFrame) -> None:
     problems = frame.drop_nulls("problem")["run_id", "problem"]
     section.sentences = [f"{run_id}: {problem}" for run_id, problem in problems.iter_rows()]
     timed = section.need(frame.filter(pl.col("phase").is_in(["aggregation", "distribution"])), _no_phases(frame))
@@ -30,31 +29,25 @@ def phases(section: Section) -> None:
         f"Of a step, aggregation lasts {span(aggregation)} ms and distribution {span(distribution)} ms on average over "
         f"{counted(frame.filter(phase='both').height, 'run')}; they overlap for {span(timed['mean_overlap_ms'])} ms."
     )
-    runs = timed["run_id"].unique(maintain_order=True)
+    first = timed["run_id"].unique(maintain_order=True).head(RUNS)
+    shown = timed.filter(pl.col("run_id").is_in(first.implode()))
     caption = (
         "Workers send to servers in aggregation, servers to workers in distribution. The mark in the left "
         "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
         "for each worker."
     )
-    section.figure(
-        charts.parameter_server_phases,
-        timed.filter(pl.col("run_id").is_in(runs.head(RUNS).implode())),
-        caption,
-        _SOURCE,
-        of=frame,
-    )
+    section.figure(charts.parameter_server_phases, shown, caption, of=frame)
     columns = [
         texts("run", "run_id"), texts("phase", "phase"), numbers("steps", "steps", count),
         numbers("lasts (ms, mean)", "mean_ms"), numbers("overlap (ms)", "mean_overlap_ms"),
         numbers("still to send (ms)", "mean_remaining_ms"), numbers("over so many steps", "remaining_steps", count),
         texts("measured by", "measured_by"),
     ]  # fmt: skip
-    section.table(frame.drop_nulls("phase"), columns, "Times of the phases.", _SOURCE, "row")
+    section.table(frame.drop_nulls("phase"), columns, "Times of the phases.", noun="row")
 
 
-@chapter.section("server-transfers", "Transfers and volume of an iteration (section 2)")
-def transfers(section: Section) -> None:
-    frame = section.rows(_SOURCE, _NO_SERVER)
+@chapter.section("server-transfers", "Transfers and volume of an iteration (section 2)", _SOURCE, _NO_SERVER)
+def transfers(section: Section, frame: pl.DataFrame) -> None:
     both = section.need(frame.filter(phase="both"), _no_phases(frame))
     ratio = both["payload_ratio"].drop_nulls()
     volume = (
@@ -72,7 +65,7 @@ def transfers(section: Section) -> None:
         numbers("on the wire", "wire_bytes", size),
     ]  # fmt: skip
     caption = "Of an iteration, along with the expected n·w transfers and m·w bytes of a phase."
-    section.table(frame.drop_nulls("phase"), columns, caption, _SOURCE, "row")
+    section.table(frame.drop_nulls("phase"), columns, caption, noun="row")
 
 
 def _no_phases(frame: pl.DataFrame) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from ddnn_traces.report.section import Chapter, Column, Section, Source, numbers, texts
 from ddnn_traces.report.words import count, number_of, percent, size, words
 from ddnn_traces.text import counted
@@ -9,10 +11,10 @@ from ddnn_traces.text import counted
 chapter = Chapter("overview", "Overview")
 
 
-@chapter.section("captured", "Runs and captured packets")
-def captured(section: Section) -> None:
-    sources = of_runs, of_ledger, of_partial = Source("run_overview"), Source("ledger_sums"), Source("partial_captures")
-    runs, ledger, partial = (section.rows(source) for source in sources)
+@chapter.section("captured", "Runs and captured packets", Source("run_overview"))
+def captured(section: Section, runs: pl.DataFrame) -> None:
+    of_ledger, of_partial = Source("ledger_sums"), Source("partial_captures")
+    ledger, partial = section.rows(of_ledger), section.rows(of_partial)
     in_flows = dict(zip(ledger["reason"], ledger["share_of_packets"], strict=True)).get("in_flows", 0.0)
     whole = "every capture file is complete"
     if not partial.is_empty():
@@ -49,7 +51,7 @@ def captured(section: Section) -> None:
         Column("files", lambda run: f"{run['captures']}{_partial(run['partial_captures'])}", is_number=True),
     ]  # fmt: skip
     caption = "The runs. A dash is a value that is not declared; a run.toml in the run's folder can declare it."
-    section.table(runs, columns, caption, of_runs)
+    section.table(runs, columns, caption)
 
 
 def _partial(captures: int) -> str:

@@ -22,19 +22,19 @@ _HOW_TO_FIT = (
 chapter = Chapter("volume-of-a-step", "Zerwas: the volume of a step")
 
 
-@chapter.section("step-volume", "Volume of a step and model size (section VI)")
-def step_volume(section: Section) -> None:
+@chapter.section("step-volume", "Volume of a step and model size (section VI)", _SOURCE)
+def step_volume(section: Section, frame: pl.DataFrame) -> None:
     fit = section.results.fit
-    attributes = section.rows(_SOURCE).select("run_id", "framework_backend", "batch_size", "topology")
+    attributes = frame.select("run_id", "framework_backend", "batch_size", "topology")
     reasons = sorted({run.reason for run in fit.excluded})
     why = f" ({'; '.join(reasons[:3])})" if reasons else ""
-    frame = section.need(
+    shown = section.need(
         fit.points.drop_nulls(["step_bytes", "size_bytes"]).join(
             attributes, on="run_id", how="left", maintain_order="left"
         ),
         f"No run has both a volume for each step and a model size{why}. {_HOW_TO_FIT}",
     )
-    ratio = frame["step_bytes"] / frame["size_bytes"]
+    ratio = shown["step_bytes"] / shown["size_bytes"]
     smallest, largest = (f"{number_of(value):.3g}" for value in (ratio.min(), ratio.max()))
     between = smallest if smallest == largest else f"between {smallest} and {largest}"
     slope = "".join(
@@ -44,13 +44,13 @@ def step_volume(section: Section) -> None:
     )
     section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = "Mean volume of a training step against model size; a mark is a run."
-    section.figure(charts.step_volume_fit, frame, caption, _SOURCE)
+    section.figure(charts.step_volume_fit, shown, caption)
     caption = "The same for each MB of model, which separates the runs."
-    section.figure(charts.step_volume_runs, frame.head(RUNS), caption, _SOURCE, of=frame)
+    section.figure(charts.step_volume_runs, shown.head(RUNS), caption, of=shown)
 
 
-@chapter.section("regression", "Attributes that explain the volume of a step (section VI)")
-def drivers(section: Section) -> None:
+@chapter.section("regression", "Attributes that explain the volume of a step (section VI)", _SOURCE)
+def drivers(section: Section, _: pl.DataFrame) -> None:
     fit = section.results.fit
     excluded = [f"{run.run_id} is not in the fit: {run.reason}" for run in fit.excluded[:RUNS]]
     if len(fit.excluded) > RUNS:
@@ -65,7 +65,7 @@ def drivers(section: Section) -> None:
             f"{fit.synthetic or ''}"
         ).rstrip()
         for chart, points, caption in residual_charts(fit):
-            section.figure(chart, points, caption, _SOURCE, others=[fit.left])
+            section.figure(chart, points, caption, others=[fit.left])
         section.tables = [_coefficients(fit), *([_terms(fit)] if fit.tests else [])]
     else:
         section.headline = " ".join(notes[:1]) or "Nothing is fitted."

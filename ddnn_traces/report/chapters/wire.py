@@ -16,10 +16,8 @@ BANDWIDTH_STEPS = 100
 chapter = Chapter("wire", "Beyond the papers")
 
 
-@chapter.section("topology", "Topology, inferred from payload")
-def topology(section: Section) -> None:
-    source = Source("topology")
-    frame = section.rows(source, NO_FLOWS)
+@chapter.section("topology", "Topology, inferred from payload", Source("topology"), NO_FLOWS)
+def topology(section: Section, frame: pl.DataFrame) -> None:
     kinds = frame.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
     found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
     sure = frame.filter(pl.col("topology") != "unknown")["confidence"].drop_nulls()
@@ -38,7 +36,7 @@ def topology(section: Section) -> None:
         "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
         "other (turn)."
     )
-    section.table(frame, columns, caption, source)
+    section.table(frame, columns, caption)
 
 
 def _runner_up(row: dict[str, object]) -> str:
@@ -46,10 +44,8 @@ def _runner_up(row: dict[str, object]) -> str:
     return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
 
 
-@chapter.section("rings", "Rings, declared and inferred")
-def rings(section: Section) -> None:
-    source = Source("ring_comparison")
-    frame = section.rows(source)
+@chapter.section("rings", "Rings, declared and inferred", Source("ring_comparison"))
+def rings(section: Section, frame: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), texts("topology (declared)", "declared_topology", words),
         texts("ring (declared)", "declared_ring"),
@@ -59,7 +55,7 @@ def rings(section: Section) -> None:
     caption = (
         "Order in which data flows from host to host. Rings agree where they have the same edges in the same direction."
     )
-    section.table(frame, columns, caption, source)
+    section.table(frame, columns, caption)
     found = int(frame["is_ring"].sum())
     declared = section.need(
         frame.drop_nulls("agrees"),
@@ -72,10 +68,8 @@ def rings(section: Section) -> None:
     )
 
 
-@chapter.section("conservation", "Expected and observed volume")
-def conservation(section: Section) -> None:
-    source = Source("conservation")
-    frame = section.rows(source)
+@chapter.section("conservation", "Expected and observed volume", Source("conservation"))
+def conservation(section: Section, frame: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), texts("law", "law", words),
         numbers("expected payload", "expected_bytes", size), numbers("payload in steps", "payload_bytes", size),
@@ -84,7 +78,7 @@ def conservation(section: Section) -> None:
         numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
     ]  # fmt: skip
     caption = "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm."
-    section.table(frame, columns, caption, source)
+    section.table(frame, columns, caption)
     problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"
     judged = section.need(
         frame.drop_nulls("flagged"),
@@ -99,11 +93,10 @@ def conservation(section: Section) -> None:
     )
 
 
-@chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire")
-def bus_bandwidth(section: Section) -> None:
-    source = Source("bus_bandwidth")
+@chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire", Source("bus_bandwidth"))
+def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
     frame = section.need(
-        section.rows(source).drop_nulls("bus_gbit_per_s"),
+        frame.drop_nulls("bus_gbit_per_s"),
         "No run has steps (a training log) and a topology that is inferred from them, which the bandwidth of an "
         "algorithm needs.",
     )
@@ -122,7 +115,7 @@ def bus_bandwidth(section: Section) -> None:
         "worker's wire, times 2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or "
         f"received in that time.{steps}"
     )
-    section.figure(charts.bus_bandwidth, shown, caption, source, of=frame)
+    section.figure(charts.bus_bandwidth, shown, caption, of=frame)
     columns = [
         texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
         texts("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
@@ -130,13 +123,13 @@ def bus_bandwidth(section: Section) -> None:
         numbers("algorithm (Gbit/s)", "algorithm_gbit_per_s"), numbers("bus (Gbit/s)", "bus_gbit_per_s"),
         numbers("link (Gbit/s)", "link_gbit_per_s"),
     ]  # fmt: skip
-    section.table(medians, columns, "Medians of a run's steps; the query has every step.", source)
+    section.table(medians, columns, "Medians of a run's steps; the query has every step.")
 
 
-@chapter.section("inferred-steps", "Steps without a log")
-def inferred_steps(section: Section) -> None:
-    source, of_boundaries = Source("step_inference_score"), Source("step_boundaries", {"runs": BOUNDARY_RUNS})
-    score, frame = section.rows(source), section.rows(of_boundaries)
+@chapter.section("inferred-steps", "Steps without a log", Source("step_inference_score"))
+def inferred_steps(section: Section, score: pl.DataFrame) -> None:
+    of_boundaries = Source("step_boundaries", {"runs": BOUNDARY_RUNS})
+    frame = section.rows(of_boundaries)
     structured = score.filter("structured")
     scored = structured.drop_nulls(["recall", "precision"])
     against = "" if structured.is_empty() else "; there is no log to compare them with"
@@ -158,13 +151,11 @@ def inferred_steps(section: Section) -> None:
         numbers("recall (first worker's log)", "first_worker_recall", percent),
         numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
-    section.table(score, columns, "Boundaries inferred from traffic against those of the logs.", source)
+    section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
 
 
-@chapter.section("overlap", "Communication during computation")
-def overlap(section: Section) -> None:
-    source = Source("overlap_summary")
-    frame = section.rows(source, NO_LOG)
+@chapter.section("overlap", "Communication during computation", Source("overlap_summary"), NO_LOG)
+def overlap(section: Section, frame: pl.DataFrame) -> None:
     drawable = section.need(
         frame.drop_nulls("only_wire_ms"),
         "No traffic can be assigned to a worker of the logs: a label there must be that of a host (label in run.toml, "
@@ -184,13 +175,11 @@ def overlap(section: Section) -> None:
         "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
         "communication is taken to be the time with payload on the wire, and the rest computation."
     )
-    section.figure(charts.overlap_shares, section.first_runs(drawable, PANEL_RUNS), caption, source, of=frame)
+    section.figure(charts.overlap_shares, section.first_runs(drawable, PANEL_RUNS), caption, of=frame)
 
 
-@chapter.section("stragglers", "Stragglers and their cost")
-def stragglers(section: Section) -> None:
-    source = Source("straggler_summary")
-    frame = section.rows(source)
+@chapter.section("stragglers", "Stragglers and their cost", Source("straggler_summary"))
+def stragglers(section: Section, frame: pl.DataFrame) -> None:
     runs = frame["run_id"].n_unique()
     waiting = section.need(
         frame.drop_nulls("worker"),
@@ -208,4 +197,4 @@ def stragglers(section: Section) -> None:
         "Slack is how much later a worker could start to communicate without making the step longer. The cost "
         "is how much shorter steps would be, had the last started with the median worker."
     )
-    section.figure(charts.straggler_slack, section.first_runs(waiting, PANEL_RUNS), caption, source, of=frame)
+    section.figure(charts.straggler_slack, section.first_runs(waiting, PANEL_RUNS), caption, of=frame)

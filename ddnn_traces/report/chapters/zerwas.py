@@ -6,19 +6,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import zerwas as charts
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import (  # fmt: skip
-    count,
-    counts,
-    digits,
-    number_of,
-    pair,
-    percent,
-    size,
-    span,
-    text,
-    words,
-    yes_no,
-)
+from ddnn_traces.report.words import count, counts, digits, number_of, pair, percent, size, span, text, words, yes_no
 from ddnn_traces.text import counted
 
 # Most that a figure shows, so that a page of any dataset stays readable and below 15 MB.
@@ -30,13 +18,17 @@ BURST_RUNS, BURST_PAIRS = 12, 12
 ACCURACY_RUNS, ACCURACY_POINTS = 40, 60
 BATCH_RUNS = 12
 
+_PAIR_VOLUME = Source("pair_volume", {"runs": HEATMAP_RUNS, "hosts": HEATMAP_HOSTS})
+_TIMELINE = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
+_BURSTS = Source("pair_burst", {"runs": BURST_RUNS, "pairs": BURST_PAIRS})
+_ACCURACY = Source("accuracy_volume", {"points": ACCURACY_POINTS})
+_NO_ACCURACY = "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
+
 chapter = Chapter("zerwas", "Zerwas: traffic of training")
 
 
-@chapter.section("model-volume", "Volume of each model and framework (fig. 3)")
-def volume_by_model(section: Section) -> None:
-    source, noun = Source("volume_by_model"), "pair of model and framework"
-    frame = section.rows(source, NO_FLOWS)
+@chapter.section("model-volume", "Volume of each model and framework (fig. 3)", Source("volume_by_model"), NO_FLOWS)
+def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(
         frame.filter(pl.col("model") != "unknown"),
         f"{counted(int(frame['runs'].sum()), 'run')} transmit {span(frame['mean_wire_bytes'], size)} on average, but "
@@ -53,28 +45,19 @@ def volume_by_model(section: Section) -> None:
         "Mean over the runs of a model and framework setting; the number of their steps, which differs, is in "
         "the tooltips."
     )
-    section.figure(
-        charts.volume_by_model,
-        known.head(MODEL_BARS),
-        caption,
-        source,
-        of=frame,
-        by=("model", "framework_setting"),
-        noun=noun,
-    )
+    noun, by = "pair of model and framework", ("model", "framework_setting")
+    section.figure(charts.volume_by_model, known.head(MODEL_BARS), caption, of=frame, by=by, noun=noun)
     columns = [
         texts("model", "model"), texts("framework setting", "framework_setting"), numbers("runs", "runs", count),
         numbers("model size (MB)", "model_mb"), numbers("steps (mean)", "mean_steps"),
         numbers("volume (mean)", "mean_wire_bytes", size), numbers("least", "least_wire_bytes", size),
         numbers("most", "most_wire_bytes", size),
     ]  # fmt: skip
-    section.table(frame, columns, "Volume on the wire, of whole runs.", source, noun)
+    section.table(frame, columns, "Volume on the wire, of whole runs.", noun=noun)
 
 
-@chapter.section("heatmaps", "Volume of each pair of hosts (fig. 4)")
-def heatmaps(section: Section) -> None:
-    source = Source("pair_volume", {"runs": HEATMAP_RUNS, "hosts": HEATMAP_HOSTS})
-    frame = section.rows(source, NO_FLOWS)
+@chapter.section("heatmaps", "Volume of each pair of hosts (fig. 4)", _PAIR_VOLUME, NO_FLOWS)
+def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     heavy = frame.group_by("run_id").agg(
         pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
     )
@@ -94,7 +77,7 @@ def heatmaps(section: Section) -> None:
         "and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief."
         f"{hosts}"
     )
-    section.figure(charts.volume_heatmaps, frame, caption, source, of=section.results.places)
+    section.figure(charts.volume_heatmaps, frame, caption, of=section.results.places)
     of_means = Source("mean_traffic_matrix")
     means = section.rows(of_means)
     first = means["configuration"].unique(maintain_order=True).head(HEATMAP_RUNS)
@@ -103,21 +86,13 @@ def heatmaps(section: Section) -> None:
     caption = "The same, as the mean over the runs of each configuration: framework setting and declared topology." + (
         f" Of each the first {HEATMAP_HOSTS} hosts by rank are drawn." if has_more else ""
     )
-    section.figure(
-        charts.mean_volume_heatmaps,
-        means.filter(pl.col("configuration").is_in(first.implode()), place <= HEATMAP_HOSTS),
-        caption,
-        of_means,
-        of=means,
-        by="configuration",
-        noun="configuration",
-    )
+    shown, noun = means.filter(pl.col("configuration").is_in(first.implode()), place <= HEATMAP_HOSTS), "configuration"
+    section.figure(charts.mean_volume_heatmaps, shown, caption, of_means, of=means, by=noun, noun=noun)
 
 
-@chapter.section("flow-counts", "Number of flows (fig. 5)")
-def flow_counts(section: Section) -> None:
-    source = Source("flow_counts")
-    frame = section.need(section.rows(source).filter(pl.col("flows") > 0), NO_FLOWS)
+@chapter.section("flow-counts", "Number of flows (fig. 5)", Source("flow_counts"))
+def flow_counts(section: Section, frame: pl.DataFrame) -> None:
+    frame = section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
     section.headline = (
         f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
         f"{counts(frame['large_flows'], 'large one')}. "
@@ -129,13 +104,11 @@ def flow_counts(section: Section) -> None:
         "of the run's bytes on the wire, except that an acknowledgement flow among them is counted as such: it goes "
         "back along a large flow with nearly no payload. Side flows are all others."
     )
-    section.figure(charts.flow_counts, section.first_runs(frame, BAR_RUNS), caption, source, of=frame)
+    section.figure(charts.flow_counts, section.first_runs(frame, BAR_RUNS), caption, of=frame)
 
 
-@chapter.section("flow-timeline", "Activity of flows over time (fig. 6)")
-def flow_timeline(section: Section) -> None:
-    source = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
-    frame = section.rows(source, NO_FLOWS)
+@chapter.section("flow-timeline", "Activity of flows over time (fig. 6)", _TIMELINE, NO_FLOWS)
+def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
     flows = frame.unique(["run_id", "flow_place"])
     large, other = (
         percent(number_of(flows.filter(is_large=is_large)["active_share"].median())) for is_large in (True, False)
@@ -150,13 +123,11 @@ def flow_timeline(section: Section) -> None:
         "makes at most 100 of the run; its length stands over each panel."
         + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else "")
     )
-    section.figure(charts.flow_timeline, frame, caption, source, of=section.results.places)
+    section.figure(charts.flow_timeline, frame, caption, of=section.results.places)
 
 
-@chapter.section("pair-throughput", "Bursts of pairs of hosts (fig. 7)")
-def pair_throughput(section: Section) -> None:
-    source = Source("pair_burst", {"runs": BURST_RUNS, "pairs": BURST_PAIRS})
-    frame = section.rows(source, NO_FLOWS)
+@chapter.section("pair-throughput", "Bursts of pairs of hosts (fig. 7)", _BURSTS, NO_FLOWS)
+def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
     peak = frame.sort("gbit_per_s", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
         f"The highest throughput of a pair is {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: "
@@ -168,13 +139,12 @@ def pair_throughput(section: Section) -> None:
         "row is a directed pair of hosts, its full height the run's highest value, which stands over the panel. Of a "
         f"run at most the {BURST_PAIRS} pairs that send most are drawn."
     )
-    section.figure(charts.pair_throughput, frame, caption, source, of=section.results.places)
+    section.figure(charts.pair_throughput, frame, caption, of=section.results.places)
 
 
-@chapter.section("total-throughput", "Total throughput with 95% intervals (table I)")
-def total_throughput(section: Section) -> None:
-    source, published = Source("total_throughput"), Source("total_throughput", {"method": "paper"})
-    frame = section.rows(source)
+@chapter.section("total-throughput", "Total throughput with 95% intervals (table I)", Source("total_throughput"))
+def total_throughput(section: Section, frame: pl.DataFrame) -> None:
+    published = Source("total_throughput", {"method": "paper"})
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
         f"Over all links together a run transmits {span(known['gbit_per_s'])} Gbit/s on average; half a 95% "
@@ -185,9 +155,9 @@ def total_throughput(section: Section) -> None:
         "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
         "that is where the lag-1 autocorrelation is near 0."
     )
-    section.figure(charts.throughput_intervals, section.first_runs(known, BAR_RUNS), caption, source, of=frame)
+    section.figure(charts.throughput_intervals, section.first_runs(known, BAR_RUNS), caption, of=frame)
     columns = _interval_columns()
-    section.table(frame, columns, "By Student's t on the batch means.", source)
+    section.table(frame, columns, "By Student's t on the batch means.")
     paper = section.rows(published).drop_nulls("gbit_per_s")
     section.sentences = [
         f"The paper's notebook takes windows of 1 s from 200 s to 300 s of a run, so it gives a number for "
@@ -210,10 +180,10 @@ def _interval_columns() -> list[Column]:
     ]  # fmt: skip
 
 
-@chapter.section("gradient-flow", "Throughput of the flow that carries gradients (table II)")
-def gradient_flow(section: Section) -> None:
-    source = Source("gradient_flow_throughput")
-    frame = section.rows(source)
+@chapter.section(
+    "gradient-flow", "Throughput of the flow that carries gradients (table II)", Source("gradient_flow_throughput")
+)
+def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
         f"The flow with the most payload in training averages {span(known['gbit_per_s'])} Gbit/s, and in its "
@@ -223,14 +193,12 @@ def gradient_flow(section: Section) -> None:
         "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
         f"{number_of(known['peak_sample_ms'].max()):g} ms."
     )
-    section.figure(charts.gradient_flow_intervals, section.first_runs(known, BAR_RUNS), caption, source, of=frame)
+    section.figure(charts.gradient_flow_intervals, section.first_runs(known, BAR_RUNS), caption, of=frame)
     run, *others = _interval_columns()
     columns = [run, Column("flow", _flow), numbers("peak (Gbit/s)", "peak_gbit_per_s"), *others]
-    section.table(frame, columns, "The gradient-carrying flow of each run.", source)
-    published = Source(source.query, {"method": "paper"}).command
-    section.sentences = [
-        f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}",
-    ]
+    section.table(frame, columns, "The gradient-carrying flow of each run.")
+    published = Source(section.source.query, {"method": "paper"}).command
+    section.sentences = [f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}"]
 
 
 def _flow(row: dict[str, object]) -> str:
@@ -239,17 +207,13 @@ def _flow(row: dict[str, object]) -> str:
     return f"{row['src_host']}:{text(row['src_port'])} → {row['dst_host']}:{text(row['dst_port'])}"
 
 
-@chapter.section("accuracy", "Accuracy and transmitted volume (fig. 8)")
-def accuracy(section: Section) -> None:
-    source = Source("accuracy_volume", {"points": ACCURACY_POINTS})
+@chapter.section("accuracy", "Accuracy and transmitted volume (fig. 8)", _ACCURACY, _NO_ACCURACY)
+def accuracy(section: Section, frame: pl.DataFrame) -> None:
     of_marks, of_savings = Source("volume_to_accuracy"), Source("accuracy_saving")
-    frame = section.rows(
-        source, "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
-    )
     caption = (
         f"A line is a run; dashed lines are the accuracies to reach. Of a run about {ACCURACY_POINTS} steps are drawn."
     )
-    section.figure(charts.accuracy_volume, section.first_runs(frame, ACCURACY_RUNS), caption, source, of=frame)
+    section.figure(charts.accuracy_volume, section.first_runs(frame, ACCURACY_RUNS), caption, of=frame)
     marks = section.rows(of_marks)
     reached = "; ".join(_reached(mark, rows) for (mark,), rows in marks.group_by("mark", maintain_order=True))
     section.headline = f"{reached}."
@@ -289,11 +253,9 @@ def _reached(mark: object, rows: pl.DataFrame) -> str:
     return start if reached.is_empty() else f"{start}, after {span(reached['wire_bytes'], size)}"
 
 
-@chapter.section("batch-sizes", "Bursts and valleys by batch size (fig. 9)")
-def batch_sizes(section: Section) -> None:
-    source, of_bursts = Source("batch_pair_excerpt"), Source("batch_burst_structure")
-    frame, bursts = section.rows(source), section.rows(of_bursts)
-    known = bursts.drop_nulls("computation_to_communication")
+@chapter.section("batch-sizes", "Bursts and valleys by batch size (fig. 9)", Source("batch_burst_structure"))
+def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
+    known = frame.drop_nulls("computation_to_communication")
     section.headline = (
         "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley."
         if known.is_empty()
@@ -309,31 +271,26 @@ def batch_sizes(section: Section) -> None:
         numbers("computation to communication", "computation_to_communication"),
         numbers("in bursts (Gbit/s)", "burst_gbit_per_s"), numbers("share in bursts", "share_in_bursts", percent),
     ]  # fmt: skip
-    section.table(bursts, columns, "Bursts of each run's busiest pair of hosts.", of_bursts)
-    if frame.is_empty():
+    section.table(frame, columns, "Bursts of each run's busiest pair of hosts.")
+    of_excerpts = Source("batch_pair_excerpt")
+    excerpts = section.rows(of_excerpts)
+    if excerpts.is_empty():
         section.sentences = [
             "No two runs differ in their batch size alone, so no excerpt is drawn: capture a run again with another "
             "batch_size and everything else the same."
         ]
         return
-    runs = frame["run_id"].unique(maintain_order=True)
+    first = excerpts["run_id"].unique(maintain_order=True).head(BATCH_RUNS)
+    shown = excerpts.filter(pl.col("run_id").is_in(first.implode()))
     caption = (
-        f"The pair's throughput in windows of {number_of(frame['sample_ms'].min()):g} ms, for runs that differ "
+        f"The pair's throughput in windows of {number_of(excerpts['sample_ms'].min()):g} ms, for runs that differ "
         "in their batch size alone, from the first step after the middle of the training."
     )
-    section.figure(
-        charts.batch_pair_excerpt,
-        frame.filter(pl.col("run_id").is_in(runs.head(BATCH_RUNS).implode())),
-        caption,
-        source,
-        of=frame,
-    )
+    section.figure(charts.batch_pair_excerpt, shown, caption, of_excerpts, of=excerpts)
 
 
-@chapter.section("loss", "Duration and packet loss (fig. 10)")
-def packet_loss(section: Section) -> None:
-    source = Source("duration_by_loss")
-    frame = section.rows(source)
+@chapter.section("loss", "Duration and packet loss (fig. 10)", Source("duration_by_loss"))
+def packet_loss(section: Section, frame: pl.DataFrame) -> None:
     lossy = section.need(
         frame.filter(pl.col("loss_pct") > 0).drop_nulls("normalised_duration"),
         f"No run can be compared: {counted(frame.filter(pl.col('loss_pct') > 0).height, 'run')} of {frame.height} "
@@ -347,11 +304,11 @@ def packet_loss(section: Section) -> None:
     )
     comparable = frame.drop_nulls(["normalised_duration", "loss_pct"])
     caption = "Duration over the mean of the lossless runs of the same setting."
-    section.figure(charts.duration_by_loss, comparable, caption, source, of=frame)
+    section.figure(charts.duration_by_loss, comparable, caption, of=frame)
     columns = [
         texts("run", "run_id"), numbers("packet loss (%)", "loss_pct"), numbers("duration (s)", "duration_s"),
         texts("known from", "duration_source", words), numbers("steps", "steps", count),
         numbers("lossless runs", "lossless_runs", count), texts("compared by", "normalised_by"),
         numbers("of the lossless duration", "normalised_duration"),
     ]  # fmt: skip
-    section.table(comparable, columns, "Runs with a lossless run to compare with.", source)
+    section.table(comparable, columns, "Runs with a lossless run to compare with.")

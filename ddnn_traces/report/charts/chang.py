@@ -34,27 +34,17 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> Any:
     """A bar a phase and run, with a mark at the other column's value."""
-    base = (
-        style.data_chart(frame)
-        .encode(
-            y=style.run_rows(axis),
-            yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
-            tooltip=[
-                alt.Tooltip("run_id:N", title="run"),
-                alt.Tooltip("phase:N", title="phase"),
-                alt.Tooltip("mean_ms:Q", title="duration, mean (ms)", format=".4~g"),
-                alt.Tooltip("mean_remaining_ms:Q", title="still to send, mean (ms)", format=".4~g"),
-                alt.Tooltip("measured_by:N", title="measured by"),
-                alt.Tooltip("mean_overlap_ms:Q", title="overlap of the phases, mean (ms)", format=".4~g"),
-                alt.Tooltip("payload_mb:Q", title="payload, mean (MB)", format=".4~g"),
-                alt.Tooltip("expected_mb:Q", title="model × workers (MB)", format=".4~g"),
-                alt.Tooltip("transfers:Q", title="transfers, mean", format=".4~g"),
-                alt.Tooltip("expected_transfers:Q", title="servers × workers"),
-                alt.Tooltip("steps:Q", title="steps"),
-            ],
-        )
-        .properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))
-    )
+    base = style.data_chart(frame).encode(
+        y=style.run_rows(axis), yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
+        tooltip=style.tips(
+            style.RUN, ("phase:N", "phase"), ("mean_ms:Q", "duration, mean (ms)", ".4~g"),
+            ("mean_remaining_ms:Q", "still to send, mean (ms)", ".4~g"), ("measured_by:N", "measured by"),
+            ("mean_overlap_ms:Q", "overlap of the phases, mean (ms)", ".4~g"),
+            ("payload_mb:Q", "payload, mean (MB)", ".4~g"), ("expected_mb:Q", "model × workers (MB)", ".4~g"),
+            ("transfers:Q", "transfers, mean", ".4~g"), ("expected_transfers:Q", "servers × workers"),
+            ("steps:Q", "steps"),
+        ),
+    ).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))  # fmt: skip
     bars = base.mark_bar().encode(x=x, color=style.kind_color("phase:N", "phase", _PHASES))
     marks = base.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
     return alt.layer(bars, marks)

@@ -36,28 +36,20 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "run_id", "framework_backend", "batch_size", "topology",
         model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
     )  # fmt: skip
+    volumes = style.positive_scale(shown, ["step_mb", "fitted_mb"])
     base = style.data_chart(shown).encode(
         x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"])),
-        tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),
-            alt.Tooltip("step_mb:Q", title="volume of a step (MB)", format=".4~g"),
-            alt.Tooltip("fitted_mb:Q", title="fitted (MB)", format=".4~g"),
-            alt.Tooltip("framework_backend:N", title="framework and backend"),
-            alt.Tooltip("topology:N", title="topology"),
-            alt.Tooltip("batch_size:Q", title="batch size (samples)"),
-        ],
-    )
-    y = (
-        alt.Y("step_mb:Q")
-        .title("volume of a step (MB on the wire)")
-        .scale(style.positive_scale(shown, ["step_mb", "fitted_mb"]))
-    )
+        tooltip=style.tips(
+            style.RUN, ("model_mb:Q", "model size (MB)", ".4~g"), ("step_mb:Q", "volume of a step (MB)", ".4~g"),
+            ("fitted_mb:Q", "fitted (MB)", ".4~g"), ("framework_backend:N", "framework and backend"),
+            ("topology:N", "topology"), ("batch_size:Q", "batch size (samples)"),
+        ),
+    )  # fmt: skip
     fitted = base.mark_tick(color=style.INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
     measured = base.mark_point(size=90, strokeWidth=2.2).encode(
-        y=y,
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=style.OKABE_ITO)),
-        shape=alt.Shape("topology:N", title="topology (declared)", scale=alt.Scale(range=style.SHAPES)),
+        y=alt.Y("step_mb:Q", title="volume of a step (MB on the wire)", scale=volumes),
+        color=style.colors("framework_backend:N", "framework and backend"),
+        shape=style.shapes("topology:N", "topology (declared)"),
     )
     return alt.layer(fitted, measured, title=_marks(shown)).properties(width=620, height=360)
 
@@ -71,20 +63,17 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     base = style.data_chart(shown).encode(
         y=style.run_rows(style.NAMES_AND_GRID),
-        tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("measured:Q", title="measured (MB per MB)", format=".4~g"),
-            alt.Tooltip("fitted:Q", title="fitted (MB per MB)", format=".4~g"),
-        ],
+        tooltip=style.tips(
+            style.RUN, ("measured:Q", "measured (MB per MB)", ".4~g"), ("fitted:Q", "fitted (MB per MB)", ".4~g")
+        ),
     )
     fitted = base.mark_tick(color=style.INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
     measured = base.mark_point(size=60, strokeWidth=2.2).encode(
         x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
-        color=alt.Color("framework_backend:N", title="framework and backend", scale=alt.Scale(range=style.OKABE_ITO)),
+        color=style.colors("framework_backend:N", "framework and backend"),
     )
-    return alt.layer(fitted, measured, title=_marks(shown)).properties(
-        width=430, height=style.row_step(frame.height, 18)
-    )
+    layers = alt.layer(fitted, measured, title=_marks(shown))
+    return layers.properties(width=430, height=style.row_step(frame.height, 18))
 
 
 def _marks(frame: pl.DataFrame) -> alt.Title:
@@ -105,21 +94,17 @@ def regression_residuals(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
     base = style.data_chart(shown).encode(
         x=alt.X("fitted:Q", title=f"fitted: {unit}", scale=alt.Scale(zero=False)),
         y=alt.Y("residual:Q", title=f"residual: {unit}"),
-        tooltip=[
-            alt.Tooltip("row:N", title="run"),
-            alt.Tooltip("observed:Q", title=f"observed {unit}", format=".4~g"),
-            alt.Tooltip("fitted:Q", title=f"fitted {unit}", format=".4~g"),
-            alt.Tooltip("residual:Q", title=f"residual {unit}", format=".4~g"),
-            alt.Tooltip("studentized_residual:Q", title="studentized", format=".3~g"),
-        ],
-    )
+        tooltip=style.tips(
+            ("row:N", "run"), *((f"{name}:Q", f"{name} {unit}", ".4~g") for name in ("observed", "fitted", "residual")),
+            ("studentized_residual:Q", "studentized", ".3~g"),
+        ),
+    )  # fmt: skip
     zero = (
         alt.Chart(alt.InlineData(({"zero": 0},)))
         .mark_rule(color="#888")
         .encode(y="zero:Q", tooltip=alt.Tooltip("zero:Q", title="residual of a row on the fit"))
     )
-    points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
-    return alt.layer(zero, points, title="Residuals against fitted values").properties(width=400, height=280)
+    return _of_residuals(zero, base, "Residuals against fitted values")
 
 
 @style.chart("Normal quantile-quantile plot of the regression's studentized residuals")
@@ -139,21 +124,17 @@ def regression_quantiles(frame: pl.DataFrame, left: str = "step_bytes") -> alt.T
     base = style.data_chart(shown).encode(
         x=alt.X("quantile:Q", title="quantile of the normal distribution (standard deviations)"),
         y=alt.Y("studentized_residual:Q", title="studentized residual (standard errors)"),
-        tooltip=[
-            alt.Tooltip("row:N", title="run"),
-            alt.Tooltip("studentized_residual:Q", title="studentized residual", format=".3~g"),
-            alt.Tooltip("quantile:Q", title="normal quantile", format=".3~g"),
-        ],
-    )
+        tooltip=style.tips(
+            ("row:N", "run"), ("studentized_residual:Q", "studentized residual", ".3~g"),
+            ("quantile:Q", "normal quantile", ".3~g"),
+        ),
+    )  # fmt: skip
     reach = max([2.0, *(abs(place) for place in places)])
     ends = alt.Chart(alt.InlineData(({"end": -reach}, {"end": reach})))
     line = ends.mark_line(color="#888").encode(
         x="end:Q", y="end:Q", tooltip=alt.Tooltip("end:Q", title="on the line: normal", format=".3~g")
     )
-    points = base.mark_point(size=46, strokeWidth=1.8).encode(color=_far_color())
-    return alt.layer(line, points, title="Studentized residuals against a normal distribution").properties(
-        width=400, height=280
-    )
+    return _of_residuals(line, base, "Studentized residuals against a normal distribution")
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -174,13 +155,15 @@ def _thinned(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([frame.head(_FARTHEST), inner.gather_every(every), frame.tail(_FARTHEST)])
 
 
-def _far_color() -> alt.Color:
-    return alt.Color(
-        "kind:N",
-        title="studentized residual",
+def _of_residuals(line: alt.Chart, base: alt.Chart, title: str) -> alt.TopLevelMixin:
+    """The line of a perfect fit, and a mark a row, coloured where it lies far off."""
+    color = alt.Color(
+        "kind:N", title="studentized residual",
         scale=alt.Scale(domain=["within 2, or not defined", "beyond 2"], range=[style.DARK, "#D55E00"]),
         legend=alt.Legend(orient="bottom", direction="vertical"),
-    )
+    )  # fmt: skip
+    points = base.mark_point(size=46, strokeWidth=1.8).encode(color=color)
+    return alt.layer(line, points, title=title).properties(width=400, height=280)
 
 
 def _scale(left: str) -> tuple[float, str]:

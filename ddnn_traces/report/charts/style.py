@@ -25,6 +25,9 @@ NAMES = alt.Axis(labelLimit=330, ticks=False)
 NAMES_AND_GRID = alt.Axis(labelLimit=330, ticks=False, grid=True)
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 
+#: Tooltips of the run: in a chart with a column run_id, and in that of one run (run_chart).
+RUN, PANEL_RUN = ("run_id:N", "run"), ("run:N", "run")
+
 _P = ParamSpec("_P")
 _Draw = Callable[_P, alt.TopLevelMixin]
 
@@ -111,6 +114,21 @@ def run_rows(axis: alt.Axis | None = NAMES) -> alt.Y:
     return alt.Y("run_id:N", title="run (name)", sort=None, axis=axis)
 
 
+def tips(*fields: tuple[str, ...]) -> list[alt.Tooltip]:
+    """Tooltips: each field with its title and, of some numbers, the format."""
+    return [alt.Tooltip(name, title=title, format=form[0] if form else alt.Undefined) for name, title, *form in fields]
+
+
+def colors(field: str, title: str) -> alt.Color:
+    """Colours of names."""
+    return alt.Color(field, title=title, scale=alt.Scale(range=OKABE_ITO))
+
+
+def shapes(field: str, title: str) -> alt.Shape:
+    """Shapes of marks by names."""
+    return alt.Shape(field, title=title, scale=alt.Scale(range=SHAPES))
+
+
 def kind_color(field: str, title: str | None, colors: Mapping[str, str]) -> alt.Color:
     """Colours of kinds by name, in that order, with a legend above."""
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
@@ -132,13 +150,9 @@ def host_axis(hosts: list[str], angle_of_long: int) -> alt.Axis:
     """An axis of hosts. angle_of_long: degrees by which names of more than five letters are turned."""
     is_short = all(len(host) <= 5 for host in hosts)
     return alt.Axis(
-        labelAngle=0 if is_short else angle_of_long,
-        labelLimit=110,
-        labelFontSize=10 if len(hosts) <= 6 else 9,
-        ticks=False,
-        labelPadding=3,
-        domain=False,
-    )
+        labelAngle=0 if is_short else angle_of_long, labelLimit=110, labelFontSize=10 if len(hosts) <= 6 else 9,
+        ticks=False, labelPadding=3, domain=False,
+    )  # fmt: skip
 
 
 def log_domain(values: pl.Series) -> tuple[float, float]:

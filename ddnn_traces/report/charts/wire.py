@@ -24,41 +24,27 @@ _PART_COLORS = [style.PALE, style.OKABE_ITO[1], style.DARK, "#dddddd"]
 @style.chart("Ends of training steps as the traffic shows and as the logs have them, by run")
 def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Ends of steps as inferred and as logged, of query step_boundaries."""
+    is_traffic = alt.when(alt.datum.source == "traffic")
+    color = is_traffic.then(alt.value(style.OKABE_ITO[1])).otherwise(alt.value(style.DARK))
+    ticks, names = (
+        alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
+        alt.Axis(ticks=False, grid=True, labelLimit=120),
+    )
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         sources = run["source"].unique(maintain_order=True).to_list()
         base = style.run_chart(run_id, run.select("source", "step", "since_start_ms"))
-        color = (
-            alt.when(alt.datum.source == "traffic").then(alt.value(style.OKABE_ITO[1])).otherwise(alt.value(style.DARK))
-        )
-        return (
-            base.mark_tick(thickness=2, size=14, orient="vertical")
-            .encode(
-                x=alt.X(
-                    "since_start_ms:Q",
-                    title="time since the first boundary (ms)",
-                    axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
-                ),
-                y=alt.Y(
-                    "source:N",
-                    title="source (traffic, log)",
-                    scale=alt.Scale(domain=sources),
-                    axis=alt.Axis(ticks=False, grid=True, labelLimit=120),
-                ),
-                color=color,
-                tooltip=[
-                    alt.Tooltip("source:N", title="source"),
-                    alt.Tooltip("step:Q", title="step"),
-                    alt.Tooltip("since_start_ms:Q", title="end (ms)", format=",.1f"),
-                    alt.Tooltip("run:N", title="run"),
-                ],
-            )
-            .properties(
-                width=350,
-                height=style.row_step(len(sources), 18),
-                title=style.panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
-            )
-        )
+        return base.mark_tick(thickness=2, size=14, orient="vertical").encode(
+            x=alt.X("since_start_ms:Q", title="time since the first boundary (ms)", axis=ticks),
+            y=alt.Y("source:N", title="source (traffic, log)", scale=alt.Scale(domain=sources), axis=names),
+            color=color,
+            tooltip=style.tips(
+                ("source:N", "source"), ("step:Q", "step"), ("since_start_ms:Q", "end (ms)", ",.1f"), style.PANEL_RUN
+            ),
+        ).properties(
+            width=350, height=style.row_step(len(sources), 18),
+            title=style.panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
+        )  # fmt: skip
 
     return style.run_panels(frame, panel, 480)
 
@@ -69,36 +55,29 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
-        cost = run["run_cost_share"][0]
         base = style.run_chart(run_id, shown).encode(
-            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=5)),
-            y=alt.Y(
-                "worker:N",
-                title="worker (host)",
-                sort=None,
-                axis=alt.Axis(ticks=False, labelLimit=120),
+            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=5)), y=_worker_rows(),
+            tooltip=style.tips(
+                ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
+                ("share_last:Q", "last in (share of steps)", ".0%"),
+                ("mean_cost_ms:Q", "mean cost when last (ms)", ".3~g"),
+                ("cost_share:Q", "cost (share of the run)", ".2~%"), ("steps:Q", "steps"), style.PANEL_RUN,
             ),
-            tooltip=[
-                alt.Tooltip("worker:N", title="worker"),
-                alt.Tooltip("mean_slack_ms:Q", title="mean slack (ms)", format=".3~g"),
-                alt.Tooltip("share_last:Q", title="last in (share of steps)", format=".0%"),
-                alt.Tooltip("mean_cost_ms:Q", title="mean cost when last (ms)", format=".3~g"),
-                alt.Tooltip("cost_share:Q", title="cost (share of the run)", format=".2~%"),
-                alt.Tooltip("steps:Q", title="steps"),
-                alt.Tooltip("run:N", title="run"),
-            ],
-        )
-        label = alt.Text("share_last:Q", format=".0%")
+        )  # fmt: skip
+        bars = base.mark_bar(color=style.DARK, size=13)
+        shares = base.mark_text(align="left", dx=4, fontSize=10, color=style.INK)
+        shares = shares.encode(text=alt.Text("share_last:Q", format=".0%"))
+        cost = run["run_cost_share"][0]
         subtitle = "at the bars: part of the steps in which it is last"
-        if cost is not None:
-            subtitle += f"; all stragglers: {cost:.1%} of the run"
-        return alt.layer(
-            base.mark_bar(color=style.DARK, size=13),
-            base.mark_text(align="left", dx=4, fontSize=10, color=style.INK).encode(text=label),
-            title=style.panel_title(run_id, 430, subtitle),
-        ).properties(width=340, height=style.row_step(run.height, 18))
+        subtitle += "" if cost is None else f"; all stragglers: {cost:.1%} of the run"
+        layers = alt.layer(bars, shares, title=style.panel_title(run_id, 430, subtitle))
+        return layers.properties(width=340, height=style.row_step(run.height, 18))
 
     return style.run_panels(frame.drop_nulls("worker"), panel, 480)
+
+
+def _worker_rows() -> alt.Y:
+    return alt.Y("worker:N", title="worker (host)", sort=None, axis=alt.Axis(ticks=False, labelLimit=120))
 
 
 @style.chart("Computation, communication and their overlap in a step, by run and worker")
@@ -111,30 +90,18 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             pl.col("part").replace(_PARTS),
             place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
         )
-        return (
-            style.run_chart(run_id, parts.drop_nulls("ms"))
-            .mark_bar(size=13)
-            .encode(
-                x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=5)),
-                y=alt.Y(
-                    "worker:N",
-                    title="worker (host)",
-                    sort=None,
-                    axis=alt.Axis(ticks=False, labelLimit=120),
-                ),
-                order=alt.Order("place:Q"),
-                color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
-                tooltip=[
-                    alt.Tooltip("worker:N", title="worker"),
-                    alt.Tooltip("part:N", title="part of the step"),
-                    alt.Tooltip("ms:Q", title="mean (ms)", format=".3~g"),
-                    alt.Tooltip("overlap_share:Q", title="wire time during computation", format=".2~%"),
-                    alt.Tooltip("measured_by:N", title="measured by"),
-                    alt.Tooltip("run:N", title="run"),
-                ],
-            )
-            .properties(width=340, height=style.row_step(run.height, 18), title=style.panel_title(run_id, 430))
-        )
+        return style.run_chart(run_id, parts.drop_nulls("ms")).mark_bar(size=13).encode(
+            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=5)),
+            y=_worker_rows(), order=alt.Order("place:Q"),
+            color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
+            tooltip=style.tips(
+                ("worker:N", "worker"), ("part:N", "part of the step"), ("ms:Q", "mean (ms)", ".3~g"),
+                ("overlap_share:Q", "wire time during computation", ".2~%"), ("measured_by:N", "measured by"),
+                style.PANEL_RUN,
+            ),
+        ).properties(
+            width=340, height=style.row_step(run.height, 18), title=style.panel_title(run_id, 430)
+        )  # fmt: skip
 
     return style.run_panels(frame, panel, 480)
 
@@ -143,28 +110,23 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
     names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
-    keys = ["algorithm", "exchange_ms", "algorithm_gbit_per_s"]
+    colors = dict(zip(names.values(), (style.DARK, style.OKABE_ITO[1]), strict=True))
+    keys = ["step", "algorithm", "exchange_ms", "algorithm_gbit_per_s"]
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        rates = run.unpivot(list(names), index=["step", *keys], variable_name="rate", value_name="gbit_per_s")
-        base = style.run_chart(
-            run_id, rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
-        ).encode(
+        rates = run.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
+        rates = rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
+        base = style.run_chart(run_id, rates).encode(
             x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
             y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
-            color=style.kind_color(
-                "rate:N", None, dict(zip(names.values(), (style.DARK, style.OKABE_ITO[1]), strict=True))
+            color=style.kind_color("rate:N", None, colors),
+            tooltip=style.tips(
+                ("rate:N", "rate of"), ("gbit_per_s:Q", "rate (Gbit/s)", ".4~g"),
+                ("algorithm_gbit_per_s:Q", "algorithm bandwidth (Gbit/s)", ".4~g"),
+                ("exchange_ms:Q", "exchange (ms)", ".4~g"), ("algorithm:N", "algorithm"), ("step:Q", "step"),
+                style.PANEL_RUN,
             ),
-            tooltip=[
-                alt.Tooltip("rate:N", title="rate of"),
-                alt.Tooltip("gbit_per_s:Q", title="rate (Gbit/s)", format=".4~g"),
-                alt.Tooltip("algorithm_gbit_per_s:Q", title="algorithm bandwidth (Gbit/s)", format=".4~g"),
-                alt.Tooltip("exchange_ms:Q", title="exchange (ms)", format=".4~g"),
-                alt.Tooltip("algorithm:N", title="algorithm"),
-                alt.Tooltip("step:Q", title="step"),
-                alt.Tooltip("run:N", title="run"),
-            ],
-        )
+        )  # fmt: skip
         layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
         return alt.layer(*layers, title=style.panel_title(run_id, 240)).properties(width=215, height=110)
 

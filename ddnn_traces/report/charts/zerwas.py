@@ -21,12 +21,8 @@ def volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
     shown = frame.select(
         "run_id", "src_host", "src_place", "dst_host", "dst_place", "packets", "wire_bytes", "share_of_run"
     )
-    tooltip = [
-        alt.Tooltip("share_of_run:Q", title="share of the run", format=".2~%"),
-        alt.Tooltip("packets:Q", title="packets", format=","),
-        alt.Tooltip("run:N", title="run"),
-    ]
-    return _heatmaps(shown, tooltip)
+    tooltips = ("share_of_run:Q", "share of the run", ".2~%"), ("packets:Q", "packets", ","), style.PANEL_RUN
+    return _heatmaps(shown, tooltips)
 
 
 @style.chart("Transmitted volume of each pair of hosts, averaged, by configuration")
@@ -36,53 +32,43 @@ def mean_volume_heatmaps(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "src_host", "src_place", "dst_host", "dst_place", "runs", "share_of_volume",
         run_id="configuration", wire_bytes="mean_wire_bytes",
     )  # fmt: skip
-    tooltip = [
-        alt.Tooltip("share_of_volume:Q", title="share of the volume", format=".2~%"),
-        alt.Tooltip("runs:Q", title="mean over so many runs"),
-        alt.Tooltip("run:N", title="configuration"),
-    ]
-    return _heatmaps(shown, tooltip)
+    share = ("share_of_volume:Q", "share of the volume", ".2~%")
+    return _heatmaps(shown, (share, ("runs:Q", "mean over so many runs"), ("run:N", "configuration")))
 
 
-def _heatmaps(frame: pl.DataFrame, tooltip: list[alt.Tooltip]) -> alt.TopLevelMixin:
+def _heatmaps(frame: pl.DataFrame, tooltips: tuple[tuple[str, ...], ...]) -> alt.TopLevelMixin:
     """A panel a run_id with wire_bytes of each pair of hosts, on one logarithmic scale."""
     low, high = style.log_domain(frame["wire_bytes"])
     color = alt.Color(
-        "wire_bytes:Q",
-        title="transmitted volume (bytes on the wire; blank: nothing)",
+        "wire_bytes:Q", title="transmitted volume (bytes on the wire; blank: nothing)",
         scale=alt.Scale(type="log", scheme="yellowgreenblue", domain=[low, high]),
         legend=alt.Legend(
             orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12
         ),
-    )
+    )  # fmt: skip
     most_hosts = max(len(style.host_order(run)) for _, run in style.by_run(frame))
     step = 40 if most_hosts <= 6 else 22 if most_hosts <= 12 else 12
     has_numbers = step == 40  # which do not fit into smaller cells
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         hosts = style.host_order(run)
+        scale, side = alt.Scale(domain=hosts), step * len(hosts)
         base = style.run_chart(run_id, run.drop("run_id", "src_place", "dst_place")).encode(
-            x=alt.X(
-                "dst_host:N", title="receiver (host)", scale=alt.Scale(domain=hosts), axis=style.host_axis(hosts, -90)
+            x=alt.X("dst_host:N", title="receiver (host)", scale=scale, axis=style.host_axis(hosts, -90)),
+            y=alt.Y("src_host:N", title="sender (host)", scale=scale, axis=style.host_axis(hosts, 0)),
+            tooltip=style.tips(
+                ("src_host:N", "sender"), ("dst_host:N", "receiver"), ("wire_bytes:Q", "bytes on the wire", ",.0f"),
+                *tooltips,
             ),
-            y=alt.Y("src_host:N", title="sender (host)", scale=alt.Scale(domain=hosts), axis=style.host_axis(hosts, 0)),
-            tooltip=[
-                alt.Tooltip("src_host:N", title="sender"),
-                alt.Tooltip("dst_host:N", title="receiver"),
-                alt.Tooltip("wire_bytes:Q", title="bytes on the wire", format=",.0f"),
-                *tooltip,
-            ],
-        )
+        )  # fmt: skip
         layers = [base.mark_rect().encode(color=color)]
         if has_numbers:
             dark_from = (low * high) ** 0.5
             ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
             layers.append(base.mark_text(fontSize=10).encode(text=alt.Text("wire_bytes:Q", format=".2s"), color=ink))
-        return alt.layer(*layers, title=style.panel_title(run_id, step * len(hosts) + 40)).properties(
-            width=step * len(hosts),
-            height=step * len(hosts),
-            view=alt.ViewBackground(fill=style.BLANK, stroke="#bbb"),
-        )
+        view = alt.ViewBackground(fill=style.BLANK, stroke="#bbb")
+        cells = alt.layer(*layers, title=style.panel_title(run_id, side + 40))
+        return cells.properties(width=side, height=side, view=view)
 
     return style.run_panels(frame, panel, step * most_hosts + 44)
 
@@ -101,31 +87,16 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
         kind=pl.col("kind").replace(names),
     )
     y = style.run_rows()
-    stacked = (
-        style.data_chart(bars)
-        .mark_bar(size=13)
-        .encode(
-            x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
-            y=y,
-            order="place:Q",
-            color=style.kind_color("kind:N", None, colors),
-            tooltip=[
-                alt.Tooltip("run_id:N", title="run"),
-                alt.Tooltip("kind:N", title="flows"),
-                alt.Tooltip("count:Q", title="number", format=","),
-            ],
-        )
-    )
-    totals = (
-        style.data_chart(frame.select("run_id", "flows"))
-        .mark_text(align="left", dx=4, fontSize=10, color=style.INK)
-        .encode(
-            x="flows:Q",
-            y=y,
-            text=alt.Text("flows:Q", format=","),
-            tooltip=[alt.Tooltip("run_id:N", title="run"), alt.Tooltip("flows:Q", title="flows", format=",")],
-        )
-    )
+    stacked = style.data_chart(bars).mark_bar(size=13).encode(
+        x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
+        y=y, order="place:Q", color=style.kind_color("kind:N", None, colors),
+        tooltip=style.tips(style.RUN, ("kind:N", "flows"), ("count:Q", "number", ",")),
+    )  # fmt: skip
+    totals = style.data_chart(frame.select("run_id", "flows")).mark_text(
+        align="left", dx=4, fontSize=10, color=style.INK
+    ).encode(
+        x="flows:Q", y=y, text=alt.Text("flows:Q", format=","), tooltip=style.tips(style.RUN, ("flows:Q", "flows", ","))
+    )  # fmt: skip
     return alt.layer(stacked, totals).properties(width=560, height=style.row_step(frame.height, 18))
 
 
@@ -133,47 +104,33 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """When each flow sends, and how much, of query flow_timeline: zerwas fig. 6."""
     opacity = alt.Opacity(
-        "share_of_peak:Q",
-        title="throughput in the window (share of the run's busiest flow and window)",
-        # what is sent at all stays visible
-        scale=alt.Scale(domain=[0, 1], range=[0.15, 1]),
+        "share_of_peak:Q", title="throughput in the window (share of the run's busiest flow and window)",
+        scale=alt.Scale(domain=[0, 1], range=[0.15, 1]),  # what is sent at all stays visible
         legend=alt.Legend(
             orient="top", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], titleLimit=0, symbolType="square"
         ),
-    )
+    )  # fmt: skip
+    names = alt.Axis(labelFontSize=9, labelLimit=150, ticks=False, titlePadding=6, grid=True)
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         window_s = run["window_s"][0]
         flows = run["flow"].unique(maintain_order=True).to_list()
-        shown = run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak")
-        return (
-            style.run_chart(run_id, shown)
-            .transform_calculate(until_s=f"datum.since_start_s + {window_s}")
-            .mark_bar(color=style.DARK, height=8)
-            .encode(
-                x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=6)),
-                x2="until_s:Q",
-                y=alt.Y(
-                    "flow:N",
-                    title="flow (host:port → host:port)",
-                    scale=alt.Scale(domain=flows),
-                    axis=alt.Axis(labelFontSize=9, labelLimit=150, ticks=False, titlePadding=6, grid=True),
-                ),
-                opacity=opacity,
-                tooltip=[
-                    alt.Tooltip("flow:N", title="flow"),
-                    alt.Tooltip("since_start_s:Q", title=f"{window_s:g} s from (s)"),
-                    alt.Tooltip("gbit_per_s:Q", title="throughput (Gbit/s)", format=".3~g"),
-                    alt.Tooltip("share_of_peak:Q", title="share of the run's peak", format=".2~%"),
-                    alt.Tooltip("run:N", title="run"),
-                ],
-            )
-            .properties(
-                width=330,
-                height=style.row_step(len(flows), 11),
-                title=style.panel_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
-            )
-        )
+        windows = style.run_chart(run_id, run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak"))
+        windows = windows.transform_calculate(until_s=f"datum.since_start_s + {window_s}")
+        return windows.mark_bar(color=style.DARK, height=8).encode(
+            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=6)),
+            x2="until_s:Q",
+            y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows), axis=names),
+            opacity=opacity,
+            tooltip=style.tips(
+                ("flow:N", "flow"), ("since_start_s:Q", f"{window_s:g} s from (s)"),
+                ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"), ("share_of_peak:Q", "share of the run's peak", ".2~%"),
+                style.PANEL_RUN,
+            ),
+        ).properties(
+            width=330, height=style.row_step(len(flows), 11),
+            title=style.panel_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
+        )  # fmt: skip
 
     return style.run_panels(frame, panel, 480)
 
@@ -184,73 +141,76 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
     A pair is a row, not a line: pairs that send at the same time would hide each other.
     """
+    header = alt.Header(
+        title="sender → receiver (hosts)", labelAngle=0, labelAlign="left", labelOrient="left", labelFontSize=10,
+        labelPadding=4, labelLimit=130, titleFontSize=11, titleFontWeight="normal", titlePadding=2,
+    )  # fmt: skip
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
-        window_ms, start_ms, length_ms = (run[name][0] for name in ("window_ms", "excerpt_start_ms", "excerpt_ms"))
         peak = float(run["gbit_per_s"].max())  # type: ignore[arg-type]
         pairs = run["pair"].unique(maintain_order=True).to_list()
-        return (
-            style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
-            .transform_calculate(until_ms=f"datum.since_excerpt_ms + {window_ms}")
-            .mark_rect(color=style.DARK)
-            .encode(
-                x=alt.X(
-                    "since_excerpt_ms:Q",
-                    title=f"time since {start_ms / 1e3:g} s into the run (ms)",
-                    scale=alt.Scale(domain=[0, length_ms], nice=False),
-                    axis=alt.Axis(tickCount=5),
-                ),
-                x2="until_ms:Q",
-                y=alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, peak], nice=False)),
-                y2=alt.datum(0),
-                tooltip=[
-                    alt.Tooltip("pair:N", title="pair"),
-                    alt.Tooltip("since_excerpt_ms:Q", title=f"{window_ms:g} ms from (ms)"),
-                    alt.Tooltip("gbit_per_s:Q", title="throughput (Gbit/s)", format=".3~g"),
-                    alt.Tooltip("run:N", title="run"),
-                ],
-            )
-            .properties(width=225, height=max(19, 110 // len(pairs)))
-            .facet(
-                row=alt.Row(
-                    "pair:N",
-                    sort=pairs,
-                    header=alt.Header(
-                        title="sender → receiver (hosts)",
-                        labelAngle=0,
-                        labelAlign="left",
-                        labelOrient="left",
-                        labelFontSize=10,
-                        labelPadding=4,
-                        labelLimit=130,
-                        titleFontSize=11,
-                        titleFontWeight="normal",
-                        titlePadding=2,
-                    ),
-                ),
-                spacing=2,
-                title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
-            )
-        )
+        windows = style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
+        y = alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, peak], nice=False))
+        names = ("pair:N", "pair"), style.PANEL_RUN
+        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], alt.Axis(tickCount=5), y, *names)
+        return rates.properties(width=225, height=max(19, 110 // len(pairs))).facet(
+            row=alt.Row("pair:N", sort=pairs, header=header), spacing=2,
+            title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
+        )  # fmt: skip
 
     return style.run_panels(frame, panel, 320)
+
+
+def _rates(
+    windows: alt.Chart, excerpt: dict[str, Any], window_ms: float, axis: Any, y: alt.Y, first: tuple[str, ...],
+    *last: tuple[str, ...],
+) -> alt.Chart:  # fmt: skip
+    """Throughput in windows over an excerpt. axis: of the time; first, last: tooltips around those of the window."""
+    marks = windows.transform_calculate(until_ms=f"datum.since_excerpt_ms + {window_ms}").mark_rect(color=style.DARK)
+    rates: alt.Chart = marks.encode(
+        x=alt.X("since_excerpt_ms:Q", title=f"time since {excerpt['excerpt_start_ms'] / 1e3:g} s into the run (ms)",
+                scale=alt.Scale(domain=[0, excerpt["excerpt_ms"]], nice=False), axis=axis),
+        x2="until_ms:Q", y=y, y2=alt.datum(0),
+        tooltip=style.tips(
+            first, ("since_excerpt_ms:Q", f"{window_ms:g} ms from (ms)"),
+            ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"), *last,
+        ),
+    )  # fmt: skip
+    return rates
+
+
+@style.chart("Throughput of one pair of hosts at several batch sizes of otherwise equal runs")
+def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Throughput of one pair of hosts at several batch sizes, a panel each, of query batch_pair_excerpt: fig. 9."""
+
+    def panel(rows: pl.DataFrame, peak: float) -> Any:
+        first = rows.row(0, named=True)
+        windows = style.data_chart(rows.select("run_id", "since_excerpt_ms", "gbit_per_s"))
+        y = alt.Y("gbit_per_s:Q", title="throughput (Gbit/s)", scale=alt.Scale(domain=[0, peak]))
+        setting = f"{first['model']}, {first['framework_setting']}, {first['pair']}"
+        title = alt.Title(f"batch size {first['batch_size']}", subtitle=setting)
+        rates = _rates(windows, first, first["sample_ms"], alt.Undefined, y, style.RUN)
+        return rates.properties(width=420, height=110, title=title)
+
+    columns = []
+    for _, rows in frame.group_by("comparison", maintain_order=True):
+        peak = float(rows["gbit_per_s"].max())  # type: ignore[arg-type]
+        panels = [panel(run, peak) for _, run in rows.group_by("run_id", maintain_order=True)]
+        columns.append(alt.vconcat(*panels, spacing=14))
+    return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
 
 
 @style.chart("Transmitted volume of each model and framework, and the model's size where it is known")
 def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean volume of the runs of each model and framework, with the model's size, of query volume_by_model: fig. 3."""
-    shown = frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)
-    base = style.data_chart(shown).encode(
+    base = style.data_chart(frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)).encode(
         x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140)),
-        tooltip=[
-            alt.Tooltip("model:N", title="model"),
-            alt.Tooltip("framework_setting:N", title="framework, backend"),
-            alt.Tooltip("volume_mb:Q", title="transmitted volume (MB, mean)", format=",.4~r"),
-            alt.Tooltip("runs:Q", title="runs"),
-            alt.Tooltip("mean_steps:Q", title="steps (mean)", format=".4~g"),
-            alt.Tooltip("model_mb:Q", title="model size (MB)", format=".4~g"),
-        ],
-    )
+        tooltip=style.tips(
+            ("model:N", "model"), ("framework_setting:N", "framework, backend"),
+            ("volume_mb:Q", "transmitted volume (MB, mean)", ",.4~r"), ("runs:Q", "runs"),
+            ("mean_steps:Q", "steps (mean)", ".4~g"), ("model_mb:Q", "model size (MB)", ".4~g"),
+        ),
+    )  # fmt: skip
     bars = base.mark_bar().encode(
         xOffset=alt.XOffset("framework_setting:N"),
         y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
@@ -260,10 +220,11 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     if not frame["model_mb"].count():
         chart_of_bars: alt.Chart = bars.properties(width=width, height=320)
         return chart_of_bars
-    size = base.mark_point(
+    diamonds = base.mark_point(
         shape="diamond", filled=True, size=110, color=style.INK, stroke="white", strokeWidth=1.2
-    ).encode(
-        y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False)),
+    )  # fmt: skip
+    size = diamonds.encode(
+        y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False))
     )
     both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
     return both.properties(width=width, height=320)
@@ -282,108 +243,45 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
         base = style.data_chart(shown).encode(
             x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)", axis=alt.Axis(tickCount=5)),
             y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
-            detail="run_id:N",
-            color=color,
-            tooltip=[
-                alt.Tooltip("run_id:N", title="run"),
-                alt.Tooltip("step:Q", title="step"),
-                alt.Tooltip("epoch:Q", title="epoch"),
-                alt.Tooltip("accuracy:Q", title="accuracy", format=".3~f"),
-                alt.Tooltip("volume_mb:Q", title="volume (MB)", format=",.4~r"),
-            ],
-        )
-        marks = (
-            rows.select(pl.concat_list("low_mark", "high_mark").alias("mark"))
-            .explode("mark")
-            .unique(maintain_order=True)
-        )
+            detail="run_id:N", color=color,
+            tooltip=style.tips(
+                style.RUN, ("step:Q", "step"), ("epoch:Q", "epoch"), ("accuracy:Q", "accuracy", ".3~f"),
+                ("volume_mb:Q", "volume (MB)", ",.4~r"),
+            ),
+        )  # fmt: skip
+        marks = rows.select(mark=pl.concat_list("low_mark", "high_mark")).explode("mark").unique(maintain_order=True)
         dashed = (
             style.data_chart(marks)
             .mark_rule(strokeDash=[5, 4], color=style.INK, strokeWidth=1.2)
-            .encode(y="mark:Q", tooltip=[alt.Tooltip("mark:Q", title="accuracy to reach", format=".0%")])
+            .encode(y="mark:Q", tooltip=style.tips(("mark:Q", "accuracy to reach", ".0%")))
         )
-        return alt.layer(
-            base.mark_line(strokeWidth=1.8).encode(order="step:Q"),
-            base.mark_point(size=14, filled=True),
-            dashed,
-            title=style.panel_title(model, 400),
-        ).properties(width=390, height=240)
+        lines, points = base.mark_line(strokeWidth=1.8).encode(order="step:Q"), base.mark_point(size=14, filled=True)
+        layers = alt.layer(lines, points, dashed, title=style.panel_title(model, 400))
+        return layers.properties(width=390, height=240)
 
-    panels = [
-        panel(str(model or "model unknown"), rows) for (model,), rows in frame.group_by("model", maintain_order=True)
-    ]
+    models = frame.group_by("model", maintain_order=True)
+    panels = [panel(str(model or "model unknown"), rows) for (model,), rows in models]
     return alt.concat(*panels, columns=2, spacing={"row": 26, "column": 26})
-
-
-@style.chart("Throughput of one pair of hosts at several batch sizes of otherwise equal runs")
-def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Throughput of one pair of hosts at several batch sizes, a panel each, of query batch_pair_excerpt: fig. 9."""
-
-    def panel(rows: pl.DataFrame, peak: float) -> Any:
-        first = rows.row(0, named=True)
-        shown = rows.select("run_id", "since_excerpt_ms", "gbit_per_s")
-        return (
-            style.data_chart(shown)
-            .transform_calculate(until_ms=f"datum.since_excerpt_ms + {first['sample_ms']}")
-            .mark_rect(color=style.DARK)
-            .encode(
-                x=alt.X(
-                    "since_excerpt_ms:Q",
-                    title=f"time since {first['excerpt_start_ms'] / 1e3:g} s into the run (ms)",
-                    scale=alt.Scale(domain=[0, first["excerpt_ms"]], nice=False),
-                ),
-                x2="until_ms:Q",
-                y=alt.Y("gbit_per_s:Q", title="throughput (Gbit/s)", scale=alt.Scale(domain=[0, peak])),
-                y2=alt.datum(0),
-                tooltip=[
-                    alt.Tooltip("run_id:N", title="run"),
-                    alt.Tooltip("since_excerpt_ms:Q", title=f"{first['sample_ms']:g} ms from (ms)"),
-                    alt.Tooltip("gbit_per_s:Q", title="throughput (Gbit/s)", format=".3~g"),
-                ],
-            )
-            .properties(
-                width=420,
-                height=110,
-                title=alt.Title(
-                    f"batch size {first['batch_size']}",
-                    subtitle=f"{first['model']}, {first['framework_setting']}, {first['pair']}",
-                ),
-            )
-        )
-
-    columns = []
-    for _, rows in frame.group_by("comparison", maintain_order=True):
-        peak = float(rows["gbit_per_s"].max())  # type: ignore[arg-type]
-        panels = [panel(run, peak) for _, run in rows.group_by("run_id", maintain_order=True)]
-        columns.append(alt.vconcat(*panels, spacing=14))
-    return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
 
 
 @style.chart("Training duration against packet loss, normalised to the lossless runs")
 def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10."""
-    shown = frame.filter(pl.col("normalised_duration").is_not_null() & pl.col("loss_pct").is_not_null()).with_columns(
+    shown = frame.drop_nulls(["normalised_duration", "loss_pct"]).with_columns(
         setting=pl.concat_str(pl.col("model"), pl.col("framework_setting"), separator=", ")
     )
     base = style.data_chart(shown).encode(
         x=alt.X("loss_pct:Q", title="packet loss (%)", scale=alt.Scale(nice=False, padding=14)),
-        y=alt.Y(
-            "normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
-            scale=alt.Scale(zero=True),
+        y=alt.Y("normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
+                scale=alt.Scale(zero=True)),
+        tooltip=style.tips(
+            style.RUN, ("loss_pct:Q", "packet loss (%)"), ("normalised_duration:Q", "of the lossless duration", ".3~f"),
+            ("normalised_by:N", "compared by"), ("duration_s:Q", "duration (s)", ",.4~r"),
+            ("duration_source:N", "known from"), ("lossless_runs:Q", "lossless runs"),
         ),
-        tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("loss_pct:Q", title="packet loss (%)"),
-            alt.Tooltip("normalised_duration:Q", title="of the lossless duration", format=".3~f"),
-            alt.Tooltip("normalised_by:N", title="compared by"),
-            alt.Tooltip("duration_s:Q", title="duration (s)", format=",.4~r"),
-            alt.Tooltip("duration_source:N", title="known from"),
-            alt.Tooltip("lossless_runs:Q", title="lossless runs"),
-        ],
     )  # fmt: skip
     points = base.mark_point(size=80, strokeWidth=2).encode(
-        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=style.OKABE_ITO)),
-        shape=alt.Shape("model:N", title="model (name)", scale=alt.Scale(range=style.SHAPES)),
+        color=style.colors("framework_setting:N", "framework, backend"), shape=style.shapes("model:N", "model (name)")
     )
     lossless = (
         style.data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
@@ -408,25 +306,19 @@ def gradient_flow_intervals(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def _intervals(frame: pl.DataFrame, peak: str | None) -> alt.TopLevelMixin:
     """A row a run: the mean as a point, the interval as a bar, the peak (a column's name) as a tick."""
     base = style.data_chart(frame).encode(
-        y=style.run_rows(style.NAMES_AND_GRID),
-        color=alt.Color("framework_setting:N", title="framework, backend", scale=alt.Scale(range=style.OKABE_ITO)),
-        tooltip=[
-            alt.Tooltip("run_id:N", title="run"),
-            alt.Tooltip("gbit_per_s:Q", title="mean (Gbit/s)", format=".4~g"),
-            alt.Tooltip("low_gbit_per_s:Q", title="95% interval from (Gbit/s)", format=".4~g"),
-            alt.Tooltip("high_gbit_per_s:Q", title="to (Gbit/s)", format=".4~g"),
-            *([alt.Tooltip(f"{peak}:Q", title="peak (Gbit/s)", format=".4~g")] if peak else []),
-            alt.Tooltip("computation:N", title="computed"),
-            alt.Tooltip("samples:Q", title="samples"),
-            alt.Tooltip("sample_ms:Q", title="each (ms)", format=".4~g"),
-            alt.Tooltip("lag1_autocorrelation:Q", title="their lag-1 autocorrelation", format=".2f"),
-        ],
-    )
-    title = f"mean, 95% interval{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
-    layers = [
-        base.mark_rule(strokeWidth=4, opacity=0.45).encode(
-            x=alt.X("low_gbit_per_s:Q", title=title), x2="high_gbit_per_s:Q"
+        y=style.run_rows(style.NAMES_AND_GRID), color=style.colors("framework_setting:N", "framework, backend"),
+        tooltip=style.tips(
+            style.RUN, ("gbit_per_s:Q", "mean (Gbit/s)", ".4~g"),
+            ("low_gbit_per_s:Q", "95% interval from (Gbit/s)", ".4~g"), ("high_gbit_per_s:Q", "to (Gbit/s)", ".4~g"),
+            *([(f"{peak}:Q", "peak (Gbit/s)", ".4~g")] if peak else []), ("computation:N", "computed"),
+            ("samples:Q", "samples"), ("sample_ms:Q", "each (ms)", ".4~g"),
+            ("lag1_autocorrelation:Q", "their lag-1 autocorrelation", ".2f"),
         ),
+    )  # fmt: skip
+    title = f"mean, 95% interval{' and peak (tick)' if peak else ''} of the throughput (Gbit/s)"
+    low = alt.X("low_gbit_per_s:Q", title=title)
+    layers = [
+        base.mark_rule(strokeWidth=4, opacity=0.45).encode(x=low, x2="high_gbit_per_s:Q"),
         base.mark_point(size=55, filled=True, opacity=1).encode(x="gbit_per_s:Q"),
     ]
     if peak:

@@ -7,6 +7,7 @@ The schema describes each field. A document of another version is refused, since
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +31,7 @@ Document = dict[str, Any]
 def schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
     path = shipped_folder("schemas") / "documents" / "traffic_model.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def write(document: Document, path: Path) -> None:
@@ -42,16 +42,8 @@ def write(document: Document, path: Path) -> None:
 
 def text(document: Document) -> str:
     """The document as JSON, lists of numbers on one line."""
-    lines = json.dumps(document, indent=1, allow_nan=False).split("\n")
-    joined: list[str] = []
-    for line in lines:
-        bare = line.strip()
-        number = bare.rstrip(",").replace(".", "").replace("-", "").replace("e", "").replace("+", "").isdigit()
-        if joined and (number or (bare in ("]", "],") and joined[-1][-1:].isdigit())):
-            joined[-1] += (" " if joined[-1].endswith(",") else "") + bare
-        else:
-            joined.append(line)
-    return "\n".join([*joined, ""])
+    indented = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return re.sub(r"\[\n[\s\d.,e+-]+\]", lambda numbers: f"[{' '.join(numbers[0][1:-1].split())}]", indented)
 
 
 def read(path: Path) -> Document:

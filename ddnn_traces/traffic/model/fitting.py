@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
             f"{unknown[0]}: its topology is unknown, so that its pairs are known only as they were measured; fit it "
             f"alone (--run {unknown[0]}), and the others without it"
         )
-    timed = [_timing(run) for run in runs]
+    timed = [(_asynchronous if run.is_asynchronous else _synchronous)(run) for run in runs]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -79,7 +80,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
         "start_up": _start_up(runs),
         "tear_down": {"duration_ms": _median((run.last_ns - run.end_ns) / 1e6 for run in runs)},
         "control": _control(runs),
-        "transfer_matrix": _transfer_matrix(runs[0]) if unknown else None,
+        "transfer_matrix": _rows(runs[0].matrix / runs[0].model_bytes) if unknown else None,
     }
 
 
@@ -110,11 +111,6 @@ class _Timing:
     stall: list[Floats]
     ns_per_byte: float
     least_ns_per_byte: float
-
-
-def _timing(run: MeasuredRun) -> _Timing:
-    asynchronous = run.collective is not None and run.collective.topology == "pair_averaging"
-    return _asynchronous(run) if asynchronous else _synchronous(run)
 
 
 def _asynchronous(run: MeasuredRun) -> _Timing:
@@ -162,22 +158,20 @@ def _synchronous(run: MeasuredRun) -> _Timing:
 
 def _begun(run: MeasuredRun, step: int, transfers: Iterable[TimedTransfer]) -> Floats:
     """When each host began to communicate: by the worker's events, else its first transfer."""
-    first = np.full(len(run.hosts), np.inf)
+    begun = np.full(len(run.hosts), np.nan)
     for t in transfers:
         for host in (t.transfer.src, t.transfer.dst):
-            first[host] = min(first[host], t.start_ns)
-    begun = np.where(np.isfinite(first), first, np.nan)
+            begun[host] = np.fmin(begun[host], t.start_ns)
     logged = run.communicate_ns[step]
     begun[: run.workers] = np.where(np.isnan(logged), begun[: run.workers], logged)
     return begun
 
 
 def _by_step_and_round(run: MeasuredRun) -> list[list[list[TimedTransfer]]]:
-    rounds = 1 + max(t.round for t in run.transfers)
-    found: list[list[list[TimedTransfer]]] = [[[] for _ in range(rounds)] for _ in range(run.steps)]
-    for t in run.transfers:
-        found[t.step][t.round].append(t)
-    return [[round_ for round_ in rounds_ if round_] for rounds_ in found]
+    found: list[dict[int, list[TimedTransfer]]] = [{} for _ in range(run.steps)]
+    for t in sorted(run.transfers, key=lambda t: t.round):
+        found[t.step].setdefault(t.round, []).append(t)
+    return [list(rounds.values()) for rounds in found]
 
 
 def _wire(run: MeasuredRun, round_: Sequence[TimedTransfer]) -> Floats:
@@ -229,9 +223,9 @@ def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
     medians, factors, relative, between, before = [], [], [], [], []
     for t in timed:
         gap = t.gap[~np.isnan(t.gap).all(1)]
-        if not np.isfinite(gap).any() or not np.nanmedian(gap) > 0:
+        median = float(np.nanmedian(gap)) if np.isfinite(gap).any() else 0.0
+        if not median > 0:
             continue
-        median = float(np.nanmedian(gap))
         own = np.maximum(np.nanmedian(gap[:, ~np.isnan(gap).all(0)], 0), 1) / median
         rest = gap[:, ~np.isnan(gap).all(0)] / median / own
         medians.append(median / 1e6)
@@ -252,8 +246,8 @@ def _correlations(left: Floats, right: Floats, across: bool) -> list[float]:
     """Rank correlations of the workers with each other, or of each with itself; ranks, since outliers are common."""
     from scipy.stats import spearmanr
 
-    workers = left.shape[1]
-    pairs = [(i, j) for i in range(workers) for j in range(workers) if (i < j if across else i == j)]
+    workers = range(left.shape[1])
+    pairs = itertools.combinations(workers, 2) if across else zip(workers, workers, strict=True)
     found = []
     for i, j in pairs:
         both = np.isfinite(left[:, i]) & np.isfinite(right[:, j])
@@ -339,56 +333,47 @@ def _start_up(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
 
 
 _PHASES = ("start_up", "step", "tear_down")
+_PORT_CLASSES = ("system", "registered", "dynamic")
 
 
 def _control(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
     """Messages of the flows that do not carry the exchange, and small ones of those that do; one a window."""
     small = pl.concat([_messages(run) for run in runs])
+    ordered = sum(len(run.hosts) * (len(run.hosts) - 1) for run in runs)
     found = []
-    for phase in _PHASES:
-        for kind in ("answer", "exchange", "other"):
-            for port in ("system", "registered", "dynamic"):
-                mine = small.filter(
-                    (pl.col("phase") == phase) & (pl.col("kind") == kind) & (pl.col("port_class") == port)
-                )
-                if mine.is_empty():
-                    continue
-                times = sum(run.steps if phase == "step" else 1 for run in runs)
-                ordered = sum(len(run.hosts) * (len(run.hosts) - 1) for run in runs)
-                pairs = mine.select("run_id", "src_ip", "dst_ip").unique().height
-                ends = mine.select("run_id", pl.concat_list("src_ip", "dst_ip").alias("ends")).explode("ends")
-                hub = ends.group_by("run_id", "ends").len().group_by("run_id").agg(pl.col("len").max())["len"].sum()
-                found.append(
-                    {
-                        "phase": phase, "kind": kind, "port_class": port,
-                        "pattern": "hub" if hub == mine.height else "any",
-                        "pairs_share": _number(min(pairs / max(ordered, 1), 1.0)),
-                        "messages_per_pair": _number(mine.height / pairs / (times / len(runs))),
-                        "bytes": _quantiles(mine["payload_bytes"].to_numpy()),
-                    }
-                )  # fmt: skip
+    for phase, kind, port in itertools.product(_PHASES, ("answer", "exchange", "other"), _PORT_CLASSES):
+        mine = small.filter(phase=phase, kind=kind, port_class=port)
+        if mine.is_empty():
+            continue
+        times = sum(run.steps if phase == "step" else 1 for run in runs)
+        pairs = mine.select("run_id", "src_ip", "dst_ip").unique().height
+        ends = mine.select("run_id", pl.concat_list("src_ip", "dst_ip").alias("ends")).explode("ends")
+        hub = ends.group_by("run_id", "ends").len().group_by("run_id").agg(pl.col("len").max())["len"].sum()
+        found.append(
+            {
+                "phase": phase, "kind": kind, "port_class": port, "pattern": "hub" if hub == mine.height else "any",
+                "pairs_share": _number(min(pairs / max(ordered, 1), 1.0)),
+                "messages_per_pair": _number(mine.height / pairs / (times / len(runs))),
+                "bytes": _quantiles(mine["payload_bytes"].to_numpy()),
+            }
+        )  # fmt: skip
     return found
 
 
 def _messages(run: MeasuredRun) -> pl.DataFrame:
-    server = pl.min_horizontal("src_port", "dst_port")
-    phase = (
-        pl.when(pl.col("end_ns") <= run.begin_ns)
-        .then(pl.lit("start_up"))
-        .when(pl.col("start_ns") > run.end_ns)
-        .then(pl.lit("tear_down"))
-        .otherwise(pl.lit("step"))
-    )
-    # the pairs of a broadcast are no messages
-    early = (pl.col("end_ns") <= run.begin_ns) & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)
-    return run.bursts.filter((~pl.col("is_large") & ~early) | _is_message(run)).select(
+    server, is_early = pl.min_horizontal("src_port", "dst_port"), pl.col("end_ns") <= run.begin_ns
+    is_broadcast = is_early & (pl.col("payload_bytes") >= 0.05 * run.model_bytes)  # its pairs are no messages
+    return run.bursts.filter((~pl.col("is_large") & ~is_broadcast) | _is_message(run)).select(
         "run_id", "src_ip", "dst_ip", "payload_bytes",
-        phase.alias("phase"),
-        pl.when("is_answer").then(pl.lit("answer")).when("is_large").then(pl.lit("exchange")).otherwise(pl.lit("other"))
-        .alias("kind"),
-        pl.when(server < 1024).then(pl.lit("system")).when(server < 32768).then(pl.lit("registered"))
-        .otherwise(pl.lit("dynamic")).alias("port_class"),
+        phase=_first_of(start_up=is_early, tear_down=pl.col("start_ns") > run.end_ns, step=True),
+        kind=_first_of(answer=pl.col("is_answer"), exchange=pl.col("is_large"), other=True),
+        port_class=_first_of(system=server < 1024, registered=server < 32768, dynamic=True),
     )  # fmt: skip
+
+
+def _first_of(**cases: pl.Expr | bool) -> pl.Expr:
+    """The name of the first case that holds."""
+    return pl.coalesce(pl.when(case).then(pl.lit(name)) for name, case in cases.items())
 
 
 def _is_message(run: MeasuredRun) -> pl.Expr:
@@ -396,10 +381,6 @@ def _is_message(run: MeasuredRun) -> pl.Expr:
     usual = float(np.median([t.transfer.bytes for t in run.transfers]))
     training = (pl.col("end_ns") > run.begin_ns) & (pl.col("start_ns") <= run.end_ns)
     return pl.col("is_large") & training & (pl.col("payload_bytes") < 0.01 * usual)
-
-
-def _transfer_matrix(run: MeasuredRun) -> list[list[float]]:
-    return [[_number(value / run.model_bytes) for value in row] for row in run.matrix]
 
 
 # --- numbers
@@ -410,6 +391,10 @@ def _quantiles(values: npt.NDArray[Any]) -> list[float]:
     if not len(values):
         return [0.0, 0.0]
     return [_number(value) for value in np.quantile(values, _POINTS)]
+
+
+def _rows(matrix: Floats) -> list[list[float]]:
+    return [[_number(value) for value in row] for row in matrix]
 
 
 def _median(values: Iterable[float]) -> float:

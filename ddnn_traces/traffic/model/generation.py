@@ -6,7 +6,7 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,10 @@ from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import layout
 from ddnn_traces.text import is_plain_name
 from ddnn_traces.traffic import run_folder, tables
-from ddnn_traces.traffic.collectives import SHAPES, Collective, Round, Transfer, broadcast
+from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model.document import Document, check
 from ddnn_traces.traffic.synthetic.runs import Book, Laws, Sampler, SyntheticRun, make_traffic
-from ddnn_traces.traffic.traffic import (
-    CONTROL_PORT,
-    DATA_PORT,
-    RENDEZVOUS_PORT,
-    SSH_PORT,
-    Floats,
-    Ints,
-    StepTimes,
-    Traffic,
-    packets_of,
-    wire_bytes,
-)
+from ddnn_traces.traffic.traffic import Floats, Ints, Port, StepTimes, Traffic, packets_of, wire_bytes
 
 #: Transfers of a run, about, beyond which memory would not hold them.
 MOST_TRANSFERS = 20_000_000
@@ -119,7 +108,7 @@ def _check_meaning(job: Job) -> None:
     options = {
         "--shape": (job.shape, tuple(SHAPES)),
         "--servers": (job.servers, ("sharded_parameter_server",)),
-        "--group-size": (job.group_size, ("binary_tree_star", "hierarchical_ring")),
+        "--group-size": (job.group_size, GROUPED),
     }
     for option, (given, topologies) in options.items():
         if given and job.topology not in topologies:
@@ -159,13 +148,13 @@ def write(document: Document, job: Job, out: Path, to: str, report: Callable[[st
     layout.refuse_inside(out)
     check(document, "the model")
     _check(document, job)
+    if to == "pcap":
+        return _write_captures(document, job, out / job.run_id, report)
     if to == "dataset":
         tables.check_free(out, job.run_id, replace=False)  # before the work; write_traffic checks again under its lock
         tables.write_traffic(out, [traffic(document, job)], replace=False)
-        return out
-    if to == "pcap":
-        return _write_captures(document, job, out / job.run_id, report)
-    tables.write_flow_list(traffic(document, job), out)
+    else:
+        tables.write_flow_list(traffic(document, job), out)
     return out
 
 
@@ -187,7 +176,7 @@ def _write_captures(document: Document, job: Job, folder: Path, report: Callable
 
 # --- draws from the document
 
-_PORTS = {"system": SSH_PORT, "registered": RENDEZVOUS_PORT, "dynamic": CONTROL_PORT}
+_PORTS = {"system": Port.SSH, "registered": Port.RENDEZVOUS, "dynamic": Port.CONTROL}
 _SLOW_NS = 2_000_000
 _LONGEST_NS = 1e14  # about a day: longer times, which a document may hold, would not fit into 64 bits
 _MOST_NS = 3e18  # of all silence, and of all transfers: with the start they fit into 64 bits
@@ -198,43 +187,31 @@ _LEAST_START_NS = 600_000_000  # in which connections are opened
 
 
 @dataclass(frozen=True)
-class MeasuredExchange:
-    """Measured pairs of an unknown topology in the place of a Collective. relative: payload of each host to each other
-    in a step, over S."""
+class MeasuredExchange(Collective):
+    """Measured pairs of an unknown topology, not a law. relative: payload of each host to each other in a step, over
+    S."""
 
-    relative: tuple[tuple[float, ...], ...]
-    topology: str = "unknown"
-    shape: str = ""
-    order: tuple[int, ...] = ()
+    relative: tuple[tuple[float, ...], ...] = ()
 
-    @property
-    def workers(self) -> int:
-        return len(self.relative)
-
-    @property
-    def hosts(self) -> int:
-        return len(self.relative)
-
-    @property
-    def own_servers(self) -> range:
-        return range(0)
+    def __post_init__(self) -> None:
+        """There is nothing to choose or to check."""
 
     def rounds(self, size_bytes: int, rng: random.Random | None = None) -> list[Round]:
         """All at once."""
-        all_ = [
+        every = (
             Transfer(i, j, round(part * size_bytes))
             for i, row in enumerate(self.relative)
             for j, part in enumerate(row)
-            if i != j and round(part * size_bytes) > 0
-        ]
-        return [all_] if all_ else []
+        )
+        used = [transfer for transfer in every if transfer.src != transfer.dst and transfer.bytes > 0]
+        return [used] if used else []
 
 
 @dataclass(frozen=True)
 class ModelledRun(SyntheticRun):
     """A run generated from a traffic model. relative: as in MeasuredExchange, for topology unknown."""
 
-    relative: tuple[tuple[float, ...], ...] = field(default=())
+    relative: tuple[tuple[float, ...], ...] = ()
     learns: bool = False
 
     @property
@@ -243,8 +220,9 @@ class ModelledRun(SyntheticRun):
         return frozenset({"batch_size", "optimizer", "epochs", "delay_ms", "loss_pct", "bandwidth_mbit"})
 
     @property
-    def collective(self) -> Collective | MeasuredExchange:  # type: ignore[override]
-        return MeasuredExchange(self.relative) if self.relative else super().collective
+    def collective(self) -> Collective:
+        unknown = MeasuredExchange(self.topology, self.workers, relative=self.relative)
+        return unknown if self.relative else super().collective
 
 
 class ModelSampler(Sampler):
@@ -264,12 +242,10 @@ class ModelSampler(Sampler):
         carried = 2 * np.sin(np.pi / 6 * model["autocorrelation"])
         together, alone = rng.normal(size=(run.steps, 1)), rng.normal(size=(run.steps, run.workers))
         fresh = np.sqrt(shared) * together + np.sqrt(1 - shared) * alone
-        normal = np.empty_like(fresh)
-        for step in range(run.steps):
-            normal[step] = carried * normal[step - 1] + np.sqrt(1 - carried**2) * fresh[step] if step else fresh[step]
-        factors = (
-            np.array(run.compute_factors) if run.compute_factors else _draw(model["worker_factors"], run.workers, rng)
-        )
+        normal = fresh.copy()
+        for step in range(1, run.steps):
+            normal[step] = carried * normal[step - 1] + np.sqrt(1 - carried**2) * fresh[step]
+        factors = np.array(run.compute_factors or _draw(model["worker_factors"], run.workers, rng))
         gap = run.compute_ms * 1e6 * factors * _at(model["relative"], ndtr(normal))
         gap = np.clip(gap, 0, _LONGEST_NS)
         _check_length(run, float(gap.max(1).sum()))
@@ -332,14 +308,10 @@ class ModelSampler(Sampler):
             end = payload if k + 1 == number else payload * (k + 1) // number // segment * segment
             lasting = duration if number == 1 else alone // number + 1
             at = start if k == 0 else start + (duration - lasting) * k // (number - 1)
-            again = repeated if k + 1 == number else np.zeros_like(repeated)
             size = end - begin
+            again = np.minimum(repeated if k + 1 == number else 0, size)
             sent = np.flatnonzero(size)
-            again = np.minimum(again, size)
-            book.send(
-                flow[sent], at[sent], np.broadcast_to(lasting, size.shape)[sent], size[sent], again[sent], acked[sent],
-                step[sent],
-            )  # fmt: skip
+            book.send(*(column[sent] for column in (flow, at, lasting, size, again, acked, step)))
 
     def pull_ns(self, run: SyntheticRun, wire: Ints, rng: np.random.Generator) -> Ints:
         """Drawn for each transfer by itself: pulls have no rounds."""
@@ -355,22 +327,19 @@ class ModelSampler(Sampler):
         model = self._document["start_up"]
         begin_ns = run.start_ns + max(round(float(model["duration_ms"]) * 1e6), _LEAST_START_NS)
         size = round(run.model_bytes * model["broadcast_ratio"])
-        rounds = broadcast(run.workers, size) if size else []
-        nothing = np.zeros(1, np.int64)
         sent, at = [], 0
-        for round_ in rounds:
-            columns = np.array(round_, np.int64)
-            payload, repeated = self.payload(run, columns[:, 2], rng)
-            copies = np.bincount(columns[:, 0])[columns[:, 0]]  # share the sender's link
-            wire = wire_bytes(payload, self.segment_bytes) * copies
-            duration = self._duration_ns(wire[:, None], nothing, rng)[:, 0]
-            sent.append((columns, at, duration, payload, repeated))
+        for round_ in broadcast(run.workers, size) if size else []:
+            src, dst, bytes_ = np.array(round_, np.int64).T
+            payload, repeated = self.payload(run, bytes_, rng)
+            wire = wire_bytes(payload, self.segment_bytes) * np.bincount(src)[src]  # copies share the sender's link
+            duration = self._duration_ns(wire[:, None], np.zeros(1, np.int64), rng)[:, 0]
+            sent.append((src, dst, at, duration, payload, repeated))
             at += int(duration.max())
         lead_ns = round(float(model["broadcast_lead_ms"]) * 1e6)
         begin_ns = max(begin_ns, run.start_ns + _LEAST_START_NS + at + lead_ns)
         broadcast_ns = begin_ns - lead_ns - at
-        for columns, offset, duration, payload, repeated in sent:
-            flow = book.flows(columns[:, 0], columns[:, 1], DATA_PORT)
+        for src, dst, offset, duration, payload, repeated in sent:
+            flow = book.flows(src, dst, Port.DATA)
             book.send(flow, np.full(len(flow), broadcast_ns + offset), duration, payload, repeated, True)
         return begin_ns
 
@@ -386,7 +355,7 @@ class ModelSampler(Sampler):
             pairs = _exchanging(kind["kind"], laws) if exchanging else _pairs(kind, run.collective.hosts, rng)
             if not len(pairs):
                 continue
-            port = DATA_PORT if exchanging else _PORTS[kind["port_class"]]
+            port = Port.DATA if exchanging else _PORTS[kind["port_class"]]
             expected = kind["messages_per_pair"] * (run.steps if kind["phase"] == "step" else 1)
             if expected * len(pairs) > MOST_MESSAGES:
                 raise UsageError(
@@ -407,7 +376,7 @@ class ModelSampler(Sampler):
         payload = np.maximum(np.round(_draw(sizes, len(pairs), rng)), 1).astype(np.int64)
         flow = book.flows(pairs[:, 0], pairs[:, 1], port)
         duration = packets_of(payload, self.segment_bytes) * 12_000
-        book.send(flow, start, duration, payload, np.zeros_like(payload), port != DATA_PORT)
+        book.send(flow, start, duration, payload, np.zeros_like(payload), port != Port.DATA)
 
 
 def _check_length(run: SyntheticRun, lasting_ns: float) -> None:
@@ -436,8 +405,6 @@ def _two_levels(levels: dict[str, Any], rounds: Ints, steps: int, rng: np.random
 
 def _exchanging(kind: str, laws: Laws) -> Ints:
     """Pairs that carry the exchange (exchange), or only its other direction (answer)."""
-    if not laws.bounds:
-        return np.empty((0, 2), np.int64)
     pairs = laws.pairs
     wanted = pairs if kind == "exchange" else {(dst, src) for src, dst in pairs} - pairs
     return np.array(sorted(wanted), np.int64).reshape(-1, 2)
@@ -458,7 +425,6 @@ def _pairs(kind: dict[str, Any], hosts: int, rng: np.random.Generator) -> Ints:
 def _while_communicating(times: StepTimes, worker: Ints, rng: np.random.Generator) -> Ints:
     """Times in the communication of a step, drawn from all, of each of these workers."""
     steps, workers = times.end_ns.shape
-    clock = np.where(worker < workers, worker, 0)
-    step = rng.integers(steps, size=len(worker))
-    begin, end = times.communicate_ns[step, clock], times.communicated_ns[step, clock]
+    at = rng.integers(steps, size=len(worker)), np.where(worker < workers, worker, 0)
+    begin, end = times.communicate_ns[at], times.communicated_ns[at]
     return begin + (rng.random(len(worker)) * (end - begin)).astype(np.int64)

@@ -9,7 +9,9 @@ those that fit the measured pairs best.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +21,7 @@ import polars as pl
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.traffic.collectives import SHAPES, Collective, Transfer
+from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Transfer
 from ddnn_traces.traffic.traffic import Floats, TimedTransfer
 
 #: Hosts up to which all permutations are tried; beyond, the ring's order and the root decide.
@@ -69,6 +71,11 @@ class MeasuredRun:
     transfers: list[TimedTransfer] = field(default_factory=list)
 
     @property
+    def is_asynchronous(self) -> bool:
+        """Whether no worker waits for another."""
+        return self.collective is not None and self.collective.topology == "pair_averaging"
+
+    @property
     def segment_bytes(self) -> int:
         """Payload of a full packet: from MSS where packets are about that size, else from large bursts (TSO)."""
         big = self.bursts.filter(pl.col("is_large") & (pl.col("payload_bytes") >= _BIG_BURST))
@@ -85,7 +92,7 @@ def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str,
     wanted = list(run_ids) if run_ids else dataset.run_ids
     if unknown := sorted(set(wanted) - set(dataset.run_ids)):
         raise UsageError(f"{dataset.name}: no run named {unknown[0]}; 'ddnn-traces runs {dataset.name}' lists them")
-    shapes = _by_run(dataset.query("topology"))
+    shapes = {row["run_id"]: row for row in dataset.query("topology").iter_rows(named=True)}
     rings = dataset.query("ring_order").filter(pl.col("is_ring"))
     found = {}
     for run_id in wanted:
@@ -93,10 +100,6 @@ def measure(dataset: Dataset, run_ids: Sequence[str] | None = None) -> dict[str,
         if run is not None and run.transfers:
             found[run_id] = run
     return found
-
-
-def _by_run(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    return {row["run_id"]: row for row in frame.iter_rows(named=True)}
 
 
 def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.DataFrame) -> MeasuredRun | None:
@@ -109,7 +112,7 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     # a burst is a stretch without an empty window
     window_ns, first_ns, last_ns = dataset.sql(_SPAN, [run_id]).row(0)
     bursts = dataset.sql(_BURSTS, [window_ns / 1e6, run_id])
-    attributes = _by_run(dataset.sql("SELECT * FROM runs WHERE run_id = ?", [run_id]))[run_id]
+    attributes = dataset.sql("SELECT * FROM runs WHERE run_id = ?", [run_id]).row(0, named=True)
     names = dataset.sql("SELECT * FROM hosts WHERE run_id = ? ORDER BY rank NULLS LAST, host_ip", [run_id])
     number = steps["step"].n_unique()
     hosts, workers = _hosts(names, flows, set(steps["worker"].drop_nulls()))
@@ -121,8 +124,7 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     given = tuple(places[host] for host in ring.sort("position")["host_ip"] if host in places)
     if not given and shape["root_ip"] in places:
         given = (places[shape["root_ip"]],)
-    placed = place(shape["topology"], matrix, workers, given)
-    collective = placed.collective if placed else None
+    collective, misplaced = place(shape["topology"], matrix, workers, given)
     size, size_source = _model_bytes(attributes, collective, matrix)
     communicate_ns = _communicate(dataset, run_id, hosts[:workers], steps)
     rounds = _rounds(collective, matrix, size, number)
@@ -130,9 +132,8 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
         matrix, number = matrix * (number / rounds), rounds
         communicate_ns = np.full((rounds, workers), np.nan)
     run = MeasuredRun(
-        run_id, attributes, hosts, workers, collective, placed.misplaced if placed else 1.0,
-        matrix, size, size_source, number, steps_source, int(window_ns), int(first_ns),
-        begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
+        run_id, attributes, hosts, workers, collective, misplaced, matrix, size, size_source, number, steps_source,
+        int(window_ns), int(first_ns), begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
     )  # fmt: skip
     run.transfers = _transfers(run)
     return run
@@ -152,10 +153,9 @@ _FLOWS = f"""
 def _steps(dataset: Dataset, run_id: str) -> tuple[pl.DataFrame, str]:
     columns = "SELECT worker, step, start_ns, end_ns FROM"
     logged = dataset.sql(f"{columns} steps WHERE run_id = ? ORDER BY worker, step", [run_id])
-    if not logged.is_empty():
-        meets = dataset.sql("SELECT span_source FROM run_spans WHERE run_id = ?", [run_id])
-        if meets.height and meets.item() == "training":
-            return logged, "log"
+    meets = dataset.sql("SELECT span_source FROM run_spans WHERE run_id = ?", [run_id])["span_source"].to_list()
+    if not logged.is_empty() and meets == ["training"]:
+        return logged, "log"
     inferred = dataset.sql(
         "SELECT NULL::VARCHAR AS worker, step, start_ns, end_ns FROM inferred_steps() WHERE run_id = ? AND structured "
         "ORDER BY step",
@@ -173,8 +173,7 @@ def _hosts(names: pl.DataFrame, flows: pl.DataFrame, logging: set[str]) -> tuple
     silent = {row["host_ip"] for row in rows if row["label"] not in logging}
     if not servers and 0 < len(silent) < len(rows) / 2:
         servers = silent
-    order = [row["host_ip"] for row in rows]
-    return sorted(order, key=lambda host: host in servers), len(rows) - len(servers)
+    return sorted((row["host_ip"] for row in rows), key=lambda host: host in servers), len(rows) - len(servers)
 
 
 def _matrix(bursts: pl.DataFrame, flows: pl.DataFrame, span_ns: tuple[int, int], hosts: int, steps: int) -> Floats:
@@ -245,7 +244,7 @@ def _transfers(run: MeasuredRun) -> list[TimedTransfer]:
     begin, end = _unsmeared(run, data)
     src, dst = data["src"].to_numpy(), data["dst"].to_numpy()
     payload = data["payload_bytes"].to_numpy().astype(float)
-    asynchronous = _is_asynchronous(run)
+    asynchronous = run.is_asynchronous
     found = []
     for (i, j), parts in wanted.items():
         mine = (src == i) & (dst == j)
@@ -272,14 +271,10 @@ def _transfers(run: MeasuredRun) -> list[TimedTransfer]:
     return _by_receiver(found) if asynchronous else found
 
 
-def _is_asynchronous(run: MeasuredRun) -> bool:
-    return run.collective is not None and run.collective.topology == "pair_averaging"
-
-
 def _law_transfers(run: MeasuredRun) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Round and payload of the transfers of each pair in a step."""
     wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    if run.collective is None or _is_asynchronous(run):
+    if run.collective is None or run.is_asynchronous:
         size = np.full_like(run.matrix, run.model_bytes) if run.collective else run.matrix
         used = run.matrix > _LARGE * run.matrix.max()
         return {(int(i), int(j)): [(0, max(int(size[i, j]), 1))] for i, j in zip(*np.nonzero(used), strict=True)}
@@ -308,7 +303,7 @@ def _bounds(sizes: Floats, a_step: int, sent: Floats, begin: Floats, end: Floats
 
     Retransmissions and messages make a step a bit larger than another; the pauses show where it ends.
     """
-    pause = np.concatenate([begin[1:] - end[:-1]]) if len(begin) > 1 else np.empty(0)
+    pause = begin[1:] - end[:-1]
     step_bytes = np.add.reduceat(sizes, np.arange(0, len(sizes), a_step))
     even = np.concatenate([[0], np.cumsum(step_bytes)]) * sent[-1] / sizes.sum()
     steps = _snapped(even, sent, pause)
@@ -337,63 +332,46 @@ def _when(wanted: Floats, sent: Floats, begin: Floats, end: Floats, last: bool) 
 
 def _by_receiver(transfers: list[TimedTransfer]) -> list[TimedTransfer]:
     """Asynchronous ones: a worker's k-th transfer is of its step k."""
-    numbers: dict[int, int] = {}
-    found = []
-    for t in sorted(transfers, key=lambda t: t.start_ns):
-        step = numbers.get(t.transfer.dst, 0)
-        numbers[t.transfer.dst] = step + 1
-        found.append(replace(t, step=step, round=0))
-    return found
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)
+    in_order = sorted(transfers, key=lambda t: t.start_ns)
+    return [replace(t, step=next(numbers[t.transfer.dst]), round=0) for t in in_order]
 
 
 # --- the collective
 
 
-@dataclass(frozen=True)
-class Placement:
-    """A collective with its places; misplaced: part of the payload that is elsewhere than the collective puts it."""
-
-    collective: Collective
-    misplaced: float
-
-
-def place(topology: str, matrix: Floats, workers: int, given: tuple[int, ...]) -> Placement | None:
-    """The collective of a topology that fits best the payload that each host sends to each other (`matrix`).
+def place(topology: str, matrix: Floats, workers: int, given: tuple[int, ...]) -> tuple[Collective | None, float]:
+    """The collective of a topology that fits best the payload that each host sends to each other (`matrix`), and the
+    part of the payload that is elsewhere than the collective puts it.
 
     workers: how many of the hosts, from the first, compute; the others are parameter servers. given: hosts in the
-    order of the ring, or the root first; it decides where several fit equally. None where there is no such law, or it
-    has another number of hosts.
+    order of the ring, or the root first; it decides where several fit equally. None, and 1, where there is no such law,
+    or it has another number of hosts.
     """
-    best: Placement | None = None
+    best: tuple[Collective | None, float] = (None, 1.0)
     for shape in SHAPES.get(topology, ()):
         for collective in _candidates(topology, shape, workers, len(matrix)):
-            found = _best_order(collective, matrix, given)
-            if best is None or found.misplaced < best.misplaced - 0.01:
-                best = found
+            ordered, misplaced = _best_order(collective, matrix, given)
+            if best[0] is None or misplaced < best[1] - 0.01:
+                best = ordered, misplaced
     return best
 
 
 def _candidates(topology: str, shape: str, workers: int, hosts: int) -> list[Collective]:
-    grouped = topology in ("binary_tree_star", "hierarchical_ring")
-    sizes: list[int | None] = list(range(2, workers)) if grouped else [None]
+    servers = hosts - workers if shape == "apart" else None
+    sizes = range(2, workers) if topology in GROUPED else ()
     found = []
-    for size in sizes or [None]:
-        try:
-            servers = hosts - workers if shape == "apart" else None
-            collective = Collective(topology, workers, shape, servers, size)
-        except UsageError:
-            continue
-        if collective.hosts == hosts:
-            found.append(collective)
-    return found
+    for size in sizes or (None,):
+        with suppress(UsageError):
+            found.append(Collective(topology, workers, shape, servers, size))
+    return [collective for collective in found if collective.hosts == hosts]
 
 
-def _best_order(collective: Collective, matrix: Floats, given: tuple[int, ...]) -> Placement:
+def _best_order(collective: Collective, matrix: Floats, given: tuple[int, ...]) -> tuple[Collective, float]:
     law = pair_matrix(collective, _PROBE_BYTES)
     law, wanted = law / max(law.sum(), 1), matrix / max(matrix.sum(), 1)
     hosts = len(matrix)
-    named = (*given, *(host for host in range(hosts) if host not in given))
-    orders: list[tuple[int, ...]] = [named]
+    orders: list[tuple[int, ...]] = [(*given, *(host for host in range(hosts) if host not in given))]
     if collective.topology in ("clique", "pair_averaging"):  # all places are alike
         orders = [tuple(range(hosts))]
     elif hosts <= MOST_TRIED:
@@ -402,8 +380,7 @@ def _best_order(collective: Collective, matrix: Floats, given: tuple[int, ...]) 
     off = np.abs(wanted[places[:, :, None], places[:, None, :]] - law).sum((1, 2)) / 2
     best = int(np.flatnonzero(off <= off.min() + 0.01)[0])
     order = () if orders[best] == tuple(range(hosts)) else orders[best]
-    fields = (collective.topology, collective.workers, collective.shape, collective.servers, collective.group_size)
-    return Placement(Collective(*fields, order), float(off[best]))
+    return replace(collective, order=order), float(off[best])
 
 
 def pair_matrix(collective: Collective, size_bytes: int) -> Floats:
@@ -412,8 +389,7 @@ def pair_matrix(collective: Collective, size_bytes: int) -> Floats:
     if collective.topology == "pair_averaging" and collective.workers > 1:
         lonely = collective.shape == "exchange" and collective.workers % 2 == 1
         number = collective.workers - lonely
-        share = size_bytes * number / (collective.workers * (collective.workers - 1))
-        matrix[:] = share
+        matrix[:] = size_bytes * number / (collective.workers * (collective.workers - 1))
         np.fill_diagonal(matrix, 0)
         return matrix
     for round_ in collective.rounds(size_bytes):

@@ -20,7 +20,7 @@ from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
 from ddnn_traces.traffic.synthetic.runs import Book, Sampler
 from ddnn_traces.traffic.tables import write_traffic
-from ddnn_traces.traffic.traffic import DATA_PORT, Floats, Traffic, packets_of
+from ddnn_traces.traffic.traffic import Floats, Port, Traffic, packets_of
 
 BASELINES = ("constant_rate", "poisson")
 
@@ -42,12 +42,9 @@ DISTANCES = (
 
 
 def score(
-    dataset: Dataset,
-    holdout: Sequence[str] | None = None,
-    document: Document | None = None,
-    gap_ms: float = 5.0,
+    dataset: Dataset, holdout: Sequence[str] | None = None, document: Document | None = None, gap_ms: float = 5.0,
     seed: int = 0,
-) -> pl.DataFrame:
+) -> pl.DataFrame:  # fmt: skip
     """A row a held-out run and generator (model, constant_rate, poisson), with DISTANCES.
 
     holdout: runs to score on, None: each with a known topology, by turns. Without a document the model is fitted to
@@ -69,7 +66,7 @@ def score(
         raise UsageError(f"{dataset.name}: no run has steps and a known topology; there is nothing to score on")
     rows = []
     for name in wanted:
-        others = {k: v for k, v in measured.items() if k not in ((holdout or ()) if holdout else (name,))}
+        others = {k: v for k, v in measured.items() if k not in (holdout or (name,))}
         rows += _score_run(dataset, measured[name], others, document, gap_ms, seed)
     return pl.DataFrame(rows)
 
@@ -78,20 +75,15 @@ def wins(scores: pl.DataFrame) -> pl.DataFrame:
     """A row a distance: on how many held-out runs each generator is nearest (a tie counts for all that share it)."""
     rows = []
     for distance in DISTANCES:
-        least = scores.filter(pl.col(distance) == pl.col(distance).min().over("run_id"))
-        counts = dict(least.group_by("generator").len().rows())
-        rows.append({"distance": distance, **{name: counts.get(name, 0) for name in ("model", *BASELINES)}})
+        least = scores.filter(pl.col(distance) == pl.col(distance).min().over("run_id"))["generator"].to_list()
+        rows.append({"distance": distance, **{name: least.count(name) for name in ("model", *BASELINES)}})
     return pl.DataFrame(rows)
 
 
 def _score_run(
-    dataset: Dataset,
-    run: MeasuredRun,
-    others: dict[str, MeasuredRun],
-    document: Document | None,
-    gap_ms: float,
+    dataset: Dataset, run: MeasuredRun, others: dict[str, MeasuredRun], document: Document | None, gap_ms: float,
     seed: int,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     alike, common = _most_alike(run, others)
     if document is None and not alike:
         raise UsageError(f"{run.run_id}: no other run to fit a model to; give a model with --model")
@@ -100,21 +92,16 @@ def _score_run(
     by_model = traffic(fitted, _job(run, size, seed))
     generators = {"model": by_model, **{kind: baseline(kind, by_model, seed) for kind in BASELINES}}
     truth = _observe(dataset, run.run_id, run.hosts, gap_ms)
-    rows = []
+    about = {
+        "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
+        "fitted_by": common if document is None else "given", "model_bytes": size, "model_bytes_source": size_source,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         write_traffic(Path(folder) / "dataset", generators.values())
         with Dataset(Path(folder) / "dataset") as generated:
-            for kind in generators:
-                observed = _observe(generated, kind, by_model.addresses[: by_model.hosts], gap_ms)
-                rows.append(
-                    {
-                        "run_id": run.run_id, "generator": kind,
-                        "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
-                        "fitted_by": common if document is None else "given", "model_bytes": size,
-                        "model_bytes_source": size_source, **_distances(truth, observed),
-                    }
-                )  # fmt: skip
-    return rows
+            hosts = by_model.addresses[: by_model.hosts]
+            seen = {kind: _observe(generated, kind, hosts, gap_ms) for kind in generators}
+    return [{"run_id": run.run_id, "generator": kind, **about, **_distances(truth, seen[kind])} for kind in seen]
 
 
 def _job(run: MeasuredRun, size: int, seed: int) -> Job:
@@ -165,7 +152,7 @@ def baseline(kind: str, by_model: Traffic, seed: int = 0) -> Traffic:
     book = Book(run, sampler)
     begin_ns, end_ns = int(by_model.times.start_ns.min()), int(by_model.times.end_ns.max())
     for (src, dst), payload in sorted(_exchanged(by_model).items()):
-        flow = np.array([book.flow(src, dst, DATA_PORT)])
+        flow = np.array([book.flow(src, dst, Port.DATA)])
         packets = int(packets_of(np.array(payload), segment))
         if kind == "constant_rate":
             start, lasting, size = np.array([begin_ns]), end_ns - begin_ns, np.array([payload])
@@ -182,7 +169,7 @@ def _exchanged(by_model: Traffic) -> dict[tuple[int, int], int]:
     """Payload of each pair from the first step on, on the connections of the exchange."""
     t = by_model.transfers
     port = np.array([c.server_port for c in by_model.connections])
-    inside = (t.start_ns >= by_model.times.start_ns.min()) & (port[t.flow // 2] == DATA_PORT)
+    inside = (t.start_ns >= by_model.times.start_ns.min()) & (port[t.flow // 2] == Port.DATA)
     total = np.bincount(t.flow[inside], t.payload[inside], len(by_model.ends)).astype(np.int64)
     return {by_model.ends[flow]: int(total[flow]) for flow in np.flatnonzero(total)}
 
@@ -209,9 +196,8 @@ def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float)
     payload = dataset.sql("SELECT src_ip, dst_ip, payload_bytes FROM pair_payload WHERE run_id = ?", [run_id])
     pairs = {(places[src], places[dst]): bytes_ for src, dst, bytes_ in payload.rows() if {src, dst} <= places.keys()}
     bursts = dataset.sql(_BURSTS, [gap_ms, run_id])
-    base_ns, begin_ns, end_ns = dataset.sql(
-        "SELECT base_ns, begin_ns, end_ns FROM run_spans WHERE run_id = ?", [run_id]
-    ).row(0)
+    span = dataset.sql("SELECT base_ns, begin_ns, end_ns FROM run_spans WHERE run_id = ?", [run_id])
+    base_ns, begin_ns, end_ns = span.row(0)
     windows = dataset.sql(_SERIES, [base_ns / 1e6, run_id])
     number = (windows["window_start_ns"].to_numpy() - begin_ns) // base_ns
     series = np.zeros(max(int((end_ns - begin_ns) // base_ns), 1))
@@ -220,15 +206,9 @@ def _observe(dataset: Dataset, run_id: str, hosts: Sequence[str], gap_ms: float)
     steps = dataset.sql("SELECT count(DISTINCT step) FROM steps WHERE run_id = ?", [run_id]).item()
     if not steps:
         steps = dataset.sql("SELECT count(*) FROM inferred_steps() WHERE run_id = ? AND structured", [run_id]).item()
-    return _Observed(
-        pairs,
-        bursts["payload_bytes"].to_numpy().astype(float),
-        bursts["burst_ms"].to_numpy(),
-        bursts["gap_before_ms"].drop_nulls().to_numpy(),
-        series,
-        steps,
-        base_ns / 1e6,
-    )
+    gaps = bursts["gap_before_ms"].drop_nulls().to_numpy()
+    sizes, lengths = bursts["payload_bytes"].to_numpy().astype(float), bursts["burst_ms"].to_numpy()
+    return _Observed(pairs, sizes, lengths, gaps, series, steps, base_ns / 1e6)
 
 
 _BURSTS = """
@@ -250,12 +230,12 @@ def _distances(truth: _Observed, observed: _Observed) -> dict[str, Any]:
     from scipy.stats import ks_2samp, wasserstein_distance
 
     found: dict[str, Any] = {"pair_volume_error": _pair_error(truth.pairs, observed.pairs)}
-    for name, unit in (("burst_bytes", None), ("burst_ms", 1.0), ("gap_ms", 1.0)):
+    for name in ("burst_bytes", "burst_ms", "gap_ms"):
         measured, generated = (_some(getattr(one, name)) for one in (truth, observed))
-        scale = unit or max(float(measured.mean()), 1)
         found[f"{name}_ks"] = float(ks_2samp(measured, generated).statistic)
-        found[f"{name}_wasserstein"] = float(wasserstein_distance(measured, generated)) / scale
-        if unit is None:
+        found[f"{name}_wasserstein"] = float(wasserstein_distance(measured, generated))
+        if name == "burst_bytes":
+            found[f"{name}_wasserstein"] /= max(float(measured.mean()), 1)
             found[f"{name}_ks_1pct"] = tolerant_ks(measured, generated, 0.01)
     period = max(round(len(truth.series) / truth.steps), 2)
     found["acf_rmse"] = acf_rmse(truth.series, observed.series, period)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,16 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.traffic.collectives import Round, broadcast
+from ddnn_traces.traffic.collectives import broadcast
 from ddnn_traces.traffic.tables import write_traffic
 from ddnn_traces.traffic.traffic import (
-    CONTROL_PORT,
-    DATA_PORT,
-    RENDEZVOUS_PORT,
-    SEGMENT_BYTES,
-    SSH_PORT,
     Connection,
     Ints,
+    Port,
     Run,
     StepTimes,
     Traffic,
@@ -82,7 +78,7 @@ def write_runs(out: Path, runs: Iterable[SyntheticRun]) -> list[str]:
 class Sampler:
     """Draws what a run leaves open: here by the fields of SyntheticRun, in model/ from what was measured."""
 
-    segment_bytes = SEGMENT_BYTES
+    segment_bytes = Transfers.segment_bytes
 
     def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
         """Time of each worker before it communicates, steps by workers."""
@@ -189,14 +185,19 @@ class Book:
         self.parts.append(data)
         back = data.take(np.flatnonzero(np.broadcast_to(acked, columns[0].shape).ravel()))
         nothing = np.zeros_like(back.flow)
-        acks = Transfers(
-            back.flow ^ 1, back.start_ns, back.duration_ns, self.sampler.acks(back.packets), nothing, nothing
-        )
+        number = self.sampler.acks(back.packets)
+        acks = Transfers(back.flow ^ 1, back.start_ns, back.duration_ns, number, nothing, nothing)
         self.parts.append(acks.take(np.flatnonzero(acks.packets)))
 
     def transfers(self) -> Transfers:
         """All transfers, in the order of their starts."""
-        transfers = _concat(self.parts, self.sampler.segment_bytes)
+        empty = np.empty(0, np.int64)
+        columns = [
+            np.concatenate([empty, *column]) for column in zip(*(part.columns for part in self.parts), strict=True)
+        ]
+        steps = [np.full(len(part), -1) if part.step is None else part.step for part in self.parts]
+        step = np.concatenate([empty, *steps])
+        transfers = Transfers(*columns, segment_bytes=self.sampler.segment_bytes, step=step)
         return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:
@@ -207,17 +208,6 @@ class Book:
         one, nothing = np.ones_like(flow), np.zeros_like(flow)
         self.parts.append(Transfers(flow, start, one, one, nothing, nothing))
         return start
-
-
-def _concat(parts: Sequence[Transfers], segment_bytes: int) -> Transfers:
-    empty = np.empty(0, np.int64)
-    columns = zip(*(part.columns for part in parts), strict=True)
-    steps = [np.full(len(part), -1) if part.step is None else part.step for part in parts]
-    return Transfers(
-        *(np.concatenate([empty, *column]) for column in columns),
-        segment_bytes=segment_bytes,
-        step=np.concatenate([empty, *steps]),
-    )
 
 
 # --- the steps
@@ -290,13 +280,11 @@ def _pull(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.rand
     wire = wire_bytes(payload, sampler.segment_bytes)
     duration = sampler.pull_ns(run, wire, rng)
     compute = sampler.compute_ns(run, rng) + round(run.delay_ms * 1e6)
-    pulled = duration if laws.bounds else np.zeros_like(compute)
+    pulled = np.zeros_like(compute)
     if laws.bounds:
-        order = np.argsort(laws.dst, axis=1)
-        pulled = np.take_along_axis(duration, order, 1)
+        pulled = np.take_along_axis(duration, np.argsort(laws.dst, axis=1), 1)
     end = begin_ns + np.cumsum(compute + pulled + round(run.update_ms * 1e6), axis=0)
-    first = np.broadcast_to(np.int64(begin_ns), (1, run.workers))
-    times_start = np.concatenate([first, end[:-1]])
+    times_start = np.concatenate([np.full((1, run.workers), begin_ns), end[:-1]])
     communicate = times_start + compute
     start = np.take_along_axis(communicate, laws.dst, 1) if laws.bounds else payload
     _send_data(laws, start, duration, payload, repeated, book)
@@ -306,12 +294,10 @@ def _pull(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.rand
 def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated: Ints, book: Book) -> None:
     if not laws.bounds:
         return
-    pairs = laws.pairs
     top = int(max(laws.src.max(), laws.dst.max())) + 1
     answered = np.zeros((top, top), bool)  # where data goes the other way, too, it carries the acknowledgements
-    for src, dst in pairs:
-        answered[dst, src] = True
-    flow = book.flows(laws.src, laws.dst, DATA_PORT)
+    answered[laws.dst, laws.src] = True
+    flow = book.flows(laws.src, laws.dst, Port.DATA)
     book.sampler.send_data(book, flow, start, duration, payload, repeated, ~answered[laws.src, laws.dst])
 
 
@@ -334,19 +320,14 @@ def _send_broadcast(run: SyntheticRun, book: Book, rng: np.random.Generator) -> 
     """Send the model to all workers before step 0; return when step 0 begins."""
     at = run.start_ns + SETUP_NS
     for round_ in broadcast(run.workers, run.model_bytes):
-        src, dst, size = _arrays(round_)
+        src, dst, size = np.array(round_, np.int64).T
         payload, repeated = book.sampler.payload(run, size, rng)
         wire = _busier(run, src[None], dst[None], payload[None], book.sampler.segment_bytes)
         duration = book.sampler.times_ns(run, wire, np.zeros_like(src), rng)[1][0]
-        flow = book.flows(src, dst, DATA_PORT)
+        flow = book.flows(src, dst, Port.DATA)
         book.send(flow, np.full(len(src), at), duration, payload, repeated, True)
         at += int(duration.max()) + 1
     return at + 10_000_000
-
-
-def _arrays(round_: Round) -> tuple[Ints, Ints, Ints]:
-    rows = np.array(round_, np.int64)
-    return rows[:, 0], rows[:, 1], rows[:, 2]
 
 
 def _send_noise(run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng: np.random.Generator) -> None:
@@ -365,11 +346,9 @@ def _send_noise(run: SyntheticRun, laws: Laws, times: StepTimes, book: Book, rng
     # at a tenth of the link's rate, so that it hardly slows the exchange
     duration = np.minimum(payload * 10 * run.ns_per_byte + 1, (end - begin) * 0.9).astype(np.int64)
     start = begin + (rng.random(src.shape) * (end - begin - duration)).astype(np.int64)
-    flow = book.flows(src, dst, CONTROL_PORT)
-    keep = np.flatnonzero(np.broadcast_to(payload, flow.shape).ravel())
-    flow, start, duration, payload = (
-        np.broadcast_to(column, src.shape).ravel()[keep] for column in (flow, start, duration, payload)
-    )
+    flow = book.flows(src, dst, Port.CONTROL)
+    columns = [np.broadcast_to(column, src.shape).ravel() for column in (flow, start, duration, payload)]
+    flow, start, duration, payload = (column[columns[3] > 0] for column in columns)
     book.send(flow, start, duration, payload, np.zeros_like(flow), True)
 
 
@@ -379,27 +358,22 @@ def _send_chatter(run: SyntheticRun, times: StepTimes, book: Book, rng: np.rando
     first, outside = np.zeros(hosts - 1, np.int64), np.full(hosts, hosts)
     others, everyone = np.arange(1, hosts), np.arange(hosts)
     # logins, the rendezvous at the first worker, and the reports to it at the end
-    _send_messages(book, outside, everyone, SSH_PORT, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
-    _send_messages(book, others, first, RENDEZVOUS_PORT, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
-    _send_messages(book, others, first, RENDEZVOUS_PORT, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
+    _send_messages(book, outside, everyone, Port.SSH, (begin, begin + SETUP_NS // 4), (3000, 6000), rng)
+    _send_messages(book, others, first, Port.RENDEZVOUS, (begin, begin + SETUP_NS // 4), (2000, 9000), rng)
+    _send_messages(book, others, first, Port.RENDEZVOUS, (end - _TEARDOWN_NS // 2, end), (200, 900), rng)
     seconds = math.ceil((end - begin) / 1e9)
     terminal = np.tile(everyone, seconds)
-    _send_messages(book, terminal, np.full_like(terminal, hosts), SSH_PORT, (begin, end), (36, 400), rng)
+    _send_messages(book, terminal, np.full_like(terminal, hosts), Port.SSH, (begin, end), (36, 400), rng)
     if hosts > 1:
         src = rng.integers(hosts, size=2 * seconds)
         dst = (src + rng.integers(1, hosts, size=len(src))) % hosts
-        _send_messages(book, src, dst, CONTROL_PORT, (begin, end), (100, 4000), rng)
+        _send_messages(book, src, dst, Port.CONTROL, (begin, end), (100, 4000), rng)
 
 
 def _send_messages(
-    book: Book,
-    src: Ints,
-    dst: Ints,
-    port: int,
-    span_ns: tuple[int, int],
-    sizes: tuple[int, int],
+    book: Book, src: Ints, dst: Ints, port: Port, span_ns: tuple[int, int], sizes: tuple[int, int],
     rng: np.random.Generator,
-) -> None:
+) -> None:  # fmt: skip
     """A short message from each `src` to its `dst` at a random time, and its acknowledgement."""
     if not len(src):
         return

@@ -23,7 +23,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +31,8 @@ import numpy as np
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.synthetic.runs import SyntheticRun, write_runs
 
-DEFAULT_STEPS = 20
 #: The paper's gradient flows are 99% of what is transmitted (section V-B); noise models the other 1%.
 DEFAULT_NOISE = 0.01
-DEFAULT_SEED = 0
 
 PREFIX = "synthetic-"
 WORKERS = 4
@@ -137,11 +135,7 @@ SCENARIOS = {
 
 
 def generate(
-    out: Path,
-    scenarios: str = "zerwas-75",
-    steps: int = DEFAULT_STEPS,
-    seed: int = DEFAULT_SEED,
-    noise: float = DEFAULT_NOISE,
+    out: Path, scenarios: str = "zerwas-75", steps: int = 20, seed: int = 0, noise: float = DEFAULT_NOISE
 ) -> list[str]:
     """Write a set of SCENARIOS into the dataset at `out`, new or next to other runs; return the runs' names.
 
@@ -151,10 +145,7 @@ def generate(
 
 
 def runs_of(
-    scenarios: str = "zerwas-75",
-    steps: int = DEFAULT_STEPS,
-    seed: int = DEFAULT_SEED,
-    noise: float = DEFAULT_NOISE,
+    scenarios: str = "zerwas-75", steps: int = 20, seed: int = 0, noise: float = DEFAULT_NOISE
 ) -> list[SyntheticRun]:
     """The runs of a set of SCENARIOS.
 
@@ -173,21 +164,21 @@ def runs_of(
         raise UsageError(f"{steps} steps: give 1 or more")
     if not (math.isfinite(noise) and 0 <= noise <= 0.5):
         raise UsageError(f"noise {noise:g}: give a share between 0 and 0.5")
-    return [_run(s, i, steps, seed, noise) for i, s in enumerate(SCENARIOS[scenarios])]
+    return [_run(scenario, i, steps, seed, noise) for i, scenario in enumerate(SCENARIOS[scenarios])]
 
 
 def _run(scenario: Scenario, number: int, steps: int, seed: int, noise: float) -> SyntheticRun:
     setting, model = scenario.setting, scenario.model
     topology, shape = setting.law
     draw = np.random.default_rng([seed, zlib.crc32(scenario.run_id.encode()), 1])  # another stream than the run's own
-    run = SyntheticRun(
+    return SyntheticRun(
         run_id=scenario.run_id, topology=topology, shape=shape, workers=WORKERS, model_bytes=model.size_mb * 1_000_000,
         declared_topology=setting.topology, framework=setting.framework, backend=setting.backend, model=model.name,
         optimizer=scenario.optimizer, batch_size=scenario.batch_size, loss_pct=scenario.loss_pct, steps=steps,
         compute_ms=model.compute_ms * scenario.batch_size / 64, bandwidth_mbit=LINK_MBIT,
         noise=float(draw.uniform(0, 2 * noise)), window_ns=WINDOW_NS, seed=seed, start_ns=_BEGIN_NS + number * _HOUR_NS,
+        chief=setting == PARAMETER_SERVER,
     )  # fmt: skip
-    return replace(run, chief=True) if setting == PARAMETER_SERVER else run
 
 
 def summary(runs: Sequence[str], out: Path) -> str:
