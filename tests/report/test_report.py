@@ -221,10 +221,11 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
 @pytest.mark.usefixtures("page_only")
 def test_a_figure_states_what_it_leaves_out(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "CHAPTERS", (zerwas.chapter,))
-    monkeypatch.setattr(zerwas, "HEATMAP_RUNS", 1)
     monkeypatch.setattr(zerwas, "HEATMAP_HOSTS", 2)
-    monkeypatch.setattr(zerwas, "TIMELINE_RUNS", 2)
     monkeypatch.setattr(zerwas, "TIMELINE_FLOWS", 3)
+    for source, params in ((zerwas.PAIR_VOLUME, {"runs": 1, "hosts": 2}), (zerwas.TIMELINE, {"runs": 2, "flows": 3})):
+        for name, value in params.items():
+            monkeypatch.setitem(source.params, name, value)
     out = ddnn_traces.write_report(dataset, tmp_path / "report.html")
     page, text = Page(out), out.read_text(encoding="utf-8")
     captions = dict(re.findall(r'<figure id="figure-(\w+)">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL))

@@ -18,8 +18,8 @@ BURST_RUNS, BURST_PAIRS = 12, 12
 ACCURACY_RUNS, ACCURACY_POINTS = 40, 60
 BATCH_RUNS = 12
 
-_PAIR_VOLUME = Source("pair_volume", {"runs": HEATMAP_RUNS, "hosts": HEATMAP_HOSTS})
-_TIMELINE = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
+PAIR_VOLUME = Source("pair_volume", {"runs": HEATMAP_RUNS, "hosts": HEATMAP_HOSTS})
+TIMELINE = Source("flow_timeline", {"runs": TIMELINE_RUNS, "flows": TIMELINE_FLOWS})
 _BURSTS = Source("pair_burst", {"runs": BURST_RUNS, "pairs": BURST_PAIRS})
 _ACCURACY = Source("accuracy_volume", {"points": ACCURACY_POINTS})
 _NO_ACCURACY = "No run's log has an accuracy: log lines of Type,ID,Timestamp,Loss,Accuracy give one for each step."
@@ -56,7 +56,7 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
     section.table(frame, columns, "Volume on the wire, of whole runs.", noun=noun)
 
 
-@chapter.section("heatmaps", "Volume of each pair of hosts (fig. 4)", _PAIR_VOLUME, NO_FLOWS)
+@chapter.section("heatmaps", "Volume of each pair of hosts (fig. 4)", PAIR_VOLUME, NO_FLOWS)
 def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     heavy = frame.group_by("run_id").agg(
         pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
@@ -107,7 +107,7 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
     section.figure(charts.flow_counts, section.first_runs(frame, BAR_RUNS), caption, of=frame)
 
 
-@chapter.section("flow-timeline", "Activity of flows over time (fig. 6)", _TIMELINE, NO_FLOWS)
+@chapter.section("flow-timeline", "Activity of flows over time (fig. 6)", TIMELINE, NO_FLOWS)
 def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
     flows = frame.unique(["run_id", "flow_place"])
     large, other = (
