@@ -98,5 +98,6 @@ def _copy(item: Item, to: Path) -> None:
 def _explained(error: OSError, partial: Path) -> Exception:
     where = error.filename or partial
     if error.errno in NO_SPACE:
-        return StorageError(f"{where}: no space left ({error.strerror}); free some and run the same command again")
+        reason = f"cannot be written ({error.strerror})"
+        return StorageError(f"{where}: {reason}; free space or name another folder, and run the same command again")
     return PushError(f"{where}: {error.strerror or error}; correct that and run the same command again")
