@@ -210,7 +210,7 @@ def test_left_overs_of_another_content_go(release: Path, tmp_path: Path) -> None
 
 def test_no_room(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
-    with pytest.raises(StorageError, match="No space left|no space left"):
+    with pytest.raises(StorageError, match="no space left"):
         ddnn_traces.push(release, str(tmp_path / "to"))
     assert not (tmp_path / "to" / "1.0.0").exists()
 
