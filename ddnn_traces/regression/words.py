@@ -266,9 +266,8 @@ def _log_log(regression: Regression) -> Iterator[str]:
     better = "less" if logs.median_relative < logs.median_relative_linear else "not less"
     yield (
         f"In logarithms ({logs.formula}) volume grows as size to the power of {logs.exponent:.4g}{interval}; predicted "
-        f"from the other runs the median error of {logs.rows} {regression.grain}s is "
-        f"{_percent(logs.median_relative)}, {better} than the {_percent(logs.median_relative_linear)} without "
-        "logarithms."
+        f"from the other runs the median error of {logs.rows} {regression.grain}s is {_percent(logs.median_relative)}, "
+        f"{better} than the {_percent(logs.median_relative_linear)} without logarithms."
     )
 
 

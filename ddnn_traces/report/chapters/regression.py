@@ -105,9 +105,8 @@ def _coefficients(fit: Regression) -> Table:
     columns = ("coefficient", "estimate", *words.shown_errors(fit), "95% interval", "p-value", "unit")
     rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
     caption = (
-        f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: "
-        f"R² {_r_squared(fit.r_squared)}, adjusted R² {_r_squared(fit.adj_r_squared)}, "
-        f"{counted(fit.df_resid or 0, 'residual degree')} of freedom. "
+        f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: R² {_r_squared(fit.r_squared)}, "
+        f"adjusted R² {_r_squared(fit.adj_r_squared)}, {counted(fit.df_resid or 0, 'residual degree')} of freedom. "
         f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )
     return Table(caption, columns, rows, columns[1:6], [_SOURCE])

@@ -135,9 +135,8 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
     against = "" if structured.is_empty() else "; there is no log to compare them with"
     if not scored.is_empty():
         against = (
-            f"; of the boundaries in the logs of {counted(scored.height, 'run')}, "
-            f"{span(scored['recall'], percent)} are found, and {span(scored['precision'], percent)} of those found are "
-            "right"
+            f"; of the boundaries in the logs of {counted(scored.height, 'run')}, {span(scored['recall'], percent)} "
+            f"are found, and {span(scored['precision'], percent)} of those found are right"
         )
     section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
     if not frame.is_empty():

@@ -73,9 +73,8 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
         else ""
     )
     caption = (
-        "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M "
-        "and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief."
-        f"{hosts}"
+        "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; k, M and G "
+        f"are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief.{hosts}"
     )
     section.figure(charts.volume_heatmaps, frame, caption, of=section.results.places)
     of_means = Source("mean_traffic_matrix")
@@ -95,9 +94,8 @@ def flow_counts(section: Section, frame: pl.DataFrame) -> None:
     frame = section.need(frame.filter(pl.col("flows") > 0), NO_FLOWS)
     section.headline = (
         f"A run has {counts(frame['flows'], 'flow')}; 99% of its volume is in "
-        f"{counts(frame['large_flows'], 'large one')}. "
-        f"{counts(frame['acknowledgement_flows'], 'flow').capitalize()} only acknowledge large ones, and "
-        f"{counts(frame['side_flows'], 'flow')} carry something else."
+        f"{counts(frame['large_flows'], 'large one')}. {counts(frame['acknowledgement_flows'], 'flow').capitalize()} "
+        f"only acknowledge large ones, and {counts(frame['side_flows'], 'flow')} carry something else."
     )
     caption = (
         "Flows are directed five-tuples, so a TCP connection is two. Large flows are the fewest that carry 99% "
