@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--noise", type=float, default=scenarios.DEFAULT_NOISE)
-    parser.add_argument("--steps", type=int, default=scenarios.DEFAULT_STEPS)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--formula")
     arguments = parser.parse_args()
     held: dict[str, int] = {}
