@@ -85,7 +85,7 @@ $(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python
 # An ingest compiles the packet loop, which takes 20 s once, so that the first tests do not wait for it.
 $(VENV)/.dev: lock/dev.txt $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
-	$(BIN)/ddnn-traces ingest --quiet --out $(VENV)/first-dataset data/sample/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
+	$(BIN)/ddnn-traces ingest --out $(VENV)/first-dataset data/sample/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
 	touch $@
 
 $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
