@@ -28,6 +28,7 @@ def test_generated_pages_are_current(page):
     assert (DOCS / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run `make docs`"
 
 
+@pytest.mark.long
 def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
     cookbook = generator("cookbook")
     page = (DOCS / "cookbook.md").read_text(encoding="utf-8")

@@ -402,7 +402,7 @@ def test_reader_that_has_had_enough(small: Dataset) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("there_before", [False, True])
+@pytest.mark.parametrize("there_before", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_interrupted_ingest_changes_nothing(
     tmp_path: Path, number: signal.Signals, code: int, there_before: bool
 ) -> None:

@@ -423,7 +423,9 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("where", ["runs._report", "pipeline._write_run"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, *(pytest.param(error, marks=pytest.mark.long) for error in (SystemExit, RuntimeError))]
+)
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

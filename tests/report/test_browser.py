@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tools import needs_tool
 
+pytestmark = pytest.mark.long  # a browser needs ten seconds for all charts
+
 
 def probe(page: Path, folder: Path, javascript: str, *options: str, fragment: str = "") -> dict[str, Any]:
     """The result of `javascript` (the body of a function) in a browser when all charts of the page are drawn."""
@@ -74,7 +76,6 @@ CONTRASTS = """
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("fixture", "colours"),
     [
@@ -96,7 +97,7 @@ def test_a_browser_draws_every_chart_readably(
     assert found["marks"] > 1.3
 
 
-@pytest.mark.parametrize("colours", [LIGHT, pytest.param(DARK, marks=pytest.mark.long)])
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_the_button_turns_the_colours_over(written: Path, colours: str, tmp_path: Path) -> None:
     papers = """
         const paper = () => getComputedStyle(document.body).backgroundColor;
@@ -113,7 +114,6 @@ def test_the_button_turns_the_colours_over(written: Path, colours: str, tmp_path
     assert found["again"] == found["before"]
 
 
-@pytest.mark.long
 def test_a_link_to_a_query_opens_it(written: Path, tmp_path: Path) -> None:
     opened = """return {open: [...document.querySelectorAll('details.query[open] pre')].map((pre) => pre.id)};"""
     assert probe(written, tmp_path, opened, fragment="#query-topology") == {"open": ["query-topology"]}

@@ -176,8 +176,8 @@ def sample_logs(run: Path, tmp_path: Path) -> list[tuple[Int64Array, Traffic]]:
     ("run", "estimated"),
     [
         ("mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2", 4),
-        ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", 4),
-        ("torch-mlp1-sgd-128-gloo-0ms-ring-tso", 4),
+        pytest.param("torch-mlp1-sgd-32-gloo-0ms-ring-tso", 4, marks=pytest.mark.long),
+        pytest.param("torch-mlp1-sgd-128-gloo-0ms-ring-tso", 4, marks=pytest.mark.long),
         ("torchp2p-mlp4-sgd-32-gloo-0ms-star-tso", 3),  # all but the root, which still sends then
         ("torch-mlp1-sgd-32-gloo-0ms-ring", 0),  # five steps are too few
     ],

@@ -21,11 +21,11 @@ from engines import (
     records,
     write,
 )
-from tools import mostly_long
 
 from ddnn_traces.ingestors.tshark import flows
 
-pytestmark = pytest.mark.filterwarnings("error")
+# each starts tshark, which takes half a second
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.long]
 
 
 # --- between Ethernet and IP
@@ -43,7 +43,7 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(BETWEEN, "pseudowire"))
+@pytest.mark.parametrize("name", BETWEEN)
 def test_between_ethernet_and_ip(name: str, tmp_path: Path) -> None:
     assert columns(flows_of([BETWEEN[name]], tmp_path), "src_ip", "src_port", "ip_bytes", "encapsulation") == [
         ("9.9.9.9", 40000, 140, None)
@@ -95,7 +95,7 @@ TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(TUNNELS, "gre with all options", "vxlan, tags", "first fragment"))
+@pytest.mark.parametrize("name", TUNNELS)
 def test_tunnels(name: str, tmp_path: Path) -> None:
     """The flow is inside, whose missing length is the frame's less all headers in front."""
     frame, tunnel = TUNNELS[name]
@@ -137,7 +137,7 @@ NO_TUNNELS = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(NO_TUNNELS, "malformed inside", "a fragment in a fragment"))
+@pytest.mark.parametrize("name", NO_TUNNELS)
 def test_what_is_not_opened(name: str, tmp_path: Path) -> None:
     facts = read_both(write(tmp_path, p.pcap(records(NO_TUNNELS[name]))))
     assert columns(facts.flows.to_pylist(), "src_ip", "encapsulation") == [("10.0.0.1", None)]

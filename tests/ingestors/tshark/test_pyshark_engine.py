@@ -1,4 +1,4 @@
-"""The pyshark engine alone: captures that only tshark reads, and tshark as a program."""
+"""The pyshark engine: the sample as the numba engine reads it, captures that only tshark reads, tshark as a program."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from engines import (
     LATER,
     MS,
     START,
+    assert_same,
     assert_same_traffic,
     columns,
     packets_of,
@@ -35,6 +36,7 @@ from engines import (
     records,
     write,
 )
+from readings import SAMPLE, SAMPLE_RUNS
 from tools import needs_tool
 
 from ddnn_traces.errors import EngineError
@@ -45,6 +47,19 @@ from ddnn_traces.ingestors.tshark import dissect
 pytestmark = pytest.mark.filterwarnings("error")
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+# --- the sample
+
+
+@pytest.mark.parametrize("run", SAMPLE_RUNS)
+def test_engines_agree_on_the_sample(run: str, tmp_path: Path) -> None:
+    """All records of all files of the run: 400,000 in the whole sample, which takes about 70 s."""
+    for path in sorted((SAMPLE / run).glob("worker-*-tcpdump.pcap*")):
+        fast = read(numba_engine, path, tmp_path)
+        assert fast.records
+        bounds = tuple(int(t) for t in np.linspace(fast.first_ns, fast.last_ns, 6)[1:-1])
+        assert_same(read(numba_engine, path, tmp_path, bounds), read(pyshark_engine, path, tmp_path, bounds))
 
 
 # --- captures that only tshark reads
