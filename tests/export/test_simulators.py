@@ -47,7 +47,7 @@ def test_each_pair_sends_what_its_flows_sent(exported: Exported, target: str) ->
     assert [line for line in exported.lines if line.startswith("left out")] == []
 
 
-@pytest.mark.parametrize("size", ["payload", "wire"])
+@pytest.mark.parametrize("size", ["payload", pytest.param("wire", marks=pytest.mark.long)])
 def test_steps_hold_what_was_sent_in_them(sample_dataset: Dataset, tmp_path: Path, size: str) -> None:
     with ddnn_traces.open(sample_dataset.path, [RUNS[0]]) as opened:
         export(opened, tmp_path, size=size, from_step=2, steps=3)

@@ -96,10 +96,13 @@ def test_gzip(tmp_path: Path, content: bytes) -> None:
 
 
 def test_gzip_members_that_end_with_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for block in (len(GZIP) - 1, len(GZIP), len(GZIP) + 1, len(GZIP) // 2, len(PCAP), len(PCAP) // 2, 2, 18):
-        monkeypatch.setattr(capture_file, "BLOCK_BYTES", block)
-        content, file = blocks_of(tmp_path, GZIP + GZIP)
-        assert (content, file.damage) == (PCAP + PCAP, None)
+    ends = (len(GZIP) - 1, len(GZIP), len(GZIP) + 1, len(GZIP) // 2, len(PCAP), len(PCAP) // 2)
+    for pcap, blocks in ((PCAP, ends), (PCAP[:9000], (2, 18))):
+        member = gzip.compress(pcap, mtime=0)
+        for block in blocks:
+            monkeypatch.setattr(capture_file, "BLOCK_BYTES", block)
+            content, file = blocks_of(tmp_path, member + member)
+            assert (content, file.damage) == (pcap + pcap, None)
 
 
 # --- damaged files

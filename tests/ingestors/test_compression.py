@@ -57,8 +57,8 @@ DECODERS: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     "bzip2": (bz2.BZ2Decompressor, OSError),
 }
 EVERY = pytest.mark.parametrize("name", ENCODERS)
-#: Tests that read a file many times: two formats in make test, all in make test-all.
-MOSTLY_LONG = pytest.mark.parametrize("name", mostly_long(ENCODERS, "gzip", "zstd"))
+#: Tests that read a file many times: one format in make test, all in make test-all.
+MOSTLY_LONG = pytest.mark.parametrize("name", mostly_long(ENCODERS, "gzip"))
 SKIPPABLE = pytest.mark.parametrize("name", ["zstd", "lz4"])
 
 

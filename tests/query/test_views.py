@@ -133,7 +133,7 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
     assert plain(dataset / views.FILE, "SELECT run_id FROM runs ORDER BY 1") == "[('one',), ('two',)]\n"
 
 
-@pytest.mark.parametrize("is_writable", [True, False])
+@pytest.mark.parametrize("is_writable", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_cached_queries_are_those_made_anew(
     dataset: Path, tmp_path: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ def test_a_figure_states_what_it_leaves_out(dataset: Dataset, tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("page_only")
+@pytest.mark.long
 def test_a_bare_capture_s_report_states_what_is_missing(sample: Path, runs: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     charts_of(out).mkdir()

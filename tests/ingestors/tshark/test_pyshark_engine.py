@@ -182,6 +182,7 @@ def children() -> set[str]:
     return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
+@pytest.mark.long
 def test_many_times_in_a_process_and_its_threads(tmp_path: Path) -> None:
     """No child process stays; a running loop, as in a notebook, is no obstacle."""
     path = write(tmp_path, GOOD)
