@@ -169,9 +169,8 @@ def test_case_gives_the_same_rows_in_sql_and_for_rows_in_another_order(case: Pat
         assert result.select(key).is_unique().all(), f"{key} do not determine the order of the rows"
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_query_has_a_case(name: str) -> None:
-    assert any(case.parent.name == name for case in CASES), f"tests/queries/{name}/ has no case"
+def test_every_query_has_a_case() -> None:
+    assert set(QUERIES) - {case.parent.name for case in CASES} == set(), "tests/queries/QUERY/ has no case"
 
 
 def test_cases_hold_no_other_files() -> None:
@@ -182,38 +181,44 @@ def test_cases_hold_no_other_files() -> None:
 # --- the files in queries/
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_head_is_complete(name: str) -> None:
-    query = catalogue.find(name)
-    head = "\n".join(takewhile(lambda line: line.startswith("--"), query.sql.splitlines()))
-    keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
-    assert query.question.endswith("?")
-    assert query.row
-    assert set(keys) <= {"question", "row", "inputs", "param", "figure", "column"}
-    for key, found in (("param", query.params), ("column", query.columns)):
-        assert keys.count(key) == len(found), f"a {key} line stands below the head's other lines and is not read"
+def test_head_is_complete(subtests: pytest.Subtests) -> None:
+    for name in QUERIES:
+        with subtests.test(name):
+            query = catalogue.find(name)
+            head = "\n".join(takewhile(lambda line: line.startswith("--"), query.sql.splitlines()))
+            keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
+            assert query.question.endswith("?")
+            assert query.row
+            assert set(keys) <= {"question", "row", "inputs", "param", "figure", "column"}
+            for key, found in (("param", query.params), ("column", query.columns)):
+                assert keys.count(key) == len(found), (
+                    f"a {key} line stands below the head's other lines and is not read"
+                )
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_head_names_the_inputs_of_the_query(name: str, dataset: Dataset) -> None:
-    inputs = catalogue.find(name).inputs
-    assert set(inputs) <= {*schema.TABLES, *QUERIES}
-    assert set(inputs) == reads(syntax_tree(dataset, catalogue.find(name).sql))
-    assert len(inputs) == len(set(inputs))
+def test_head_names_the_inputs_of_the_query(subtests: pytest.Subtests, dataset: Dataset) -> None:
+    for name in QUERIES:
+        with subtests.test(name):
+            inputs = catalogue.find(name).inputs
+            assert set(inputs) <= {*schema.TABLES, *QUERIES}
+            assert set(inputs) == reads(syntax_tree(dataset, catalogue.find(name).sql))
+            assert len(inputs) == len(set(inputs))
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_parameters_of_the_head_are_those_of_the_sql(name: str) -> None:
-    query = catalogue.find(name)
-    params = {param.name for param in query.params}
-    columns = {column.name for table in schema.tables() for column in table.columns}
-    assert set(re.findall(r"\$(\w+)", query.sql)) == params
-    assert params & columns == set(), "a parameter is hidden by a column of the same name in the table macro"
+def test_parameters_of_the_head_are_those_of_the_sql(subtests: pytest.Subtests) -> None:
+    for name in QUERIES:
+        with subtests.test(name):
+            query = catalogue.find(name)
+            params = {param.name for param in query.params}
+            columns = {column.name for table in schema.tables() for column in table.columns}
+            assert set(re.findall(r"\$(\w+)", query.sql)) == params
+            assert params & columns == set(), "a parameter is hidden by a column of the same name in the table macro"
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_rows_come_in_an_order(name: str, dataset: Dataset) -> None:
-    assert order_columns(syntax_tree(dataset, catalogue.find(name).sql)) != []
+def test_rows_come_in_an_order(subtests: pytest.Subtests, dataset: Dataset) -> None:
+    for name in QUERIES:
+        with subtests.test(name):
+            assert order_columns(syntax_tree(dataset, catalogue.find(name).sql)) != []
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -234,16 +239,18 @@ def test_check_has_the_columns_of_its_head(check: catalogue.Query, dataset: Data
     assert set(check.inputs) == reads(syntax_tree(dataset, check.sql))
 
 
-@pytest.mark.parametrize("query", [*catalogue.catalogue().values(), *CHECKS], ids=lambda query: query.name)
-def test_units_of_result_columns(query: catalogue.Query) -> None:
-    tables = {column.name: column.unit for table in schema.tables() for column in table.columns if column.unit}
-    for column in query.columns:
-        units = next(
-            (units for pattern, units in NAMED_UNITS.items() if re.fullmatch(pattern, column.name)), UNITS | {""}
-        )
-        assert column.unit in units, f"{column.name} is in {column.unit}"
-        if column.name in tables:
-            assert column.unit == tables[column.name], f"{column.name} has another unit in schemas/"
+def test_units_of_result_columns(subtests: pytest.Subtests) -> None:
+    for query in [*catalogue.catalogue().values(), *CHECKS]:
+        with subtests.test(query.name):
+            tables = {column.name: column.unit for table in schema.tables() for column in table.columns if column.unit}
+            for column in query.columns:
+                units = next(
+                    (units for pattern, units in NAMED_UNITS.items() if re.fullmatch(pattern, column.name)),
+                    UNITS | {""},
+                )
+                assert column.unit in units, f"{column.name} is in {column.unit}"
+                if column.name in tables:
+                    assert column.unit == tables[column.name], f"{column.name} has another unit in schemas/"
 
 
 @pytest.mark.parametrize("name", STABLE)

@@ -16,8 +16,13 @@ _OWN_WORDS = {
 _COLUMNS = [(table.name, column) for table in schema.tables() for column in table.columns]
 
 
-@pytest.mark.parametrize(("table", "column"), _COLUMNS, ids=[f"{table}.{column.name}" for table, column in _COLUMNS])
-def test_columns_say_what_they_identify(table: str, column: schema.Column) -> None:
+def test_columns_say_what_they_identify(subtests: pytest.Subtests) -> None:
+    for table, column in _COLUMNS:
+        with subtests.test(f"{table}.{column.name}"):
+            check_column(table, column)
+
+
+def check_column(table: str, column: schema.Column) -> None:
     expected = {"_ip": "address", "_port": "port"}.get("_" + column.name.rsplit("_", 1)[-1], "")
     if "since the epoch" in column.unit:
         expected = "time"
