@@ -10,24 +10,25 @@ INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
 
-# A process a CPU; an idle one takes tests from a busy one.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+# A process a CPU; an idle one takes tests from a busy one. Long tests wait for other programs: one process more.
+PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
+MORE = $$(($$(nproc) + 1))
 
 # The quick set (docs/testing.md): all but the tests marked long, and tests/release, which needs the extra publish.
 test: $(VENV)/.dev
-	$(PYTEST) -m "not long" --ignore tests/release
+	$(PYTEST) auto -m "not long" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) -m "long or hypothesis" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "long or hypothesis" --ignore tests/release
 
 # What the extra publish is needed for, and the benchmarks on small data, so that they keep working. (The extras testbed,
 # ns3 and cluster have no code yet.)
 test-extras: $(VENV)/.publish
-	$(PYTEST) tests/release
+	$(PYTEST) $(MORE) tests/release
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
-	$(BIN)/python benchmarks/queries.py --runs 6 --rows 100000 --pandas-bytes 2e6
+	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@
     python benchmarks/queries.py --dataset DATASET --only pair_     # a dataset of your own, some queries
 
 A query is run with its default parameters on the whole dataset, and on one run alone (as `ddnn-traces query --run`):
-the first time, and the median of three more; a query that takes over half a minute is run once, and one that takes over
+the first time, and the median of --repeat more; a query that takes over half a minute is run once, and one that takes over
 --limit seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run, and by
 WHERE run_id = '...' on the view (EXPLAIN ANALYZE). Slow is over 2 s, and over 10 s where the windows of all runs are
 read.
@@ -52,7 +52,7 @@ class Measured:
     rows: int | None
 
 
-def measure(ask: Callable[[], int], stop: Callable[[], None], limit_s: float, repeat: int = 3) -> Measured:
+def measure(ask: Callable[[], int], stop: Callable[[], None], limit_s: float, repeat: int) -> Measured:
     """Time `ask`, which returns a number of rows; `stop` ends it from another thread."""
     times: list[float] = []
     rows: int | None = None
@@ -90,7 +90,7 @@ def files_read(dataset: Dataset, name: str, run_id: str | None) -> str:
     return "{}/{}".format(*max(found)) if found else "-"
 
 
-def measure_queries(path: Path, only: str, limit_s: float) -> list[str]:
+def measure_queries(path: Path, only: str, limit_s: float, repeat: int) -> list[str]:
     """Print the table of queries; returns the names of the slow ones."""
     slow = []
     head = ("query", "rows", "first s", "whole s", "one run s", "files", "WHERE", "")
@@ -98,8 +98,8 @@ def measure_queries(path: Path, only: str, limit_s: float) -> list[str]:
     with ddnn_traces.open(path) as whole, ddnn_traces.open(path, [whole.run_ids[0]]) as one:
         run_id = whole.run_ids[0]
         for name in (name for name in catalogue.catalogue() if name.startswith(only)):
-            all_runs = measure(lambda name=name: whole.query(name).height, whole.connection.interrupt, limit_s)
-            one_run = measure(lambda name=name: one.query(name).height, one.connection.interrupt, limit_s)
+            all_runs = measure(lambda name=name: whole.query(name).height, whole.connection.interrupt, limit_s, repeat)
+            one_run = measure(lambda name=name: one.query(name).height, one.connection.interrupt, limit_s, repeat)
             pruned = files_read(one, name, None)
             by_where = files_read(whole, name, run_id) if all_runs.rows is not None else "?"
             bar = WINDOWS_BAR_S if reads_windows(name) else BAR_S
@@ -114,13 +114,13 @@ def measure_queries(path: Path, only: str, limit_s: float) -> list[str]:
     return slow
 
 
-def measure_checks(path: Path, only: str, limit_s: float) -> list[str]:
+def measure_checks(path: Path, only: str, limit_s: float, repeat: int) -> list[str]:
     """The same for the checks, which read everything."""
     slow = []
     with ddnn_traces.open(path) as dataset:
         for file in sorted((schema.shipped_folder("queries") / "checks").glob(f"{only}*.sql")):
             sql = file.read_text(encoding="utf-8")
-            found = measure(lambda sql=sql: dataset.sql_arrow(sql).num_rows, dataset.connection.interrupt, limit_s)
+            found = measure(lambda sql=sql: dataset.sql_arrow(sql).num_rows, dataset.connection.interrupt, limit_s, repeat)
             bar = WINDOWS_BAR_S if "flow_windows" in sql else BAR_S
             is_slow = found.median_s > bar
             slow += [file.stem] if is_slow else []
@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=make_dataset.ROWS, help="window rows of the generated dataset")
     parser.add_argument("--runs", type=int, default=make_dataset.RUNS, help="runs of the generated dataset")
     parser.add_argument("--only", default="", help="only queries and checks whose names begin so, and nothing else")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of a query after its first")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a query is interrupted")
     parser.add_argument("--pandas-bytes", type=float, default=4e8, help="size of the capture for the published way")
     options = parser.parse_args()
@@ -201,7 +202,8 @@ def main() -> None:
     with ddnn_traces.open(path) as dataset:
         rows = dataset.sql("SELECT count(*) FROM flow_windows").item()
         print(f"{machine()}\n{len(dataset.run_ids)} runs, {rows:,} window rows\n")
-    slow = measure_queries(path, options.only, options.limit) + measure_checks(path, options.only, options.limit)
+    how = options.only, options.limit, options.repeat
+    slow = measure_queries(path, *how) + measure_checks(path, *how)
     if not options.only:
         slow += measure_report(path)
         compare_with_pandas(options.pandas_bytes)

@@ -213,7 +213,7 @@ def test_error_in_the_reader_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap(records(*[p.segment()] * 50_000)))
+    path = write(tmp_path, p.pcap(records(*[p.segment()] * 15_000)))
     program = f"""
 import sys, numpy
 from pathlib import Path
