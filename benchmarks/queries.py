@@ -5,8 +5,8 @@
     python benchmarks/queries.py --dataset DATASET --only pair_     # a dataset of your own, some queries
 
 A query is run with its default parameters on the whole dataset, and on one run alone (as `ddnn-traces query --run`):
-the first time, and the median of --repeat more; a query that takes over half a minute is run once, and one that takes over
---limit seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run, and by
+the first time, and the median of --repeat more; a query that takes over half a minute is run once, and one that takes
+over --limit seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run, and by
 WHERE run_id = '...' on the view (EXPLAIN ANALYZE). Slow is over 2 s, and over 10 s where the windows of all runs are
 read.
 """
@@ -120,7 +120,8 @@ def measure_checks(path: Path, only: str, limit_s: float, repeat: int) -> list[s
     with ddnn_traces.open(path) as dataset:
         for file in sorted((schema.shipped_folder("queries") / "checks").glob(f"{only}*.sql")):
             sql = file.read_text(encoding="utf-8")
-            found = measure(lambda sql=sql: dataset.sql_arrow(sql).num_rows, dataset.connection.interrupt, limit_s, repeat)
+            stop = dataset.connection.interrupt
+            found = measure(lambda sql=sql: dataset.sql_arrow(sql).num_rows, stop, limit_s, repeat)
             bar = WINDOWS_BAR_S if "flow_windows" in sql else BAR_S
             is_slow = found.median_s > bar
             slow += [file.stem] if is_slow else []
