@@ -6,9 +6,9 @@
 
 A query is run with its default parameters on the whole dataset, and on one run alone (as `ddnn-traces query --run`):
 the first time, and the median of --repeat more; a query that takes over half a minute is run once, and one that takes
-over --limit seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run, and by
-WHERE run_id = '...' on the view (EXPLAIN ANALYZE). Slow is over 2 s, and over 10 s where the windows of all runs are
-read.
+over --limit seconds is interrupted. `files`: the most files of a table that are read for one run, of all, by --run,
+and by WHERE run_id = '...' on the view (EXPLAIN ANALYZE). Slow is over 2 s, and over 10 s where the windows of all runs
+are read.
 """
 
 from __future__ import annotations
