@@ -31,7 +31,9 @@ def run(sample: Path | None, out: Path, messages: Messages) -> None:
         terminal.print_table(opened.query_arrow("run_overview", {}), "The runs")
         matrix = opened.sql_arrow("SELECT * FROM traffic_matrix WHERE run_id = $run", {"run": shown})
         terminal.print_table(matrix.drop_columns("run_id"), f"Who sends how much to whom in {shown}")
-        terminal.print_table(opened.query_arrow("ring_comparison", {}), "The ring in the traffic and the declared one")
+        compared = opened.query_arrow("ring_comparison", {})
+        shown_columns = ["run_id", "declared_topology", "inferred_topology", "declared_ring", "inferred_ring", "agrees"]
+        terminal.print_table(compared.select(shown_columns), "Topology and ring in the traffic and the declared ones")
         click.echo("What drives the volume of a step\n")
         click.echo(documents.text(ddnn_traces.regress(opened)))
         report = ddnn_traces.write_report(opened, out / "report.html")

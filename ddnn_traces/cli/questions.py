@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -141,15 +143,34 @@ def sql(
 @click.command()
 @dataset_argument
 def check(dataset: str | Path) -> None:
-    """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows."""
+    """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows.
+
+    A check that has nothing to examine in a run is "not checked" there; query `unchecked` lists these.
+    """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
 
     with open_dataset(dataset) as opened:
-        found = checks.run_checks(opened)
+        found, runs = checks.run_checks(opened), len(opened.run_ids)
+        unchecked = opened.query_arrow("unchecked", {}).to_pylist()
     for name, rows in found.items():
-        click.echo(f"{name}: {'ok' if rows.num_rows == 0 else f'{rows.num_rows} offending rows'}", err=True)
+        lacking = [row for row in unchecked if row["check_name"] == name]
+        click.echo(f"{name}: {_outcome(rows.num_rows, lacking, runs)}", err=True)
         if rows.num_rows:
             terminal.print_table(rows, name)
     if any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
+
+
+def _outcome(rows: int, lacking: list[dict[str, Any]], runs: int) -> str:
+    """What a check found. rows: those that offend; lacking: its rows of the query `unchecked`; runs: in the dataset."""
+    unchecked = sum(not row["is_partial"] for row in lacking)
+    parts = []
+    if rows:
+        parts.append(f"{rows} offending rows")
+    elif unchecked < runs:
+        parts.append(f"ok in {runs - unchecked} of {runs} runs" if unchecked else "ok")
+    for (is_partial, reason), number in Counter((row["is_partial"], row["reason"]) for row in lacking).items():
+        where = f" ({number} of {runs} runs)" if runs > 1 else ""
+        parts.append(f"{'' if is_partial else 'not checked: '}{reason}{where}")
+    return "; ".join(parts)

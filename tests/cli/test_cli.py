@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import write_dataset
-from small_runs import A, B, C, counted, ring, sent, write_captures, write_log
+from small_runs import BEGIN_NS, A, B, C, counted, ring, sent, sent_by, write_captures, write_log
 from tools import CODE, COMMAND, RunCommand
 
 import ddnn_traces
@@ -203,6 +203,25 @@ def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) ->
     assert done.returncode == 1
     assert "flows" in done.stdout.decode()
     assert "offending row" in done.stderr.decode()
+
+
+def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: Path) -> None:
+    """One host's capture without a log, then a run that is declared and logged at both ends."""
+    write_captures(tmp_path / "one", {"worker-1.pcap": filter(sent_by(A), ring(A, B))})
+    ddnn_traces.ingest(tmp_path / "one", tmp_path / "dataset").close()
+    alone = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stderr))
+    for name in ("conservation", "host_clock", "log_clock", "missing_worker", "steps_overlap", "both_vantages"):
+        assert alone[name].startswith("not checked: "), name
+    assert {name for name, outcome in alone.items() if outcome == "ok"} == {
+        "flow_parts", "flow_references", "flows_match_ledger", "ledger", "negative_durations", "orphan_keys"
+    }  # fmt: skip
+    write_captures(tmp_path / "two", {f"worker-{n}.pcap": ring(A, B) for n in (1, 2)})
+    write_log(tmp_path / "two", "worker-1", [BEGIN_NS, BEGIN_NS + 50_000])
+    (tmp_path / "two" / "run.toml").write_text("workers = 2")
+    ddnn_traces.ingest(tmp_path / "two", tmp_path / "dataset").close()
+    both = dict(line.split(": ", 1) for line in lines(command("check", "dataset").stderr))
+    assert both["missing_worker"].startswith("ok in 1 of 2 runs; not checked: ")
+    assert both["ledger"] == "ok"
 
 
 # --- good calls

@@ -296,6 +296,7 @@ def test_what_is_broken_in_a_training_is_found(
 ) -> None:
     with broken(trained, tmp_path, table, change) as dataset:
         assert set(offending(dataset)) == found
+        assert not found & {row["check_name"] for row in dataset.query("unchecked").to_dicts() if not row["is_partial"]}
 
 
 def test_an_applied_clock_offset_is_no_suspicion(trained: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,42 @@ def test_ring_order_agrees(tmp_path: Path) -> None:
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         assert dataset.query("topology")["topology"].to_list() == ["ring"]
         assert dataset.query("ring_comparison")["agrees"].to_list() == [True]
+
+
+@pytest.mark.parametrize("workers", [5, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 4, 8, 16))])
+def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_path: Path) -> None:
+    own = make_runs((workers,))
+    as_ring = [replace(run, run_id=f"{run.run_id}|as ring", declared_topology="ring") for run in own]
+    write_runs(tmp_path / "dataset", [*own, *as_ring])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = {row["run_id"]: row for row in dataset.query("ring_comparison").to_dicts()}
+    for run in own:
+        row, other = rows[run.run_id], rows[f"{run.run_id}|as ring"]
+        assert (row["agrees"], row["problem"]) == (True, None), row
+        assert other["agrees"] is (row["inferred_topology"] == "ring"), other
+
+
+@pytest.mark.parametrize(
+    ("word", "order", "agrees"),
+    [
+        ("ring1342", "same", True),
+        ("ring1243", "opposite", True),  # the word does not say in which direction
+        ("ring1234", "different", False),
+        ("ring4", None, True),  # a number of workers, not an order
+        ("RING", None, True),
+        ("hd", None, False),
+        ("clique", None, False),
+        ("mesh", None, None),
+    ],
+)
+def test_a_declared_word_is_compared(word: str, order: str | None, agrees: bool | None, tmp_path: Path) -> None:
+    """Of a ring in which worker 1 sends to 3, 3 to 4, 4 to 2 and 2 to 1."""
+    ring = SyntheticRun("r", "ring", workers=4, order=(0, 2, 3, 1), declared_topology=word)
+    write_runs(tmp_path / "dataset", [ring])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        row = dataset.query("ring_comparison").row(0, named=True)
+    assert (row["ring_order"], row["agrees"]) == (order, agrees), row
+    assert (row["problem"] is None) is (agrees is not None)
 
 
 def test_sample(sample_dataset: Dataset) -> None:

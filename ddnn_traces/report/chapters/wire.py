@@ -44,27 +44,28 @@ def _runner_up(row: dict[str, object]) -> str:
     return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
 
 
-@chapter.section("rings", "Rings, declared and inferred", Source("ring_comparison"))
+@chapter.section("rings", "Topologies and rings, declared and inferred", Source("ring_comparison"))
 def rings(section: Section, frame: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), texts("topology (declared)", "declared_topology", words),
-        texts("ring (declared)", "declared_ring"),
+        texts("topology (inferred)", "inferred_topology", words), texts("ring (declared)", "declared_ring"),
         texts("ring (inferred from traffic)", "inferred_ring", lambda ring: ring or "no ring"),
-        texts("agrees", "agrees", yes_no),
+        texts("order", "ring_order"), texts("agrees", "agrees", yes_no), texts("not comparable", "problem"),
     ]  # fmt: skip
     caption = (
-        "Order in which data flows from host to host. Rings agree where they have the same edges in the same direction."
+        "Order in which data flows from host to host. A declared order agrees where the ring has the same edges, in "
+        "the same direction where that is declared; topologies that send the same agree."
     )
     section.table(frame, columns, caption)
     found = int(frame["is_ring"].sum())
     declared = section.need(
         frame.drop_nulls("agrees"),
-        f"No run declares a topology; {found:,} of {counted(frame.height, 'run')} sent in a ring. "
-        "Declare topology and the hosts' ring_position in a run.toml to compare them.",
+        f"No run has a declared topology that can be compared; {found:,} of {counted(frame.height, 'run')} sent in a "
+        "ring. Declare topology and the hosts' ring_position in a run.toml to compare them.",
     )
     section.headline = (
-        f"Traffic agrees with the declaration in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
-        f"that declare a topology; {counted(found, 'run')} sent in a ring."
+        f"The inferred topology is the declared one in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
+        f"that can be compared; {counted(found, 'run')} sent in a ring."
     )
 
 
