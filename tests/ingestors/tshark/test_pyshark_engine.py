@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import bz2
+import contextlib
 import gzip
+import inspect
 import lzma
 import os
 import signal
@@ -131,9 +133,8 @@ def test_compressions(name: str, tmp_path: Path) -> None:
 
 
 def test_standard_input(tmp_path: Path) -> None:
-    program = f"""
+    program = f"""{CHILDREN}
 import numpy
-from pathlib import Path
 from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 options = ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "cells")!r}))
@@ -179,7 +180,16 @@ def test_cells_and_packets_are_written_in_portions(tmp_path: Path, monkeypatch: 
 
 
 def children() -> set[str]:
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    """Numbers of this process' child processes."""
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found.update((task / "children").read_text().split())
+    return found
+
+
+#: The same for a program of its own.
+CHILDREN = f"import contextlib\nfrom pathlib import Path\n{inspect.getsource(children)}"
 
 
 @pytest.mark.long
@@ -214,9 +224,8 @@ def test_error_in_the_reader_leaves_no_process(tmp_path: Path) -> None:
 
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 15_000)))
-    program = f"""
+    program = f"""{CHILDREN}
 import sys, numpy
-from pathlib import Path
 from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 printed = []
@@ -227,7 +236,7 @@ try:
     pyshark_engine.read_capture(Path({str(path)!r}), ReadOptions(1000, numpy.array([], numpy.int64),
                                 Path({str(tmp_path / "cells")!r}), progress=progress))
 except KeyboardInterrupt:
-    print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
+    print("left:", sorted(children()))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     with subprocess.Popen([sys.executable, "-c", program], stdout=-1, stderr=-1, env=environment, text=True) as process:
@@ -240,9 +249,8 @@ except KeyboardInterrupt:
 @pytest.mark.long
 def test_interrupt_while_standard_input_is_silent(tmp_path: Path) -> None:
     content = p.pcap(records(*[p.segment()] * 50_000))
-    program = f"""
+    program = f"""{CHILDREN}
 import numpy
-from pathlib import Path
 from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 printed = []
@@ -253,7 +261,7 @@ try:
     pyshark_engine.read_capture(Path("-"), ReadOptions(1000, numpy.array([], numpy.int64),
                                 Path({str(tmp_path / "cells")!r}), progress=progress))
 except KeyboardInterrupt:
-    print("left:", [p.read_text() for p in Path("/proc/self/task").glob("*/children") if p.read_text()])
+    print("left:", sorted(children()))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1, env=environment) as process:
