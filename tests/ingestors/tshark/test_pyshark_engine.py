@@ -133,8 +133,9 @@ def test_compressions(name: str, tmp_path: Path) -> None:
 
 
 def test_standard_input(tmp_path: Path) -> None:
-    program = f"""{CHILDREN}
+    program = f"""
 import numpy
+from pathlib import Path
 from ddnn_traces.ingestors.tshark import pyshark_engine
 from ddnn_traces.ingestors.facts import ReadOptions
 options = ReadOptions(1000, numpy.array([], numpy.int64), Path({str(tmp_path / "cells")!r}))
