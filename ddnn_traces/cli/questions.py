@@ -149,8 +149,10 @@ def check(dataset: str | Path) -> None:
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
+    from ddnn_traces.query.views import StoredViews
 
-    with open_dataset(dataset) as opened:
+    with open_dataset(dataset) as opened, StoredViews(opened) as stored:
+        stored.store_inputs("unchecked")  # the check of conservation reads the same
         found, runs = checks.run_checks(opened), len(opened.run_ids)
         unchecked = opened.query_arrow("unchecked", {}).to_pylist()
     for name, rows in found.items():

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
@@ -25,8 +25,11 @@ from ddnn_traces.text import sql_literal
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import duckdb
 
+    from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.store.places.place import Place
 
 FILE = "traces.duckdb"
@@ -65,12 +68,9 @@ class Views:
 
     def _add(self, names: set[str]) -> None:
         if new := names - self._made:
-            # As in _create_queries; binding to empty tables takes half as long as binding to files.
             self._connection.execute(";".join(f"DROP VIEW {name}" for name in schema.TABLES))
-            self._connection.execute(";".join(map(_empty_table, schema.tables())))
             made = [_query(query) for name, query in catalogue.catalogue().items() if name in new]
-            self._connection.execute(";".join(made))
-            self._connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+            self._connection.execute(_without_tables(made))
             self._create_tables()
             self._made |= new
 
@@ -87,6 +87,34 @@ class Views:
                 raise UsageError(
                     f"{self._place.name}/{table.name}: missing or damaged ({what}); ingest the runs again"
                 ) from error
+
+
+class StoredViews:
+    """Views that queries read, stored as temporary tables of the same names within a `with` block.
+
+    DuckDB finds the tables before the views: many queries read topology or pair_payload, and would compute them again
+    each time. Raises QueryError.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._names: dict[str, None] = {}  # in order
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for name in reversed(self._names):
+            self._dataset.sql_arrow(f"DROP TABLE temp.{name}")
+
+    def store_inputs(self, name: str) -> None:
+        """Store the views that the query of this name reads, and those that they read."""
+        for read in catalogue.find(name).inputs:
+            if read in catalogue.catalogue() and read not in self._names:
+                self.store_inputs(read)
+                if not catalogue.find(read).params:
+                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {read} AS FROM {read}")
+                    self._names[read] = None
 
 
 def write(file: Path, dataset: Path) -> None:
@@ -111,29 +139,27 @@ def _write_queries(file: Path) -> None:
     """
     import duckdb
 
-    folder = cache.folder("queries")
-    key = hashlib.sha256("\0".join([duckdb.__version__, *_query_definitions()]).encode()).hexdigest()[:16]
+    folder, definitions = cache.folder("queries"), _without_tables(_query_definitions())
+    key = hashlib.sha256(f"{duckdb.__version__}\0{definitions}".encode()).hexdigest()[:16]
     cached = folder / f"{key}.duckdb" if folder else None
     if cached and cached.is_file():
         shutil.copyfile(cached, file)
         return
     with duckdb.connect(str(file)) as connection:
-        connection.execute("BEGIN")
-        _create_queries(connection)
-        connection.execute("COMMIT")
+        connection.execute(f"BEGIN;{definitions};COMMIT")
     if cached:
         with contextlib.suppress(OSError), whole_file(cached) as half_written:
             shutil.copyfile(file, half_written)
 
 
-def _create_queries(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make all queries and their comments; the tables that they read must be made afterwards.
+def _without_tables(definitions: Sequence[str]) -> str:
+    """SQL that makes queries where their tables are not yet; these must be made afterwards.
 
-    They are bound to empty tables: a view holds names, not tables, and so reads whatever has the name later.
+    They are bound to empty tables, which takes half as long as binding to files: a view holds names, not tables, and so
+    reads whatever has the name later.
     """
-    connection.execute(";".join(map(_empty_table, schema.tables())))
-    connection.execute(";".join(_query_definitions()))
-    connection.execute(";".join(f"DROP TABLE {name}" for name in schema.TABLES))
+    dropped = [f"DROP TABLE {name}" for name in schema.TABLES]
+    return ";".join([*map(_empty_table, schema.tables()), *definitions, *dropped])
 
 
 def replace_views(dataset: Path, file: Path, folder: Path) -> None:
@@ -158,7 +184,7 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     tables: names of the tables with files; the others are empty. Raises duckdb.Error.
     """
     connection.execute("BEGIN")
-    _create_queries(connection)
+    connection.execute(_without_tables(_query_definitions()))
     for table in schema.tables():
         connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
     connection.execute(";".join(_table_comments()))

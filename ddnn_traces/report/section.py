@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from ddnn_traces import regression
-from ddnn_traces.query import catalogue
+from ddnn_traces.query.views import StoredViews
 from ddnn_traces.report.words import digits, text
 from ddnn_traces.text import counted
 
@@ -49,41 +49,25 @@ class Source:
 
 
 class Results:
-    """The results of a dataset's queries, each run at most once, within a `with` block.
-
-    Views that queries read become temporary tables of the same names, which DuckDB finds before the views: many
-    queries read topology or pair_payload, and would compute them again each time.
-    """
+    """The results of a dataset's queries, each run at most once and over stored views, within a `with` block."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._frames: dict[str, pl.DataFrame] = {}
-        self._stored: dict[str, None] = {}  # in order
+        self._stored = StoredViews(dataset)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for name in reversed(self._stored):
-            self._dataset.sql(f"DROP TABLE temp.{name}")
+        self._stored.__exit__(kind, error, tb)
 
     def rows(self, source: Source) -> pl.DataFrame:
         """The rows of a query."""
         if source.command not in self._frames:
-            for name in catalogue.find(source.query).inputs:
-                self._store(name)
+            self._stored.store_inputs(source.query)
             self._frames[source.command] = self._dataset.query(source.query, **source.params)
         return self._frames[source.command]
-
-    def _store(self, name: str) -> None:
-        query = catalogue.catalogue().get(name)
-        if query is None or name in self._stored:
-            return
-        for inner in query.inputs:
-            self._store(inner)
-        if not query.params:
-            self._dataset.sql(f"CREATE TEMP TABLE {name} AS FROM {name}")
-            self._stored[name] = None
 
     @cached_property
     def fit(self) -> Regression:
