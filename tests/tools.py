@@ -25,11 +25,11 @@ RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 FULL = Path(__file__).parents[2] / "shared" / "captures"
 
 
-def mostly_long(cases: Iterable[str], *quick: str) -> list[Any]:
-    """These names as parameters of a test: all run in `make test-all`, the quick ones in `make test`."""
-    names = list(cases)
-    assert set(quick) <= set(names)
-    return [pytest.param(name, id=name, marks=[] if name in quick else [pytest.mark.long]) for name in names]
+def mostly_long(cases: Iterable[Any], *quick: Any, name: Callable[[Any], str] = str) -> list[Any]:
+    """Values as parameters of a test, the quick ones for `make test`, all for `make test-all`. name: of a value."""
+    values = list(cases)
+    assert all(value in values for value in quick)
+    return [pytest.param(value, id=name(value), marks=() if value in quick else pytest.mark.long) for value in values]
 
 
 def needs_full_captures(test: Callable[..., None]) -> Callable[..., None]:

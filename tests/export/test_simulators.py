@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
 import simulator_formats as formats
 from simulator_exports import MS, TARGETS, Exported, chakra_ranks, export, read_pairs
 from simulator_formats import Node, Operation
+from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.export import simulators
@@ -22,11 +24,7 @@ RUNS = (
     "tf-mlp1-sgd-32-grpc-0ms-ps", "torchp2p-mlp1-pairavg-32-gloo-0ms-gossip",
 )  # fmt: skip
 QUICK = (RUNS[0], "payload"), (RUNS[3], "wire")
-CASES = [
-    pytest.param((run, size), marks=[] if (run, size) in QUICK else [pytest.mark.long], id=f"{run}-{size}")
-    for run in RUNS
-    for size in ("payload", "wire")
-]
+CASES = mostly_long(product(RUNS, ("payload", "wire")), *QUICK, name="-".join)
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -14,6 +14,7 @@ import packets as p
 import pyarrow.parquet as pq
 import pytest
 from small_runs import A, B, C, contradictions, counted, hashes_of, ingest_frames, ring, sent, sent_by, write_captures
+from tools import mostly_long
 
 import ddnn_traces
 from ddnn_traces.errors import CaptureError, MetadataError, UsageError
@@ -423,9 +424,7 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("where", ["runs._report", "pipeline._write_run"])
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt, *(pytest.param(error, marks=pytest.mark.long) for error in (SystemExit, RuntimeError))]
-)
+@pytest.mark.parametrize("error", mostly_long([KeyboardInterrupt, SystemExit, RuntimeError], KeyboardInterrupt))
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

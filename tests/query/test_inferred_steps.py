@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from datasets import write_dataset
-from tools import needs_full_captures
+from tools import mostly_long, needs_full_captures
 
 from ddnn_traces.query.dataset import Dataset
 
@@ -272,7 +272,7 @@ UNSTRUCTURED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
+@pytest.mark.parametrize("seed", mostly_long(range(5), 0))
 def test_no_structure(seed: int, tmp_path: Path) -> None:
     runs = {make.__name__: (make(np.random.default_rng(seed)), 8) for make in UNSTRUCTURED}
     for name, found in inferred(runs, tmp_path).items():

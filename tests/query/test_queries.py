@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, groupby, takewhile
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 import scipy.stats
 from datasets import write_dataset
 from polars.testing import assert_frame_equal
+from tools import mostly_long
 
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue, checks
@@ -74,11 +75,6 @@ RUN_NAMES = ["2021-05-01", "007", "1e5", "NULL", "a b", "x'y", "50%", "50%25", "
 def case_name(case: Path) -> str:
     """QUERY/CASE."""
     return f"{case.parent.name}/{case.name}"
-
-
-def marked(cases: Sequence[Path], quick: Sequence[Path]) -> list[Any]:
-    """Cases as parameters of a test: all but the quick ones are long."""
-    return [pytest.param(case, marks=[] if case in quick else [pytest.mark.long]) for case in cases]
 
 
 def read_inputs(case: Path) -> dict[str, pl.DataFrame]:
@@ -158,7 +154,7 @@ def test_case_gives_the_expected_rows(case: Path, tmp_path: Path) -> None:
         assert_expected(opened.query(case.parent.name, **read_params(case)), case)
 
 
-@pytest.mark.parametrize("case", marked(CASES, CASES[::20]), ids=case_name)
+@pytest.mark.parametrize("case", mostly_long(CASES, *CASES[::20], name=case_name))
 def test_case_gives_the_same_rows_in_sql_and_for_rows_in_another_order(case: Path, tmp_path: Path) -> None:
     name, params, inputs = case.parent.name, read_params(case), read_inputs(case)
     backwards = {table: frame.reverse() for table, frame in inputs.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tools import FULL, needs_full_captures
+from tools import FULL, mostly_long, needs_full_captures
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
@@ -51,7 +51,6 @@ def make_runs(sizes: tuple[int, ...], **options: object) -> list[SyntheticRun]:
 
 
 QUICK = (2, 4, 8)
-LONG = [size for size in SIZES + LARGE if size not in QUICK]
 
 
 def inferred_of(folder: Path, *groups: tuple[tuple[int, ...], dict[str, object]]) -> dict[str, dict[str, object]]:
@@ -83,8 +82,7 @@ def inferred(workers: int, request: pytest.FixtureRequest) -> dict[str, dict[str
 
 def sizes_above(least: int) -> list[Any]:
     """Sizes from `least` as parameters; those that are not quick are long."""
-    quick = [size for size in QUICK if size >= least]
-    return [*quick, *(pytest.param(size, marks=pytest.mark.long) for size in LONG if size >= least)]
+    return mostly_long([size for size in SIZES + LARGE if size >= least], *(size for size in QUICK if size >= least))
 
 
 @pytest.mark.parametrize("workers", sizes_above(2))
@@ -130,7 +128,7 @@ def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: 
     assert row["confidence"] <= 0.8
 
 
-@pytest.mark.parametrize("workers", [5, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 8))])
+@pytest.mark.parametrize("workers", mostly_long([3, 5, 8], 5))
 def test_the_law_explains_what_is_sent(workers: int, tmp_path: Path) -> None:
     write_runs(tmp_path / "dataset", make_runs((workers,)))
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
@@ -165,7 +163,7 @@ def test_ring_order_agrees(tmp_path: Path) -> None:
         assert dataset.query("ring_comparison")["agrees"].to_list() == [True]
 
 
-@pytest.mark.parametrize("workers", [5, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 4, 8, 16))])
+@pytest.mark.parametrize("workers", mostly_long([3, 4, 5, 8, 16], 5))
 def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_path: Path) -> None:
     own = make_runs((workers,))
     as_ring = [replace(run, run_id=f"{run.run_id}|as ring", declared_topology="ring") for run in own]

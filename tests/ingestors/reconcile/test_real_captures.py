@@ -16,7 +16,7 @@ from small_runs import (
     contradictions,
     read_folder,
 )
-from tools import FULL, needs_full_captures
+from tools import FULL, mostly_long, needs_full_captures
 
 from ddnn_traces.messages import Messages
 from ddnn_traces.query.dataset import Dataset
@@ -120,7 +120,7 @@ BOTH = "torch-mlp1-sgd-32-gloo-0ms-ring-both"
 
 
 @pytest.mark.parametrize("worker", [1, 2, 3, 4])
-@pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=pytest.mark.long) for share in (0.0, 0.1, 0.9))])
+@pytest.mark.parametrize("share", mostly_long([0.0, 0.1, 0.5, 0.9], 0.5))
 def test_one_capture_missing_or_cut_changes_nothing(
     sample: Path, sample_dataset: Dataset, tmp_path: Path, worker: int, share: float
 ) -> None:
