@@ -1,6 +1,6 @@
 -- question: Which attributes of a run may explain what it sends and how long it takes?
 -- row: a run
--- inputs: runs
+-- inputs: runs, segmentation_offload
 -- figure: zerwas section VI, the right side of equation (1)
 -- column: run_id; run
 -- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
@@ -15,9 +15,11 @@
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 SELECT run_id, model_bytes, model_size_mb, model_size_mb * 1e6 AS nominal_bytes,
        framework || coalesce('-' || backend, '') AS framework_backend,
-       batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, source
+       batch_size, topology, workers, delay_ms, loss_pct, bandwidth_mbit, model, optimizer, offload, source
 FROM runs
+JOIN segmentation_offload USING (run_id)
 ORDER BY run_id

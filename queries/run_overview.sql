@@ -1,6 +1,6 @@
 -- question: What runs are there, and is what was captured of them whole?
 -- row: a run
--- inputs: runs, total_volume, hosts, captures
+-- inputs: runs, total_volume, hosts, captures, segmentation_offload
 -- column: run_id; run
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 -- column: framework; training framework
@@ -12,6 +12,7 @@
 -- column: hosts hosts; hosts of the run
 -- column: packets packets; packets of all flows
 -- column: wire_bytes bytes; their original lengths
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: duration_s s; from the first packet to the last
 -- column: steps steps; different steps in the run's logs
 -- column: captures captures; capture files
@@ -32,10 +33,11 @@ WITH host_count AS (
 SELECT run_id, source, framework, backend, model,
        coalesce(model_bytes / 1e6, model_size_mb) AS model_mb,
        batch_size, topology,
-       coalesce(hosts, 0) AS hosts, packets, wire_bytes, duration_s, steps,
+       coalesce(hosts, 0) AS hosts, packets, wire_bytes, offload, duration_s, steps,
        coalesce(captures, 0) AS captures, coalesce(partial_captures, 0) AS partial_captures
 FROM total_volume
 JOIN origin USING (run_id)
+JOIN segmentation_offload USING (run_id)
 LEFT JOIN host_count USING (run_id)
 LEFT JOIN capture_count USING (run_id)
 ORDER BY run_id

@@ -20,6 +20,7 @@
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 -- normalised_duration is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression
 -- of it would count degrees of freedom that do not exist. comparable_s can be compared within a setting.
@@ -28,7 +29,7 @@ WITH measured AS (
            concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),
                      coalesce(optimizer, 'unknown optimizer'), 'batch ' || batch_size,
                      coalesce(topology, 'unknown topology'), workers || ' workers', nullif(delay_ms, 0) || ' ms delay',
-                     bandwidth_mbit || ' Mbit/s',
+                     bandwidth_mbit || ' Mbit/s', CASE WHEN offload THEN 'offload' END,
                      CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
     FROM run_attributes
     LEFT JOIN (SELECT run_id, duration_s, duration_source, steps, normalised_duration FROM duration_by_loss)

@@ -17,6 +17,7 @@
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 WITH step_time AS (
     SELECT run_id, avg(step_ms) AS mean_ms

@@ -1,9 +1,11 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- row: a run
--- inputs: logged_steps, step_volume, run_attributes
+-- inputs: logged_steps, step_cable_volume, run_attributes
+-- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id; run
--- column: step_bytes bytes; mean wire bytes of a step, over all steps in the logs; null without packets in steps
+-- column: step_bytes bytes; mean bytes of a step, over all steps in the logs; null without packets in steps, and on the cable where a step's are not known
+-- column: worker_bytes bytes; step_bytes over workers: what a worker sends
 -- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
 -- column: model_size_mb MB (10^6 bytes); nominal model size as published
 -- column: nominal_bytes bytes; model_size_mb in bytes
@@ -16,14 +18,21 @@
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
-WITH volume AS (
-    SELECT run_id, sum(wire_bytes) AS wire_bytes
-    FROM step_volume
+WITH counted AS (
+    SELECT run_id,
+           CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes
+                          ELSE error('response is cable, wire or payload, not ' || $response) END AS bytes
+    FROM step_cable_volume
+), volume AS (
+    SELECT run_id, CASE WHEN count(*) = count(bytes) THEN sum(bytes) END AS bytes
+    FROM counted
     GROUP BY run_id
 )
 SELECT run_id,
-       wire_bytes / nullif(steps, 0) AS step_bytes,  -- steps without a packet count too
+       bytes / nullif(steps, 0) AS step_bytes,  -- steps without a packet count too
+       step_bytes / nullif(workers, 0) AS worker_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
 LEFT JOIN logged_steps USING (run_id)

@@ -1,10 +1,12 @@
 -- question: How much is transmitted in each training step, and which attributes of the run may explain it?
 -- row: a run and a step of any of its workers; a run without steps has one row, with nulls
--- inputs: steps, step_volume, run_attributes
+-- inputs: steps, step_cable_volume, run_attributes
+-- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, equation (1) with a row per step
 -- column: run_id; run
 -- column: step; number of the step; null for a run without steps
--- column: step_bytes bytes; wire bytes of the step, 0 for a step without a packet; null where the run has no packets in steps
+-- column: step_bytes bytes; bytes of the step, 0 for a step without a packet; null where the run has no packets in steps, and on the cable where they are not known
+-- column: worker_bytes bytes; step_bytes over workers: what a worker sends
 -- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
 -- column: model_size_mb MB (10^6 bytes); nominal model size as published
 -- column: nominal_bytes bytes; model_size_mb in bytes
@@ -17,19 +19,26 @@
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
 -- column: optimizer; optimizer
+-- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 WITH run_steps AS (
     SELECT DISTINCT run_id, step
     FROM steps
+), volume AS (
+    SELECT run_id, step,
+           CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes
+                          ELSE error('response is cable, wire or payload, not ' || $response) END AS bytes
+    FROM step_cable_volume
 ), run_has_volume AS (
     SELECT DISTINCT run_id, true AS has_volume
-    FROM step_volume
+    FROM step_cable_volume
 )
 SELECT run_id, step,
-       CASE WHEN has_volume THEN coalesce(wire_bytes, 0) END::DOUBLE AS step_bytes,
+       CASE WHEN volume.step IS NOT NULL THEN bytes WHEN has_volume THEN 0 END::DOUBLE AS step_bytes,
+       step_bytes / nullif(workers, 0) AS worker_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
 LEFT JOIN run_steps USING (run_id)
 LEFT JOIN run_has_volume USING (run_id)
-LEFT JOIN step_volume USING (run_id, step)
+LEFT JOIN volume USING (run_id, step)
 ORDER BY run_id, step

@@ -216,7 +216,7 @@ CONTRADICTIONS = {
     "segments on the cable have at least as many bytes as super-frames": """
         SELECT run_id, flow_id FROM flows
         WHERE cable_bytes_estimate < wire_bytes
-           OR (protocol <> 6 AND coalesce(mss, cable_bytes_estimate) IS NOT NULL)""",
+           OR (protocol <> 6 AND (mss IS NOT NULL OR cable_bytes_estimate IS DISTINCT FROM wire_bytes))""",
     "packets sent again or out of order are some of the packets": """
         SELECT run_id, flow_id FROM flows WHERE retransmitted_packets + out_of_order_packets > packets
            OR retransmitted_bytes + out_of_order_bytes > payload_bytes""",

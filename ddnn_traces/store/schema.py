@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Goes up when a table or column is added or removed, or changes its name, type or meaning. A dataset carries the
 #: version it was written with, and is not opened by a program of another one.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 #: In the order in which a reader meets them.
 TABLES = (

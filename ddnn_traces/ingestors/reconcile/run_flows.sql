@@ -42,7 +42,8 @@ WITH sides AS (
     FROM evidence
 )
 SELECT * EXCLUDE (ip_header_bytes, header_bytes, segment, super_packets, super_payload, least_mss),
-       CASE WHEN protocol = 6 AND segment >= 1 THEN
+       CASE WHEN protocol <> 6 OR super_packets = 0 THEN wire_bytes
+            WHEN segment >= 1 THEN
             (wire_bytes + greatest(0, ceil(super_payload / segment) - super_packets) * header_bytes)::BIGINT
        END AS cable_bytes_estimate
 FROM sized;
