@@ -1,6 +1,6 @@
 -- question: What does each pair of a worker and a parameter server exchange in each step, in each direction?
 -- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
--- inputs: flow_windows, steps, parameter_server_flows, parameter_server_runs
+-- inputs: flow_windows, steps, parameter_server_flows, parameter_server_logs
 -- figure: chang section 3 (aggregation and distribution)
 -- column: run_id; run
 -- column: step; number of the training step, from 0
@@ -12,7 +12,7 @@
 -- column: begin_ns ns since the epoch, UTC; begin of the first window in which a flow of the pair is busy
 -- column: end_ns ns since the epoch, UTC; end of the last window with payload
 -- column: window_ns ns; length of a base window: the resolution of both times
--- Of runs whose phases can be separated. A base window belongs to the step of the worker's own log in which it begins,
+-- Of runs in which the steps of all workers are known (parameter_server_logs), asynchronous ones among them. A base window belongs to the step of the worker's own log in which it begins,
 -- and what comes after a step's end belongs to that step until the worker begins the next: a server may log a step's
 -- end before the last byte has left it. So times and bytes are exact to a base window; the clocks of a worker's log and
 -- of a server's capture are taken as one. A flow is busy from a tenth of its mean payload per window: what is left of
@@ -23,7 +23,7 @@ WITH thresholds AS (
     SELECT run_id, worker, step, start_ns,
            coalesce(lead(start_ns) OVER (PARTITION BY run_id, worker ORDER BY start_ns), end_ns) AS until_ns
     FROM steps
-    WHERE run_id IN (SELECT run_id FROM parameter_server_runs WHERE problem IS NULL)
+    WHERE run_id IN (SELECT run_id FROM parameter_server_logs WHERE problem IS NULL)
 ), run_grids AS (
     SELECT run_id, greatest(avg(until_ns - start_ns), 1)::BIGINT AS cell_ns
     FROM worker_steps

@@ -24,6 +24,7 @@
 -- column: distribution_remaining_ms ms; time to send after the servers' update has ended, 0 where nothing is left; see below
 -- column: distribution_measured_by; events, or estimate (then distribution_remaining_ms is an upper limit)
 -- column: resolution_ms ms; length of a base window: the resolution of all times
+-- A run with asynchronous servers has no phases (parameter_server_runs), only a problem.
 -- Bytes and times are those of parameter_server_pairs. A transfer is a pair that moves at least half a shard: of the
 -- model's bytes over the servers, or of the mean of the run's pairs where the model's size is unknown. The computation
 -- ends with the last worker's compute, forward and backward events; aggregation_remaining_ms is null unless every
@@ -36,6 +37,7 @@ WITH server_runs AS (
     FROM parameter_servers
 ), pairs AS (
     FROM parameter_server_pairs
+    SEMI JOIN (FROM server_runs WHERE problem IS NULL) USING (run_id)
 ), shards AS (
     SELECT run_id, coalesce(any_value(coalesce(model_bytes::DOUBLE, model_size_mb * 1e6) / servers),
                             avg(payload_bytes)) AS shard_bytes

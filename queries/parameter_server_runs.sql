@@ -1,6 +1,6 @@
--- question: Which runs have parameter servers, and can the phases of their steps be separated?
+-- question: Which runs have parameter servers, are they synchronous, and can the phases of their steps be separated?
 -- row: a run with a parameter server
--- inputs: hosts, steps, parameter_servers, parameter_server_flows
+-- inputs: parameter_server_logs, parameter_server_pairs, step_synchrony
 -- figure: chang section 2 (synchronous training with n servers and w workers)
 -- column: run_id; run
 -- column: servers hosts; number of parameter servers
@@ -8,56 +8,50 @@
 -- column: workers hosts; hosts with the role worker that are no server, else those that exchange data with a server
 -- column: workers_with_data hosts; workers that exchange data with a server
 -- column: workers_with_log hosts; those of them with a log
--- column: common_share share; part of the steps in which all of them are in the step at the same time
+-- column: common_share share; part of the steps in which no worker is done before the last has begun (step_synchrony)
+-- column: waiting_share share; part of the steps in which no worker has all its parameters before the last worker has sent its gradients
+-- column: is_asynchronous; whether workers do not wait for each other; null where one worker exchanges data, or steps are not known
 -- column: problem; why phases cannot be separated; null where they can
--- Phases can be separated where every worker that exchanges data has a log, and in at least half of the steps all of
--- them are in the same step at the same time.
+-- A synchronous server answers when it has the gradients of all workers: aggregation, then distribution. An
+-- asynchronous one answers each worker at once, so that a step has no aggregation and no distribution phase
+-- (chang section 2 describes synchronous training). waiting_share sees that on the wire: the parameters that answer a
+-- worker's gradients are those that end after them in its step, or where it pulls before it computes, those of its next
+-- step. Ends are exact to a base window. A run is asynchronous where either the logs (common_share) or the wire say so.
 WITH thresholds AS (
-    SELECT 0.5 AS least_common_share  -- of the steps: with fewer in common the training is asynchronous
-), server_hosts AS (
-    FROM parameter_servers
-), servers AS (
-    SELECT run_id, count(*) AS servers, any_value(known_by) AS known_by
-    FROM server_hosts
-    GROUP BY run_id
-), declared AS (
-    SELECT run_id, count(*) AS workers
-    FROM hosts
-    ANTI JOIN server_hosts USING (run_id, host_ip)
-    WHERE role = 'worker'
-    GROUP BY run_id
-), peers AS (
-    SELECT DISTINCT run_id, worker_ip, worker
-    FROM parameter_server_flows
-), logged AS (
-    SELECT run_id, count(*) AS peers,
-           count(*) FILTER ((run_id, worker) IN (SELECT (run_id, worker) FROM steps)) AS peers_with_log
-    FROM peers
-    GROUP BY run_id
-), together AS (  -- is there a time at which all are in the step?
-    SELECT run_id, step, max(start_ns) < min(end_ns) AND count(*) = any_value(logged.peers) AS is_common
-    FROM steps
-    JOIN peers USING (run_id, worker)
-    JOIN logged USING (run_id)
+    SELECT 0.5 AS least_waiting_share  -- of the steps: nearly all in synchronous training, a few by chance in asynchronous
+), ends AS (
+    SELECT run_id, worker_ip, step, max(window_ns) AS window_ns,
+           max(end_ns) FILTER (phase = 'aggregation') AS gradients_ns,
+           max(end_ns) FILTER (phase = 'distribution') AS parameters_ns
+    FROM parameter_server_pairs
+    GROUP BY ALL
+), answers AS (
+    SELECT run_id, step, gradients_ns, window_ns,
+           CASE WHEN parameters_ns > gradients_ns THEN parameters_ns
+                ELSE lead(parameters_ns) OVER (PARTITION BY run_id, worker_ip ORDER BY step) END AS answered_ns
+    FROM ends
+), waits AS (
+    SELECT run_id, step, min(answered_ns) + max(window_ns) >= max(gradients_ns) AS is_waiting
+    FROM answers
     GROUP BY run_id, step
-), common AS (
-    SELECT run_id, avg(is_common::INTEGER) AS common_share
-    FROM together
+    HAVING count(gradients_ns) > 1
+), waiting AS (
+    SELECT run_id, avg(is_waiting::INTEGER) AS waiting_share
+    FROM waits
     GROUP BY run_id
+), judged AS (
+    SELECT l.*, s.common_share, waiting_share,
+           CASE WHEN workers_with_data > 1 AND l.problem IS NULL
+                THEN coalesce(s.is_asynchronous, false) OR coalesce(waiting_share < least_waiting_share, false)
+           END AS is_asynchronous
+    FROM parameter_server_logs AS l
+    LEFT JOIN step_synchrony AS s USING (run_id)
+    LEFT JOIN waiting USING (run_id)
+    CROSS JOIN thresholds
 )
-SELECT run_id, servers, known_by, coalesce(declared.workers, peers, 0) AS workers,
-       coalesce(peers, 0) AS workers_with_data, coalesce(peers_with_log, 0) AS workers_with_log,
-       common_share,
-       CASE WHEN run_id NOT IN (SELECT run_id FROM steps) THEN 'no training log: steps are not known'
-            WHEN peers IS NULL THEN 'no data between workers and parameter servers in steps'
-            WHEN peers_with_log < peers
-                THEN 'no log of ' || (peers - peers_with_log) || ' of the ' || peers
-                     || ' workers that exchange data with a parameter server: their steps are not known'
-            WHEN common_share < least_common_share THEN 'asynchronous: workers are seldom in the same step at the same time'
-       END AS problem
-FROM servers
-LEFT JOIN declared USING (run_id)
-LEFT JOIN logged USING (run_id)
-LEFT JOIN common USING (run_id)
-CROSS JOIN thresholds
+SELECT run_id, servers, known_by, workers, workers_with_data, workers_with_log, common_share, waiting_share, is_asynchronous,
+       CASE WHEN is_asynchronous
+            THEN 'asynchronous: workers do not wait for each other, so a step has no aggregation and no distribution phase'
+            ELSE problem END AS problem
+FROM judged
 ORDER BY run_id
