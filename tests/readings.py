@@ -60,7 +60,7 @@ def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
     assert all(row["kept"] for row in rows)
     tunnels = tunnels_of(facts)
     keys = naive.keys_of(rows, tunnels)
-    cells: dict[tuple, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
+    cells: dict[tuple, list[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     for flow, window, step, *values in rows_of(facts.cells):
         for i, value in enumerate(values):
             cells[keys[flow], window, step][i] += value
@@ -92,11 +92,12 @@ def assert_balanced(facts: naive.Facts) -> None:
     flows, skipped = facts.flows.values(), facts.skipped.values()
     assert sum(flow["packets"] for flow in flows) + sum(n for n, _ in skipped) == facts.records
     assert sum(flow["wire_bytes"] for flow in flows) + sum(wire for _, wire in skipped) == facts.wire_bytes
-    sums = {key: np.zeros(3, int) for key in facts.flows}
+    sums = {key: np.zeros(4, int) for key in facts.flows}
     for (key, *_), cell in facts.cells.items():
         sums[key] += cell
     for key, flow in facts.flows.items():
-        assert sums[key].tolist() == [flow["packets"], flow["wire_bytes"], flow["payload_bytes"]]
+        names = ("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes")
+        assert sums[key].tolist() == [flow[name] for name in names]
     assert len(facts.packets) == sum(flow["packets"] for flow in flows)
 
 

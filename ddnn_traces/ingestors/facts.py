@@ -102,6 +102,7 @@ CELLS = pa.schema(
         ("packets", pa.int64()),
         ("wire_bytes", pa.int64()),
         ("payload_bytes", pa.int64()),
+        ("retransmitted_bytes", pa.int64()),
     ]
 )
 

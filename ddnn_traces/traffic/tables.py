@@ -179,7 +179,7 @@ class TrafficTables:
             columns = {
                 "window_start_ns": window * window_ns, "window_ns": np.broadcast_to(window_ns, len(flow)),
                 "flow_id": flow, "packets": packets, "wire_bytes": payload + HEADER_BYTES * packets,
-                "payload_bytes": payload,
+                "payload_bytes": payload, "retransmitted_bytes": pa.nulls(len(flow), pa.int64()),
             }  # fmt: skip
             yield from self._columns("flow_windows", columns)
 

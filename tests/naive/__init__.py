@@ -28,8 +28,8 @@ ROW_NUMBERS = ("flow", "kept", "encapsulation")
 @dataclass
 class Facts:
     """The facts of facts.CaptureFacts. flows: in the order of first appearance, with the columns of FLOW_FACTS that are
-    not in ROW_NUMBERS. cells: added up, (flow key, window, step) -> [packets, wire, payload]. encapsulations: those of
-    the flows, and those around them. packets: rows of PACKETS by record."""
+    not in ROW_NUMBERS. cells: added up, (flow key, window, step) -> [packets, wire, payload, sent again].
+    encapsulations: those of the flows, and those around them. packets: rows of PACKETS by record."""
 
     flows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     cells: dict[tuple[Key, int, int], list[int]] = field(default_factory=dict)

@@ -188,7 +188,8 @@ def test_windows_are_summed(small: Path, tmp_path: Path, factor: int, monkeypatc
             f"""SELECT run_id, window_start_ns // {window_ns} * {window_ns} AS window_start_ns,
                        {window_ns} AS window_ns, flow_id,
                        sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
-                       sum(payload_bytes)::BIGINT AS payload_bytes
+                       sum(payload_bytes)::BIGINT AS payload_bytes,
+                       sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
                 FROM flow_windows GROUP BY ALL ORDER BY run_id, window_start_ns, flow_id"""
         ).to_dicts()
     assert found == expected

@@ -240,11 +240,11 @@ class RunTables:
             for file, ids in zip(run.files, flow_ids, strict=True)
             if file.cells is not None
         ]
-        for window, flow_id, packets, wire_bytes, payload_bytes in merge_windows(cells):
+        for window, flow_id, *sums in merge_windows(cells):
             size = len(window)
             run_ids = pa.repeat(pa.scalar(run.run_id), size)
             window_ns = pa.repeat(pa.scalar(run.window_ns), size)
-            values = [run_ids, window * run.window_ns, window_ns, flow_id, packets, wire_bytes, payload_bytes]
+            values = [run_ids, window * run.window_ns, window_ns, flow_id, *sums]
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in values], schema=arrow)
 
     def _windows_by_sorting(self) -> Iterable[pa.RecordBatch]:

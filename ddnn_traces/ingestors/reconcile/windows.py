@@ -29,8 +29,8 @@ class CellFile:
     reached: int = field(default=-(2**63), init=False)  # no later cell is of an earlier window
 
     def rows(self) -> Iterator[Int64Array]:
-        """Blocks of (window, flow_id, packets, wire, payload bytes), int64 (5, n); `reached` is that of the block."""
-        columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes"]
+        """Blocks of (window, flow_id, packets, wire, payload, retransmitted bytes), int64 (6, n); reached: theirs."""
+        columns = ["window", "flow", "packets", "wire_bytes", "payload_bytes", "retransmitted_bytes"]
         with pq.ParquetFile(self.path) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=columns, use_threads=False)
@@ -42,7 +42,7 @@ class CellFile:
 
 
 def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
-    """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (5, n) as CellFile.rows."""
+    """Sums over the cells of a window and flow, ordered by window and flow_id: int64 (6, n) as CellFile.rows."""
     readers = [(file, file.rows()) for file in files]
     waiting: list[Int64Array] = []
     rows = 0
@@ -56,7 +56,7 @@ def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
             rows += block.shape[1]
         if rows >= _AT_ONCE or not readers:
             final = min((file.reached for file, _ in readers), default=2**63 - 1)
-            held = np.concatenate(waiting, axis=1) if waiting else np.empty((5, 0), np.int64)
+            held = np.concatenate(waiting, axis=1) if waiting else np.empty((6, 0), np.int64)
             is_final = held[0] < final
             waiting = [held[:, ~is_final]]
             rows = waiting[0].shape[1]

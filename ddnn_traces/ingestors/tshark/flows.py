@@ -238,7 +238,7 @@ class FlowTable:
         self.flows: list[Flow] = []
         #: Rows of the encapsulations, in the order of first appearance.
         self.encapsulations: dict[Encapsulation, int] = {}
-        #: (flow, window, step) -> packets, wire bytes, payload bytes. The caller may empty it at any time.
+        #: (flow, window, step) -> packets, wire, payload, retransmitted bytes. The caller may empty it at any time.
         self.cells: dict[tuple[int, int, int], list[int]] = {}
         #: Rows of facts.PACKETS; fragments stand where their flow was known. The caller may empty it at any time.
         self.packets: list[tuple[int | None, ...]] = []
@@ -282,12 +282,14 @@ class FlowTable:
         return flow
 
     def _count(self, flow: Flow, packet: Packet, record: Record) -> None:
+        again = flow.retransmitted_bytes
         flow.add(packet, record)
         window = record.time_ns // self._window_ns
-        cell = self.cells.setdefault((flow.flow, window, step_of(record.time_ns, self._bounds)), [0, 0, 0])
+        cell = self.cells.setdefault((flow.flow, window, step_of(record.time_ns, self._bounds)), [0, 0, 0, 0])
         cell[0] += 1
         cell[1] += record.wire_bytes
         cell[2] += packet.payload_bytes
+        cell[3] += flow.retransmitted_bytes - again
         sizes = record.wire_bytes, packet.ip_bytes, packet.payload_bytes, record.captured_bytes
         flags = packet.segment.flags if packet.segment else None
         self.packets.append((record.number, flow.flow, record.time_ns, *sizes, flags))

@@ -295,7 +295,7 @@ class _Reader:
         """Write the table's cells and packets to disk where there are as many."""
         cells, packets = self._table.cells, self._table.packets
         if len(cells) >= most_cells:
-            self._cells.write(np.array([(*place, *sums) for place, sums in cells.items()], np.int64).reshape(-1, 6))
+            self._cells.write(np.array([(*place, *sums) for place, sums in cells.items()], np.int64).reshape(-1, 7))
             cells.clear()
         if len(packets) >= most_packets:
             if self._packets:

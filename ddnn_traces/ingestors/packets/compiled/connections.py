@@ -6,6 +6,7 @@ import numpy as np
 
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     ACCEPTED,
+    CELL_RETX,
     CLOSED,
     FIN,
     FIRST_SEQ,
@@ -108,6 +109,7 @@ def segment(flow, flows, details, seq, syn, payload, fin):
             details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
             details[flow, ORDER_BYTES] += filled
             details[flow, RETX_BYTES] += below - filled
+            flows[flow, CELL_RETX] += below - filled
     flows[flow, NEXT] = max(expected, following)
 
 

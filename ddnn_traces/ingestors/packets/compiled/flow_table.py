@@ -17,6 +17,7 @@ from ddnn_traces.ingestors.packets.compiled.jit import borrowed, compiled, inlin
 # Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
 CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
 FIRST, LAST, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 15)
+CELL_RETX = 15  # bytes, of the cell
 FLOW_COLUMNS = 16
 
 # Columns of `details`, int64, one row a connection: those that few packets touch.
@@ -38,8 +39,8 @@ TOTALS = 17
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
 SPACE, WAITING_SPACE = 8, 4096 + 8
 
-# Columns of a cell: flow, window, step, packets, wire bytes, payload bytes.
-CELL_COLUMNS = 6
+# Columns of a cell: flow, window, step, packets, wire bytes, payload bytes, retransmitted bytes.
+CELL_COLUMNS = 7
 # Columns of a packet: record, flow, time, wire, IP, payload and captured bytes, TCP flags (-1: none).
 PACKET_COLUMNS = 8
 # Columns of a sample: identity, flow, time.
@@ -171,11 +172,11 @@ def refill(slots, keys, count, salt):
 
 
 @inlined
-def add_cell(flow, flows, cells, total, window, step, packets, wire, payload):
+def add_cell(flow, flows, cells, total, window, step, packets, wire, payload, again):
     """Append a cell, and add it to the flow's own sums."""
     at = total[CELL_COUNT]
     cells[at, 0], cells[at, 1], cells[at, 2] = flow, window, step
-    cells[at, 3], cells[at, 4], cells[at, 5] = packets, wire, payload
+    cells[at, 3], cells[at, 4], cells[at, 5], cells[at, 6] = packets, wire, payload, again
     total[CELL_COUNT] += 1
     flows[flow, PACKETS] += packets
     flows[flow, WIRE] += wire
@@ -185,10 +186,12 @@ def add_cell(flow, flows, cells, total, window, step, packets, wire, payload):
 @inlined
 def _close_cell(flow, flows, cells, total):
     packets, wire, payload = flows[flow, CELL_PACKETS], flows[flow, CELL_WIRE], flows[flow, CELL_PAYLOAD]
-    add_cell(flow, flows, cells, total, total[WINDOW], flows[flow, CELL_STEP], packets, wire, payload)
+    step, again = flows[flow, CELL_STEP], flows[flow, CELL_RETX]
+    add_cell(flow, flows, cells, total, total[WINDOW], step, packets, wire, payload, again)
     flows[flow, CELL_PACKETS] = 0
     flows[flow, CELL_WIRE] = 0
     flows[flow, CELL_PAYLOAD] = 0
+    flows[flow, CELL_RETX] = 0
 
 
 @compiled

@@ -44,7 +44,7 @@ WAITING_COLUMNS = 7
 def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
     window = ts // options.window_ns
     step = step_of(ts, options.bounds, options.no_step)
-    add_cell(flow, state.flows, state.cells, state.total, window, step, 1, wire, payload)
+    add_cell(flow, state.flows, state.cells, state.total, window, step, 1, wire, payload, 0)
     count_sizes(flow, state.flows, state.details, ts, ip_bytes, payload, captured)
     if options.want_packets:
         keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, np.int64(-1))
