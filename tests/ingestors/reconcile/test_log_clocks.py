@@ -142,6 +142,7 @@ def test_traffic_from_cells(tmp_path: Path) -> None:
         "packets": [1] * 5,
         "wire_bytes": [99] * 5,
         "payload_bytes": [0, 20, 0, 10, 30],
+        "retransmitted_bytes": [0] * 5,
     }
     path = tmp_path / "cells.parquet"
     pq.write_table(pa.table(cells, schema=CELLS), path)
