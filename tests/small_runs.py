@@ -234,10 +234,11 @@ CONTRADICTIONS = {
            OR first_ns > first_seen_ns OR end_ns <= last_seen_ns""",
     "step_flows add up to their flow in runs with a log": """
         SELECT run_id, flow_id FROM flows LEFT JOIN (
-            SELECT run_id, flow_id, sum(packets) AS p, sum(wire_bytes) AS w, sum(payload_bytes) AS b
+            SELECT run_id, flow_id, sum(packets) AS p, sum(wire_bytes) AS w, sum(payload_bytes) AS b,
+                   sum(retransmitted_bytes) AS r
             FROM step_flows GROUP BY ALL) USING (run_id, flow_id)
         WHERE run_id IN (SELECT run_id FROM steps)
-          AND (p, w, b) IS DISTINCT FROM (packets, wire_bytes, payload_bytes)""",
+          AND (p, w, b, r) IS DISTINCT FROM (packets, wire_bytes, payload_bytes, retransmitted_bytes)""",
     "step_flows name steps that are there": """
         SELECT run_id, flow_id FROM step_flows LEFT JOIN steps USING (run_id, worker, step)
         WHERE (position = 'during') <> (end_ns IS NOT NULL) OR (step IS NULL) = (position = 'during')""",

@@ -226,6 +226,7 @@ class TrafficTables:
             "flow_id": flow, "worker": [self._labels[i] for i in clock[flow]], "position": position,
             "step": np.ma.masked_array(place - 1, ~during), "packets": packets,
             "wire_bytes": payload + HEADER_BYTES * packets, "payload_bytes": payload,
+            "retransmitted_bytes": pa.nulls(len(flow), pa.int64()),
         }  # fmt: skip
         order = np.lexsort((place, position.astype(str), flow))
         [batch] = self._columns("step_flows", columns)

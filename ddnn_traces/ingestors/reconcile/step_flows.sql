@@ -4,6 +4,7 @@
 SELECT flow_id, worker,
        CASE WHEN step < 0 THEN 'before' WHEN step < steps THEN 'during' ELSE 'after' END AS position,
        CASE WHEN position = 'during' THEN step END AS step,
-       sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
+       sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes,
+       sum(retransmitted_bytes)::BIGINT AS retransmitted_bytes
 FROM cells JOIN flow_map USING (file, flow) JOIN files USING (file)
 WHERE step <> $no_step GROUP BY ALL;
