@@ -1,6 +1,6 @@
 -- question: Which training steps does the traffic show, without any log?
 -- row: a run and a step; one row with structured false and nothing else for a run whose traffic shows none
--- inputs: runs, pause_recurrence
+-- inputs: runs, pause_recurrence, training_windows
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id; run
 -- column: structured; whether the traffic shows steps
@@ -15,25 +15,36 @@
 -- through the same pairs. Pauses with next to no payload between them (control messages) are one. A comb of nine teeth
 -- finds the pauses that end steps: those where much time passes here, and one to four steps' payload before and after.
 -- So pauses inside a step, a timeout among them, are no boundaries, and start-up broadcast and tear-down are no steps.
+-- Where a worker begins a step while others still send the one before, no pause ends it: a stretch of several steps'
+-- payload is divided where the last flow has sent its part, at the flow's own pause. Then start_ns is the end of the step
+-- before, and pause_before_ms is 0.
 -- No table of logs or phases is read; the numbers that decide are in `thresholds`.
 -- confidence is the geometric mean of the share of the training traffic that is in steps, of how equal their payloads
 -- are (1 less the mean deviation over its limit), and of how clearly pauses stand out (a step's last pause against the
 -- sum of that and the longest pause inside it, on average).
 -- Asynchronous training moves its payload through other pairs each time; where it is joined every few steps, those
--- rounds are the steps. Steps whose payload differs much from one to the next are not found.
+-- rounds are the steps. Steps whose payload differs much from one to the next are not found. What a program does after
+-- its last data (a control message, an update) is in no payload: a log may end such a step later. Where workers fetch the
+-- parameters at the begin of a step, the pause is inside the logged step, and the steps found are shifted.
 WITH thresholds AS (
     SELECT 2000 AS least_pieces,            -- pauses with less than a step's payload over this between them are one
            100 AS bins_per_step,            -- of a step's payload, which is known to a hundredth or so
            4 AS teeth_each_way,             -- of the comb: so many steps before and after must end in a pause, too
+           0.5 AS late_share,              -- of the usual pause: what is sent before so long a rest of a pause ends the step
+           256 AS late_bytes,              -- and what is no message of control only
            94 AS bins_between,              -- least distance of two boundaries: a step less 6%
            0.05 AS payload_deviation,       -- of a step's payload from the recurring one, at most
            0.02 AS mix_deviation,           -- of a step's mix from the usual one, at most
+           4 AS most_parts,                 -- steps without a pause between them that are divided
+           0.1 AS flow_deviation,           -- of a step's payload of a flow: the pause that ends its part is so near
+           1_000_000_000 AS cell_ns,        -- windows find their stretch by such a cell of time,
            3 AS least_steps,                -- a run with fewer has no structure,
-           2 / 3 AS least_share_in_steps,   -- nor one with less of its training traffic in steps
+           2 / 3 AS least_share_in_steps,   -- nor one with less of its training traffic in steps that end in a pause
            0.15 AS least_recurrence         -- or less of its idle time that recurs
 ), counted AS (
     SELECT *, payload_before_bytes - lag(payload_before_bytes, 1, -step_bytes) OVER (
-                  PARTITION BY run_id ORDER BY payload_before_bytes) > step_bytes / (SELECT least_pieces FROM thresholds) AS is_new
+                  PARTITION BY run_id ORDER BY payload_before_bytes)::DOUBLE AS piece_bytes,
+           piece_bytes > step_bytes / (SELECT least_pieces FROM thresholds) AS is_new
     FROM pause_recurrence(longest_step_s := $longest_step_s)
     WHERE step_bytes > 0
 ), numbered AS (
@@ -41,7 +52,8 @@ WITH thresholds AS (
     FROM counted
 ), pauses AS MATERIALIZED (
     SELECT run_id, number, any_value(step_bytes) AS step_bytes, any_value(recurrence) AS recurrence,
-           any_value(pause_ns) AS pause_ns, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+           any_value(pause_ns) AS pause_ns, max(end_ns) AS end_ns,
+           coalesce(max(start_ns) FILTER (idle_ns >= late_share * pause_ns AND piece_bytes >= late_bytes), min(start_ns)) AS start_ns,
            sum(coalesce(idle_ns, pause_ns)) AS idle_ns,  -- the run's begin and end are as good as a pause
            min(payload_before_bytes) AS bytes, arg_min(mix_bytes, payload_before_bytes) AS mix_bytes,
            floor(min(payload_before_bytes) / any_value(step_bytes) * any_value(bins_per_step))::BIGINT AS bin
@@ -53,18 +65,19 @@ WITH thresholds AS (
            least(sum(idle_ns), any_value(pause_ns)) AS idle_ns
     FROM pauses
     GROUP BY run_id, bin
-), teeth AS (  -- with the bins next to it
-    SELECT run_id, bin, max(idle_ns) OVER (
-               PARTITION BY run_id ORDER BY bin RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS idle_ns
-    FROM bins
-), comb AS (
-    SELECT bins.run_id, bins.bin, any_value(number) AS number, any_value(longest_ns) AS longest_ns,
-           sum(teeth.idle_ns) AS score
+), teeth AS (  -- the longest pause within a bin of each tooth
+    SELECT bins.run_id, bins.bin, place, max(found.idle_ns) AS idle_ns
     FROM bins
     CROSS JOIN thresholds
     CROSS JOIN range(-teeth_each_way, teeth_each_way + 1) AS places(place)
-    JOIN teeth ON teeth.run_id = bins.run_id AND teeth.bin = bins.bin + bins_per_step * place
-    GROUP BY bins.run_id, bins.bin
+    CROSS JOIN range(-1, 2) AS sides(side)
+    JOIN bins AS found ON found.run_id = bins.run_id AND found.bin = bins.bin + bins_per_step * place + side
+    GROUP BY bins.run_id, bins.bin, place
+), comb AS (
+    SELECT run_id, bin, any_value(number) AS number, any_value(longest_ns) AS longest_ns, sum(teeth.idle_ns) AS score
+    FROM bins
+    JOIN teeth USING (run_id, bin)
+    GROUP BY run_id, bin
 ), boundaries AS (  -- the best within a step's payload to either side
     SELECT run_id, number
     FROM comb
@@ -85,35 +98,82 @@ WITH thresholds AS (
     FROM placed
     GROUP BY run_id, stretch
 ), stretches AS (
-    SELECT run_id, step_bytes, recurrence, pause_start_ns, start_ns, pause_ns, inner_ns,
+    SELECT run_id, stretch, 0 AS part, step_bytes, recurrence, pause_start_ns, start_ns, pause_ns, inner_ns,
            lead(pause_start_ns) OVER in_time AS end_ns, lead(pause_ns) OVER in_time AS last_pause_ns,
            lead(bytes) OVER in_time - bytes AS payload_bytes,
            (lead(mix_bytes) OVER in_time - mix_bytes) / payload_bytes AS mix
     FROM edges
     WHERE stretch > 0
     WINDOW in_time AS (PARTITION BY run_id ORDER BY stretch)
-), alike AS (
-    SELECT *, median(mix) OVER (PARTITION BY run_id) AS usual_mix
+), sized AS (
+    SELECT *, median(mix) FILTER (abs(payload_bytes / step_bytes - 1) <= payload_deviation) OVER (PARTITION BY run_id) AS usual_mix,
+           round(payload_bytes / step_bytes)::BIGINT AS parts
     FROM stretches
     CROSS JOIN thresholds
-    WHERE abs(payload_bytes / step_bytes - 1) <= payload_deviation
-), found AS (
-    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY end_ns) - 1 AS step
+), alike AS MATERIALIZED (
+    SELECT *
+    FROM sized
+    WHERE parts BETWEEN 1 AND most_parts AND abs(payload_bytes / step_bytes - parts) <= payload_deviation
+      AND abs(mix - usual_mix) <= mix_deviation
+), joined AS (  -- several steps without a pause between them
+    SELECT run_id, stretch, parts, start_ns, end_ns, unnest(range(start_ns // cell_ns, end_ns // cell_ns + 1)) AS cell
     FROM alike
-    WHERE abs(mix - usual_mix) <= mix_deviation
+    WHERE parts > 1
+), joined_windows AS (
+    SELECT run_id, stretch, flow_id, parts, window_start_ns + window_ns AS sent_ns,
+           lead(window_start_ns) OVER in_time - sent_ns AS idle_ns,
+           sum(payload_bytes) OVER in_time AS sent_bytes,
+           sum(payload_bytes) OVER (PARTITION BY run_id, stretch, flow_id) AS all_bytes
+    FROM training_windows
+    JOIN joined USING (run_id)
+    CROSS JOIN thresholds
+    WHERE cell = window_start_ns // cell_ns AND window_start_ns >= start_ns AND window_start_ns < end_ns
+    WINDOW in_time AS (PARTITION BY run_id, stretch, flow_id ORDER BY window_start_ns)
+), flow_ends AS (  -- where each flow has sent its part: at its longest pause thereabouts
+    SELECT run_id, stretch, flow_id, part, sent_ns, sent_bytes,
+           abs(sent_bytes * parts / all_bytes - part) AS distance, distance <= flow_deviation AS is_near
+    FROM joined_windows
+    CROSS JOIN thresholds
+    CROSS JOIN range(1, most_parts + 1) AS numbers(part)
+    WHERE part <= parts
+    QUALIFY row_number() OVER (PARTITION BY run_id, stretch, flow_id, part
+                               ORDER BY is_near DESC, CASE WHEN is_near THEN coalesce(idle_ns, 9e18) ELSE 0 END DESC, distance) = 1
+), part_ends AS (
+    SELECT run_id, stretch, part, max(sent_ns) AS end_ns, sum(sent_bytes) AS sent_bytes
+    FROM flow_ends
+    GROUP BY run_id, stretch, part
+), divided AS (
+    SELECT run_id, stretch, p.part, parts, recurrence,
+           coalesce(lag(p.end_ns) OVER in_time, pause_start_ns) AS pause_start_ns,
+           coalesce(lag(p.end_ns) OVER in_time, start_ns) AS start_ns,
+           inner_ns, CASE WHEN p.part = parts THEN a.end_ns ELSE p.end_ns END AS end_ns,
+           CASE WHEN p.part = parts THEN last_pause_ns ELSE 0 END AS last_pause_ns,
+           p.sent_bytes - coalesce(lag(p.sent_bytes) OVER in_time, 0) AS payload_bytes
+    FROM part_ends AS p
+    JOIN alike AS a USING (run_id, stretch)
+    WINDOW in_time AS (PARTITION BY run_id, stretch ORDER BY p.part)
+), found AS (
+    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY end_ns, part) - 1 AS step
+    FROM (FROM divided
+          UNION ALL
+          SELECT run_id, stretch, part, parts, recurrence, pause_start_ns, start_ns, inner_ns, end_ns, last_pause_ns, payload_bytes
+          FROM alike
+          WHERE parts = 1)
 ), judged AS (
-    SELECT run_id, count(*) AS steps, any_value(recurrence) AS recurrence,
+    SELECT run_id, count(*) FILTER (parts = 1) AS steps, any_value(recurrence) AS recurrence,
+           coalesce(sum(payload_bytes) FILTER (parts = 1), 0) / any_value(run_bytes) AS share_paused,
            sum(payload_bytes) / any_value(run_bytes) AS share_in_steps,
            greatest(1 - avg(abs(payload_bytes / mean_bytes - 1)) / any_value(payload_deviation), 0) AS alikeness,
-           avg(last_pause_ns / (last_pause_ns + inner_ns)) AS clearness
+           avg(coalesce(last_pause_ns / nullif(last_pause_ns + inner_ns, 0), 0)) AS clearness
     FROM (SELECT *, avg(payload_bytes) OVER (PARTITION BY run_id) AS mean_bytes FROM found)
     JOIN (SELECT run_id, max(bytes) AS run_bytes FROM pauses GROUP BY run_id) USING (run_id)
+    CROSS JOIN thresholds
     GROUP BY run_id
 ), structured AS (
     SELECT run_id, cbrt(share_in_steps * alikeness * clearness) AS confidence
     FROM judged
     CROSS JOIN thresholds
-    WHERE steps >= least_steps AND share_in_steps >= least_share_in_steps AND recurrence >= least_recurrence
+    WHERE steps >= least_steps AND share_paused >= least_share_in_steps AND recurrence >= least_recurrence
 )
 SELECT runs.run_id, confidence IS NOT NULL AS structured, step::BIGINT AS step, start_ns, end_ns,
        payload_bytes::BIGINT AS payload_bytes,

@@ -1,6 +1,6 @@
 -- question: When does the training traffic of a run pause, and how much was sent until then?
 -- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last after it
--- inputs: flows, flow_windows
+-- inputs: training_flows, training_windows
 -- column: run_id; run
 -- column: window_ns ns; length of a base window
 -- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
@@ -8,31 +8,17 @@
 -- column: idle_ns ns; end_ns - start_ns; null where one is
 -- column: payload_before_bytes bytes; payload of the training traffic before the pause
 -- column: mix_bytes bytes; the same, each pair's payload times the weight of the pair
--- Training traffic is the payload of the large flows, those with at least 2% of the payload of the run's largest:
--- acknowledgements, remote shells, heartbeats and rendezvous do not break a pause.
--- The mix identifies the pairs of hosts that send: each directed pair has a fixed weight from 0 to 1, spread by the
--- golden ratio. Equal shares of the pairs in two stretches give an equal mix per byte.
-WITH thresholds AS (
-    SELECT 0.02 AS large_share  -- of the payload of the run's largest flow: a flow from here on is large
-), numbered AS (
-    SELECT run_id, flow_id, payload_bytes,
-           max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
-           -- thousandths, so that sums are exact
-           dense_rank() OVER (PARTITION BY run_id ORDER BY src_ip, dst_ip) * 618 % 1000 AS weight
-    FROM flows
-), large_flows AS MATERIALIZED (
-    SELECT run_id, flow_id, weight, dense_rank() OVER (ORDER BY run_id) AS run_number  -- grouping by text takes twice as long
-    FROM numbered
-    CROSS JOIN thresholds
-    WHERE payload_bytes > 0 AND payload_bytes >= large_share * largest_bytes
+-- Training traffic is that of training_windows: large flows without their control messages.
+-- The mix identifies the pairs of hosts that send: each directed pair has a fixed weight from 0 to 1. Equal shares of
+-- the pairs in two stretches give an equal mix per byte.
+WITH training AS (
+    FROM training_windows
 ), stretches AS MATERIALIZED (  -- of 60 base windows, a bit for each
     SELECT run_number, window_start_ns // (60 * window_ns) AS stretch, max(window_ns) AS window_ns,
            min(window_start_ns) AS start_ns, max(window_start_ns + window_ns) AS end_ns,
            sum(payload_bytes)::BIGINT AS payload_bytes, sum(payload_bytes * weight)::BIGINT AS mix,
            bit_count(bit_or(1::BIGINT << (window_start_ns // window_ns % 60))) = 60 AS is_full
-    FROM flow_windows
-    JOIN large_flows USING (run_id, flow_id)
-    WHERE payload_bytes > 0
+    FROM training
     GROUP BY run_number, stretch
 ), partial_stretches AS (
     SELECT run_number, stretch
@@ -46,9 +32,7 @@ WITH thresholds AS (
     SELECT run_number, max(window_ns), window_start_ns, max(window_start_ns + window_ns),
            sum(payload_bytes)::BIGINT, sum(payload_bytes * weight)::BIGINT
     FROM (SELECT run_number, window_start_ns // (60 * window_ns) AS stretch, window_ns, window_start_ns, payload_bytes, weight
-          FROM flow_windows
-          JOIN large_flows USING (run_id, flow_id)
-          WHERE payload_bytes > 0)
+          FROM training)
     JOIN partial_stretches USING (run_number, stretch)
     GROUP BY run_number, window_start_ns
 ), added AS (
@@ -68,7 +52,7 @@ WITH thresholds AS (
     GROUP BY run_number
 ), run_names AS (
     SELECT DISTINCT run_number, run_id
-    FROM large_flows
+    FROM training_flows
 )
 SELECT run_id, window_ns, start_ns, end_ns, end_ns - start_ns AS idle_ns,
        payload_before_bytes::BIGINT AS payload_before_bytes, mix / 1000 AS mix_bytes

@@ -16,6 +16,7 @@ from ddnn_traces.query.dataset import Dataset
 
 BEGIN_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
+MSS = 1448  # payload of a full packet
 #: Runs whose workers do not wait for each other.
 ASYNCHRONOUS = {"torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"}
 
@@ -51,6 +52,7 @@ class Wire:
     """Payload of a made run by window and flow."""
 
     window_ns: int = MS
+    counts_packets: bool = False
     sent: list[tuple[int, int, int]] = field(default_factory=list)  # time, flow, bytes
 
     def burst(self, start_ns: float, length_ns: float, flow: int, size: int) -> None:
@@ -66,7 +68,8 @@ class Wire:
             pl.DataFrame(self.sent, schema=["time", "flow_id", "payload_bytes"], orient="row")
             .with_columns(window_start_ns=(BEGIN_NS + pl.col("time")) // self.window_ns * self.window_ns)
             .group_by("window_start_ns", "flow_id")
-            .agg(pl.col("payload_bytes").sum())
+            .agg(pl.col("payload_bytes").sum(), packets=(pl.col("payload_bytes") / MSS).ceil().sum().cast(pl.Int64))
+            .with_columns(packets=pl.col("packets") if self.counts_packets else pl.lit(None, pl.Int64))
             .sort("window_start_ns", "flow_id")
             .with_columns(run_id=pl.lit(run_id), window_ns=pl.lit(self.window_ns))
         )
@@ -101,12 +104,14 @@ class Training:
     epoch: int | None = None  # steps, after which all pause for 3 s
     retransmitted: float = 0  # of the payload, mean
     broadcast: bool = True
+    coordination: float | None = None  # ms between messages on the training's own connections, as in Horovod
     chatter: bool = False  # a remote shell all the time, heartbeats on the training's own connections
     seed: int = 1
 
     def run(self) -> tuple[Wire, list[int]]:
         """The traffic, and the end of each step in ns after the begin."""
-        rng, wire, now, ends = np.random.default_rng(self.seed), Wire(self.window_ns), 0.0, []
+        rng, now, ends = np.random.default_rng(self.seed), 0.0, []
+        wire = Wire(self.window_ns, counts_packets=self.coordination is not None)
         if self.broadcast:
             for flow in range(self.hosts - 1):
                 wire.burst(now + flow * 5 * MS, 5 * MS, flow, self.step_bytes // 2)
@@ -119,6 +124,9 @@ class Training:
                 now += 3000 * MS
         if self.chatter:
             self._chat(wire, rng, now)
+        if self.coordination:
+            times = np.arange(0, now, self.coordination * MS)
+            wire.sent += [(int(time), flow, 60) for time in times for flow in range(self.hosts)]
         return wire, ends
 
     def _communicate(self, wire: Wire, rng: np.random.Generator, now: float) -> float:
@@ -174,6 +182,8 @@ TRAININGS = {
     "a dozen epochs": Training(steps=300, epoch=25),
     "loss": Training(retransmitted=0.01, timeouts=0.2),
     "chatter": Training(chatter=True),
+    "coordination": Training(coordination=1),
+    "coordination and a short period": Training(coordination=5, compute=10, communicate=10, steps=200),
     "everything": Training(
         steps=200, jitter=0.2, stragglers=0.1, timeouts=0.1, buckets=3, epoch=50, retransmitted=0.01, chatter=True
     ),
@@ -182,7 +192,7 @@ TRAININGS = {
 }
 
 
-QUICK = list(TRAININGS)[::4]
+QUICK = [*list(TRAININGS)[::4], "coordination"]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +213,25 @@ def test_steps_of_synthetic_training(names: list[str], tmp_path: Path) -> None:
         assert (distance.min(axis=1) <= tolerance).mean() >= 0.95, f"recall of {name}"
         assert (distance.min(axis=0) <= tolerance).mean() >= 0.95, f"precision of {name}"
         assert 0.5 < found["confidence"][0] <= 1, name
+
+
+def test_steps_without_a_pause_between_them(tmp_path: Path) -> None:
+    """In every sixth step flow 1 is done early and begins its next step while the others still send this one."""
+    wire, ends, now, early = Wire(), [], 0, None
+    for step in range(40):
+        begin, end = now + 50 * MS, now + 90 * MS
+        is_overtaken = step % 6 == 3
+        for flow in (0, 2, 3):
+            wire.burst(begin, end - begin, flow, 1_000_000)
+        first = early or begin
+        wire.burst(first, end - is_overtaken * 20 * MS - first, 1, 1_000_000)
+        early = end - 8 * MS if is_overtaken else None
+        ends.append(end)
+        now = end
+    found = inferred({"run": (wire, 4)}, tmp_path)["run"]
+    distance = np.abs(found["end_ns"].to_numpy() - BEGIN_NS - np.array(ends))
+    assert (distance <= 2 * MS).all()
+    assert found.filter(pl.col("pause_before_ms") == 0)["step"].to_list() == [step + 1 for step in range(3, 39, 6)]
 
 
 def gossip(rng: np.random.Generator) -> Wire:

@@ -1,0 +1,24 @@
+-- question: Which flows carry a run's training traffic?
+-- row: a run and a large flow
+-- inputs: flows
+-- column: run_id; run
+-- column: run_number; number of the run among all runs, from 1: grouping by text takes twice as long
+-- column: flow_id; number of the flow in its run, as in flows
+-- column: weight; weight of the flow's directed pair of hosts in a mix (traffic_pauses), 0 to 996
+-- A flow is large with at least 2% of the payload of the run's largest: acknowledgements, remote shells, heartbeats and
+-- rendezvous are not. Weights are whole, so that sums are exact, and a cubic function of the pair's number modulo a prime:
+-- of a linear one, the two halves of a recursive doubling have the same sum.
+WITH thresholds AS (
+    SELECT 0.02 AS large_share  -- of the payload of the run's largest flow: a flow from here on is large
+), numbered AS (
+    SELECT run_id, flow_id, payload_bytes,
+           max(payload_bytes) OVER (PARTITION BY run_id) AS largest_bytes,
+           dense_rank() OVER (PARTITION BY run_id ORDER BY src_ip, dst_ip) AS pair
+    FROM flows
+)
+SELECT run_id, dense_rank() OVER (ORDER BY run_id) AS run_number, flow_id,
+       (pair * pair % 997 * pair * 271 + pair * 618) % 997 AS weight
+FROM numbered
+CROSS JOIN thresholds
+WHERE payload_bytes > 0 AND payload_bytes >= large_share * largest_bytes
+ORDER BY run_id, flow_id
