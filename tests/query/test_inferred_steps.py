@@ -33,6 +33,20 @@ def assert_steps_are_those_of_the_logs(dataset: Dataset) -> None:
     wrong = others.filter((pl.col("recall") < 0.95) | (pl.col("precision") < 0.95))
     assert wrong.select("run_id", "recall", "precision").rows() == []
     assert (others["inferred"] == others["in_log"]).all()
+    assert asynchronous["is_asynchronous"].to_list() == [True]
+    assert asynchronous.select("matched", "recall", "precision", "median_error_share").unique().rows() == [(None,) * 4]
+    assert (others["corrected_precision"] > 0.9).all()
+    inferred = dataset.query("inferred_steps")
+    for run_id, median, p95 in others.select("run_id", "median_error_share", "p95_error_share").iter_rows():
+        assert (median, p95) == pytest.approx(timeline_error(dataset, inferred.filter(run_id=run_id), run_id))
+
+
+def timeline_error(dataset: Dataset, steps: pl.DataFrame, run_id: str) -> tuple[float, float]:
+    """Median and 95th percentile of the distance to the nearest inferred boundary, over the median step."""
+    logged = dataset.sql("SELECT max(end_ns) FROM steps WHERE run_id = ? GROUP BY step", [run_id])
+    ends = np.unique(logged.to_series().to_numpy())
+    errors = np.abs(ends[:, None] - steps["end_ns"].to_numpy()).min(axis=1) / np.median(np.diff(ends))
+    return float(np.median(errors)), float(np.percentile(errors, 95))
 
 
 def test_steps_of_the_sample(sample_dataset: Dataset) -> None:

@@ -137,18 +137,27 @@ def inferred_steps(section: Section, score: pl.DataFrame) -> None:
     if not scored.is_empty():
         against = (
             f"; of the boundaries in the logs of {counted(scored.height, 'run')}, {span(scored['recall'], percent)} "
-            f"are found, and {span(scored['precision'], percent)} of those found are right"
+            f"are found, and {span(scored['precision'], percent)} of those found are right "
+            f"({span(scored['corrected_precision'], percent)} corrected for chance); "
+            f"the median timeline error is {span(scored['median_error_share'], percent)} of a step"
         )
     section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
+    section.sentences = [
+        f"{run_id}: asynchronous; its workers end steps at different times, and the logs have no boundaries of the run"
+        for run_id in score.filter("is_asynchronous")["run_id"]
+    ]
     if not frame.is_empty():
-        caption = "Ends of the first steps. Asynchronous runs have no structure in their traffic."
+        caption = "Ends of the first steps. Workers of asynchronous runs end their steps at different times."
         section.figure(charts.step_boundaries, frame, caption, of_boundaries, of=score)
     columns = [
         texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
         numbers("confidence", "confidence", percent), numbers("boundaries in the logs", "in_log", count),
         numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
         numbers("recall", "recall", percent), numbers("precision", "precision", percent),
-        numbers("recall (first worker's log)", "first_worker_recall", percent),
+        numbers("by chance", "chance_precision", percent),
+        numbers("precision, corrected", "corrected_precision", percent),
+        numbers("timeline error (of a step, median)", "median_error_share", percent),
+        numbers("95th percentile", "p95_error_share", percent),
         numbers("log is later by (ms, median)", "median_delay_ms"),
     ]  # fmt: skip
     section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
