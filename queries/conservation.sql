@@ -1,18 +1,23 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, logged_steps, step_flows, topology_edges, exchange_laws
+-- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, spilled_payload, first_steps_received, step_synchrony, parameter_servers
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id; run
 -- column: topology; inferred topology
 -- column: law; law of the exchange that leaves least unexplained (exchange_laws); where nothing can be compared the one that moves most
 -- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
 -- column: steps steps; different steps in the run's logs; null without a log
--- column: expected_bytes bytes; model_bytes times total_factor times steps
+-- column: exchanges steps; how often the exchange takes place: steps; in asynchronous runs the mean number of steps in a worker's log
+-- column: expected_bytes bytes; model_bytes times total_factor times exchanges
 -- column: payload_bytes bytes; payload inside steps of the pairs that carry the exchange
--- column: spilled_bytes bytes; payload after the last step's end (pair averaging: or before the first step), at most what is missing and half a step
--- column: retransmitted_bytes bytes; part of payload_bytes that was sent again
--- column: unexplained_bytes bytes; payload_bytes + spilled_bytes - retransmitted_bytes - expected_bytes; framing of the library's messages is in it
--- column: unexplained_share ratio; unexplained_bytes over expected_bytes; negative where payload is missing
+-- column: spilled_bytes bytes; payload of these pairs outside the sender's steps that belongs to them (spilled_payload); negative where more is inside that does not; null without flow_windows
+-- column: startup_bytes bytes; payload of all pairs before the first step, which is no spill, and startup_in_steps_bytes
+-- column: startup_in_steps_bytes bytes; start-up in payload_bytes + spilled_bytes: what a receiver gets in its first step more than in each of the next ones, where that is half a model or more; null where no receiver's next steps are equal
+-- column: retransmitted_bytes bytes; part of payload_bytes and spilled_bytes that was sent again; null where it is not TCP
+-- column: framing_bytes bytes; headers of the communication library in them; null where they cannot be counted
+-- column: unexplained_bytes bytes; payload_bytes + spilled_bytes - startup_in_steps_bytes - retransmitted_bytes - framing_bytes - expected_bytes, without what is null; negative where payload is missing
+-- column: unexplained_share ratio; unexplained_bytes over expected_bytes
+-- column: not_estimated; the explanations that are null or partial, and why; they are in unexplained_bytes; null where there is none
 -- column: control_bytes bytes; payload inside steps of all other pairs
 -- column: header_bytes bytes; headers and packets without payload, inside steps
 -- column: wire_bytes bytes; payload_bytes + control_bytes + header_bytes: all wire bytes inside steps
@@ -21,74 +26,140 @@
 -- column: hosts hosts; hosts that take part in the exchange
 -- column: level; level of topology_edges of the pairs that carry it
 -- column: total_factor ratio; payload of a step over all pairs, over the bytes that a step exchanges (exchange_laws)
--- Of the pairs that carry the exchange (topology_edges; in pair averaging all pairs) and all steps together.
--- spilled_bytes were still to be sent when the end of the last step was logged; in asynchronous pair averaging what others
--- requested from a worker before its own first step is in it too.
+-- Of the pairs that carry the exchange (topology_edges; in pair averaging all pairs with payload) and all steps together.
+-- No explanation is computed from what it is to explain: spill follows from the logs, start-up from the receivers' next
+-- steps, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload that
+-- is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each message
+-- and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and pair.cc). So
+-- where the other direction carries no part of the exchange, framing is twice its payload inside steps. The framing of
+-- other libraries is not known; What a host gets in its first step is start-up only as far as each
+-- of its next ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
 WITH thresholds AS (
-    SELECT 0.5 AS most_spilled_steps  -- of a step's expected bytes: more is not the rest of the last step
+    SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
+           2 AS least_following   -- steps after the first one that show what is usual
 ), laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
     SELECT DISTINCT run_id, topology, level, hosts
     FROM laws
-), step_counts AS (
-    SELECT run_id, steps
-    FROM logged_steps
-), flow_sums AS (
-    SELECT run_id, flow_id,
-           coalesce(sum(payload_bytes) FILTER (position = 'during'), 0) AS payload,
-           coalesce(sum(payload_bytes) FILTER (position = 'after'), 0) AS after_payload,
-           coalesce(sum(payload_bytes) FILTER (position = 'before'), 0) AS before_payload,
-           coalesce(sum(wire_bytes) FILTER (position = 'during'), 0) AS wire
-    FROM step_flows
-    GROUP BY run_id, flow_id
-), pair_sums AS (
-    SELECT run_id, src_ip, dst_ip, sum(payload) AS payload, sum(after_payload) AS after_payload, sum(before_payload) AS before_payload,
-           sum(wire) AS wire,
-           sum(coalesce(retransmitted_bytes, 0) * payload / nullif(payload_bytes, 0)) AS retransmitted
-    FROM flow_sums
-    JOIN flows USING (run_id, flow_id)
-    GROUP BY run_id, src_ip, dst_ip
-), matched AS (  -- in pair averaging every pair
-    SELECT run_id, src_ip, dst_ip, true AS is_matched
+), pairs AS MATERIALIZED (
+    SELECT run_id, src_ip, dst_ip
     FROM topology_edges
     JOIN shapes USING (run_id, level)
     WHERE topology <> 'pair_averaging'
     UNION ALL
-    SELECT run_id, src_ip, dst_ip, true
-    FROM pair_sums
+    SELECT DISTINCT run_id, src_ip, dst_ip
+    FROM flows
     JOIN shapes USING (run_id)
-    WHERE topology = 'pair_averaging'
-), run_sums AS (
-    SELECT run_id, coalesce(sum(payload) FILTER (is_matched), 0) AS payload,
-           coalesce(sum(after_payload) FILTER (is_matched), 0) AS after_payload,
-           coalesce(sum(before_payload) FILTER (is_matched), 0) AS before_payload,
-           coalesce(sum(retransmitted) FILTER (is_matched), 0) AS retransmitted,
-           coalesce(sum(payload) FILTER (is_matched IS NULL), 0) AS control, sum(wire) AS wire
-    FROM pair_sums
-    LEFT JOIN matched USING (run_id, src_ip, dst_ip)
+    WHERE topology = 'pair_averaging' AND payload_bytes > 0
+), step_counts AS (
+    SELECT run_id, steps
+    FROM logged_steps
+), worker_logs AS (
+    SELECT s.run_id, worker, count(*) AS worker_steps
+    FROM steps AS s
+    WHERE (run_id, worker) NOT IN (SELECT (run_id, label) FROM hosts JOIN parameter_servers USING (run_id, host_ip) WHERE label IS NOT NULL)
+    GROUP BY s.run_id, worker
+), asynchronous AS (
+    SELECT run_id, avg(worker_steps) AS worker_steps
+    FROM worker_logs
+    JOIN step_synchrony USING (run_id)
+    WHERE is_asynchronous
     GROUP BY run_id
-), compared AS (
-    SELECT run_id, law, total_factor, model_bytes * total_factor * steps AS expected,
-           least(after_payload + CASE WHEN laws.topology = 'pair_averaging' THEN before_payload ELSE 0 END,
-                 greatest(expected - (payload - retransmitted), 0), most_spilled_steps * expected / steps) AS spilled,
-           payload + spilled - retransmitted - expected AS unexplained
+), flow_sums AS (
+    SELECT run_id, flow_id,
+           coalesce(sum(payload_bytes) FILTER (position = 'during'), 0) AS payload,
+           coalesce(sum(payload_bytes) FILTER (position = 'before'), 0) AS before_payload,
+           coalesce(sum(wire_bytes) FILTER (position = 'during'), 0) AS wire,
+           coalesce(sum(retransmitted_bytes) FILTER (position = 'during'), 0) AS again,
+           count(retransmitted_bytes) > 0 AS is_captured
+    FROM step_flows
+    GROUP BY run_id, flow_id
+), pair_sums AS (
+    SELECT run_id, src_ip, dst_ip, sum(payload) AS payload, sum(before_payload) AS before_payload, sum(wire) AS wire,
+           sum(CASE WHEN is_captured THEN again ELSE retransmitted_bytes * payload / nullif(payload_bytes, 0) END)
+               FILTER (protocol = 6) AS again
+    FROM flow_sums
+    JOIN flows USING (run_id, flow_id)
+    GROUP BY run_id, src_ip, dst_ip
+), placed AS (
+    SELECT s.*, early_bytes, early_bytes + late_bytes AS spilled, again + coalesce(retransmitted_bytes, 0) AS repeated,
+           p.run_id IS NOT NULL AS is_matched,
+           b.run_id IS NOT NULL AS is_way_back
+    FROM pair_sums AS s
+    LEFT JOIN pairs AS p ON p.run_id = s.run_id AND p.src_ip = s.src_ip AND p.dst_ip = s.dst_ip
+    LEFT JOIN pairs AS b ON b.run_id = s.run_id AND b.src_ip = s.dst_ip AND b.dst_ip = s.src_ip
+    LEFT JOIN spilled_payload AS o ON o.run_id = s.run_id AND o.src_ip = s.src_ip AND o.dst_ip = s.dst_ip
+), run_sums AS (
+    SELECT run_id, coalesce(sum(payload) FILTER (is_matched), 0) AS payload, sum(spilled) FILTER (is_matched) AS spilled,
+           sum(before_payload) - coalesce(sum(early_bytes), 0) AS before_payload,
+           sum(repeated) FILTER (is_matched) AS repeated,
+           CASE WHEN NOT coalesce(bool_or(is_way_back) FILTER (is_matched), true)
+                THEN coalesce(sum(payload - coalesce(again, 0)) FILTER (is_way_back), 0) END AS answers,
+           coalesce(sum(payload) FILTER (NOT is_matched), 0) AS control, sum(wire) AS wire
+    FROM placed
+    GROUP BY run_id
+), received AS (
+    SELECT run_id, dst_ip, step, sum(payload_bytes) AS payload
+    FROM first_steps_received
+    JOIN pairs USING (run_id, src_ip, dst_ip)
+    GROUP BY run_id, dst_ip, step
+), receivers AS (
+    SELECT run_id, dst_ip, max(payload) FILTER (step = 0) AS first_payload, median(payload) FILTER (step > 0) AS usual,
+           max(payload) FILTER (step > 0) - min(payload) FILTER (step > 0) AS spread,
+           count(*) FILTER (step > 0) AS following
+    FROM received
+    GROUP BY run_id, dst_ip
+), judged AS (
+    SELECT run_id, first_payload - usual AS startup, following >= least_following AND spread < least_startup * model_bytes AS is_usual,
+           startup >= least_startup * model_bytes AS is_startup
+    FROM receivers
+    JOIN runs USING (run_id)
+    CROSS JOIN thresholds
+    WHERE model_bytes > 0
+), startups AS (
+    SELECT run_id, sum(CASE WHEN is_startup THEN startup ELSE 0 END) FILTER (is_usual) AS startup,
+           count(*) FILTER (NOT is_usual) AS unequal, count(*) AS receivers
+    FROM judged
+    GROUP BY run_id
+), explained AS (
+    SELECT run_id, run_sums.* EXCLUDE (run_id), startup, round(spilled) AS spill, round(repeated) AS again,
+           CASE WHEN lower(backend) = 'gloo' THEN round(2 * answers) END AS framing,
+           payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0) AS exchanged,
+           concat_ws('; ',
+               CASE WHEN spilled IS NULL THEN 'spill: no flow_windows' END,
+               CASE WHEN startup IS NULL THEN 'start-up in steps: no receiver has equal steps after its first one'
+                    WHEN unequal > 0 THEN format('start-up in steps: {} of {} receivers have unequal steps', unequal, receivers) END,
+               CASE WHEN repeated IS NULL THEN 'retransmission: only TCP shows it' END,
+               CASE WHEN backend IS NULL THEN 'framing: the library is not declared'
+                    WHEN lower(backend) <> 'gloo' THEN format('framing: that of {} is not known', backend)
+                    WHEN answers IS NULL THEN 'framing: both directions carry the exchange, so that messages cannot be counted'
+               END) AS not_estimated
     FROM run_sums
+    JOIN runs USING (run_id)
+    LEFT JOIN startups USING (run_id)
+), compared AS (
+    SELECT run_id, law, total_factor,
+           CASE WHEN law = 'one worker in each step' THEN steps ELSE coalesce(worker_steps, steps) END AS exchanges,
+           round(model_bytes * total_factor * exchanges) AS expected, exchanged - expected AS unexplained
+    FROM explained
     JOIN runs USING (run_id)
     JOIN step_counts USING (run_id)
     JOIN laws USING (run_id)
-    CROSS JOIN thresholds
+    LEFT JOIN asynchronous USING (run_id)
     WHERE model_bytes > 0 AND law IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(payload + spilled - retransmitted - expected), law) = 1
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(unexplained), law) = 1
 ), first_laws AS (  -- where nothing can be compared
     SELECT run_id, arg_max(law, (total_factor, law)) AS first_law, max(total_factor) AS first_factor
     FROM laws
     GROUP BY run_id
 )
-SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, step_counts.steps,
-       round(expected)::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, round(spilled)::BIGINT AS spilled_bytes,
-       round(retransmitted)::BIGINT AS retransmitted_bytes, round(unexplained)::BIGINT AS unexplained_bytes,
-       unexplained / expected AS unexplained_share, control::BIGINT AS control_bytes,
+SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, step_counts.steps, exchanges::DOUBLE AS exchanges,
+       expected::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, spill::BIGINT AS spilled_bytes,
+       (before_payload + coalesce(round(startup), 0))::BIGINT AS startup_bytes,
+       round(startup)::BIGINT AS startup_in_steps_bytes, again::BIGINT AS retransmitted_bytes,
+       framing::BIGINT AS framing_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
+       CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
        abs(unexplained) > $most_unexplained * expected AS flagged,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
@@ -99,7 +170,7 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
 FROM runs
 LEFT JOIN shapes USING (run_id)
 LEFT JOIN step_counts USING (run_id)
-LEFT JOIN run_sums USING (run_id)
+LEFT JOIN explained USING (run_id)
 LEFT JOIN compared USING (run_id)
 LEFT JOIN first_laws USING (run_id)
 ORDER BY run_id

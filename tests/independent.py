@@ -26,7 +26,8 @@ PACKET = np.dtype([
     ("time", "i8"), ("src", "u4"), ("dst", "u4"), ("src_port", "u2"), ("dst_port", "u2"), ("wire", "i8"),
     ("payload", "i8"), ("sequence", "u4"), ("flags", "u1"),
 ])  # fmt: skip
-SYN = 2
+#: What names a flow.
+FLOW = ["src", "dst", "src_port", "dst_port"]
 
 _TICK_NS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 _LINKS = {1: (14, 12), 276: (20, 0)}  # pcap's link type: length of the header, place of the protocol in it
@@ -57,6 +58,14 @@ class Run:
     def steps(self) -> int:
         """Number of different steps in the logs: they count from 0 in each."""
         return max(len(log.ends) for log in self.logs.values())
+
+    @property
+    def first_log(self) -> Log:
+        return self.logs[min(self.logs)]
+
+    def log_at(self, host: int) -> Log | None:
+        """The log of the worker at an address."""
+        return next((self.logs.get(label) for label, ip in self.hosts.items() if ip == host), None)
 
     @property
     def in_steps(self) -> Array:
@@ -107,6 +116,22 @@ def read_capture(path: Path) -> Array:
         at += 16 + captured
     assert at == len(data)
     return _headers(np.frombuffer(data, np.uint8), *np.array(records, np.int64).T, header)
+
+
+def repeated_bytes(packets: Array) -> Array:
+    """How many payload bytes of each packet were captured before on its connection, by sequence numbers."""
+    repeated = np.zeros(len(packets), np.int64)
+    for flow in np.unique(packets[FLOW]):
+        (places,) = np.nonzero((packets[FLOW] == flow) & (packets["payload"] > 0))
+        own = packets[places]
+        begins = (own["sequence"].astype(np.int64) - int(own["sequence"][:1].sum()) + 2**31) % 2**32 - 2**31
+        seen: list[tuple[int, int]] = []  # intervals of sequence numbers, apart
+        for place, begin, end in zip(places, begins.tolist(), (begins + own["payload"]).tolist(), strict=True):
+            repeated[place] = sum(max(0, min(end, b) - max(begin, a)) for a, b in seen)
+            touching = [(a, b) for a, b in seen if a <= end and b >= begin]
+            seen = [each for each in seen if each not in touching]
+            seen.append((min([begin, *(a for a, _ in touching)]), max([end, *(b for _, b in touching)])))
+    return repeated
 
 
 def _headers(octets: Array, times: Array, ip: Array, wire: Array, link_header: int) -> Array:

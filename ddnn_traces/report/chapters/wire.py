@@ -74,11 +74,16 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), texts("law", "law", words),
         numbers("expected payload", "expected_bytes", size), numbers("payload in steps", "payload_bytes", size),
-        numbers("after the last step", "spilled_bytes", size), numbers("sent again", "retransmitted_bytes", size),
-        numbers("unexplained", "unexplained_share", percent), numbers("control", "control_bytes", size),
+        numbers("spilled", "spilled_bytes", size), numbers("start-up in steps", "startup_in_steps_bytes", size),
+        numbers("sent again", "retransmitted_bytes", size), numbers("framing", "framing_bytes", size),
+        numbers("unexplained", "unexplained_bytes", size), numbers("unexplained share", "unexplained_share", percent),
+        texts("not estimated", "not_estimated"), numbers("control", "control_bytes", size),
         numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
     ]  # fmt: skip
-    caption = "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm."
+    caption = (
+        "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm. Unexplained is "
+        "payload in steps and spilled, less start-up, sent again, framing and expected payload; what is not estimated is in it."
+    )
     section.table(frame, columns, caption)
     problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"
     judged = section.need(
