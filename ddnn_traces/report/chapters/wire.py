@@ -81,8 +81,9 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
         numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
     ]  # fmt: skip
     caption = (
-        "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm. Unexplained is "
-        "payload in steps and spilled, less start-up, sent again, framing and expected payload; what is not estimated is in it."
+        "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm. "
+        "Unexplained is payload in steps and spilled, less start-up, sent again, framing and expected payload. "
+        "What is not estimated is in it."
     )
     section.table(frame, columns, caption)
     problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"
