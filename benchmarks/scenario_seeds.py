@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 import ddnn_traces
-from ddnn_traces.regression import DEFAULT_FORMULA, Regression
+from ddnn_traces.regression import PAPER_FORMULA, Regression
 from ddnn_traces.traffic.synthetic import scenarios
 
-SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
+SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 PAIR_AVERAGING = "C(framework_backend)[T.kungfu-pairavg]"
 
 
@@ -27,7 +27,7 @@ def findings(fit: Regression) -> dict[str, bool]:
         "batch insignificant": verdicts["C(batch_size)"] is False,
         "topology insignificant": verdicts["C(topology)"] is False,
     }
-    if fit.formula != DEFAULT_FORMULA:  # the others are of equation (1) alone
+    if fit.formula != PAPER_FORMULA:  # the others are of equation (1) alone
         return small
     return small | {
         "R2 0.97 to 0.99": 0.97 <= (fit.r_squared or 0) <= 0.99,
@@ -50,7 +50,7 @@ def main() -> None:
             out = Path(folder) / "dataset"
             scenarios.generate(out, steps=arguments.steps, seed=seed, noise=arguments.noise)
             with ddnn_traces.open(out) as opened:
-                fit = ddnn_traces.regress(opened, arguments.formula)
+                fit = ddnn_traces.regress(opened, arguments.formula, preset="paper", errors="classic")
         found = findings(fit)
         slope = next(c for c in fit.coefficients if c.name == SIZE)
         failed = [name for name, holds in found.items() if not holds]

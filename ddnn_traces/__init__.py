@@ -62,11 +62,11 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
 
 
 def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
-    """Fit per-step volume against the runs' attributes: equation (1) of zerwas unless a `formula` is given.
+    """Fit per-step volume against the runs' attributes, by a default formula that the data choose or a given one.
 
     options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
-    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"); see
-    regression.fitting.regress.
+    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"), response ("cable",
+    "wire", "payload"); see regression.fitting.regress.
     """
     from ddnn_traces.regression import fitting
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.regression import Regression, fit
+from ddnn_traces.regression import PAPER_FORMULA, Regression, fit
 
 # of make_runs
 MODELS = (14_000_000, 98_000_000, 528_000_000)  # MobileNet, ResNet-50, VGG-16: bytes of parameters
@@ -94,5 +94,5 @@ def noisy_runs(**columns: Any) -> pl.DataFrame:
     return frame.with_columns(**columns)
 
 
-def as_paper(rows: pl.DataFrame) -> Regression:
-    return Regression(**vars(fit(rows)) | {"preset": "paper"})
+def as_paper(rows: pl.DataFrame, **options: Any) -> Regression:
+    return Regression(**vars(fit(rows, forms=(PAPER_FORMULA,), **options)) | {"preset": "paper"})

@@ -12,14 +12,20 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
 
 @click.command()
 @dataset_argument
-@click.option("--formula", help="In statsmodels' language; the default is equation (1) of zerwas.")
+@click.option("--formula", help="In statsmodels' language. Default: chosen by the data.")
 @click.option(
     "--preset",
     type=click.Choice(["paper", "step-time", "throughput", "duration-on-loss"]),
-    help="paper: zerwas section VI with its sentences. step-time, throughput: on delay, bandwidth, loss, batch size "
-    "and model. duration-on-loss: within equal settings, zerwas fig. 10.",
+    help="paper: equation (1) of zerwas, with its sentences. step-time, throughput: on delay, bandwidth, loss, batch "
+    "size and model. duration-on-loss: within equal settings, zerwas fig. 10.",
 )
 @click.option("--rows", type=click.Choice(["runs", "steps"]), default="runs", help="What a row is.")
+@click.option(
+    "--response",
+    type=click.Choice(["cable", "wire", "payload"]),
+    default="cable",
+    help="Bytes of a step's volume: on the cable, as captured (wire: segmentation offload hides headers), or payload.",
+)
 @click.option(
     "--batch",
     type=click.Choice(["indicator", "number"]),
@@ -35,9 +41,10 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
 @click.option(
     "--errors",
     type=click.Choice(["classic", "hc3", "cluster"]),
-    help="Standard errors of intervals and tests; the table shows another kind next to them. Default: "
-    "classic, and clustered by run where rows are steps.",
+    help="Standard errors of intervals and tests. Default: classic, hc3 where the Breusch-Pagan test finds that the "
+    "scatter changes with the terms, and cluster (by run) where rows are steps.",
 )
+@click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")
 @click.option(
     "--format",
     "output_format",
@@ -46,7 +53,9 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
     help="table is the same as text.",
 )
 @out_option
-def regress(dataset: str | Path, formula: str | None, output_format: str, out: Path | None, **options: Any) -> None:
+def regress(
+    dataset: str | Path, formula: str | None, output_format: str, out: Path | None, verbose: bool, **options: Any
+) -> None:  # fmt: skip
     """Fit per-step volume, or another measure, against model size, framework and backend, batch size and topology.
 
     docs/regression.md defines every number.
@@ -59,9 +68,9 @@ def regress(dataset: str | Path, formula: str | None, output_format: str, out: P
     if output_format == "html":
         from ddnn_traces.report import page  # loads Altair, which takes longer than a regression
 
-        text = page.regression_page(regression)
+        text = page.regression_page(regression, verbose)
     else:
-        text = documents.FORMATS[output_format](regression)
+        text = documents.FORMATS[output_format](regression, verbose)
     emit_text(text, out)
 
 

@@ -19,7 +19,7 @@ from ddnn_traces.regression import words
 from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Regression, plain
 
 #: Version of the JSON document of a regression; it increases when a key is renamed, removed, or changes its meaning.
-VERSION = 1
+VERSION = 2
 
 _ABOUT = (
     "formula", "preset", "grain", "rows", "runs", "synthetic_runs", "synthetic", "size_column", "errors",
@@ -39,14 +39,15 @@ _OF_FIT = ("formula", "errors", "robust_errors", "rows", "runs", "synthetic_runs
 # --- a regression
 
 
-def text(regression: Regression) -> str:
-    """The summary, the tables, and the sentences under their headings."""
+def text(regression: Regression, verbose: bool = False) -> str:
+    """The summary, then tables and sentences under their headings."""
     lines = [regression.formula, words.summary(regression), *filter(None, [regression.synthetic])]
-    for table in words.tables(regression):
-        numeric = [i in table.numeric for i in range(len(table.columns))]
-        lines += ["", table.title, *_aligned([table.columns, *table.rows], numeric)]
-    for heading, sentences in words.sections(regression):
-        lines += ["", heading, *sentences]
+    for block in words.blocks(regression, verbose):
+        if isinstance(block, words.Section):
+            lines += ["", block.heading, *block.sentences]
+        else:
+            numeric = [i in block.numeric for i in range(len(block.columns))]
+            lines += ["", block.title, *_aligned([block.columns, *block.rows], numeric)]
     return "\n".join(lines)
 
 
@@ -57,17 +58,20 @@ def _aligned(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
     return [form.format(*row).rstrip() for row in rows]
 
 
-def json_text(regression: Regression) -> str:
-    """One JSON object; an unknown value, and a number that JSON cannot write, is null."""
+def json_text(regression: Regression, verbose: bool = True) -> str:
+    """One JSON object, always of all results; an unknown value, and a number that JSON cannot write, is null."""
     return json.dumps(_plain(_document(regression)), indent=2, allow_nan=False)
 
 
-def csv_text(regression: Regression) -> str:
+def csv_text(regression: Regression, verbose: bool = True) -> str:
     """A row a coefficient, unknown values as empty fields. The last columns are of the fit, the same in each row."""
     about = _document(regression) | {"r_squared": regression.r_squared}
     shared = {name: about[name] for name in _OF_FIT}
-    rows = [{name: getattr(c, name) for name in _OF_COEFFICIENT} | shared for c in regression.coefficients]
-    return _csv((*_OF_COEFFICIENT, *_OF_FIT), rows)
+    rows = [
+        {name: getattr(c, name) for name in _OF_COEFFICIENT} | {"depends_on": " ".join(c.depends_on)} | shared
+        for c in regression.coefficients
+    ]
+    return _csv((*_OF_COEFFICIENT, "depends_on", *_OF_FIT), rows)
 
 
 def _document(regression: Regression) -> dict[str, Any]:
@@ -86,6 +90,7 @@ def _document(regression: Regression) -> dict[str, Any]:
             asdict(verdict) | {name: getattr(tests.get(verdict.term), name, None) for name in _OF_TEST}
             for verdict in regression.verdicts
         ],
+        "refits": regression.refits, "single_runs": regression.single_runs,
         "influence": regression.influence, "influential": [run.run_id for run in regression.influential],
         "left_out": regression.left_out, "nested": regression.nested, "log_log": regression.log_log, "paper": paper,
         "notes": regression.notes, "diagnosis": words.diagnosis(regression), "excluded": regression.excluded,
@@ -118,20 +123,21 @@ def _csv(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
 _SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
 
 
-def latex(regression: Regression) -> str:
+def latex(regression: Regression, verbose: bool = False) -> str:
     r"""Table environments and lists, for \input; the document needs booktabs, graphicx, T1 fontenc."""
     lines = [r"% needs \usepackage{booktabs}, \usepackage{graphicx} and \usepackage[T1]{fontenc}"]
     about = ". ".join(part for part in (words.summary(regression), regression.synthetic) if part)
     about = rf"\texttt{{{latex_escape(regression.formula)}}}: {latex_escape(about)}"
-    shown = words.tables(regression)
-    for table in shown:
-        lines += ["", _environment(table, f"{latex_escape(table.title)}. {about}")]
-    for heading, sentences in words.sections(regression):
-        lines += ["", rf"\paragraph{{{latex_escape(heading)}}}", r"\begin{itemize}"]
-        lines += [rf"  \item {latex_escape(sentence)}" for sentence in sentences]
-        lines.append(r"\end{itemize}")
-    if not shown:
+    shown = words.blocks(regression, verbose)
+    if all(isinstance(block, words.Section) for block in shown):
         lines += ["", about]
+    for block in shown:
+        if isinstance(block, words.Table):
+            lines += ["", _environment(block, f"{latex_escape(block.title)}. {about}")]
+            continue
+        lines += ["", rf"\paragraph{{{latex_escape(block.heading)}}}", r"\begin{itemize}"]
+        lines += [rf"  \item {latex_escape(sentence)}" for sentence in block.sentences]
+        lines.append(r"\end{itemize}")
     return "\n".join(lines)
 
 
@@ -191,7 +197,7 @@ def _code_point(letter: str | re.Match[str]) -> str:
 
 
 #: Documents of a regression by format; report.page has its page.
-FORMATS: dict[str, Callable[[Regression], str]] = {
+FORMATS: dict[str, Callable[[Regression, bool], str]] = {
     "text": text, "table": text, "latex": latex, "json": json_text, "csv": csv_text,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Regressions of a dataset: equation (1) of Zerwas et al. 2021, section VI, other presets, and the user's formulas.
+"""Regressions of a dataset: the default formula, presets, and the user's formulas.
 
 Terms and columns that the rows do not determine are dropped and named with the reason: a constant column, levels that
 always occur together, more coefficients than rows.
@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression import design, inference
+from ddnn_traces.regression import design, inference, robustness
+from ddnn_traces.regression.default import FORMS, default_formula
 from ddnn_traces.regression.design import MIN_RUNS, RUN, STEP, make_design, split_aliased
 from ddnn_traces.regression.estimate import Estimate
-from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, in_logarithms, parse, terms_of
-from ddnn_traces.regression.results import ERRORS, SIZES, Excluded, LogLog, OlsFit, Regression, TermVerdict
-from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, verdicts
+from ddnn_traces.regression.formula import INTERCEPT, PAPER_FORMULA, Formula, in_logarithms, inverse, parse, terms_of
+from ddnn_traces.regression.results import (
+    ALPHA,
+    ERRORS,
+    SIZES,
+    VOLUMES,
+    Excluded,
+    LogLog,
+    OlsFit,
+    Refit,
+    Regression,
+    TermVerdict,
+)
+from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, single_runs, verdicts
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
@@ -35,60 +49,101 @@ _LARGEST_LOG = math.log(1e300)
 
 @dataclass(frozen=True)
 class Preset:
-    """A regression with a name. run_query, step_query: the queries with a row a run, and with a row a run and step."""
+    """A regression with a name. run_query, step_query: the queries with a row a run, and with a row a run and step.
 
-    formula: str
+    forms: its formula, or several of which the data choose one (default_formula).
+    """
+
+    forms: tuple[str, ...]
     run_query: str
     step_query: str | None
 
 
+_DEFAULT = Preset(FORMS, "run_step_volume", "step_volume_rows")
 PRESETS = {
     # the volume of a step, with the sentences of zerwas section VI
-    "paper": Preset(DEFAULT_FORMULA, "run_step_volume", "step_volume_rows"),
+    "paper": Preset((PAPER_FORMULA,), "run_step_volume", "step_volume_rows"),
     # duration of a step, and samples a second, on the conditions that cheng varies
-    "step-time": Preset(f"step_ms ~ {_NETWORK}", "run_step_time", "step_time_rows"),
-    "throughput": Preset(f"samples_per_s ~ {_NETWORK}", "run_step_time", "step_time_rows"),
+    "step-time": Preset((f"step_ms ~ {_NETWORK}",), "run_step_time", "step_time_rows"),
+    "throughput": Preset((f"samples_per_s ~ {_NETWORK}",), "run_step_time", "step_time_rows"),
     # duration compared with equal runs of other loss, zerwas fig. 10
-    "duration-on-loss": Preset(f"np.log(comparable_s) ~ C(setting) + {_LOSS}", "run_relative_duration", None),
+    "duration-on-loss": Preset((f"np.log(comparable_s) ~ C(setting) + {_LOSS}",), "run_relative_duration", None),
 }
 ROWS = ("runs", "steps")
 BATCH = ("indicator", "number")
 SIZE = ("exchanged", "nominal")
+#: Bytes that a step's volume counts, the first by default: segmentation offload hides headers from the captured ones.
+RESPONSES = ("cable", "wire", "payload")
 
 
 def regress(
     dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
-    batch: str = "indicator", size: str = "exchanged", errors: str | None = None,
+    batch: str = "indicator", size: str = "exchanged", errors: str | None = None, response: str = RESPONSES[0],
 ) -> Regression:  # fmt: skip
     """Fit a formula to the runs of a dataset, or to their steps.
 
-    formula: in statsmodels' language; None: that of the preset, and equation (1) of zerwas without one. preset: a name
-    of PRESETS, which also decides the rows. rows: runs or steps. batch, size: whether the batch size is an indicator or
-    a number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic
-    (default for runs), hc3 or cluster (by run; default for steps).
+    formula: in statsmodels' language; None: that of the preset, and default_formula without one. preset: a name of
+    PRESETS, which also decides the rows. rows: runs or steps. batch, size: whether the batch size is an indicator or a
+    number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic, hc3 or
+    cluster (by run); None: by the rule of `fit`. response: the bytes of a step's volume: those on the cable, as
+    captured (wire), or payload.
 
     Raises RegressionError for an unknown name, and for a formula that cannot be used.
     """
     for option, value, known in (
         ("preset", preset, (None, *PRESETS)), ("rows", rows, ROWS), ("batch", batch, BATCH), ("size", size, SIZE),
+        ("response", response, RESPONSES),
     ):  # fmt: skip
         if value not in known:
             raise RegressionError(f"No {option} named {value}; there are: {', '.join(name for name in known if name)}")
-    chosen = PRESETS[preset or "paper"]
+    chosen = _DEFAULT if preset is None else PRESETS[preset]
     query = chosen.run_query if rows == "runs" else chosen.step_query
     if query is None:
         raise RegressionError(f"{preset} has a row a run only; leave out rows = {rows}")
-    default = chosen.formula if batch == "indicator" else chosen.formula.replace("C(batch_size)", "batch_size")
-    default = default if size == "exchanged" else re.sub(r"\bmodel_bytes\b", "nominal_bytes", default)
-    if formula is not None and default != chosen.formula:
-        raise RegressionError(f"batch and size change the default formula only; write them into yours: {default}")
-    found = dataset.query(query)
+    forms = tuple(_variant(form, batch, size) for form in chosen.forms)
+    if formula is not None and forms != chosen.forms:
+        raise RegressionError(f"batch and size change the default formula only; write them into yours: {forms[0]}")
+    is_volume = query in (_DEFAULT.run_query, _DEFAULT.step_query)
+    found = dataset.query(query, **({"response": response} if is_volume else {}))
     if formula is not None:
-        return replace(fit(found, formula, errors, default), preset=preset)
-    used, unused = _comparable(found)
-    fitted = fit(used, None, errors, default)
-    notes = (*fitted.notes, *_loss_notes(fitted, used))
-    return replace(fitted, preset=preset, notes=notes, excluded=(*fitted.excluded, *unused))
+        fitted = fit(found, formula, errors)
+    else:
+        used, unused = _comparable(found)
+        fitted = fit(used, None, errors, forms)
+        fitted = replace(
+            fitted, notes=(*fitted.notes, *_loss_notes(fitted, used)), excluded=(*fitted.excluded, *unused)
+        )
+    notes = (*_response_notes(found, fitted, response), *fitted.notes) if is_volume else fitted.notes
+    return replace(fitted, preset=preset, notes=notes)
+
+
+def _variant(form: str, batch: str, size: str) -> str:
+    """The form with the batch size as a number, or with the nominal size."""
+    form = form if batch == "indicator" else form.replace("C(batch_size)", "batch_size")
+    return form if size == "exchanged" else re.sub(r"\bmodel_bytes\b", "nominal_bytes", form)
+
+
+def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> list[str]:
+    """What the volume counts, where that is not the default or not known of all runs."""
+    if not any(name in fitted.formula for name in VOLUMES):
+        return []
+    used = rows.filter(pl.col(RUN).is_in(fitted.points[RUN].to_list()))
+    mixed = used["offload"].drop_nulls().n_unique() > 1
+    if response == "wire" and mixed:
+        runs = used.filter(pl.col("offload"))[RUN].n_unique()
+        return [
+            f"{runs} of {used[RUN].n_unique()} runs were captured with segmentation offload: wire bytes lack the "
+            "headers of their super-frames, about 4% of full segments, so that offload passes for an effect of what "
+            "goes with it. Cable bytes (the default response) do not."
+        ]
+    lost = rows.filter(pl.col("step_bytes").is_null() & pl.col("offload").is_null())[RUN].unique().sort().to_list()
+    if response == "cable" and lost:
+        return [
+            f"Bytes on the cable are not known of {', '.join(lost[:6])}{', ...' if len(lost) > 6 else ''}: "
+            "super-frames were captured, and the MSS of their connections was not. The response wire or payload has "
+            "them."
+        ]
+    return []
 
 
 def _comparable(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:
@@ -123,59 +178,76 @@ def _factor(logarithm: float) -> str:
 
 
 def fit(
-    rows: pl.DataFrame, formula: str | None = None, errors: str | None = None, default: str = DEFAULT_FORMULA
+    rows: pl.DataFrame, formula: str | None = None, errors: str | None = None, forms: Sequence[str] = FORMS
 ) -> Regression:
     """Fit a formula to `rows`, one row a run, or one a run and step where `rows` has a column step.
 
-    formula: the user's. None: `default`, in which nominal_bytes replaces model_bytes where no usable row has the
-    latter (Zerwas et al. 2021, section VI, equation 1). `rows` has run_id and the formula's columns, null where
-    unknown, and may have source and model. Rows that lack a value are excluded and their runs named. errors: classic,
-    hc3 or cluster; None: classic, and cluster where a row is a step.
+    formula: the user's. None: the one of `forms` that default_formula chooses. `rows` has run_id and the formula's
+    columns, null where unknown, and may have source, model, and other attributes of runs: the fit is repeated with
+    each in which the runs differ (robustness). Rows that lack a value are excluded and their runs named. errors:
+    classic, hc3 or cluster. None: cluster where a row is a step; else hc3 where the Breusch-Pagan test finds that the
+    scatter changes with the terms, and classic where not.
 
     Raises RegressionError for a formula that names an unknown column, is not a formula, or cannot be evaluated.
     """
     grain, robust = ("step", "cluster") if STEP in rows.columns else ("run", "hc3")
-    errors = errors or ("cluster" if grain == "step" else "classic")
-    if errors not in ERRORS:
+    chosen_errors = errors or ("cluster" if grain == "step" else None)
+    if errors not in (None, *ERRORS):
         raise RegressionError(f"No standard errors named {errors}; there are: {', '.join(ERRORS)}")
     clean = design.clean_numbers(rows)
-    chosen, size_notes = sized(clean, default) if formula is None else (formula, [])
+    chosen, form_notes = default_formula(clean, forms) if formula is None else (formula, [])
     parsed = parse(chosen, clean.columns)
     known, unknown = _without_unknown(parsed, clean)
     usable, excluded = design.usable_rows(clean, known)
     runs = usable[RUN].n_unique()
+    found: tuple[Refit, ...] = ()
     if not parsed.left_names:
         outcome = OlsFit(notes=("Nothing is fitted: the left side of the formula names no column.",))
     elif runs < MIN_RUNS:
         few = f"Nothing is fitted: {runs} usable runs, and at least {MIN_RUNS} are needed."
         outcome = OlsFit(notes=(few,))
     else:
-        outcome = ols(usable, known.text, errors, robust)
+        outcome, found = _with_refits(usable, known, chosen_errors, robust)
     size = next((name for name in SIZES if name in known.right_names), None)
     correlation = _correlation(usable, size, parsed)
     order = list(terms_of(parsed)) if unknown else []
-    notes = [*size_notes, *outcome.notes]
+    notes = [*outcome.notes, *form_notes]  # why nothing is fitted
     if outcome.coefficients:
-        notes += row_notes(usable, parsed.left_names, parsed.names)
-    if correlation is not None:
-        name = "data a step" if parsed.left == "step_bytes" else parsed.left
-        notes.append(f"correlation of model size with {name}: {correlation:.3f} over {usable.height} {grain}s")
+        notes = [*form_notes, *robustness.notes(found), *outcome.notes, *row_notes(usable, parsed.left_names)]
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     terms = (*outcome.verdicts, *unknown)
     parts = vars(outcome) | {
         "verdicts": tuple(sorted(terms, key=lambda verdict: order.index(verdict.term))) if unknown else terms,
         "notes": tuple(notes),
     }
-    logs = _log_log(usable, known, outcome.estimate, size, errors, robust)
+    logs = _log_log(usable, known, outcome.estimate, size, outcome.errors, robust)
     return Regression(
         **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
         synthetic_runs=sources.count("synthetic"), correlation=correlation, size_column=size, log_log=logs,
-        excluded=excluded, points=_points(usable, outcome, size),
+        excluded=excluded, refits=found, points=_points(usable, outcome, size, parsed),
     )  # fmt: skip
 
 
-def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str = "hc3") -> OlsFit:
+def _with_refits(
+    rows: pl.DataFrame, formula: Formula, errors: str | None, robust: str
+) -> tuple[OlsFit, tuple[Refit, ...]]:
+    """The fit, its conclusions limited to those that no refit with another attribute changes, and the refits."""
+    first = ols(rows, formula.text, errors, robust)
+    found: tuple[Refit, ...] = ()
+    if first.coefficients:
+        found = robustness.refits(rows, formula, first, lambda some, text: ols(some, text, first.errors, robust))
+    unsettled = robustness.depends_on(found)
+    return (ols(rows, formula.text, errors, robust, unsettled) if unsettled else first), found
+
+
+def ols(
+    rows: pl.DataFrame, formula: str, errors: str | None = "classic", robust: str = "hc3",
+    unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> OlsFit:  # fmt: skip
     """Fit `formula` to rows that have `run_id` and no missing value in the formula's columns.
+
+    errors: None: classic, but `robust` where the Breusch-Pagan test finds that the scatter changes with the terms.
+    unsettled: of terms and coefficients, the attributes on which their conclusions depend (robustness).
 
     Columns that are combinations of those before them, in formula order, are dropped and named in the term's verdict,
     and so are terms at the end for which there are too few rows. Raises RegressionError.
@@ -192,47 +264,38 @@ def ols(rows: pl.DataFrame, formula: str, errors: str = "classic", robust: str =
         nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in made.terms)
         return OlsFit(verdicts=nothing, notes=("Nothing is fitted: no term of the formula can be estimated.",))
     estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]))
+    statistic, p_value = inference.breusch_pagan(estimate)
+    notes = []
+    if errors is None:
+        errors = robust if p_value is not None and p_value < ALPHA else "classic"
+        if errors != "classic":
+            notes.append(
+                f"Intervals and p are by {ERRORS[errors]} errors, since the scatter changes with the terms "
+                f"(Breusch-Pagan, p = {p_value:.2g})."
+            )
     by_term = design.shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}
     coefficients = inference.coefficients_of(estimate, errors, robust, mixed)
+    coefficients = tuple(replace(c, depends_on=unsettled.get(c.name, ())) for c in coefficients)
     tests = inference.term_tests(estimate, by_term, errors)
     f_statistic, f_p_value = inference.whole_f(estimate)
     aic, bic = (None, None) if estimate.is_exact else estimate.information_criteria
-    statistic, p_value = inference.breusch_pagan(estimate)
     fitted_terms = [term.name for term in made.terms if any(column.term == term.name for column in kept)]
     models = rows["model"].to_list() if "model" in rows.columns else None
     return OlsFit(
         coefficients=coefficients, tests=tests,
-        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors),
-        notes=fit_notes(estimate, made, crowded, aliases, errors),
+        verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled),
+        notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors)),
         errors=errors, robust=robust, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,
         f_statistic=f_statistic, f_p_value=f_p_value, aic=aic, bic=bic, condition_number=estimate.condition_number,
         breusch_pagan=statistic, breusch_pagan_p_value=p_value, influence=inference.influence(estimate),
+        single_runs=single_runs(estimate),
         left_out=inference.left_out(estimate, models, made.formula),
         nested=inference.nested(estimate, made, fitted_terms, by_term),
         fitted=tuple(estimate.fitted.tolist()), estimate=estimate,
     )  # fmt: skip
-
-
-def sized(rows: pl.DataFrame, formula: str) -> tuple[str, list[str]]:
-    """The default formula for these rows, and a note where it has the nominal size.
-
-    It has that where no row that is usable but for the size has the exchanged one.
-    """
-    exchanged, nominal = SIZES
-    names = parse(formula, {*rows.columns, *SIZES}).names
-    if exchanged not in names or not {exchanged, nominal} <= set(rows.columns):
-        return formula, []
-    usable, _ = design.split_missing(rows, names - {exchanged})
-    if usable[exchanged].count() or not usable[nominal].count():
-        return formula, []
-    note = (
-        "No run has the bytes that it exchanges (model_bytes): the nominal size is used instead (nominal_bytes), "
-        "which is rounded and may count parameters that are not trained."
-    )
-    return formula.replace(exchanged, nominal), [note]
 
 
 def _without_unknown(formula: Formula, rows: pl.DataFrame) -> tuple[Formula, list[TermVerdict]]:
@@ -263,7 +326,7 @@ def _log_log(
     rows: pl.DataFrame, formula: Formula, plain: Estimate | None, size: str | None, errors: str, robust: str
 ) -> LogLog | None:
     """The log-log alternative, where size and left side are positive and not logarithms already."""
-    if plain is None or plain.is_exact or size is None or formula.left != "step_bytes":
+    if plain is None or plain.is_exact or size is None or formula.left not in VOLUMES:
         return None
     logarithmic = in_logarithms(formula, size)
     if logarithmic is None or not (rows[[formula.left, size]].min_horizontal() > 0).all():
@@ -277,7 +340,7 @@ def _log_log(
     return inference.log_log(logarithmic, size, plain, logs, errors, robust)
 
 
-def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFrame:
+def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None, formula: Formula) -> pl.DataFrame:
     estimate = outcome.estimate
     names = ("observed", "fitted", "residual", "studentized_residual", "leverage")
     given: dict[str, Any] = {name: [None] * rows.height for name in names}
@@ -294,4 +357,16 @@ def _points(rows: pl.DataFrame, outcome: OlsFit, size: str | None) -> pl.DataFra
             (pl.col(name) if name in rows.columns else pl.lit(None)).cast(pl.Float64).alias(as_name)
             for as_name, name in known.items()
         ),
+        fitted_bytes=pl.Series(_step_bytes(rows, given["fitted"], formula), dtype=pl.Float64),
     )
+
+
+def _step_bytes(rows: pl.DataFrame, fitted: Any, formula: Formula) -> Any:
+    """The fitted volume of a step in bytes, where the left side is a function of it or of what a worker sends."""
+    column = formula.left_column
+    invert = None if column is None else inverse(formula.left, column)
+    if column not in VOLUMES or invert is None or None in fitted[:1]:
+        return [None] * rows.height
+    with np.errstate(over="ignore"):
+        volumes = invert(np.asarray(fitted))
+    return volumes * rows["workers"].to_numpy() if column == "worker_bytes" else volumes

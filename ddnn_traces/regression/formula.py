@@ -17,7 +17,8 @@ import numpy as np
 from ddnn_traces.errors import RegressionError
 
 INTERCEPT = "Intercept"
-DEFAULT_FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
+#: Equation (1) of Zerwas et al. 2021, section VI.
+PAPER_FORMULA = "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size) + C(topology)"
 
 MAX_FORMULA_CHARACTERS = 500
 MAX_EXPONENT = 10
@@ -130,7 +131,7 @@ def not_evaluated(formula: Formula, error: Exception) -> RegressionError:
 def _not_a_formula(formula: str, part: str = "") -> RegressionError:
     where = f" ({part} is not allowed)" if part else ""
     shown = formula if len(formula) <= MAX_FORMULA_CHARACTERS else f"{formula[:60]}..."
-    return RegressionError(f"Not a formula{where}: {shown}. It may have {_LANGUAGE}, for example {DEFAULT_FORMULA}")
+    return RegressionError(f"Not a formula{where}: {shown}. It may have {_LANGUAGE}, for example {PAPER_FORMULA}")
 
 
 def _tree(side: str, formula: str) -> ast.expr:

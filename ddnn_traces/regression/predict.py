@@ -8,7 +8,7 @@ warnings. docs/prediction.md has the definitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import PredictionError, RegressionError, UsageError
-from ddnn_traces.regression import design
+from ddnn_traces.regression import design, robustness
+from ddnn_traces.regression.default import FORMS, default_formula
 from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, Vector, clean_numbers
 from ddnn_traces.regression.estimate import Estimate
-from ddnn_traces.regression.fitting import sized
-from ddnn_traces.regression.formula import DEFAULT_FORMULA, INTERCEPT, Formula, inverse, parse, terms_of
+from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
-from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, Job, Predicted, Prediction, plain
+from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, VOLUMES, Job, Predicted, Prediction, plain
 from ddnn_traces.text import nearest
 
 #: Draws of volume and step time for the interval of an hour, and their seed.
@@ -33,7 +33,7 @@ _MS_AN_HOUR = 3_600_000.0
 _ALL_SIZES = frozenset({*SIZES, "model_size_mb"})
 _POSITIVE = _ALL_SIZES | {"batch_size", "workers", "steps", "step_ms"}
 #: Columns of the runs' rows that are measured, and not attributes of a job.
-_MEASURED = frozenset({RUN, "step_bytes", "step_ms", "samples_per_s"})
+_MEASURED = frozenset({RUN, *VOLUMES, "step_ms", "samples_per_s"})
 _MOST_NAMED = 5
 _IMPOSSIBLE = "cannot be predicted from these runs:"
 #: Of a dropped column's largest value, how far the job's may lie from the combination of the other columns.
@@ -45,17 +45,17 @@ def predict(
 ) -> Prediction:
     """Predict a job from runs: `volumes` as of the query run_step_volume, `times` as of run_step_time, one row a run.
 
-    formula: None: that of regress, which takes nominal_bytes where no usable run has model_bytes. The hour needs
-    job.step_ms, or a fit of the logarithm of step_ms to the formula's right side. Raises PredictionError where the runs
-    do not determine the job's traffic, or where the job differs from them and `extrapolate` is false; UsageError for a
-    job whose description is incomplete or invalid, RegressionError for a formula that cannot be used.
+    formula: of step_bytes or worker_bytes; None: the default one of regress. The hour needs job.step_ms, or a fit of
+    the logarithm of step_ms to the formula's right side. Raises PredictionError where the runs do not determine the
+    job's traffic, or where the job differs from them and `extrapolate` is false; UsageError for a job whose description
+    is incomplete or invalid, RegressionError for a formula that cannot be used.
     """
     for name, value in (("steps", job.steps), ("step_ms", job.step_ms)):
         if value is not None:
             _number(name, value)
     chosen, notes = (formula, []) if formula is not None else _default(volumes, job)
-    volume = _point(volumes, chosen, "step_bytes", job)
-    warnings = [*volume.warnings]
+    volume = _point(volumes, chosen, VOLUMES, job)
+    warnings = [*volume.warnings, *_dependences(volumes, volume, job)]
     notes += volume.notes
     step = volume.predicted("step", "bytes")
     if not step.estimate > 0:
@@ -87,11 +87,35 @@ def predict(
 
 def _default(volumes: pl.DataFrame, job: Job) -> tuple[str, list[str]]:
     """The formula of regress for these runs, and the note on its size. Raises UsageError if the job lacks that."""
-    chosen, size_notes = sized(clean_numbers(volumes), DEFAULT_FORMULA)
+    chosen, notes = default_formula(clean_numbers(volumes), FORMS)
     nominal = SIZES[1]
-    if size_notes and job.values.get(nominal) is None:
-        raise UsageError(f"{' '.join(size_notes)} Give the job's {nominal} too, or another formula.")
-    return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in size_notes]
+    if nominal in chosen and job.values.get(nominal) is None:
+        raise UsageError(f"{notes[0]} Give the job's {nominal} too, or another formula.")
+    return chosen, [f"{note[0].lower()}{note[1:].rstrip('.')}" for note in notes]
+
+
+def _dependences(rows: pl.DataFrame, volume: _Point, job: Job) -> Iterator[str]:
+    """Attributes of the job that the formula lacks and on which the prediction depends.
+
+    The prediction is repeated with each in which the runs differ: it depends on the attribute if it then cannot be
+    made, or lies outside the interval of the mean.
+    """
+    mean = volume.predicted("step", "bytes")
+    for name in robustness.ATTRIBUTES:
+        known = volume.rows[name].drop_nulls() if name in volume.rows.columns else pl.Series()
+        if name in volume.formula.names or known.n_unique() < 2 or job.values.get(name) is None:
+            continue
+        longer = robustness.with_attribute(volume.formula, name, volume.rows)
+        try:
+            other = _point(rows, longer, VOLUMES, job).predicted("step", "bytes")
+        except (PredictionError, RegressionError):
+            yield f"the prediction depends on {name}, which the formula lacks: with it the runs do not determine it"
+            continue
+        if mean.mean_low is not None and not mean.mean_low <= other.estimate <= (mean.mean_high or math.inf):
+            yield (
+                f"the prediction depends on {name}, which the formula lacks: with it {other.estimate / 1e6:,.3f} MB a "
+                f"step, without it {mean.estimate / 1e6:,.3f}"
+            )
 
 
 def _refused(start: str, reasons: Iterable[str]) -> PredictionError:
@@ -111,7 +135,7 @@ def _hour(volume: _Point, times: pl.DataFrame, job: Job) -> tuple[list[Predicted
 
     text, notes = _step_time_formula(volume.formula)
     try:
-        time = _point(times, text, "step_ms", job)
+        time = _point(times, text, ("step_ms",), job)
         step_time = time.predicted("step_time", "ms")
     except (PredictionError, RegressionError) as error:
         return [], [], [f"no volume of an hour, for the step time {str(error).replace(chr(10), ' ')}; give step_ms"]
@@ -167,8 +191,8 @@ def _correlation(volume: _Point, time: _Point) -> float:
 class _Point:
     """A fit, and the job's place in it. centre and errors are on the scale of the formula's left side.
 
-    rows: the usable runs. mean_error: standard error of the mean; new_error: of one more run. invert: computes values
-    of the left side's column from values of the left side.
+    rows: the usable runs. mean_error: standard error of the mean; new_error: of one more run. invert: computes what is
+    predicted from values of the left side.
     """
 
     formula: Formula
@@ -197,17 +221,21 @@ class _Point:
         return replace(found, statistic=statistic)
 
 
-def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
-    """Fit `text`, whose left side is of the column `response`, and evaluate it at the job's row.
+def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) -> _Point:
+    """Fit `text`, whose left side is of one column of `responses`, and evaluate it at the job's row.
+
+    Runs whose scatter grows with the model's size have a weight of 1 over its square (_scatter_power).
 
     Raises PredictionError for a job that the rows do not determine, UsageError for an incomplete description (with the
     column's name), RegressionError for a wrong formula.
     """
     formula = parse(text, rows.columns)
-    if formula.left_names != {response}:
-        raise RegressionError(f"The left side of the formula must be {response} or a function of it: {text}")
-    invert = inverse(formula.left, response)
-    if invert is None:
+    response = formula.left_column
+    if response is None or response not in responses:
+        names = " or ".join(responses)
+        raise RegressionError(f"The left side of the formula must be {names} or a function of it: {text}")
+    of_response = inverse(formula.left, response)
+    if of_response is None:
         raise RegressionError(
             f"The left side {formula.left} cannot be inverted; give {response} or its np.log, np.log10 or np.sqrt"
         )
@@ -215,6 +243,7 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
     if usable.height < MIN_RUNS:
         raise PredictionError(_too_few(rows, usable.height, formula))
     described = _described(usable, formula, job)
+    scale = _workers(usable, described) if response == "worker_bytes" else 1.0
     values = {name: described[name] for name in sorted(formula.right_names)}
     _check_levels(usable, formula, values)
     kept, place, response_values = _design_with(usable, formula, values)
@@ -223,9 +252,13 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
             f"{usable.height} runs for {len(kept)} coefficients leave no scatter to compute an interval from; "
             "give a --formula with fewer terms"
         )
-    fit = Estimate(response_values, tuple(kept), tuple(str(run) for run in usable[RUN]))
+    power, deviations = _scatter_power(response_values, kept, usable, formula)
+    size = next((name for name in SIZES if name in formula.right_names), None)
+    own = float((values[size] / _mean(usable, size)) ** power) if power and size else 1.0
+    weighted = tuple(replace(column, values=column.values / deviations) for column in kept)
+    fit = Estimate(response_values / deviations, weighted, tuple(str(run) for run in usable[RUN]))
     coordinates = fit.to_coefficients.T @ place
-    leverage, largest = float(coordinates @ coordinates), float(fit.leverage.max())
+    leverage, largest = float(coordinates @ coordinates), float((fit.leverage * deviations**2).max())
     warnings = [
         *_outside(usable, formula, values), *_never_together(usable, formula, values),
         *_differences(usable, formula, described),
@@ -236,12 +269,67 @@ def _point(rows: pl.DataFrame, text: str, response: str, job: Job) -> _Point:
             f"of a run is {largest:.3g} (hidden extrapolation)"
         )
     notes = [*_unused_notes(usable, formula, described), *_fit_notes(fit, formula)]
+    if power:
+        notes.append(
+            f"the scatter grows as {size} to the power of {power:g} (restricted likelihood): the runs are weighted by "
+            "1 over its square, and the intervals follow it"
+        )
     if usable.height < rows.height:
         unused = rows.height - usable.height
         notes.append(f"{unused} of {rows.height} runs are not in the fit, since they lack a value of the formula")
-    mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, 1 + leverage))
+    mean_error, new_error = (math.sqrt(fit.variance * share) for share in (leverage, own**2 + leverage))
     centre = float(place @ fit.coefficients)
+
+    def invert(value: Any) -> Any:
+        return of_response(value) * scale
+
     return _Point(formula, usable, fit, centre, mean_error, new_error, invert, tuple(warnings), tuple(notes))
+
+
+def _workers(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
+    """The workers of the job: as described, else those of the runs where all have the same."""
+    known = rows["workers"].drop_nulls().unique().to_list()
+    if "workers" in described:
+        return float(described["workers"])
+    if len(known) == 1:
+        return float(known[0])
+    raise UsageError(
+        f"what a worker sends is predicted: give the job's workers (the runs have {_range(rows, 'workers')})"
+    )
+
+
+def _scatter_power(
+    response: Vector, columns: Sequence[Column], rows: pl.DataFrame, formula: Formula
+) -> tuple[float, Vector]:
+    """The power of the model's size with which the scatter of runs grows, 0, 1/2 or 1, and each run's deviation by it.
+
+    The power of the largest restricted likelihood (Patterson and Thompson 1971), on a left side that is a plain column;
+    0 without a size on the right, and of logarithms and roots.
+    """
+    size = next((name for name in SIZES if name in formula.right_names), None)
+    ones = np.ones(len(response))
+    if size is None or formula.left not in formula.left_names or not (rows[size] > 0).all():
+        return 0.0, ones
+    relative = rows[size].to_numpy().astype(float) / _mean(rows, size)
+    matrix = np.column_stack([design.unit(column.values) for column in columns])
+    best = max((0.0, 0.5, 1.0), key=lambda power: _restricted_likelihood(response, matrix, relative**power))
+    return best, relative**best
+
+
+def _mean(rows: pl.DataFrame, name: str) -> float:
+    return float(np.mean(rows[name].to_numpy()))
+
+
+def _restricted_likelihood(response: Vector, matrix: Vector, deviations: Vector) -> float:
+    """Logarithm of the restricted likelihood, without its constant; minus infinity of a fit through all rows."""
+    basis, triangle = np.linalg.qr(matrix / deviations[:, None])
+    scaled = response / deviations
+    residuals = scaled - basis @ (basis.T @ scaled)
+    squares, df = float(residuals @ residuals), len(response) - matrix.shape[1]
+    if np.sqrt(squares) <= design.ROUNDING * np.linalg.norm(scaled):
+        return -math.inf
+    determinant = float(np.log(np.abs(np.diag(triangle))).sum())
+    return float(-0.5 * df * math.log(squares) - np.log(deviations).sum() - determinant)
 
 
 def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 #: Of the intervals of a prediction.
 LEVEL = 0.95
+#: Columns of a step's volume in bytes, and what they are in a sentence.
+VOLUMES = {"step_bytes": "data a step", "worker_bytes": "data that a worker sends a step"}
 #: Columns of a model's size in bytes: what a step exchanges, and the published size.
 SIZES = ("model_bytes", "nominal_bytes")
 #: Kinds of standard errors, and their names in documents.
@@ -42,6 +44,7 @@ class Coefficient:
     where the rows lie on the fit exactly, or where the chosen standard error is not defined (std_error is then None).
     std_error_robust: HC3, or clustered by run where a row is a step. told_apart: whether the number is the effect of
     this column alone; false where it includes the effect of a column that the rows cannot distinguish from this one.
+    depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit).
     """
 
     name: str
@@ -54,6 +57,7 @@ class Coefficient:
     std_error_classic: float | None = None
     std_error_robust: float | None = None
     told_apart: bool = True
+    depends_on: tuple[str, ...] = ()
 
     @property
     def is_significant(self) -> bool:
@@ -89,12 +93,48 @@ class TermTest:
 
 @dataclass(frozen=True)
 class TermVerdict:
-    """The conclusion about a term. `significant` is that of the joint F-test, None where no test is possible."""
+    """The conclusion about a term.
+
+    significant: by the joint F-test; None where no test is possible, and where the conclusion is not established.
+    depends_on: attributes that the formula lacks, and with one of which the conclusion changes (Refit).
+    """
 
     term: str
     estimable: bool
     significant: bool | None
     sentence: str
+    depends_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SingleRun:
+    """A run without which some coefficients could not be estimated: the fit passes through it in their direction."""
+
+    run_id: str
+    coefficients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A term or coefficient whose conclusion changes, in words: without the attribute, and with it."""
+
+    name: str
+    without: str
+    with_it: str
+
+
+@dataclass(frozen=True)
+class Refit:
+    """The fit repeated with an attribute in which the runs differ and which the formula lacks.
+
+    values: of the attribute. formula: the longer one. reason: why it could not be fitted; None where it was.
+    """
+
+    attribute: str
+    values: tuple[str, ...]
+    formula: str
+    changes: tuple[Change, ...] = ()
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +245,7 @@ class OlsFit:
     breusch_pagan: float | None = None
     breusch_pagan_p_value: float | None = None
     influence: tuple[RunInfluence, ...] = ()
+    single_runs: tuple[SingleRun, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     nested: tuple[Nested, ...] = ()
     fitted: tuple[float, ...] | None = None
@@ -226,8 +267,10 @@ class Regression(OlsFit):
     them that are synthetic. size_column: model_bytes or nominal_bytes, whichever the formula has (model_bytes if both),
     else None. correlation: Pearson's, of that column with the left side, where the left side is a column; None with
     fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed and fitted (left side's
-    scale, null where nothing is fitted), residual, studentized_residual, leverage, and step_bytes and size_bytes
-    [bytes] where they are known. r_squared and the like are None where nothing is fitted, and `notes` gives the reason.
+    scale, null where nothing is fitted), residual, studentized_residual, leverage, and step_bytes, size_bytes and
+    fitted_bytes [bytes], the fitted volume of a step, where they are known. refits: one for each attribute in which
+    the runs differ and which the formula lacks. r_squared and the like are None where nothing is fitted, and `notes`
+    gives the reason.
     """
 
     formula: str = ""
@@ -240,6 +283,7 @@ class Regression(OlsFit):
     size_column: str | None = None
     log_log: LogLog | None = None
     excluded: tuple[Excluded, ...] = ()
+    refits: tuple[Refit, ...] = ()
     points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
 
     @property
@@ -256,11 +300,11 @@ class Regression(OlsFit):
     def readable(self, coefficient: Coefficient) -> tuple[float, str]:
         """The factor by which a coefficient is printed, and its unit then: MB/MB, MB (a step), bytes, or none.
 
-        None where the left side is not step_bytes itself: then bytes are not the coefficient's unit. MB/MB is a slope
+        None where the left side is not a volume itself: then bytes are not the coefficient's unit. MB/MB is a slope
         of the plain size, also where levels have their own (`model_bytes:C(topology)[T.star]`). bytes: for each 1 of
         an expression of a size, as I(model_bytes ** 2). MB: of a level, or for each 1 of another number.
         """
-        if self.left != "step_bytes":
+        if self.left not in VOLUMES:
             return 1.0, ""
         numbers = [part for part in coefficient.name.split(":") if not part.endswith("]")]
         if numbers in ([size] for size in SIZES):

@@ -11,10 +11,10 @@ from ddnn_traces.regression.design import RUN, STEP, Alias, Design, Share, Term
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT
 from ddnn_traces.regression.inference import needed_runs
-from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, TermTest, TermVerdict
+from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, VOLUMES, Coefficient, SingleRun, TermTest, TermVerdict
 
-#: Attributes of a run that are noted where they differ and are not in the formula.
-_ATTRIBUTES = ("workers", "delay_ms", "loss_pct", "bandwidth_mbit", "optimizer", "epochs")
+_LOGARITHMS = frozenset(f"np.log({name})" for name in VOLUMES)
+_LOG_SIZES = frozenset(f"np.log({name})" for name in SIZES)
 _MOST_NAMED = 6
 #: Below so many runs, clustered errors are known to be too small.
 _FEW_CLUSTERS = 40
@@ -31,10 +31,12 @@ def not_estimable(term: str, reason: str) -> TermVerdict:
 def verdicts(
     estimate: Estimate, design: Design, rows: pl.DataFrame, dropped: Mapping[str, str], by_term: Mapping[str, Share],
     coefficients: Sequence[Coefficient], tests: Iterable[TermTest], errors: str,
+    unsettled: Mapping[str, tuple[str, ...]],
 ) -> tuple[TermVerdict, ...]:  # fmt: skip
     """The verdict on every term of the design, in the words of Zerwas et al., section VI.
 
-    dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms.
+    dropped: the terms without a column in the fit, with the reason. by_term, tests: of the other terms. unsettled: of
+    terms and coefficients, the attributes on which their conclusions depend.
     """
     test_of = {test.term: test for test in tests}
     alone = "row" if errors == "hc3" else "run"
@@ -52,7 +54,11 @@ def verdicts(
             continue
         own = [c for c in coefficients if c.term == term.name]
         needed = needed_runs(estimate, share)
-        found.append(_Judged(term, own, test_of[term.name], share, aliased, needed, design, untested).verdict())
+        found.append(
+            _Judged(
+                term, own, test_of[term.name], share, aliased, needed, design, untested, unsettled.get(term.name, ())
+            ).verdict()
+        )
     return tuple(found)
 
 
@@ -61,7 +67,8 @@ class _Judged:
     """A term with all facts that its verdict depends on.
 
     own: its coefficients. aliased: the sentences on its columns that other terms span. needed: how many runs there are
-    without any one of which part of the term could not be estimated. untested: why there may be no test.
+    without any one of which part of the term could not be estimated. untested: why there may be no test. depends_on:
+    attributes that the formula lacks, and with which the conclusion on the term changes.
     """
 
     term: Term
@@ -72,11 +79,14 @@ class _Judged:
     needed: int
     design: Design
     untested: str
+    depends_on: tuple[str, ...]
 
     def verdict(self) -> TermVerdict:
         """The conclusion and its limits."""
         significant = None if self.test.p_value is None else self.test.p_value < ALPHA
-        if significant is False:
+        if self.depends_on:
+            significant, sentences = None, [self._not_established()]
+        elif significant is False:
             sentences = [self._insignificant()]
         else:
             sentences = [self._levels(significant) if self.term.categorical else self._slope()]
@@ -87,8 +97,16 @@ class _Judged:
             sentences.append(self.aliased)
         if self.needed:
             runs = "a single run" if self.needed == 1 else f"{self.needed} single runs"
-            sentences.append(f"determined by {runs} (see the notes)")
-        return TermVerdict(self.term.name, True, significant, "; ".join(sentences))
+            sentences.append(f"determined by {runs}")
+        return TermVerdict(self.term.name, True, significant, "; ".join(sentences), self.depends_on)
+
+    def _not_established(self) -> str:
+        """The attributes on which the conclusion depends, and the number that the fit without them has."""
+        slope = self.own[0]
+        number = self._joint[2:-1]
+        if not self.term.categorical and slope.ci_low is not None and slope.ci_high is not None:
+            number = f"{slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]"
+        return f"not established: {_dependence(self.depends_on)}{f' (without: {number})' if number else ''}"
 
     def _insignificant(self) -> str:
         result = f"statistically insignificant at alpha = {ALPHA}{self._joint}"
@@ -103,22 +121,28 @@ class _Judged:
 
     def _levels(self, significant: bool | None) -> str:
         if significant is None:
-            return f"estimated, but {self.untested}"
+            return f"estimated, but {self.untested}"  # where a level depends on an attribute, so does the term
         result = f"significant at alpha = {ALPHA}{self._joint}"
         if self.share.by_levels:
             return f"{result}, {self._against_zero}"
         if not self._separate:
             return result
+        open_levels = [coefficient for coefficient in self.own if coefficient.depends_on]
+        limits = "".join(f"; not established for {self._label(c)}: {_dependence(c.depends_on)}" for c in open_levels)
         if not self._found:
-            return f"{result} together, though each level's own interval includes 0"
+            own = "" if open_levels else ", though each level's own interval includes 0"
+            return f"{result} together{own}{limits}"
         against = f" against {self.term.reference}" if self.term.reference is not None else ""
-        rest = "; the intervals of the other levels include 0" if len(self._found) < len(self._separate) else ""
-        return f"{result}{against}: {self._labels}{rest}"
+        others = len(self._separate) - len(self._found)
+        rest = "; the intervals of the other levels include 0" if others else ""
+        return f"{result}{against}: {self._labels}{rest}{limits}"
 
     def _slope(self) -> str:
         name, slope, left = self.term.name, self.own[0], self.design.formula.left
-        slopes = sum(name in term.variables for term in self.design.terms)  # model size may have several
-        is_plain = name in SIZES and left == "step_bytes" and slopes == 1
+        columns = set(self.term.variables)
+        # model size may have several
+        slopes = sum(not columns.isdisjoint(term.variables) for term in self.design.terms)
+        is_plain = name in SIZES and left in VOLUMES and slopes == 1
         sign = -1 if is_plain and slope.estimate < 0 else 1
         bounds = sorted(sign * bound for bound in (slope.ci_low, slope.ci_high) if bound is not None)
         number = f"{sign * slope.estimate:.4g}"
@@ -126,7 +150,10 @@ class _Judged:
         if is_plain:
             more = "more" if sign > 0 else "less"
             start = "significant"
-            change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} data a step"
+            change = f"an increase of 1 MB in model size goes with {number} MB{interval} {more} {VOLUMES[left]}"
+        elif left in _LOGARITHMS and name in _LOG_SIZES and slopes == 1:
+            start = f"significant at alpha = {ALPHA}{self._joint}"
+            change = f"volume grows as the model's size to the power of {number}{interval}"
         else:
             start = f"significant at alpha = {ALPHA}{self._joint}"
             change = f"{number}{interval} of {left} for each 1 of {name}"
@@ -134,8 +161,8 @@ class _Judged:
 
     @property
     def _separate(self) -> list[Coefficient]:
-        """Its coefficients that include no other term's effect."""
-        return [coefficient for coefficient in self.own if coefficient.told_apart]
+        """Its coefficients that include no other term's effect, and of which no attribute decides."""
+        return [coefficient for coefficient in self.own if coefficient.told_apart and not coefficient.depends_on]
 
     @property
     def _found(self) -> list[Coefficient]:
@@ -144,8 +171,10 @@ class _Judged:
 
     @property
     def _labels(self) -> str:
-        labels = {column.name: column.label for column in self.design.columns}
-        return ", ".join(f"{labels[c.name]} ({c.sign})" for c in self._found)
+        return ", ".join(f"{self._label(c)} ({c.sign})" for c in self._found)
+
+    def _label(self, coefficient: Coefficient) -> str:
+        return next(column.label for column in self.design.columns if column.name == coefficient.name)
 
     @property
     def _joint(self) -> str:
@@ -161,6 +190,12 @@ class _Judged:
         """The result against 0 of each level that the joint test compares with the others."""
         each = f"each against 0: {self._labels}" if self._found else "the interval of each includes 0"
         return f"its levels against each other; {each}"
+
+
+def _dependence(attributes: Sequence[str]) -> str:
+    *most, last = attributes
+    named = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+    return f"depends on whether {named} in the formula"
 
 
 def _alias_sentence(alias: Alias, design: Design, rows: pl.DataFrame) -> str:
@@ -198,7 +233,9 @@ def fit_notes(
 ) -> tuple[str, ...]:
     """The caveats of the fit. crowded: terms dropped for lack of runs. aliases: dropped columns."""
     notes = []
-    if design.formula.left != "step_bytes":
+    if design.formula.left == "worker_bytes":
+        notes.append("worker_bytes is the volume of a step over the number of workers: what a worker sends in a step.")
+    elif design.formula.left != "step_bytes":
         notes.append(f"Estimates and fitted values are of {design.formula.left}.")
     if crowded:
         notes.append(f"Left out for lack of runs: {', '.join(crowded)}; the other estimates include their effects.")
@@ -210,11 +247,13 @@ def fit_notes(
         notes.append("Every row lies on the fit to within rounding: there is no scatter to test an estimate against.")
     if not estimate.result.k_constant:
         notes.append("Without an intercept R² is the share of the squares about 0, not about the mean.")
-    notes += _cluster_notes(estimate, errors)
-    for run, part in estimate.without_run.items():
-        if labels := estimate.labels_without(part):
-            notes.append(f"Without {run} these could not be estimated: {', '.join(labels)}.")
-    return tuple(notes)
+    return (*notes, *_cluster_notes(estimate, errors))
+
+
+def single_runs(estimate: Estimate) -> tuple[SingleRun, ...]:
+    """The runs that alone determine coefficients, with the labels of these."""
+    found = ((run, estimate.labels_without(part)) for run, part in estimate.without_run.items())
+    return tuple(SingleRun(run, tuple(labels)) for run, labels in found if labels)
 
 
 def _cluster_notes(estimate: Estimate, errors: str) -> list[str]:
@@ -230,12 +269,8 @@ def _cluster_notes(estimate: Estimate, errors: str) -> list[str]:
     return [f"Errors are clustered by {count} runs: with fewer than {_FEW_CLUSTERS} they tend to be too small."]
 
 
-def row_notes(rows: pl.DataFrame, left_names: Collection[str], names: Collection[str]) -> list[str]:
-    """Rows whose left side is 0, and attributes in which the runs differ and that are not in the formula.
-
-    Rows of 0 are fitted like any other; the effects of such attributes are included in the estimates. left_names,
-    names: the columns of the left side, and of the formula.
-    """
+def row_notes(rows: pl.DataFrame, left_names: Collection[str]) -> list[str]:
+    """Rows in which a column of the left side is 0; they are fitted like any other."""
     notes = []
     for name in (name for name in sorted(left_names) if rows.schema[name].is_numeric()):
         zero = rows.filter(rows[name] == 0)
@@ -243,12 +278,6 @@ def row_notes(rows: pl.DataFrame, left_names: Collection[str], names: Collection
             unit = "steps" if STEP in rows.columns else "runs"
             listed = _listed(sorted(set(zero[RUN].to_list())))
             notes.append(f"{name} is 0 in {zero.height} of {rows.height} {unit}, which are in the fit: {listed}.")
-    for name in (name for name in _ATTRIBUTES if name in rows.columns and name not in names):
-        values = [str(value) for value in rows[name].drop_nulls().unique().sort().to_list()]
-        if len(values) > 1:
-            notes.append(
-                f"The runs have {len(values)} values of {name} ({_listed(values)}), which is not in the formula."
-            )
     return notes
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, Coefficient, LeftOut, Regression
+from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, VOLUMES, Coefficient, LeftOut, Regression, SingleRun
 from ddnn_traces.store import schema
 
 #: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
@@ -24,10 +24,15 @@ _COMPUTED_FROM = {"nominal_bytes": "model_size_mb", "framework_backend": "framew
 #: The inputs of columns that are measured.
 _NEEDS = {
     "step_bytes": "training steps (train_history.log next to the captures) and packets during them",
+    "worker_bytes": "step_bytes and workers",
     "step_ms": "training steps (train_history.log) whose begin is logged",
     "samples_per_s": "step_ms above 0, batch_size and workers",
     "normalised_duration": "runs without loss that are otherwise equal",
 }
+#: Runs that a sentence names at most.
+_MOST_NAMED = 5
+#: Logarithms beyond it overflow in exp().
+_LARGEST_LOG = math.log(1e300)
 _ANSWERS = {True: "yes", False: "no", None: "not tested"}
 _NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
 
@@ -42,26 +47,48 @@ class Table:
     numeric: tuple[int, ...]
 
 
-def tables(regression: Regression) -> list[Table]:
-    """All tables of a regression, those of the preset first; of the preset alone where nothing is fitted."""
-    found = {
-        _paper_table: regression.preset == "paper", _coefficient_table: regression.coefficients,
-        _term_table: regression.tests, _nested_table: len(regression.nested) > 1,
-    }  # fmt: skip
-    return [table(regression) for table, is_shown in found.items() if is_shown]
+class Section(NamedTuple):
+    """A heading and its sentences."""
+
+    heading: str
+    sentences: list[str]
 
 
-def sections(regression: Regression) -> list[tuple[str, list[str]]]:
-    """Headings with their sentences: on each term, on the assumptions of the fit, on the rows that are not in it."""
+def blocks(regression: Regression, verbose: bool = False) -> list[Table | Section]:
+    """All that a document prints after the summary, in order: what limits a number stands before it.
+
+    Without `verbose` on one page for 20 runs: each coefficient and each term once, and the main diagnostics.
+    """
     is_paper = regression.preset == "paper"
+    found: list[Table | Section] = [Section("Read first", _limits(regression, verbose))]
+    if is_paper:
+        found += [
+            _paper_table(regression),
+            Section("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression)),
+        ]
+    if regression.coefficients:
+        found.append(_coefficient_table(regression, verbose))
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
-    verdicts += [] if regression.excluded else _supplies(regression)
-    found = [
-        ("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression) if is_paper else []),
-        ("Terms", verdicts), ("Notes", list(regression.notes)), ("Diagnostics", diagnosis(regression)),
-        ("Left out", _exclusions(regression)),
-    ]  # fmt: skip
-    return [(heading, sentences) for heading, sentences in found if sentences]
+    found.append(Section("Terms", verdicts + ([] if regression.excluded else _supplies(regression))))
+    if verbose:
+        made = (term_table(regression), _nested_table(regression), _refit_table(regression))
+        found += [table for table in made if table.rows]
+    found.append(Section("Diagnostics", diagnosis(regression, verbose)))
+    found.append(Section("Left out", _exclusions(regression)))
+    return [block for block in found if isinstance(block, Table) or block.sentences]
+
+
+def _limits(regression: Regression, verbose: bool) -> list[str]:
+    """What limits the numbers: the notes, and coefficients that rest on single runs."""
+    single = regression.single_runs
+    if verbose:
+        return [*regression.notes, *(_single_run(run) for run in single)]
+    alone = [f"{len(single)} of {regression.runs} runs each determine a coefficient alone, which then has no scatter."]
+    return [*regression.notes, *(alone if single else [])]
+
+
+def _single_run(run: SingleRun) -> str:
+    return f"Without {run.run_id} these could not be estimated: {', '.join(run.coefficients)}."
 
 
 def summary(regression: Regression) -> str:
@@ -74,12 +101,15 @@ def summary(regression: Regression) -> str:
     if regression.residual_std_error is not None:
         parts.append(f"residual standard error {_amount(regression.left, regression.residual_std_error)}")
     parts.append(f"{regression.df_resid} residual degrees of freedom")
+    if regression.correlation is not None:
+        name = VOLUMES.get(regression.left, regression.left)
+        parts.append(f"correlation of model size with {name} {regression.correlation:.3f}")
     return ", ".join(parts)
 
 
 def _amount(of: str, value: float) -> str:
     """A value of that left side or column, with its unit."""
-    return f"{value / 1e6:,.4f} MB" if of == "step_bytes" else f"{value:.6g}"
+    return f"{value / 1e6:,.4f} MB" if of in VOLUMES else f"{value:.6g}"
 
 
 # --- rows that are not in the fit
@@ -115,32 +145,57 @@ def shown_errors(regression: Regression) -> dict[str, str]:
     return {f"{ERRORS[regression.errors]} error": "std_error", f"{ERRORS[other]} error": of_other}
 
 
-def _coefficient_table(regression: Regression) -> Table:
-    columns = ("coefficient", "estimate", *shown_errors(regression), "95% interval", "p")
-    title = f"Coefficients, standard errors; intervals and p by {ERRORS[regression.errors]} errors"
-    rows = tuple(_coefficient_row(regression, coefficient) for coefficient in regression.coefficients)
-    return Table(title, columns, rows, (1, 2, 3, 4, 5))
+def _coefficient_table(regression: Regression, verbose: bool) -> Table:
+    """With the factor exp(estimate) of each level where the left side is a logarithm, and with what it depends on."""
+    shown = list(shown_errors(regression).items())[: 2 if verbose else 1]
+    is_logarithm = regression.left.startswith("np.log(")
+    depends = any(coefficient.depends_on for coefficient in regression.coefficients)
+    columns = ["coefficient", "estimate", *(["factor"] if is_logarithm else []), *(name for name, _ in shown)]
+    numeric = tuple(range(1, len(columns) + 2))
+    rows = []
+    for coefficient in regression.coefficients:
+        factor = [_factor(coefficient)] if is_logarithm else []
+        name, estimate, *errors, interval, p = _coefficient_row(regression, coefficient, [of for _, of in shown])
+        established = [_established(coefficient)] if depends else []
+        rows.append((name, estimate, *factor, *errors, interval, p, *established))
+    title = f"Coefficients; intervals and p by {ERRORS[regression.errors]} errors"
+    columns += ["95% interval", "p", *(["established"] if depends else [])]
+    return Table(title, tuple(columns), tuple(rows), numeric)
 
 
-def _coefficient_row(regression: Regression, coefficient: Coefficient) -> tuple[str, ...]:
+def _established(coefficient: Coefficient) -> str:
+    if coefficient.depends_on:
+        return f"no: depends on {', '.join(coefficient.depends_on)}"
+    return "not tested" if coefficient.p_value is None else "yes"
+
+
+def _factor(coefficient: Coefficient) -> str:
+    is_level = coefficient.name.endswith("]") and abs(coefficient.estimate) < _LARGEST_LOG
+    return f"{math.exp(coefficient.estimate):.4g}" if is_level else "-"
+
+
+def _coefficient_row(regression: Regression, coefficient: Coefficient, errors: Sequence[str]) -> tuple[str, ...]:
     factor, unit = regression.readable(coefficient)
     # four decimals, where they show something
     size = max(abs(coefficient.estimate), coefficient.std_error_classic or 0) * factor
     form = "{:,.4f}" if 1e-3 <= size < 1e6 else "{:.6g}"
     low, high = coefficient.ci_low, coefficient.ci_high
-    errors = (getattr(coefficient, name) for name in shown_errors(regression).values())
+    values = (getattr(coefficient, name) for name in errors)
     return (
         coefficient.name,
         f"{form.format(coefficient.estimate * factor)} {unit}".rstrip(),
-        *("-" if error is None else form.format(error * factor) for error in errors),
+        *("-" if value is None else form.format(value * factor) for value in values),
         "-" if low is None or high is None else f"[{form.format(low * factor)}, {form.format(high * factor)}]",
         _p(coefficient.p_value),
     )
 
 
-def _term_table(regression: Regression) -> Table:
+def term_table(regression: Regression) -> Table:
     columns = ("term", "F", "df", "p", "significant", "GVIF^(1/(2 df))")
-    answers = {verdict.term: _ANSWERS[verdict.significant] for verdict in regression.verdicts}
+    answers = {
+        verdict.term: "not established" if verdict.depends_on else _ANSWERS[verdict.significant]
+        for verdict in regression.verdicts
+    }
     rows = tuple(
         (
             test.term, _number(test.f, ".4g"), f"{test.df}, {test.df_denominator}", _p(test.p_value),
@@ -160,9 +215,20 @@ def _nested_table(regression: Regression) -> Table:
             f"{round(nested.r_squared, 6) + 0.0:.6f}",  # no -0.000000
             f"{nested.aic:.2f}", f"{nested.bic:.2f}", _number(nested.f, ".4g"), _p(nested.p_value),
         )
-        for nested in regression.nested
+        for nested in (regression.nested if len(regression.nested) > 1 else ())
     )  # fmt: skip
     return Table(title, columns, rows, (1, 2, 3, 4, 5, 6))
+
+
+def _refit_table(regression: Regression) -> Table:
+    """What changes with each attribute that the formula lacks."""
+    rows = tuple(
+        (refit.attribute, change.name, change.without, change.with_it)
+        for refit in regression.refits
+        for change in refit.changes
+    )
+    title = "Conclusions that change with an attribute that the formula lacks"
+    return Table(title, ("attribute", "term or coefficient", "without it", "with it"), rows, ())
 
 
 def _number(value: float | None, form: str) -> str:
@@ -176,13 +242,17 @@ def _p(value: float | None) -> str:
 # --- diagnostics
 
 
-def diagnosis(regression: Regression) -> list[str]:
-    """Collinearity, growing scatter, influence, predictions of left-out runs, logarithms; a sentence or two each."""
+def diagnosis(regression: Regression, verbose: bool = True) -> list[str]:
+    """Collinearity, growing scatter, influence, predictions of left-out runs; with `verbose` more of each."""
     if not regression.coefficients:
         return []
-    predictions = (sentence for found in regression.left_out for sentence in _prediction(regression, found))
-    parts = (_collinearity(regression), _scatter(regression), _influence(regression), predictions, _log_log(regression))
-    return [sentence for part in parts for sentence in part]
+    parts = [
+        list(_collinearity(regression)), list(_scatter(regression)), list(_influence(regression)),
+        [sentence for found in regression.left_out for sentence in _prediction(regression, found)],
+    ]  # fmt: skip
+    if verbose:
+        return [sentence for part in [*parts, list(_log_log(regression))] for sentence in part]
+    return [part[0] for part in parts if part]
 
 
 def _collinearity(regression: Regression) -> Iterator[str]:
@@ -206,7 +276,7 @@ def _scatter(regression: Regression) -> Iterator[str]:
         return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
-        verdict = f"the scatter changes with the terms, so use the {ERRORS[regression.robust]} errors"
+        verdict = f"the scatter changes with the terms, for which {ERRORS[regression.robust]} errors hold"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"
     yield f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."
@@ -216,13 +286,16 @@ def _influence(regression: Regression) -> Iterator[str]:
     runs = len(regression.influence)
     if not runs:
         return
-    named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in regression.influential)
+    influential = regression.influential
+    named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in influential[:_MOST_NAMED])
+    if len(influential) > _MOST_NAMED:
+        named += f" and {len(influential) - _MOST_NAMED} more runs"
     yield f"Cook's distance is above 4/{runs} = {4 / runs:.3g} for: {named or 'no run'}."
     alone = [run.run_id for run in regression.influence if run.cooks_distance is None]
     if len(alone) > 1:
         yield (
-            f"It is not defined for {len(alone)} runs, each of which determines a coefficient alone (named in the "
-            "notes): the fit passes through them whatever their values are."
+            f"It is not defined for {len(alone)} runs, each of which determines a coefficient alone: the fit passes "
+            "through them whatever their values are."
         )
     elif alone:
         yield f"It is not defined for {alone[0]}, which determines a coefficient alone: the fit passes through it."
@@ -310,7 +383,7 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
     verdict = next((verdict for verdict in regression.verdicts if verdict.term in names), None)
     if verdict is None:
         return "not in the formula"
-    if not verdict.estimable:
+    if not verdict.estimable or verdict.depends_on:
         return verdict.sentence
     result = {True: "significant", False: f"insignificant at alpha = {ALPHA}", None: "not tested"}[verdict.significant]
     if verdict.term in SIZES:
@@ -319,6 +392,8 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
         return f"{result}: {slope.estimate:.4g}{interval} MB more data a step for 1 MB more model"
     own = _tested_separately(regression, verdict.term)
     significant = [c for c in own if c.is_significant]
+    if significant and verdict.significant is False:
+        return f"{result} together, which one interval without 0 of {len(own)} may be by chance: {_levels(significant)}"
     if significant:
         return f"{result}; intervals without 0: {_levels(significant)}"
     return f"{result}; 95% confidence intervals include 0" if verdict.significant is not None and own else result
@@ -336,6 +411,9 @@ def _paper_sentences(regression: Regression) -> Iterator[str]:
             f"{_MODEL_SIZE}, the main regressor of equation (1), is not in this fit ({missing}): it is not the paper's "
             "equation, and its numbers are not to be compared with the paper's."
         )
+    for verdict in regression.verdicts:
+        if verdict.depends_on:
+            yield f"{verdict.term} cannot be compared with the paper: {verdict.sentence}."
     if regression.r_squared is not None:
         yield f"The regression yields an R2 of {regression.r_squared:.6g} (the paper: 0.98)."
     zero = [v.term for v in regression.verdicts if v.significant is False]
@@ -345,18 +423,25 @@ def _paper_sentences(regression: Regression) -> Iterator[str]:
             "(the paper: Batch_Size and Comm_Topology)."
         )
     yield from _backends(regression)
-    slope = next((c for c in regression.coefficients if c.name in SIZES), None)
-    if slope is not None and regression.left == "step_bytes":
-        bounds = "" if slope.ci_low is None else f", 95% interval {slope.ci_low:.4g} to {slope.ci_high:.4g}"
-        yield (
-            f"An increase of 1 MB in model size corresponds to {slope.estimate:.4g} MB of data transmitted per step on "
-            f"average{bounds} (the paper: 5.7 MB)."
-        )
+    yield from _slope(regression)
     if regression.correlation is not None:
         yield (
             "Correlating model size and data transmitted per step yields a correlation value of "
             f"{regression.correlation:.3g} (the paper: 0.97)."
         )
+
+
+def _slope(regression: Regression) -> Iterator[str]:
+    """The paper's sentence on the slope, where the verdict on the model's size supports it."""
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term in SIZES), None)
+    if verdict is None or not verdict.significant or regression.left != "step_bytes":
+        return
+    slope = next(c for c in regression.coefficients if c.name == verdict.term)
+    bounds = "" if slope.ci_low is None else f", 95% interval {slope.ci_low:.4g} to {slope.ci_high:.4g}"
+    yield (
+        f"An increase of 1 MB in model size corresponds to {slope.estimate:.4g} MB of data transmitted per step on "
+        f"average{bounds} (the paper: 5.7 MB)."
+    )
 
 
 def _missing_size(regression: Regression) -> str | None:
@@ -368,23 +453,29 @@ def _missing_size(regression: Regression) -> str | None:
 
 
 def _tested_separately(regression: Regression, term: str) -> list[Coefficient]:
-    """The term's coefficients that have an interval and include no other term's effect."""
-    return [c for c in regression.coefficients if c.term == term and c.p_value is not None and c.told_apart]
+    """The term's coefficients that have an interval, include no other term's effect, and depend on no attribute."""
+    own = (coefficient for coefficient in regression.coefficients if coefficient.term == term)
+    return [c for c in own if c.p_value is not None and c.told_apart and not c.depends_on]
 
 
 def _backends(regression: Regression) -> list[str]:
+    """The paper's sentence on frameworks, where they are significant together."""
     term = "C(framework_backend)"
+    verdict = next((verdict for verdict in regression.verdicts if verdict.term == term), None)
     own = _tested_separately(regression, term)
-    if not own:
-        return []
     found = [c for c in own if c.is_significant]
-    rest = "" if len(found) in (0, len(own)) else "; it is insignificant for the other configurations"
-    if any(not c.told_apart for c in regression.coefficients if c.term == term):
+    if verdict is None or not verdict.significant or not found:
+        return []
+    rest = "" if len(found) == len(own) else "; it is insignificant for the other configurations"
+    every = [c for c in regression.coefficients if c.term == term]
+    if any(not c.told_apart for c in every):
         rest += "; some configurations cannot be separated from another term"
-    named = f"{_levels(found) or 'no configuration'}{rest}"
-    return [f"Framework_Backend is significant for {named} (the paper: only for KungFu PairAvg, negative)."]
+    if any(c.depends_on for c in every):
+        rest += "; of some it is not established"
+    here = f"Framework_Backend is significant for {_levels(found)}{rest}"
+    return [f"{here} (the paper: only for KungFu PairAvg, negative)."]
 
 
-def _levels(coefficients: list[Coefficient]) -> str:
+def _levels(coefficients: Sequence[Coefficient]) -> str:
     named = ((c.name.partition("[T.")[2].removesuffix("]") or c.name, c.sign) for c in coefficients)
     return ", ".join(f"{level} ({sign})" for level, sign in named)

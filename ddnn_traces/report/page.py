@@ -113,7 +113,7 @@ def _render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(css=css, version=__version__, **values)
 
 
-def regression_page(fit: Regression) -> str:
+def regression_page(fit: Regression, verbose: bool = False) -> str:
     """A regression's page, with its residual plots as SVG in it; light or dark as the reader's system is."""
     figures = [
         (caption, Markup(_svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
@@ -121,7 +121,7 @@ def regression_page(fit: Regression) -> str:
     ]
     return _render(
         "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=words.summary(fit),
-        tables=words.tables(fit), figures=figures, sections=words.sections(fit),
+        blocks=words.blocks(fit, verbose), figures=figures,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from regression_runs import assert_nothing_fitted, blank, estimates, make_runs, missing_facts, noted, sentence, verdict
 
-from ddnn_traces.regression import DEFAULT_FORMULA, fit
+from ddnn_traces.regression import PAPER_FORMULA, fit
 
 
 def by_level(column: str, levels: dict[str, str], otherwise: str | None = None) -> pl.Expr:
@@ -179,7 +179,7 @@ def test_a_column_that_no_run_has_is_named_and_the_rest_is_estimated():
     assert [v.term for v in result.verdicts][-1] == "C(topology)"
     without = fit(make_runs(), "step_bytes ~ model_bytes + C(framework_backend) + C(batch_size)")
     assert estimates(result) == estimates(without)
-    assert result.formula == DEFAULT_FORMULA
+    assert result.formula == PAPER_FORMULA
 
 
 def test_an_infinite_value_is_named_and_the_rest_estimated():

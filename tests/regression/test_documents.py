@@ -29,19 +29,19 @@ def test_synthetic_runs_are_counted() -> None:
     count = "1 of 24 runs is synthetic"
     assert result.synthetic is not None and result.synthetic.startswith(count)
     for name, make in DOCUMENTS.items():
-        assert count in make(result), name
+        assert count in make(result, True), name
     without = fit(noisy_runs())
     assert without.synthetic is None
-    assert all("synthetic:" not in make(without) for make in DOCUMENTS.values())
+    assert all("synthetic:" not in make(without, True) for make in DOCUMENTS.values())
 
 
 def test_nothing_fitted_has_all_documents() -> None:
     result = as_paper(noisy_runs().head(2))
     for name, make in DOCUMENTS.items():
         if name != "csv":
-            assert "Nothing is fitted: 2 usable runs" in make(result), name
+            assert "Nothing is fitted: 2 usable runs" in make(result, True), name
     assert words.paper_rows(result)[0].here == "not in the formula"
-    assert len(FORMATS["csv"](result).splitlines()) == 1
+    assert len(FORMATS["csv"](result, True).splitlines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def hostile() -> Regression:
 
 
 def test_text_is_aligned(hostile: Regression) -> None:
-    lines = FORMATS["text"](hostile).splitlines()
+    lines = FORMATS["text"](hostile, True).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("coefficient "))
     table = lines[at : at + 1 + len(hostile.coefficients)]
     ends = {line.index(" MB") for line in table[1:] if " MB " in line}
@@ -92,7 +92,7 @@ def test_the_page_loads_nothing_and_escapes(hostile: Regression) -> None:
 
 
 def test_latex_has_every_table_in_booktabs(hostile: Regression) -> None:
-    text = FORMATS["latex"](hostile)
+    text = FORMATS["latex"](hostile, True)
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == text.count(r"\end{tabular}") == 4
     assert latex_escape(HOSTILE) in text
     assert HOSTILE not in text
@@ -114,14 +114,14 @@ def test_latex_prints_every_letter_or_its_code(text: str, latex: str) -> None:
 
 def test_latex_has_minus_signs() -> None:
     result = fit(noisy_runs())
-    (row,) = (line for line in FORMATS["latex"](result).splitlines() if line.lstrip().startswith("Intercept"))
+    (row,) = (line for line in FORMATS["latex"](result, True).splitlines() if line.lstrip().startswith("Intercept"))
     interval = next(c for c in result.coefficients if c.name == "Intercept")
     assert interval.ci_low is not None and interval.ci_low < 0
     assert f"{{}}[$-${-interval.ci_low / 1e6:,.4f}, " in row
 
 
 def test_latex_compiles(hostile: Regression, tmp_path: Path) -> None:
-    (tmp_path / "table.tex").write_text(FORMATS["latex"](hostile), encoding="utf-8")
+    (tmp_path / "table.tex").write_text(FORMATS["latex"](hostile, True), encoding="utf-8")
     packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs}\usepackage{graphicx}"
     whole = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{table}}\end{{document}}"
     (tmp_path / "whole.tex").write_text(whole, encoding="utf-8")
@@ -131,8 +131,8 @@ def test_latex_compiles(hostile: Regression, tmp_path: Path) -> None:
 
 
 def test_json_holds_every_number(hostile: Regression) -> None:
-    document = json.loads(FORMATS["json"](hostile))
-    assert document["ddnn_traces_regression"] == 1
+    document = json.loads(FORMATS["json"](hostile, True))
+    assert document["ddnn_traces_regression"] == 2
     assert [c["estimate"] for c in document["coefficients"]] == [c.estimate for c in hostile.coefficients]
     assert document["fit"]["r_squared"] == hostile.r_squared
     assert {term["term"]: term["p_value"] for term in document["terms"]} == {t.term: t.p_value for t in hostile.tests}
@@ -147,14 +147,14 @@ def test_json_holds_every_number(hostile: Regression) -> None:
 def test_json_has_null_for_unknown_numbers() -> None:
     """Where the fit is exact, or one run determines it, a number is null and not NaN."""
     exact = fit(noisy_runs(step_bytes=5.0 * pl.col("model_bytes")))
-    document = json.loads(FORMATS["json"](exact), parse_constant=pytest.fail)
+    document = json.loads(FORMATS["json"](exact, True), parse_constant=pytest.fail)
     assert {c["p_value"] for c in document["coefficients"]} == {None}
     assert document["influence"] == document["nested"] == []
-    assert all(make(exact) for make in DOCUMENTS.values())
+    assert all(make(exact, True) for make in DOCUMENTS.values())
 
 
 def test_csv_has_a_row_a_coefficient(hostile: Regression) -> None:
-    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](hostile))))
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](hostile, True))))
     assert [row["name"] for row in rows] == [c.name for c in hostile.coefficients]
     for row, coefficient in zip(rows, hostile.coefficients, strict=True):
         assert float(row["std_error_robust"]) == coefficient.std_error_robust

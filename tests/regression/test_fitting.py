@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from regression_runs import (
     MODELS,
+    as_paper,
     assert_nothing_fitted,
     blank,
     estimates,
@@ -21,7 +22,7 @@ from regression_runs import (
 )
 from scipy import stats
 
-from ddnn_traces.regression import DEFAULT_FORMULA, fit
+from ddnn_traces.regression import PAPER_FORMULA, fit
 
 
 def test_statistics_agree_with_an_independent_computation():
@@ -73,7 +74,7 @@ def test_the_same_numbers_as_statsmodels_own_formula_interface():
 
     runs = make_runs()
     data = pd.DataFrame(runs.to_dict(as_series=False))
-    theirs = smf.ols(DEFAULT_FORMULA, data).fit()
+    theirs = smf.ols(PAPER_FORMULA, data).fit()
     result = fit(runs)
     assert estimates(result) == pytest.approx(dict(theirs.params), rel=1e-6)
     assert result.r_squared == pytest.approx(theirs.rsquared, rel=1e-12)
@@ -104,7 +105,7 @@ def test_fewer_than_three_runs_fit_nothing(count: int):
 
 
 def test_one_size_leaves_the_other_terms():
-    result = fit(make_runs().with_columns(model_bytes=pl.lit(14_000_000)))
+    result = as_paper(make_runs().with_columns(model_bytes=pl.lit(14_000_000)))
     assert verdict(result, "model_bytes") == (False, None)
     assert missing_facts(sentence(result, "model_bytes"), "every run has model_bytes = 14000000") == []
     assert verdict(result, "C(framework_backend)")[0]
@@ -150,7 +151,7 @@ def test_the_default_formula_takes_the_nominal_size_where_no_run_has_the_exchang
     runs = make_runs().with_columns(nominal_bytes=pl.col("model_bytes") + 1e6)
     result = fit(blank(runs, "model_bytes", *range(36)))
     assert result.size_column == "nominal_bytes"
-    assert result.formula == DEFAULT_FORMULA.replace("model_bytes", "nominal_bytes")
+    assert result.formula == PAPER_FORMULA.replace("model_bytes", "nominal_bytes")
     assert noted(result, "model_bytes", "nominal size", "nominal_bytes")
     assert set(result.points["size_bytes"]) == {size + 1e6 for size in MODELS}
     assert result.readable(result.coefficients[1]) == (1.0, "MB/MB")
@@ -164,7 +165,7 @@ def test_one_exchanged_size_is_enough_to_keep_it():
 
 def test_the_users_formula_keeps_its_size():
     runs = make_runs().with_columns(nominal_bytes=pl.col("model_bytes") + 1e6)
-    result = fit(blank(runs, "model_bytes", *range(36)), DEFAULT_FORMULA)
+    result = fit(blank(runs, "model_bytes", *range(36)), PAPER_FORMULA)
     assert missing_facts(sentence(result, "model_bytes"), "no run has model_bytes") == []
     assert verdict(result, "C(framework_backend)") == (True, False)
 

@@ -12,14 +12,14 @@ import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.regression import DEFAULT_FORMULA, Regression
+from ddnn_traces.regression import PAPER_FORMULA, Regression
 from ddnn_traces.report import page
 from ddnn_traces.report.section import Results
 from ddnn_traces.traffic.synthetic import scenarios
 from ddnn_traces.traffic.synthetic.runs import write_runs
 from ddnn_traces.traffic.synthetic.scenarios import SCENARIOS, runs_of
 
-SIZE = DEFAULT_FORMULA.split("~")[1].split("+")[0].strip()
+SIZE = PAPER_FORMULA.split("~")[1].split("+")[0].strip()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 @pytest.fixture(scope="module")
 def fit(dataset: Dataset) -> Regression:
-    return ddnn_traces.regress(dataset)
+    return ddnn_traces.regress(dataset, preset="paper", errors="classic")
 
 
 def significant(fit: Regression) -> dict[str, bool | None]:

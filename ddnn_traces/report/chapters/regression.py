@@ -40,7 +40,7 @@ def step_volume(section: Section, frame: pl.DataFrame) -> None:
     slope = "".join(
         f"; {verdict.sentence.removeprefix('significant: ')}"
         for verdict in fit.verdicts
-        if verdict.term == fit.size_column and verdict.estimable
+        if fit.size_column in (verdict.term, verdict.term.removeprefix("np.log(").removesuffix(")"))
     )
     section.headline = f"A step transmits {between} times the model's size{slope}. {fit.synthetic or ''}".rstrip()
     caption = "Mean volume of a training step against model size; a mark is a run."
@@ -95,7 +95,7 @@ def residual_charts(fit: Regression) -> list[tuple[charts.OfResiduals, pl.DataFr
 
 def _terms(fit: Regression) -> Table:
     """The joint test of each term."""
-    found = next(table for table in words.tables(fit) if table.title.startswith("Joint F-test"))
+    found = words.term_table(fit)
     numeric = [found.columns[place] for place in found.numeric]
     caption = f"{found.title}. GVIF^(1/(2 df)) is by how much other terms widen its intervals (1: not at all)."
     return Table(caption, found.columns, found.rows, numeric, [_SOURCE])

@@ -1,0 +1,154 @@
+"""Conclusions that depend on an attribute that the formula lacks: the fit is repeated with each such attribute.
+
+An estimate includes the effects of attributes that vary with its term and are not in the formula (omitted-variable
+bias: Wooldridge, Introductory Econometrics, section 3-3). A conclusion that changes with one of them is not
+established.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import polars as pl
+
+from ddnn_traces.errors import RegressionError
+from ddnn_traces.regression.design import MIN_RUNS, RUN
+from ddnn_traces.regression.formula import INTERCEPT, Formula
+from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, plain
+
+#: Attributes of a run. The model's name is not among them: it stands for its size.
+ATTRIBUTES = (
+    "workers", "framework_backend", "batch_size", "topology", "optimizer", "delay_ms", "loss_pct", "bandwidth_mbit",
+    "epochs", "offload", "source",
+)  # fmt: skip
+#: Numbers that are levels.
+_LEVELS = frozenset({"batch_size"})
+#: How many times as large a standard error is that makes an interval another one.
+_WIDER = 2
+
+
+def refits(
+    rows: pl.DataFrame, formula: Formula, fit: OlsFit, ols: Callable[[pl.DataFrame, str], OlsFit]
+) -> tuple[Refit, ...]:
+    """The fit of `formula` to `rows`, repeated with each attribute in which they differ and which it lacks.
+
+    ols: fits a formula to rows, with the kind of errors of `fit`. Where some rows lack the attribute, both fits are to
+    the others.
+    """
+    lacking = (name for name in ATTRIBUTES if name in rows.columns and name not in formula.names)
+    return tuple(_refit(rows, formula, name, fit, ols) for name in lacking if rows[name].drop_nulls().n_unique() > 1)
+
+
+def _refit(
+    rows: pl.DataFrame, formula: Formula, name: str, fit: OlsFit, ols: Callable[[pl.DataFrame, str], OlsFit]
+) -> Refit:
+    known = rows.drop_nulls(name)
+    longer = with_attribute(formula, name, rows)
+    found = Refit(name, tuple(plain(value) for value in known[name].unique().sort().to_list()), longer)
+    if known[RUN].n_unique() < MIN_RUNS:
+        return Refit(found.attribute, found.values, longer, reason=f"only {known[RUN].n_unique()} runs have it")
+    try:
+        before = fit if known.height == rows.height else ols(known, formula.text)
+        after = ols(known, longer)
+    except RegressionError as error:
+        return Refit(found.attribute, found.values, longer, reason=str(error))
+    own = next((verdict for verdict in after.verdicts if verdict.term == longer.rpartition(" + ")[2]), None)
+    if not (before.coefficients and after.coefficients) or own is None or _is_crowded(own):
+        return Refit(found.attribute, found.values, longer, reason="too few runs for one more term")
+    return Refit(found.attribute, found.values, longer, tuple(_changes(before, after)))
+
+
+def with_attribute(formula: Formula, name: str, rows: pl.DataFrame) -> str:
+    """The formula with one more attribute: a number, or levels."""
+    is_number = rows[name].dtype.is_numeric() and name not in _LEVELS
+    return f"{formula.text} + {name if is_number else f'C({name})'}"
+
+
+def _is_crowded(verdict: TermVerdict) -> bool:
+    return not verdict.estimable and verdict.sentence.endswith(" coefficients")
+
+
+def _changes(before: OlsFit, after: OlsFit) -> Iterator[Change]:
+    """The terms and coefficients of `before` whose conclusion is another one in `after`."""
+    of_term = {verdict.term: verdict for verdict in after.verdicts}
+    of_column = {coefficient.name: coefficient for coefficient in after.coefficients}
+    changed = set()
+    for column in before.coefficients:
+        if column.name != INTERCEPT and _differs(column, of_column.get(column.name)):
+            changed.add(column.name)
+            yield Change(column.name, _shown(column), _shown(of_column.get(column.name)))
+    for verdict in before.verdicts:
+        if not verdict.estimable or verdict.term in changed:
+            continue
+        now = of_term[verdict.term]
+        is_same = now.estimable and now.significant is verdict.significant
+        if verdict.significant is None:  # nothing is concluded but the estimates
+            own = (c.name for c in before.coefficients if c.term == verdict.term)
+            is_same = now.estimable and changed.isdisjoint(own)
+        if not is_same:
+            yield Change(verdict.term, _judged(verdict, before), _judged(now, after))
+
+
+def _differs(before: Coefficient, after: Coefficient | None) -> bool:
+    """Whether another conclusion follows: separability, significance, sign, an estimate outside the interval.
+
+    A standard error twice as large counts too: the interval was too narrow. Where the chosen errors give no interval,
+    the estimate is compared with twice its classic error.
+    """
+    if not before.told_apart or before.std_error_classic is None:
+        return False
+    if after is None or not after.told_apart:
+        return True
+    if before.p_value is None:
+        return abs(after.estimate - before.estimate) > 2 * before.std_error_classic
+    if after.std_error is None or before.std_error is None:
+        return True
+    if before.is_significant is not after.is_significant:
+        return True
+    if not before.is_significant or before.ci_low is None or before.ci_high is None:
+        return False
+    is_outside = not before.ci_low <= after.estimate <= before.ci_high
+    return is_outside or after.std_error > _WIDER * before.std_error
+
+
+def _shown(coefficient: Coefficient | None) -> str:
+    if coefficient is None or not coefficient.told_apart:
+        return "cannot be separated"
+    if coefficient.ci_low is None or coefficient.ci_high is None or coefficient.p_value is None:
+        return f"{coefficient.estimate:.4g}, not tested"
+    interval = f"[{coefficient.ci_low:.4g}, {coefficient.ci_high:.4g}]"
+    return f"{coefficient.estimate:.4g} {interval}, p = {coefficient.p_value:.2g}"
+
+
+def _judged(verdict: TermVerdict, fit: OlsFit) -> str:
+    if not verdict.estimable:
+        return "cannot be separated"
+    p_value = next((test.p_value for test in fit.tests if test.term == verdict.term), None)
+    return "not tested" if p_value is None else f"p = {p_value:.2g}"
+
+
+def depends_on(found: tuple[Refit, ...]) -> dict[str, tuple[str, ...]]:
+    """Of each term and coefficient whose conclusion changes, the attributes with which it does."""
+    names = dict.fromkeys(change.name for refit in found for change in refit.changes)
+    return {name: tuple(r.attribute for r in found if any(c.name == name for c in r.changes)) for name in names}
+
+
+def notes(found: tuple[Refit, ...]) -> list[str]:
+    """What the refits show, in a sentence for each attribute with which something changes or that is not examined."""
+    said = []
+    for refit in found:
+        values = f"{refit.attribute} ({', '.join(refit.values[:6])}{', ...' if len(refit.values) > 6 else ''})"
+        if refit.reason is not None:
+            said.append(f"{values} is not in the formula, and whether it matters was not examined: {refit.reason}.")
+        elif refit.changes:
+            names = [change.name for change in refit.changes]
+            # a term represents its levels
+            changed = ", ".join(name for name in names if name.partition("[")[0] not in names or "[" not in name)
+            said.append(f"{values} is not in the formula; with it these change and are not established: {changed}.")
+    same = [refit.attribute for refit in found if refit.reason is None and not refit.changes]
+    if same:
+        said.append(
+            f"The runs also differ in {', '.join(same)}, which the formula lacks: with any one of them in it no "
+            "conclusion changes."
+        )
+    return said
