@@ -67,7 +67,7 @@ def blocks(regression: Regression, verbose: bool = False) -> list[Table | Sectio
             Section("In the words of Zerwas et al. 2021, section VI", paper_sentences(regression)),
         ]
     if regression.coefficients:
-        found.append(_coefficient_table(regression, verbose))
+        found.append(coefficient_table(regression, verbose))
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in regression.verdicts]
     found.append(Section("Terms", verdicts + ([] if regression.excluded else _supplies(regression))))
     if verbose:
@@ -145,13 +145,13 @@ def shown_errors(regression: Regression) -> dict[str, str]:
     return {f"{ERRORS[regression.errors]} error": "std_error", f"{ERRORS[other]} error": of_other}
 
 
-def _coefficient_table(regression: Regression, verbose: bool) -> Table:
+def coefficient_table(regression: Regression, verbose: bool) -> Table:
     """With the factor exp(estimate) of each level where the left side is a logarithm, and with what it depends on."""
     shown = list(shown_errors(regression).items())[: 2 if verbose else 1]
     is_logarithm = regression.left.startswith("np.log(")
     depends = any(coefficient.depends_on for coefficient in regression.coefficients)
     columns = ["coefficient", "estimate", *(["factor"] if is_logarithm else []), *(name for name, _ in shown)]
-    numeric = tuple(range(1, len(columns) + 2))
+    numeric = tuple(range(1, len(columns) + 2))  # not the last one
     rows = []
     for coefficient in regression.coefficients:
         factor = [_factor(coefficient)] if is_logarithm else []
@@ -390,13 +390,17 @@ def _paper_term(regression: Regression, names: tuple[str, ...]) -> str:
         slope = next(c for c in regression.coefficients if c.term == verdict.term)
         interval = "" if slope.ci_low is None else f" [{slope.ci_low:.4g}, {slope.ci_high:.4g}]"
         return f"{result}: {slope.estimate:.4g}{interval} MB more data a step for 1 MB more model"
+    open_levels = [c for c in regression.coefficients if c.term == verdict.term and c.depends_on]
+    if open_levels:
+        result += f"; not established for {_levels(open_levels)}: see the terms"
     own = _tested_separately(regression, verdict.term)
     significant = [c for c in own if c.is_significant]
     if significant and verdict.significant is False:
         return f"{result} together, which one interval without 0 of {len(own)} may be by chance: {_levels(significant)}"
     if significant:
         return f"{result}; intervals without 0: {_levels(significant)}"
-    return f"{result}; 95% confidence intervals include 0" if verdict.significant is not None and own else result
+    includes = verdict.significant is False and own
+    return f"{result}; 95% confidence intervals include 0" if includes else result
 
 
 def paper_sentences(regression: Regression) -> list[str]:

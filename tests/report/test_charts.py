@@ -257,11 +257,11 @@ def test_the_fit_draws_every_run_once(fit: pl.DataFrame, runs: tuple[str, ...]) 
     rows = drawn(spec_of("step_volume_fit", frame))
     assert [row["run_id"] for row in rows] == frame["run_id"].to_list() == sorted(runs)
     assert [row["step_mb"] for row in rows] == pytest.approx((frame["step_bytes"] / 1e6).to_list())
-    assert [row["fitted_mb"] for row in rows] == pytest.approx((frame["fitted"] / 1e6).to_list())
+    assert [row["fitted_mb"] for row in rows] == pytest.approx((frame["fitted_bytes"] / 1e6).to_list())
 
 
 def test_runs_without_a_fit_are_drawn_without_it(fit: pl.DataFrame) -> None:
-    frame = fit.with_columns(fitted=pl.lit(None, pl.Float64))
+    frame = fit.with_columns(fitted_bytes=pl.lit(None, pl.Float64))
     for name in ("step_volume_fit", "step_volume_runs"):
         assert vl_convert.vegalite_to_svg(spec_of(name, frame)).startswith("<svg")
 

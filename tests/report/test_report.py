@@ -213,7 +213,7 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
     for note in regression.notes:
         assert note in text
     headings = re.findall(r"<h4>(.*?)</h4>", written.read_text(encoding="utf-8"))
-    assert headings == ["Terms", "Notes", "Diagnostics"]
+    assert headings == ["Read first", "Terms", "Diagnostics"]
     for row in dataset.query("ring_comparison").drop_nulls("declared_ring").iter_rows(named=True):
         assert row["declared_ring"] in text and row["inferred_ring"] in text
 

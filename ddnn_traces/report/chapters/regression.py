@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import polars as pl
 
-from ddnn_traces.regression import ERRORS, Coefficient, Regression, words
+from ddnn_traces.regression import ERRORS, Regression, words
 from ddnn_traces.report.charts import regression as charts
 from ddnn_traces.report.section import Chapter, Section, Source, Table
 from ddnn_traces.report.words import number_of, percent
@@ -71,7 +69,7 @@ def drivers(section: Section, _: pl.DataFrame) -> None:
         section.headline = " ".join(notes[:1]) or "Nothing is fitted."
         notes, excluded = notes[1:], [*excluded, _HOW_TO_FIT]
     verdicts = [f"{verdict.term}: {verdict.sentence}" for verdict in fit.verdicts]
-    lists = (("Terms", verdicts), ("Notes", notes), ("Diagnostics", words.diagnosis(fit)), ("Left out", excluded))
+    lists = (("Read first", notes), ("Terms", verdicts), ("Diagnostics", words.diagnosis(fit)), ("Left out", excluded))
     section.lists = [(heading, sentences) for heading, sentences in lists if sentences]
 
 
@@ -102,29 +100,13 @@ def _terms(fit: Regression) -> Table:
 
 
 def _coefficients(fit: Regression) -> Table:
-    columns = ("coefficient", "estimate", *words.shown_errors(fit), "95% interval", "p-value", "unit")
-    rows = [_coefficient_row(fit, coefficient) for coefficient in fit.coefficients]
+    found = words.coefficient_table(fit, verbose=True)
     caption = (
         f"{fit.formula}, by ordinary least squares over {counted(fit.rows, 'run')}: R² {_r_squared(fit.r_squared)}, "
         f"adjusted R² {_r_squared(fit.adj_r_squared)}, {counted(fit.df_resid or 0, 'residual degree')} of freedom. "
         f"Intervals and p-values are by {ERRORS[fit.errors]} standard errors."
     )
-    return Table(caption, columns, rows, columns[1:6], [_SOURCE])
-
-
-def _coefficient_row(fit: Regression, coefficient: Coefficient) -> tuple[str, ...]:
-    factor, unit = fit.readable(coefficient)
-    units = {"MB/MB": "MB a step for each MB of model", "MB": "MB a step", "bytes": "bytes a step for each 1 of it"}
-    unit = units.get(unit, unit)
-    interval = "–"
-    if coefficient.ci_low is not None and coefficient.ci_high is not None:
-        interval = f"{coefficient.ci_low * factor:.4g} to {coefficient.ci_high * factor:.4g}"
-    p = coefficient.p_value
-    p_text = "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-    name = re.sub(r"^C\((\w+)\)\[T\.(.*)\]$", r"\1 = \2", coefficient.name)
-    errors = (getattr(coefficient, name) for name in words.shown_errors(fit).values())
-    shown = ("–" if error is None else f"{error * factor:.3g}" for error in errors)
-    return name, f"{coefficient.estimate * factor:.4g}", *shown, interval, p_text, unit
+    return Table(caption, found.columns, found.rows, [found.columns[place] for place in found.numeric], [_SOURCE])
 
 
 def _r_squared(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import altair as alt
 import polars as pl
 
+from ddnn_traces.regression.results import VOLUMES
 from ddnn_traces.report.charts import style
 
 _FITTED = alt.Title("Marks: the runs; black lines: fitted values of the same runs", fontWeight="normal")
@@ -30,11 +31,12 @@ _TITLES = {
 def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step against model size: measured, and the regression's fitted value of the same run.
 
-    frame: run_id, step_bytes, size_bytes, fitted (null: nothing is fitted), framework_backend, batch_size, topology.
+    frame: run_id, step_bytes, size_bytes, fitted_bytes (null: nothing is fitted), framework_backend, batch_size and
+    topology.
     """
     shown = frame.select(
         "run_id", "framework_backend", "batch_size", "topology",
-        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted") / 1e6,
+        model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted_bytes") / 1e6,
     )  # fmt: skip
     volumes = style.positive_scale(shown, ["step_mb", "fitted_mb"])
     base = style.data_chart(shown).encode(
@@ -47,7 +49,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     fitted = base.mark_tick(color=style.INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
     measured = base.mark_point(size=90, strokeWidth=2.2).encode(
-        y=alt.Y("step_mb:Q", title="volume of a step (MB on the wire)", scale=volumes),
+        y=alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes),
         color=style.colors("framework_backend:N", "framework and backend"),
         shape=style.shapes("topology:N", "topology (declared)"),
     )
@@ -59,7 +61,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Volume of a step as a multiple of the model's size, by run, with the fitted value. frame: as step_volume_fit."""
     shown = frame.select(
         "run_id", "framework_backend",
-        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted") / pl.col("size_bytes"),
+        measured=pl.col("step_bytes") / pl.col("size_bytes"), fitted=pl.col("fitted_bytes") / pl.col("size_bytes"),
     )  # fmt: skip
     base = style.data_chart(shown).encode(
         y=style.run_rows(style.NAMES_AND_GRID),
@@ -69,7 +71,7 @@ def step_volume_runs(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     fitted = base.mark_tick(color=style.INK, thickness=1.5, height=15, orient="vertical").encode(x="fitted:Q")
     measured = base.mark_point(size=60, strokeWidth=2.2).encode(
-        x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the wire per MB)"),
+        x=alt.X("measured:Q", title="volume of a step for each MB of model (MB on the cable per MB)"),
         color=style.colors("framework_backend:N", "framework and backend"),
     )
     layers = alt.layer(fitted, measured, title=_marks(shown))
@@ -168,6 +170,6 @@ def _of_residuals(line: alt.Chart, base: alt.Chart, title: str) -> alt.TopLevelM
 
 def _scale(left: str) -> tuple[float, str]:
     """The factor by which the left side is drawn, and its title with its unit."""
-    if left == "step_bytes":
-        return 1e-6, "volume of a step (MB on the wire)"
+    if left in VOLUMES:
+        return 1e-6, f"{VOLUMES[left]} (MB)"
     return 1.0, _TITLES.get(left, f"left side of the formula ({left})")
