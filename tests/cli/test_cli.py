@@ -577,7 +577,7 @@ def test_types_that_a_format_lacks(command: RunCommand, small: Dataset, output_f
 
 def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, sample_dataset: Dataset) -> None:
     formula = "np.log(step_bytes) ~ np.log(model_bytes)"
-    printed = command("regress", sample_dataset.path, "--formula", formula).stdout.decode()
+    printed = command("regress", sample_dataset.path, "--verbose", "--formula", formula).stdout.decode()
     slope, _ = (line.split() for line in printed.splitlines() if line.startswith("np.log(model_bytes) "))
     rows = sample_dataset.query("run_step_volume")
     expected, _ = np.polyfit(rows["model_bytes"].log().to_numpy(), rows["step_bytes"].cast(float).log().to_numpy(), 1)
