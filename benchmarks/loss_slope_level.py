@@ -16,7 +16,7 @@ from ddnn_traces.regression.fitting import PRESETS
 from ddnn_traces.regression.formula import parse
 from ddnn_traces.regression.inference import coefficients_of
 
-FORMULA = PRESETS["duration-on-loss"].formula
+FORMULA = PRESETS["duration-on-loss"].forms[0]
 #: The loss [%] of each run of a setting, for each setting that is compared.
 LAYOUTS = {
     "one setting, three lossless runs and one lossy": [(0.0, 0.0, 0.0, 0.5)],

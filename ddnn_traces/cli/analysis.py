@@ -40,9 +40,9 @@ from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open
 )
 @click.option(
     "--errors",
-    type=click.Choice(["classic", "hc3", "cluster"]),
-    help="Standard errors of intervals and tests. Default: classic, hc3 where the Breusch-Pagan test finds that the "
-    "scatter changes with the terms, and cluster (by run) where rows are steps.",
+    type=click.Choice(["classic", "scaled", "hc3", "cluster"]),
+    help="Standard errors of intervals and tests. Default: scaled where the scatter grows with the model's size, hc3 "
+    "where it changes with the terms in another way, cluster (by run) where rows are steps, else classic.",
 )
 @click.option("--verbose", is_flag=True, help="Also joint tests, nested formulas, refits and all diagnostics.")
 @click.option(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from ddnn_traces.regression import design
-from ddnn_traces.regression.design import RUN
+from ddnn_traces.regression.design import RUN, Vector
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import parse
 from ddnn_traces.regression.results import SIZES
@@ -104,4 +105,17 @@ def _aic(rows: pl.DataFrame, text: str) -> float | None:
         return -math.inf
     derivative = {"np.log(step_bytes)": "step_bytes", "worker_bytes": "workers"}.get(formula.left)
     jacobian = 0.0 if derivative is None else float(np.log(usable[derivative].to_numpy()).sum())
-    return estimate.information_criteria[0] + 2 * jacobian
+    return _best_scatter(estimate, design.relative_sizes(usable, formula)) + 2 * jacobian
+
+
+def _best_scatter(estimate: Estimate, relative: Vector | None) -> float:
+    """The AIC of the fit, or of the one with scatter that grows with the size, whose power is a parameter more."""
+    found = [estimate.information_criteria[0]]
+    if relative is None:
+        return found[0]
+    for power in design.POWERS[1:]:
+        deviations = relative**power
+        columns = tuple(replace(column, values=column.values / deviations) for column in estimate.columns)
+        weighted = replace(estimate, response=estimate.response / deviations, columns=columns)
+        found.append(weighted.information_criteria[0] + 2 * float(np.log(deviations).sum()) + 2)
+    return min(found)

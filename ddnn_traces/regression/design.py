@@ -19,7 +19,7 @@ import polars.selectors as cs
 
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
-from ddnn_traces.regression.results import Excluded
+from ddnn_traces.regression.results import SIZES, Excluded
 
 #: Numbers, of any shape.
 Vector = np.ndarray[Any, np.dtype[np.float64]]
@@ -240,6 +240,53 @@ def _bare(factor: str) -> str:
 def is_constant(values: Vector) -> bool:
     """Whether all values are the same to within rounding."""
     return bool(values.max() - values.min() <= ROUNDING * abs(values).max())
+
+
+# --- scatter
+
+#: Powers of the model's size with which the deviation of a row may grow.
+POWERS = (0.0, 0.5, 1.0)
+
+
+def scatter_power(
+    response: Vector, columns: Sequence[Column], rows: pl.DataFrame, formula: Formula,
+    powers: Sequence[float] = POWERS,
+) -> tuple[float, Vector]:  # fmt: skip
+    """The power of the model's size with which the scatter of rows grows, and each row's deviation by it.
+
+    The one of `powers` with the largest restricted likelihood (Patterson and Thompson 1971). 0 without a size on the
+    right, and of a left side that is no plain column.
+    """
+    relative = relative_sizes(rows, formula)
+    if relative is None:
+        return 0.0, np.ones(len(response))
+    matrix = np.column_stack([unit(column.values) for column in columns])
+    best = max(powers, key=lambda power: _restricted_likelihood(response, matrix, relative**power))
+    return best, relative**best
+
+
+def relative_sizes(rows: pl.DataFrame, formula: Formula) -> Vector | None:
+    """Sizes of the model over their mean; None where the scatter of rows cannot grow with them."""
+    size = next((name for name in SIZES if name in formula.right_names), None)
+    if size is None or formula.left not in formula.left_names or not (rows[size] > 0).all():
+        return None
+    return rows[size].to_numpy().astype(float) / mean(rows, size)
+
+
+def mean(rows: pl.DataFrame, name: str) -> float:
+    return float(np.mean(rows[name].to_numpy()))
+
+
+def _restricted_likelihood(response: Vector, matrix: Vector, deviations: Vector) -> float:
+    """Logarithm of the restricted likelihood, without its constant; minus infinity of a fit through all rows."""
+    basis, triangle = np.linalg.qr(matrix / deviations[:, None])
+    scaled = response / deviations
+    residuals = scaled - basis @ (basis.T @ scaled)
+    squares, df = float(residuals @ residuals), len(response) - matrix.shape[1]
+    if np.sqrt(squares) <= ROUNDING * np.linalg.norm(scaled):
+        return -math.inf
+    determinant = float(np.log(np.abs(np.diag(triangle))).sum())
+    return float(-0.5 * df * math.log(squares) - np.log(deviations).sum() - determinant)
 
 
 # --- independent columns

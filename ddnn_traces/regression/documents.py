@@ -83,7 +83,7 @@ def _document(regression: Regression) -> dict[str, Any]:
 
     return {
         "ddnn_traces_regression": VERSION, **{name: getattr(regression, name) for name in _ABOUT},
-        "robust_errors": regression.robust, "clusters": regression.clusters,
+        "robust_errors": regression.robust, "scatter_power": regression.scatter_power, "clusters": regression.clusters,
         "fit": {name: getattr(regression, name) for name in _WHOLE_FIT},
         "coefficients": regression.coefficients,
         "terms": [

@@ -53,11 +53,15 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The fit of `response` to `columns`, with at least one residual degree of freedom; groups: the run of each row."""
+    """The fit of `response` to `columns`, with at least one residual degree of freedom; groups: the run of each row.
+
+    deviations: of the rows' scatter, relative to each other, for errors of the kind scaled; None: all the same.
+    """
 
     response: Vector
     columns: tuple[Column, ...]
     groups: tuple[str, ...]
+    deviations: Vector | None = None
 
     @cached_property
     def matrix(self) -> Vector:
@@ -190,11 +194,17 @@ class Estimate:
     def scatter(self, kind: str) -> Scatter:
         """Of U'y, by kind of standard errors.
 
-        classic: s^2. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by run, with
+        classic: s^2. scaled: s^2 V of rows whose deviations V^1/2 are known but for s, the residual deviation of the
+        weighted fit. hc3: MacKinnon and White 1985, each squared residual over (1 - leverage)^2. cluster: by run, with
         the factor G/(G-1) (n-1)/(n-k) (Cameron and Miller 2015); G-1 degrees of freedom, but not more than the fit has.
         """
         if kind == "classic":
             return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
+        if kind == "scaled" and self.deviations is not None:
+            weighted, scaled = self.basis / self.deviations[:, None], self.response / self.deviations
+            residuals = scaled - weighted @ np.linalg.lstsq(weighted, scaled, rcond=None)[0]
+            spread = self.basis * self.deviations[:, None]
+            return Scatter(spread.T @ spread * (residuals @ residuals / self.df_resid), self.df_resid, False)
         if kind == "hc3":
             alone = self.leverage > ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)

@@ -84,9 +84,9 @@ def regress(
 
     formula: in statsmodels' language; None: that of the preset, and default_formula without one. preset: a name of
     PRESETS, which also decides the rows. rows: runs or steps. batch, size: whether the batch size is an indicator or a
-    number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic, hc3 or
-    cluster (by run); None: by the rule of `fit`. response: the bytes of a step's volume: those on the cable, as
-    captured (wire), or payload.
+    number, and the model's size the exchanged or the nominal one; both only without `formula`. errors: classic, scaled,
+    hc3 or cluster (by run); None: by the rule of `ols`, cluster for steps. response: the bytes of a step's volume:
+    those on the cable, as captured (wire), or payload.
 
     Raises RegressionError for an unknown name, and for a formula that cannot be used.
     """
@@ -185,8 +185,7 @@ def fit(
     formula: the user's. None: the one of `forms` that default_formula chooses. `rows` has run_id and the formula's
     columns, null where unknown, and may have source, model, and other attributes of runs: the fit is repeated with
     each in which the runs differ (robustness). Rows that lack a value are excluded and their runs named. errors:
-    classic, hc3 or cluster. None: cluster where a row is a step; else hc3 where the Breusch-Pagan test finds that the
-    scatter changes with the terms, and classic where not.
+    classic, scaled, hc3 or cluster. None: cluster where a row is a step, else by the rule of `ols`.
 
     Raises RegressionError for a formula that names an unknown column, is not a formula, or cannot be evaluated.
     """
@@ -235,19 +234,24 @@ def _with_refits(
     first = ols(rows, formula.text, errors, robust)
     found: tuple[Refit, ...] = ()
     if first.coefficients:
-        found = robustness.refits(rows, formula, first, lambda some, text: ols(some, text, first.errors, robust))
+        powers = (first.scatter_power,)  # the scatter is that of the same rows
+        found = robustness.refits(
+            rows, formula, first, lambda some, text: ols(some, text, first.errors, robust, powers=powers)
+        )
     unsettled = robustness.depends_on(found)
     return (ols(rows, formula.text, errors, robust, unsettled) if unsettled else first), found
 
 
 def ols(
     rows: pl.DataFrame, formula: str, errors: str | None = "classic", robust: str = "hc3",
-    unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({}), powers: Sequence[float] = design.POWERS,
 ) -> OlsFit:  # fmt: skip
     """Fit `formula` to rows that have `run_id` and no missing value in the formula's columns.
 
-    errors: None: classic, but `robust` where the Breusch-Pagan test finds that the scatter changes with the terms.
-    unsettled: of terms and coefficients, the attributes on which their conclusions depend (robustness).
+    errors: None: scaled where the scatter grows with the model's size (design.scatter_power), else `robust` where the
+    Breusch-Pagan test finds that it changes with the terms, else classic.
+    unsettled: of terms and coefficients, the attributes on which their conclusions depend (robustness). powers: of the
+    model's size, with which the scatter may grow.
 
     Columns that are combinations of those before them, in formula order, are dropped and named in the term's verdict,
     and so are terms at the end for which there are too few rows. Raises RegressionError.
@@ -263,10 +267,17 @@ def ols(
     if made.terms and {column.term for column in kept} <= {INTERCEPT}:
         nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in made.terms)
         return OlsFit(verdicts=nothing, notes=("Nothing is fitted: no term of the formula can be estimated.",))
-    estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]))
+    power, deviations = design.scatter_power(made.response, kept, rows, made.formula, powers)
+    estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]), deviations)
     statistic, p_value = inference.breusch_pagan(estimate)
     notes = []
-    if errors is None:
+    if errors is None and power and not estimate.is_exact:
+        errors = "scaled"
+        notes.append(
+            f"Intervals and p take the scatter as growing with the model's size to the power of {power:g} (size-scaled "
+            "errors), which has the largest restricted likelihood of 0, 0.5 and 1."
+        )
+    elif errors is None:
         errors = robust if p_value is not None and p_value < ALPHA else "classic"
         if errors != "classic":
             notes.append(
@@ -286,7 +297,7 @@ def ols(
         coefficients=coefficients, tests=tests,
         verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled),
         notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors)),
-        errors=errors, robust=robust, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
+        errors=errors, robust=robust, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,
         f_statistic=f_statistic, f_p_value=f_p_value, aic=aic, bic=bic, condition_number=estimate.condition_number,

@@ -224,7 +224,7 @@ class _Point:
 def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) -> _Point:
     """Fit `text`, whose left side is of one column of `responses`, and evaluate it at the job's row.
 
-    Runs whose scatter grows with the model's size have a weight of 1 over its square (_scatter_power).
+    Runs whose scatter grows with the model's size are weighted (design.scatter_power).
 
     Raises PredictionError for a job that the rows do not determine, UsageError for an incomplete description (with the
     column's name), RegressionError for a wrong formula.
@@ -252,9 +252,9 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
             f"{usable.height} runs for {len(kept)} coefficients leave no scatter to compute an interval from; "
             "give a --formula with fewer terms"
         )
-    power, deviations = _scatter_power(response_values, kept, usable, formula)
+    power, deviations = design.scatter_power(response_values, kept, usable, formula)
     size = next((name for name in SIZES if name in formula.right_names), None)
-    own = float((values[size] / _mean(usable, size)) ** power) if power and size else 1.0
+    own = float((values[size] / design.mean(usable, size)) ** power) if power and size else 1.0
     weighted = tuple(replace(column, values=column.values / deviations) for column in kept)
     fit = Estimate(response_values / deviations, weighted, tuple(str(run) for run in usable[RUN]))
     coordinates = fit.to_coefficients.T @ place
@@ -296,40 +296,6 @@ def _workers(rows: pl.DataFrame, described: Mapping[str, Any]) -> float:
     raise UsageError(
         f"what a worker sends is predicted: give the job's workers (the runs have {_range(rows, 'workers')})"
     )
-
-
-def _scatter_power(
-    response: Vector, columns: Sequence[Column], rows: pl.DataFrame, formula: Formula
-) -> tuple[float, Vector]:
-    """The power of the model's size with which the scatter of runs grows, 0, 1/2 or 1, and each run's deviation by it.
-
-    The power of the largest restricted likelihood (Patterson and Thompson 1971), on a left side that is a plain column;
-    0 without a size on the right, and of logarithms and roots.
-    """
-    size = next((name for name in SIZES if name in formula.right_names), None)
-    ones = np.ones(len(response))
-    if size is None or formula.left not in formula.left_names or not (rows[size] > 0).all():
-        return 0.0, ones
-    relative = rows[size].to_numpy().astype(float) / _mean(rows, size)
-    matrix = np.column_stack([design.unit(column.values) for column in columns])
-    best = max((0.0, 0.5, 1.0), key=lambda power: _restricted_likelihood(response, matrix, relative**power))
-    return best, relative**best
-
-
-def _mean(rows: pl.DataFrame, name: str) -> float:
-    return float(np.mean(rows[name].to_numpy()))
-
-
-def _restricted_likelihood(response: Vector, matrix: Vector, deviations: Vector) -> float:
-    """Logarithm of the restricted likelihood, without its constant; minus infinity of a fit through all rows."""
-    basis, triangle = np.linalg.qr(matrix / deviations[:, None])
-    scaled = response / deviations
-    residuals = scaled - basis @ (basis.T @ scaled)
-    squares, df = float(residuals @ residuals), len(response) - matrix.shape[1]
-    if np.sqrt(squares) <= design.ROUNDING * np.linalg.norm(scaled):
-        return -math.inf
-    determinant = float(np.log(np.abs(np.diag(triangle))).sum())
-    return float(-0.5 * df * math.log(squares) - np.log(deviations).sum() - determinant)
 
 
 def _too_few(rows: pl.DataFrame, usable: int, formula: Formula) -> str:

@@ -20,7 +20,7 @@ VOLUMES = {"step_bytes": "data a step", "worker_bytes": "data that a worker send
 #: Columns of a model's size in bytes: what a step exchanges, and the published size.
 SIZES = ("model_bytes", "nominal_bytes")
 #: Kinds of standard errors, and their names in documents.
-ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered"}
+ERRORS = {"classic": "classic", "hc3": "HC3", "cluster": "run-clustered", "scaled": "size-scaled"}
 
 
 def plain(value: Any) -> str:
@@ -223,7 +223,8 @@ class OlsFit:
     """A fit of any formula on any frame. Nothing could be fitted where `coefficients` is empty.
 
     `fitted` has a number for every row of the frame, on the scale of the formula's left side. errors: the chosen
-    standard errors; robust: those in std_error_robust. clusters: runs, in which rows may depend on each other.
+    standard errors; robust: those in std_error_robust. scatter_power: of the model's size, with which the scatter of
+    rows grows. clusters: runs, in which rows may depend on each other.
     """
 
     coefficients: tuple[Coefficient, ...] = ()
@@ -232,6 +233,7 @@ class OlsFit:
     notes: tuple[str, ...] = ()
     errors: str = "classic"
     robust: str = "hc3"
+    scatter_power: float = 0.0
     clusters: int = 0
     r_squared: float | None = None
     adj_r_squared: float | None = None

@@ -127,8 +127,14 @@ class _Judged:
             return f"{result}, {self._against_zero}"
         if not self._separate:
             return result
-        open_levels = [coefficient for coefficient in self.own if coefficient.depends_on]
-        limits = "".join(f"; not established for {self._label(c)}: {_dependence(c.depends_on)}" for c in open_levels)
+        open_levels: dict[tuple[str, ...], list[str]] = {}
+        for coefficient in self.own:
+            if coefficient.depends_on:
+                open_levels.setdefault(coefficient.depends_on, []).append(self._label(coefficient))
+        limits = "".join(
+            f"; not established for {', '.join(labels)}: {_dependence(attributes)}"
+            for attributes, labels in open_levels.items()
+        )
         if not self._found:
             own = "" if open_levels else ", though each level's own interval includes 0"
             return f"{result} together{own}{limits}"

@@ -276,7 +276,8 @@ def _scatter(regression: Regression) -> Iterator[str]:
         return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
-        verdict = f"the scatter changes with the terms, for which {ERRORS[regression.robust]} errors hold"
+        held = "scaled" if regression.errors == "scaled" else regression.robust
+        verdict = f"the scatter changes with the terms, for which {ERRORS[held]} errors hold"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"
     yield f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."

@@ -20,7 +20,8 @@ def ring_runs(seed: int, absolute: float = 0.0, relative: float = 0.0, **columns
     rng = np.random.default_rng(seed)
     rows = [
         {
-            "run_id": f"r{number:02}", "model_bytes": size, "workers": workers, "topology": ("ring", "star")[number % 2],
+            "run_id": f"r{number:02}", "model_bytes": size, "workers": workers,
+            "topology": ("ring", "star")[number % 2],
             "framework_backend": ("tf-grpc", "torch-gloo", "mpi")[number // 2 % 3], "batch_size": 32,
             "step_bytes": 2 * (workers - 1) * size * np.exp(relative * rng.standard_normal())
             + workers * absolute * rng.standard_normal(),
@@ -45,12 +46,18 @@ def test_the_formula_with_the_lower_aic_is_fitted_and_the_note_has_both_numbers(
     levels = [np.ones(20), rows["topology"] == "star", rows["framework_backend"] == "torch-gloo",
               rows["framework_backend"] == "tf-grpc"]  # fmt: skip
     levels = [np.asarray(column, float) for column in levels]
-    plain, plain_columns = log_likelihood(steps / workers, [*levels, rows["model_bytes"].to_numpy() / 1e6])
+    sizes = rows["model_bytes"].to_numpy() / 1e6
+    plain = []
+    for power in (0.0, 0.5, 1.0):  # one parameter more where the scatter grows
+        deviation = (sizes / sizes.mean()) ** power
+        columns = [column / deviation for column in (*levels, sizes)]
+        found, count = log_likelihood(steps / workers / deviation, columns)
+        plain.append(-2 * (found - np.log(deviation).sum() - np.log(workers).sum()) + 2 * (count + 1 + (power > 0)))
     logs, log_columns = log_likelihood(
         np.log(steps), [*levels, np.log(rows["model_bytes"].to_numpy()), np.log(workers)]
     )
     by_hand = {
-        PER_WORKER: -2 * (plain - np.log(workers).sum()) + 2 * (plain_columns + 1),
+        PER_WORKER: min(plain),
         LOGARITHMS: -2 * (logs - np.log(steps).sum()) + 2 * (log_columns + 1),
     }
     result = fit(rows)
