@@ -1,34 +1,58 @@
 -- question: How much do hosts send to each other in each configuration, averaged over its runs?
 -- row: a configuration and a directed pair of hosts that sent something in one of its runs
--- inputs: runs, traffic_matrix, host_names, framework_settings
+-- inputs: run_configurations, run_settings, traffic_matrix, step_pairs, host_names
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
+-- param: models VARCHAR = apart; apart, or pooled: runs of different models and numbers of steps are one configuration, as in the paper's figure
 -- figure: zerwas fig. 4 (averaged over all models)
--- column: configuration; framework setting, and declared topology unless that is pair averaging
+-- column: configuration; what is equal in its runs (run_configurations); with models pooled neither model nor steps
 -- column: runs runs; runs of the configuration
+-- column: pooled; settings in which these runs differ, with their values (run_settings); null where there are none
 -- column: src_place; number of the sender among the configuration's hosts, from 1
 -- column: src_host; sender, by its name in figures
 -- column: dst_place; number of the receiver
 -- column: dst_host; receiver, by its name in figures
--- column: mean_wire_bytes bytes; wire bytes from sender to receiver, mean over the runs
--- column: mean_payload_bytes bytes; payload, mean over the runs
+-- column: mean_step_wire_bytes bytes; wire bytes from sender to receiver in a step, mean over the runs; null where a run has no traffic in steps
+-- column: mean_step_payload_bytes bytes; payload in a step, mean over the runs; null as mean_step_wire_bytes
+-- column: mean_wire_bytes bytes; wire bytes from sender to receiver in a whole run, mean over the runs
+-- column: mean_payload_bytes bytes; payload in a whole run, mean over the runs
 -- column: share_of_volume share; part of the configuration's wire bytes
--- Hosts of several runs are the same where host_names gives them the same name. A pair that is missing in a run sent
--- nothing in it.
+-- Rings of another order, other topologies and other numbers of steps are configurations of their own. Hosts of several
+-- runs are the same where host_names gives them the same name. A pair that is missing in a run sent nothing in it.
 WITH configured AS (
     SELECT run_id,
-           framework_setting || CASE WHEN topology <> 'pair_averaging' THEN ', ' || topology ELSE '' END AS configuration
-    FROM runs
-    JOIN framework_settings USING (run_id)
+           CASE $models WHEN 'apart' THEN configuration
+                        WHEN 'pooled' THEN concat_ws(', ', framework_setting, topology, worker_order, workers || ' workers')
+                        ELSE error('models is apart or pooled, not ' || $models) END AS configuration,
+           steps
+    FROM run_configurations
     WHERE run_id IN (SELECT run_id FROM traffic_matrix) AND ($chosen_runs IS NULL OR run_id GLOB $chosen_runs)
+), in_steps AS (
+    SELECT run_id, src_ip, dst_ip, sum(wire_bytes) / any_value(steps) AS wire_bytes,
+           sum(payload_bytes) / any_value(steps) AS payload_bytes
+    FROM step_pairs
+    JOIN configured USING (run_id)
+    GROUP BY run_id, src_ip, dst_ip
 ), configurations AS (
-    SELECT configuration, count(*) AS runs
+    SELECT configuration, count(*) AS runs, bool_and(run_id IN (SELECT run_id FROM in_steps)) AS has_steps
     FROM configured
     GROUP BY configuration
+), differing AS (
+    SELECT configuration, setting, string_agg(DISTINCT value, ', ' ORDER BY value) AS found
+    FROM run_settings
+    JOIN configured USING (run_id)
+    GROUP BY configuration, setting
+    HAVING count(DISTINCT value) > 1
+), pooled AS (
+    SELECT configuration, string_agg(setting || ' ' || found, '; ' ORDER BY setting) AS pooled
+    FROM differing
+    GROUP BY configuration
 ), pairs AS (  -- a multicast address is an end of pairs, but no host
-    SELECT configuration, coalesce(src.host, src_ip) AS src_host, coalesce(dst.host, dst_ip) AS dst_host,
-           sum(wire_bytes) AS wire_bytes, sum(payload_bytes) AS payload_bytes
+    SELECT configuration, coalesce(src.host, m.src_ip) AS src_host, coalesce(dst.host, m.dst_ip) AS dst_host,
+           sum(m.wire_bytes) AS wire_bytes, sum(m.payload_bytes) AS payload_bytes,
+           coalesce(sum(s.wire_bytes), 0) AS step_wire_bytes, coalesce(sum(s.payload_bytes), 0) AS step_payload_bytes
     FROM traffic_matrix AS m
     JOIN configured USING (run_id)
+    LEFT JOIN in_steps AS s ON s.run_id = m.run_id AND s.src_ip = m.src_ip AND s.dst_ip = m.dst_ip
     LEFT JOIN host_names AS src ON src.run_id = m.run_id AND src.host_ip = m.src_ip
     LEFT JOIN host_names AS dst ON dst.run_id = m.run_id AND dst.host_ip = m.dst_ip
     GROUP BY ALL
@@ -47,12 +71,15 @@ WITH configured AS (
     FROM ends
     LEFT JOIN named USING (configuration, host)
 )
-SELECT configuration, runs, src.place AS src_place, src_host, dst.place AS dst_place, dst_host,
+SELECT configuration, runs, pooled, src.place AS src_place, src_host, dst.place AS dst_place, dst_host,
+       CASE WHEN has_steps THEN step_wire_bytes / runs END AS mean_step_wire_bytes,
+       CASE WHEN has_steps THEN step_payload_bytes / runs END AS mean_step_payload_bytes,
        wire_bytes / runs AS mean_wire_bytes,
        payload_bytes / runs AS mean_payload_bytes,
        wire_bytes / sum(wire_bytes) OVER (PARTITION BY configuration) AS share_of_volume
 FROM pairs
 JOIN configurations USING (configuration)
+LEFT JOIN pooled USING (configuration)
 JOIN placed AS src USING (configuration)
 JOIN placed AS dst USING (configuration)
 WHERE src.host = src_host AND dst.host = dst_host

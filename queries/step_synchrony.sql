@@ -5,9 +5,9 @@
 -- column: run_id; run
 -- column: workers hosts; workers with a log; parameter servers and a chief do not count
 -- column: compared_steps steps; steps in the logs of two or more of them
--- column: common_share share; part of these steps in which no worker is done before the last one has begun; null with one worker
+-- column: common_share share; part of these steps in which no worker is done before the last one has begun; null with one worker, or without times
 -- column: measured_by; events: begin and end of communication; logs: begin and end of the step, which shows less
--- column: is_asynchronous; whether the logs show that workers do not wait; null with one worker
+-- column: is_asynchronous; whether the logs show that workers do not wait; null as common_share
 -- In a synchronous step every worker needs the gradients of all others, so nobody can end its communication before the
 -- last worker has begun its own. Asynchronous workers drift apart, and common_share falls. Events count where every
 -- compared step has some of each worker. By logs alone, workers that drift by less than a step still look synchronous.
@@ -50,7 +50,7 @@ WITH thresholds AS (
     GROUP BY run_id
 )
 SELECT run_id, workers, coalesce(compared_steps, 0) AS compared_steps,
-       CASE WHEN workers > 1 THEN coalesce(CASE WHEN has_events THEN by_events ELSE by_logs END, 0) END AS common_share,
+       CASE WHEN workers > 1 AND compared_steps IS NULL THEN 0 WHEN has_events THEN by_events ELSE by_logs END AS common_share,
        CASE WHEN compared_steps > 0 THEN CASE WHEN has_events THEN 'events' ELSE 'logs' END END AS measured_by,
        common_share < least_common_share AS is_asynchronous
 FROM logged

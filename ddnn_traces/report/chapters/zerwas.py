@@ -37,19 +37,19 @@ def volume_by_model(section: Section, frame: pl.DataFrame) -> None:
     )
     most = known.sort("mean_wire_bytes", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
-        f"Runs of one model and framework transmit {span(known['mean_wire_bytes'], size)} on average; the most, "
-        f"{size(most['mean_wire_bytes'])} in {digits(most['mean_steps'])} steps, {most['model']} with "
-        f"{most['framework_setting']}."
+        f"Runs that should send the same transmit {span(known['mean_wire_bytes'], size)} on average; the most, "
+        f"{size(most['mean_wire_bytes'])}, {most['model']} with {most['setting']}."
     )
     caption = (
-        "Mean over the runs of a model and framework setting; the number of their steps, which differs, is in "
-        "the tooltips."
+        "Mean over the runs of one model and setting: framework, topology, order, workers and steps, which are in "
+        "the tooltips. Settings that these runs do not share are in the table as pooled."
     )
-    noun, by = "pair of model and framework", ("model", "framework_setting")
+    noun, by = "configuration", ("model", "setting")
     section.figure(charts.volume_by_model, known.head(MODEL_BARS), caption, of=frame, by=by, noun=noun)
     columns = [
-        texts("model", "model"), texts("framework setting", "framework_setting"), numbers("runs", "runs", count),
-        numbers("model size (MB)", "model_mb"), numbers("steps (mean)", "mean_steps"),
+        texts("model", "model"), texts("setting", "setting"), numbers("runs", "runs", count), texts("pooled", "pooled"),
+        numbers("model size (MB)", "model_mb"), numbers("on the cable in a step", "mean_step_cable_bytes", size),
+        numbers("payload in a step, models", "step_model_sizes"),
         numbers("volume (mean)", "mean_wire_bytes", size), numbers("least", "least_wire_bytes", size),
         numbers("most", "most_wire_bytes", size),
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def heatmaps(section: Section, frame: pl.DataFrame) -> None:
     first = means["configuration"].unique(maintain_order=True).head(HEATMAP_RUNS)
     place = pl.max_horizontal("src_place", "dst_place")
     has_more = number_of(means.select(place.max()).item()) > HEATMAP_HOSTS
-    caption = "The same, as the mean over the runs of each configuration: framework setting and declared topology." + (
+    caption = "The same, as the mean over the runs of each configuration: those that should send the same." + (
         f" Of each the first {HEATMAP_HOSTS} hosts by rank are drawn." if has_more else ""
     )
     shown, noun = means.filter(pl.col("configuration").is_in(first.implode()), place <= HEATMAP_HOSTS), "configuration"

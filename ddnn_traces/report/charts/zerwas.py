@@ -202,17 +202,17 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 @style.chart("Transmitted volume of each model and framework, and the model's size where it is known")
 def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Mean volume of the runs of each model and framework, with the model's size, of query volume_by_model: fig. 3."""
+    """Mean volume of the runs of each model and setting, with the model's size, of query volume_by_model: fig. 3."""
     base = style.data_chart(frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)).encode(
         x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140)),
         tooltip=style.tips(
-            ("model:N", "model"), ("framework_setting:N", "framework, backend"),
+            ("model:N", "model"), ("setting:N", "setting"),
             ("volume_mb:Q", "transmitted volume (MB, mean)", ",.4~r"), ("runs:Q", "runs"),
-            ("mean_steps:Q", "steps (mean)", ".4~g"), ("model_mb:Q", "model size (MB)", ".4~g"),
+            ("pooled:N", "pooled"), ("model_mb:Q", "model size (MB)", ".4~g"),
         ),
     )  # fmt: skip
     bars = base.mark_bar().encode(
-        xOffset=alt.XOffset("framework_setting:N"),
+        xOffset=alt.XOffset("setting:N"),
         y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
         color=alt.Color("framework_setting:N", scale=alt.Scale(range=style.OKABE_ITO), legend=_SETTING),
     )
