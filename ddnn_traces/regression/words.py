@@ -83,7 +83,10 @@ def _limits(regression: Regression, verbose: bool) -> list[str]:
     single = regression.single_runs
     if verbose:
         return [*regression.notes, *(_single_run(run) for run in single)]
-    alone = [f"{len(single)} of {regression.runs} runs each determine a coefficient alone, which then has no scatter."]
+    alone = [
+        f"{len(single)} of {regression.runs} runs each determine a coefficient alone: a p of it supposes that such runs scatter "
+        "as the others do."
+    ]
     return [*regression.notes, *(alone if single else [])]
 
 
