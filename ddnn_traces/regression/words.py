@@ -84,7 +84,7 @@ def _limits(regression: Regression, verbose: bool) -> list[str]:
     if verbose:
         return [*regression.notes, *(_single_run(run) for run in single)]
     alone = [
-        f"{len(single)} of {regression.runs} runs each determine a coefficient alone: a p of it supposes that such runs "
+        f"{len(single)} of {regression.runs} runs each determine a coefficient alone: a p of it supposes that these "
         "scatter as the others do."
     ]
     return [*regression.notes, *(alone if single else [])]
