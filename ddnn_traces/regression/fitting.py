@@ -212,6 +212,9 @@ def fit(
     order = list(terms_of(parsed)) if unknown else []
     notes = [*outcome.notes, *form_notes]  # why nothing is fitted
     if outcome.coefficients:
+        missing = sorted(parsed.right_names - known.right_names)
+        if missing:
+            form_notes.append(f"No run has {', '.join(missing)}: the estimates include the effect of it.")
         notes = [*form_notes, *robustness.notes(found), *outcome.notes, *row_notes(usable, parsed.left_names)]
     sources = usable.unique(RUN)["source"].to_list() if "source" in usable.columns else []
     terms = (*outcome.verdicts, *unknown)
