@@ -158,7 +158,7 @@ def startup_in_steps(exchange: Exchange, fresh: Array) -> int | None:
     window = run.packets["time"] // WINDOW_NS * WINDOW_NS
     for dst in {dst for _, dst in exchange.pairs}:
         log = run.log_at(dst) or run.first_log
-        sums = np.zeros(min(11, len(log.ends)))
+        sums = np.zeros(min(6, len(log.ends)))
         for src in {src for src, other in exchange.pairs if other == dst}:
             here = (run.packets["src"] == src) & (run.packets["dst"] == dst)
             begin = min((run.log_at(src) or run.first_log).begins[0], log.begins[0])
