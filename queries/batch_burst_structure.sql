@@ -1,8 +1,8 @@
 -- question: How long are the bursts of communication and the valleys between them, at which batch size?
 -- row: a run
--- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings
+-- inputs: runs, flows, logged_steps, heaviest_pairs, flow_windows, run_spans, framework_settings, inferred_steps
 -- param: window_ms DOUBLE > 0 = 1; length of a window, ms; at least the base window of the dataset
--- param: gap_ms DOUBLE = 10; a burst ends where no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
+-- param: gap_ms DOUBLE = 10; where the traffic shows no steps, a burst ends when no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
 -- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a share of the volume of the busiest window
 -- figure: zerwas fig. 9
 -- column: run_id; run
@@ -12,6 +12,7 @@
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: pair; the pair of hosts, by their names in figures
 -- column: stretch; time examined: training, or capture where no log covers the traffic (run_spans)
+-- column: bursts_of; step: a burst is what the pair sends in a step that the traffic shows; pause: what it sends between two pauses
 -- column: bursts bursts; bursts of the pair in it
 -- column: steps steps; different steps in the run's logs; null without a log
 -- column: burst_ms ms; mean length of a burst
@@ -23,10 +24,11 @@
 -- column: peak_gbit_per_s Gbit/s; wire bytes of the busiest window over its length
 -- column: burst_wire_bytes bytes; mean wire bytes of a burst
 -- column: share_in_bursts share; part of the pair's wire bytes in the stretch that is in bursts
--- The pair is the one with the most payload inside steps (heaviest_pairs), during the training (run_spans). A burst
--- goes from the first window at the threshold to the last one before a gap; a valley is the time between two bursts.
--- Valleys stand for computation, bursts for communication. Pauses shorter than gap_ms are inside bursts; with traffic
--- in every gap (asynchronous training) bursts join.
+-- The pair is the one with the most payload inside steps (heaviest_pairs), during the training (run_spans). A burst of a
+-- step goes from the first window at the threshold to the last one in a step of inferred_steps, so that pauses inside the
+-- communication (rounds of a collective, waiting for a slow worker) are in it. Where the traffic shows no steps
+-- (asynchronous training), a burst ends before a gap, and bursts are not steps: those with traffic in every gap join.
+-- A valley is the time between two bursts. Valleys stand for computation, bursts for communication.
 WITH pairs AS MATERIALIZED (
     FROM heaviest_pairs
 ), members AS (
@@ -82,11 +84,21 @@ WITH pairs AS MATERIALIZED (
            start_number - lag(stop_number) OVER (PARTITION BY run_number ORDER BY start_number) - 1 AS idle_windows
     FROM pieces
     WHERE is_busy
+), step_starts AS MATERIALIZED (
+    SELECT run_number, step, (start_ns - begin_ns) // length_ns AS start_number
+    FROM inferred_steps() AS s
+    JOIN chosen USING (run_id)
+    WHERE structured
 ), starts AS (
-    SELECT run_number, start_number AS first_number
+    SELECT b.run_number, min(b.start_number) AS first_number
+    FROM busy AS b
+    ASOF JOIN step_starts AS s ON s.run_number = b.run_number AND s.start_number <= b.start_number
+    GROUP BY b.run_number, step
+    UNION ALL
+    SELECT run_number, start_number
     FROM busy
     JOIN chosen USING (run_number)
-    WHERE idle_windows IS NULL OR idle_windows > gap_windows
+    WHERE (idle_windows IS NULL OR idle_windows > gap_windows) AND run_number NOT IN (SELECT run_number FROM step_starts)
 ), assigned AS (
     SELECT w.run_number, first_number, stop_number, bytes, is_busy
     FROM pieces AS w
@@ -120,6 +132,8 @@ WITH pairs AS MATERIALIZED (
 SELECT r.run_id, framework_setting, model, topology, batch_size,
        pair,
        span_source AS stretch,
+       CASE WHEN bursts > 0
+            THEN CASE WHEN r.run_id IN (SELECT run_id FROM chosen JOIN step_starts USING (run_number)) THEN 'step' ELSE 'pause' END END AS bursts_of,
        coalesce(bursts, 0) AS bursts, steps,
        mean_burst * length_ns / 1e6 AS burst_ms,
        median_burst * length_ns / 1e6 AS median_burst_ms,

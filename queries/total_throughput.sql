@@ -1,17 +1,21 @@
--- question: How high is the throughput of a run over all links together, and how certain is it?
--- row: a run
--- inputs: runs, flow_windows, run_spans, student_t, framework_settings
--- param: batches BIGINT > 0 = 30; most batches (the method paper takes all windows of its stretch)
+-- question: How high is the throughput over all links together, of a run or of repeats of it, and how certain is it?
+-- row: a run; with pool_by, a group of runs
+-- inputs: runs, flow_windows, run_spans, student_t, framework_settings, run_settings
+-- param: pool_by VARCHAR = NULL; settings of run_settings, separated by commas: runs that are equal in them are pooled; NULL: each run alone
+-- param: batches BIGINT > 0 = 30; most batches of a run, or of a group of runs together (the method paper takes all windows of its stretch)
 -- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
 -- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 200000)
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end (the method paper: 300000)
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table I
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
--- column: model; name of the trained model
+-- column: run_id; run; null with pool_by
+-- column: pooled_by; settings in which the runs of the row are equal, with their values; null without pool_by
+-- column: pooled; other settings in which they differ, with their values; null where there are none
+-- column: runs runs; runs of the row
+-- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings); null where the runs differ in it
+-- column: model; name of the trained model; null where the runs differ in it
 -- column: computation; how the interval was computed, or why there is none
--- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
+-- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper); null where the runs differ in it, as the next three
 -- column: begin_ms ms; begin of the first batch since the run's first base window
 -- column: end_ms ms; end of the last batch since then
 -- column: sample_ms ms; length of a batch
@@ -20,16 +24,49 @@
 -- column: half_width_gbit_per_s Gbit/s; half width of the 95% interval; null with fewer than two batches
 -- column: low_gbit_per_s Gbit/s; lower end of the interval
 -- column: high_gbit_per_s Gbit/s; its upper end
+-- column: run_half_width_gbit_per_s Gbit/s; half width of the 95% interval of Student's t on the means of the runs; null with fewer than two runs
 -- column: std_gbit_per_s Gbit/s; standard deviation s of the batch means, by n - 1
 -- column: lag1_autocorrelation ratio; correlation of neighbouring batch means, -1 to 1
 -- The stretch is the training, or the whole capture where no log covers the traffic (run_spans), cut to the capture in
 -- any case. A batch is a whole number of base windows; one in which nothing is sent has throughput 0 and counts. The
 -- interval is sound where batch means are hardly correlated: with a lag1_autocorrelation far from 0 the batches are too
 -- short (a few steps each, or less), and the interval too narrow.
--- The paper describes 30 batch means over 10 runs. Its notebook takes the throughput in windows of 1 s from 200 s to
+-- The paper's table I describes 30 batch means over 10 runs of a framework and model: pool_by = framework_setting,model, with
+-- three batches of each run. Batches of a run may be alike where runs differ; then run_half_width_gbit_per_s, which takes
+-- each run as one sample, is the interval that holds. The paper's notebook takes the throughput in windows of 1 s from 200 s to
 -- 300 s of one run, 100 of them, and the mean +- 1.96 s / 10, where 10 is the root of 100 and nothing is batched. The
 -- method paper does that, with the root of the number of windows that the run has there.
-WITH requested AS (
+WITH wanted AS (
+    SELECT CASE WHEN $pool_by IS NOT NULL
+                THEN list_transform(string_split($pool_by, ','), lambda name: trim(name)) END AS names
+), unknown_names AS (
+    SELECT name
+    FROM (SELECT unnest(names) AS name FROM wanted)
+    WHERE name NOT IN (SELECT setting FROM run_settings) AND EXISTS (FROM run_settings)
+), grouped AS (
+    SELECT run_id, NULL AS pooled_by
+    FROM runs
+    WHERE $pool_by IS NULL
+    UNION ALL
+    SELECT run_id, string_agg(setting || ' ' || value, ', ' ORDER BY list_position(names, setting))
+    FROM run_settings
+    CROSS JOIN wanted
+    WHERE list_contains(names, setting)
+    GROUP BY run_id
+), members AS (
+    SELECT run_id, pooled_by, coalesce(pooled_by, run_id) AS member_of, count(*) OVER (PARTITION BY member_of) AS runs
+    FROM grouped
+), differing AS (
+    SELECT member_of, setting, string_agg(DISTINCT value, ', ' ORDER BY value) AS found
+    FROM run_settings
+    JOIN members USING (run_id)
+    GROUP BY member_of, setting
+    HAVING count(DISTINCT value) > 1
+), pooled AS (
+    SELECT member_of, string_agg(setting || ' ' || found, '; ' ORDER BY setting) AS pooled
+    FROM differing
+    GROUP BY member_of
+), requested AS (
     SELECT run_id, base_ns, first_ns, last_ns, span_source,
            $method = 'paper' AS as_paper,
            CASE WHEN as_paper THEN coalesce($batch_ms, 1000) ELSE $batch_ms END AS requested_ms,
@@ -46,11 +83,13 @@ WITH requested AS (
     FROM requested
 ), lengths AS (
     SELECT *,
-           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // $batches // base_ns
+           greatest($batches // runs, 1) AS most_batches,
+           greatest(CASE WHEN requested_ms IS NULL THEN (stretch_end_ns - stretch_begin_ns) // most_batches // base_ns
                          ELSE (requested_ms * 1e6 / base_ns)::BIGINT END, 1) * base_ns AS length_ns,
            (stretch_end_ns - stretch_begin_ns) // length_ns AS whole_batches,
-           greatest(least(whole_batches, CASE WHEN NOT as_paper THEN $batches END), 0) AS sample_count
+           greatest(least(whole_batches, CASE WHEN NOT as_paper THEN most_batches END), 0) AS sample_count
     FROM stretches
+    JOIN members USING (run_id)
 ), volumes AS (
     SELECT run_id, (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows
@@ -61,49 +100,79 @@ WITH requested AS (
     SELECT run_id, length_ns, unnest(range(sample_count)) AS number
     FROM lengths
 ), batch_means AS (
-    SELECT run_id, number, coalesce(bytes, 0) * 8 / length_ns AS rate
+    SELECT run_id, member_of, number, coalesce(bytes, 0) * 8 / length_ns AS rate
     FROM numbered
+    JOIN members USING (run_id)
     LEFT JOIN volumes USING (run_id, number)
 ), moments AS (
-    SELECT run_id, count(*) AS sample_size, avg(rate) AS mean_rate,
+    SELECT member_of, count(*) AS sample_size, avg(rate) AS mean_rate,
            CASE WHEN count(*) > 1 THEN stddev_samp(rate) END AS deviation
     FROM batch_means
-    GROUP BY run_id
+    GROUP BY member_of
 ), neighbours AS (
-    SELECT run_id, rate - mean_rate AS off, lag(rate - mean_rate) OVER (PARTITION BY run_id ORDER BY number) AS off_before
+    SELECT member_of, rate - mean_rate AS off, lag(rate - mean_rate) OVER (PARTITION BY run_id ORDER BY number) AS off_before
     FROM batch_means
-    JOIN moments USING (run_id)
+    JOIN moments USING (member_of)
 ), correlations AS (
-    SELECT run_id, sum(off * off_before) / nullif(sum(off * off), 0) AS lag1
+    SELECT member_of, sum(off * off_before) / nullif(sum(off * off), 0) AS lag1
     FROM neighbours
-    GROUP BY run_id
+    GROUP BY member_of
+), run_means AS (
+    SELECT member_of, run_id, avg(rate) AS rate
+    FROM batch_means
+    GROUP BY member_of, run_id
+), between_runs AS (
+    SELECT member_of, count(*) AS runs, CASE WHEN count(*) > 1 THEN stddev_samp(rate) / sqrt(count(*)) END AS error
+    FROM run_means
+    GROUP BY member_of
+), run_intervals AS (
+    SELECT member_of, t * error AS half_width
+    FROM between_runs
+    JOIN student_t ON df = least(runs - 1, 1000)
 ), intervals AS (
-    SELECT run_id, sample_size, mean_rate, deviation,
+    SELECT member_of, sample_size, mean_rate, deviation,
            CASE WHEN $method = 'paper' THEN 1.96 ELSE t END * deviation / sqrt(sample_size) AS half_width
     FROM moments
     LEFT JOIN student_t ON df = least(sample_size - 1, 1000)
+), described AS (
+    SELECT member_of, any_value(pooled_by) AS pooled_by, CASE WHEN $pool_by IS NULL THEN any_value(run_id) END AS run_id,
+           count(*) AS runs,
+           CASE WHEN count(DISTINCT framework_setting) = 1 THEN any_value(framework_setting) END AS framework_setting,
+           CASE WHEN count(DISTINCT coalesce(model, '')) = 1 THEN any_value(model) END AS model,
+           CASE WHEN count(DISTINCT stretch) = 1 THEN any_value(stretch) END AS stretch,
+           CASE WHEN count(DISTINCT stretch_begin_ns - first_ns) = 1 THEN any_value(stretch_begin_ns - first_ns) END AS begin_ns,
+           CASE WHEN count(DISTINCT stretch_begin_ns + sample_count * length_ns - first_ns) = 1
+                THEN any_value(stretch_begin_ns + sample_count * length_ns - first_ns) END AS end_ns,
+           CASE WHEN count(DISTINCT length_ns) = 1 THEN any_value(length_ns) END AS length_ns
+    FROM runs AS r
+    JOIN framework_settings USING (run_id)
+    JOIN members USING (run_id)
+    LEFT JOIN (SELECT run_id, stretch, stretch_begin_ns, first_ns, sample_count, length_ns FROM lengths) USING (run_id)
+    GROUP BY member_of
 )
-SELECT r.run_id, framework_setting, model,
-       CASE $method
-            WHEN 'student' THEN coalesce(sample_size || ' batch means, Student''s t', 'no batch in the stretch')
-            WHEN 'paper' THEN coalesce('as published: ' || sample_size || ' windows, not batched, 1.96 s / sqrt('
+SELECT run_id, pooled_by, pooled, runs, framework_setting, model,
+       CASE WHEN EXISTS (FROM unknown_names)
+            THEN error('pool_by has no setting ' || (SELECT min(name) FROM unknown_names) || '; it has '
+                       || (SELECT string_agg(DISTINCT setting, ', ' ORDER BY setting) FROM run_settings))
+            WHEN $method = 'student'
+            THEN coalesce(sample_size || ' batch means' || CASE WHEN runs > 1 THEN ' of ' || runs || ' runs' ELSE '' END
+                                         || ', Student''s t', 'no batch in the stretch')
+            WHEN $method = 'paper' THEN coalesce('as published: ' || sample_size || ' windows, not batched, 1.96 s / sqrt('
                                        || sample_size || ')', 'no window in the stretch')
             ELSE error('method is student or paper, not ' || $method)
        END AS computation,
-       stretch,
-       (stretch_begin_ns - first_ns) / 1e6 AS begin_ms,
-       (stretch_begin_ns + sample_count * length_ns - first_ns) / 1e6 AS end_ms,
-       length_ns / 1e6 AS sample_ms,
+       stretch, begin_ns / 1e6 AS begin_ms, end_ns / 1e6 AS end_ms, length_ns / 1e6 AS sample_ms,
        coalesce(sample_size, 0) AS samples,
        mean_rate AS gbit_per_s,
-       half_width AS half_width_gbit_per_s,
-       mean_rate - half_width AS low_gbit_per_s,
-       mean_rate + half_width AS high_gbit_per_s,
+       i.half_width AS half_width_gbit_per_s,
+       mean_rate - i.half_width AS low_gbit_per_s,
+       mean_rate + i.half_width AS high_gbit_per_s,
+       b.half_width AS run_half_width_gbit_per_s,
        deviation AS std_gbit_per_s,
        lag1 AS lag1_autocorrelation
-FROM runs AS r
-JOIN framework_settings USING (run_id)
-LEFT JOIN lengths USING (run_id)
-LEFT JOIN intervals USING (run_id)
-LEFT JOIN correlations USING (run_id)
-ORDER BY r.run_id
+FROM described
+LEFT JOIN pooled USING (member_of)
+LEFT JOIN intervals AS i USING (member_of)
+LEFT JOIN run_intervals AS b USING (member_of)
+LEFT JOIN correlations USING (member_of)
+ORDER BY run_id, pooled_by

@@ -67,6 +67,11 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
     help="Value of a parameter; may be repeated.",
 )
 @click.option(
+    "--by",
+    metavar="SETTING,...",
+    help="Pool runs that are equal in these settings, as --param pool_by=...: of queries that have this parameter.",
+)
+@click.option(
     "--describe", "only_describe", is_flag=True, help="Print the question, the parameters, the columns and the SQL."
 )
 @format_option
@@ -77,6 +82,7 @@ def query(
     name: str | None,
     runs: tuple[str, ...],
     params: tuple[str, ...],
+    by: str | None,
     only_describe: bool,
     output_format: str,
     out: Path | None,
@@ -95,7 +101,8 @@ def query(
         click.echo(catalogue.find(name).description)
         return
     with open_dataset(dataset, runs) as opened:
-        rows = opened.query_arrow(name, key_values(params))
+        given = key_values(params) | ({} if by is None else {"pool_by": by})
+        rows = opened.query_arrow(name, given)
         for line in opened.missing(name):
             click.echo(f"note: {line}", err=True)
         emit(rows, output_format, out, limit)

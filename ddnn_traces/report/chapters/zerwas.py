@@ -156,6 +156,14 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     section.figure(charts.throughput_intervals, section.first_runs(known, BAR_RUNS), caption, of=frame)
     columns = _interval_columns()
     section.table(frame, columns, "By Student's t on the batch means.")
+    of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
+    repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
+    if not repeats.is_empty():
+        caption = (
+            "Runs of one framework and model pooled, as in the paper's table, over 30 batches together. The interval "
+            "by runs takes each run as one sample. Settings in which they differ are named: repeats differ in none."
+        )
+        section.table(repeats, _POOLED_COLUMNS, caption, of_repeats)
     paper = section.rows(published).drop_nulls("gbit_per_s")
     section.sentences = [
         f"The paper's notebook takes windows of 1 s from 200 s to 300 s of a run, so it gives a number for "
@@ -167,6 +175,13 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
             "batched."
         )
         section.table(paper, columns, caption, published)
+
+
+_POOLED_COLUMNS = [
+    texts("runs of", "pooled_by"), numbers("runs", "runs", count), texts("that differ in", "pooled"),
+    numbers("mean (Gbit/s)", "gbit_per_s"), numbers("95% interval, ±", "half_width_gbit_per_s"),
+    numbers("by runs, ±", "run_half_width_gbit_per_s"), numbers("samples", "samples", count),
+]  # fmt: skip
 
 
 def _interval_columns() -> list[Column]:
@@ -257,14 +272,16 @@ def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
     section.headline = (
         "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley."
         if known.is_empty()
-        else f"The busiest pair of a run sends in bursts of {span(known['burst_ms'])} ms with valleys of "
+        else f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
+        f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'])} ms with valleys of "
         f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): computation takes "
         f"{span(known['computation_to_communication'])} times as long as communication."
     )
     columns = [
         texts("run", "run_id"), numbers("batch (samples)", "batch_size", count), texts("pair", "pair", pair),
-        texts("over", "stretch"), numbers("bursts", "bursts", count), numbers("steps", "steps", count),
-        numbers("burst (ms)", "burst_ms"), numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
+        texts("over", "stretch"), numbers("bursts", "bursts", count), texts("of a", "bursts_of"),
+        numbers("steps", "steps", count), numbers("burst (ms)", "burst_ms"),
+        numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
         numbers("median valley", "median_valley_ms"),
         numbers("computation to communication", "computation_to_communication"),
         numbers("in bursts (Gbit/s)", "burst_gbit_per_s"), numbers("share in bursts", "share_in_bursts", percent),
