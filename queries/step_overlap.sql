@@ -1,74 +1,128 @@
 -- question: How much of a worker's communication does its computation hide?
 -- row: a run, a worker and a step
--- inputs: steps, worker_hosts, events, host_activity
+-- inputs: steps, worker_hosts, events, flows, flow_windows, host_activity
+-- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
 -- column: run_id; run
 -- column: worker; label of the worker
 -- column: step; number of the training step, from 0
 -- column: measured_by; events: the program logged its computation; estimate: it did not
 -- column: step_ms ms; duration of the step
--- column: compute_ms ms; events: sum of compute, forward and backward events; estimate: step_ms - wire_ms
--- column: communicate_ms ms; events: sum of communicate and allreduce events; estimate: wire_ms
--- column: wire_ms ms; base windows of the step in which the worker sends or receives payload; null without traffic of the worker
+-- column: compute_ms ms; events: time within compute, forward and backward events; estimate: step_ms - wire_ms
+-- column: communicate_ms ms; events: time within communicate and allreduce events; estimate: wire_ms
+-- column: payload_bytes bytes; payload that the worker sends and receives in the step; null without traffic of the worker
+-- column: overlap_bytes bytes; part of it during its computation; null for estimates
+-- column: overlap_share share; overlap_bytes over payload_bytes; null for estimates
+-- column: wire_ms ms; base windows of the step in which a flow of the worker moves payload, from threshold_gbit_per_s on; null as payload_bytes
 -- column: overlap_ms ms; those of them within its computation; null for estimates
--- column: overlap_share share; overlap_ms over wire_ms; null for estimates
 -- column: wire_share_of_step share; wire_ms over step_ms
--- column: window_ms ms; length of a base window: the resolution of wire_ms and overlap_ms
--- A base window belongs to where its middle is. Of several events at a time each counts in compute_ms and
--- communicate_ms. There is no traffic of a worker whose label is no host's.
+-- column: window_ms ms; length of a base window: the resolution of all but step_ms and the events
+-- column: threshold_gbit_per_s Gbit/s; the least rate of a flow in a window that counts in wire_ms and overlap_ms
+-- Bytes decide what is hidden: control messages are in almost every window, and few bytes. A base window belongs to
+-- where its middle is; times at which several events run count once. There is no traffic of a worker whose label is no
+-- host's. Payload that was in a buffer when the sender's step ended is sent in its next step, and hidden there.
 WITH activity AS MATERIALIZED (
-    FROM host_activity
+    FROM host_activity(least_gbit_per_s := $least_gbit_per_s)
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns
     FROM activity
     GROUP BY run_id
-), intervals AS (  -- whole steps, and the computation in them
+), intervals AS (  -- whole steps, and what the worker does in them
     SELECT run_id, worker, step, 'step' AS kind, start_ns, end_ns FROM steps
     UNION ALL
-    SELECT run_id, worker, step, 'compute', start_ns, end_ns
+    SELECT run_id, worker, step, CASE WHEN kind IN ('communicate', 'allreduce') THEN 'communicate' ELSE 'compute' END,
+           start_ns, end_ns
     FROM events
-    WHERE kind IN ('compute', 'forward', 'backward')
+    WHERE kind IN ('compute', 'forward', 'backward', 'communicate', 'allreduce')
+), begun AS (  -- intervals of a kind that run into each other are one
+    SELECT *, sum(is_apart) OVER (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS number
+    FROM (
+        SELECT *, (start_ns > coalesce(max(end_ns) OVER before, start_ns - 1))::INTEGER AS is_apart
+        FROM intervals
+        WINDOW before AS (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    )
+), united AS MATERIALIZED (
+    SELECT run_id, worker, step, kind, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    FROM begun
+    GROUP BY run_id, worker, step, kind, number
 ), stretched AS (
-    SELECT run_id, host_ip, worker, step, kind, start_ns, end_ns,
+    SELECT run_id, host_ip, worker, step, kind, start_ns, end_ns, window_ns,
            unnest(range(start_ns // (60 * window_ns), end_ns // (60 * window_ns) + 1)) * 60 * window_ns AS stretch_start_ns
-    FROM intervals
+    FROM united
     JOIN worker_hosts USING (run_id, worker)
     JOIN windows USING (run_id)
-), counted AS (
-    SELECT run_id, worker, step, kind, window_ns,
-           least(greatest(round((start_ns - stretch_start_ns) / window_ns), 0), 60)::BIGINT AS first_bit,
-           least(greatest(round((end_ns - stretch_start_ns) / window_ns), 0), 60)::BIGINT AS end_bit,
-           bit_count((sent | received) & ((1::BIGINT << end_bit) - (1::BIGINT << first_bit))) AS active
+    WHERE kind <> 'communicate'
+), bits AS (
+    SELECT *,
+           least(greatest(ceil((start_ns - stretch_start_ns) / window_ns - 0.5), 0), 60)::BIGINT AS first_bit,
+           least(greatest(ceil((end_ns - stretch_start_ns) / window_ns - 0.5), 0), 60)::BIGINT AS end_bit,
+           (1::BIGINT << greatest(first_bit, end_bit)) - (1::BIGINT << first_bit) AS inside
     FROM stretched
-    JOIN activity USING (run_id, host_ip, stretch_start_ns)
+), masks AS MATERIALIZED (
+    SELECT run_id, host_ip, worker, step, stretch_start_ns, bit_or(inside) FILTER (kind = 'step') AS in_step,
+           coalesce(bit_or(inside) FILTER (kind = 'compute'), 0) & in_step AS in_compute
+    FROM bits
+    GROUP BY run_id, host_ip, worker, step, stretch_start_ns
 ), wire AS (
-    SELECT run_id, worker, step,
-           coalesce(sum(active * window_ns) FILTER (kind = 'step'), 0) / 1e6 AS wire_ms,
-           coalesce(sum(active * window_ns) FILTER (kind = 'compute'), 0) / 1e6 AS overlap_ms
-    FROM counted
+    SELECT run_id, worker, step, sum(bit_count((sent | received) & in_step) * window_ns) / 1e6 AS wire_ms,
+           sum(bit_count((sent | received) & in_compute) * window_ns) / 1e6 AS overlap_ms
+    FROM masks
+    JOIN activity USING (run_id, host_ip, stretch_start_ns)
     GROUP BY run_id, worker, step
+), sums AS MATERIALIZED (  -- of a flow, for its sender's and its receiver's step
+    SELECT run_id, src_ip, dst_ip, s.step AS src_step, r.step AS dst_step, sum(w.payload_bytes) AS payload,
+           sum(w.payload_bytes) FILTER (s.in_compute >> (window_start_ns // window_ns % 60) & 1 = 1) AS src_hidden,
+           sum(w.payload_bytes) FILTER (r.in_compute >> (window_start_ns // window_ns % 60) & 1 = 1) AS dst_hidden
+    FROM flow_windows AS w
+    JOIN flows USING (run_id, flow_id)
+    LEFT JOIN masks AS s ON s.run_id = flows.run_id AND s.host_ip = src_ip
+                        AND s.stretch_start_ns = window_start_ns // (60 * window_ns) * 60 * window_ns
+                        AND s.in_step >> (window_start_ns // window_ns % 60) & 1 = 1
+    LEFT JOIN masks AS r ON r.run_id = flows.run_id AND r.host_ip = dst_ip
+                        AND r.stretch_start_ns = window_start_ns // (60 * window_ns) * 60 * window_ns
+                        AND r.in_step >> (window_start_ns // window_ns % 60) & 1 = 1
+    WHERE w.payload_bytes > 0
+    GROUP BY ALL
+), volumes AS (
+    SELECT run_id, host_ip, step, sum(payload)::BIGINT AS payload_bytes, coalesce(sum(hidden), 0)::BIGINT AS overlap_bytes
+    FROM (
+        SELECT run_id, src_ip AS host_ip, src_step AS step, payload, src_hidden AS hidden FROM sums
+        UNION ALL
+        SELECT run_id, dst_ip, dst_step, payload, dst_hidden FROM sums
+    )
+    WHERE step IS NOT NULL
+    GROUP BY ALL
 ), phases AS (
     SELECT run_id, worker, step,
-           sum(end_ns - start_ns) FILTER (kind IN ('compute', 'forward', 'backward')) / 1e6 AS compute_ms,
-           sum(end_ns - start_ns) FILTER (kind IN ('communicate', 'allreduce')) / 1e6 AS communicate_ms
-    FROM events
+           sum(end_ns - start_ns) FILTER (kind = 'compute') / 1e6 AS compute_ms,
+           sum(end_ns - start_ns) FILTER (kind = 'communicate') / 1e6 AS communicate_ms
+    FROM united
     GROUP BY run_id, worker, step
+), limits AS (
+    SELECT run_id, host_ip, any_value(threshold_gbit_per_s) AS threshold_gbit_per_s
+    FROM activity
+    GROUP BY run_id, host_ip
 ), measured AS (
     SELECT run_id, worker, step, (end_ns - start_ns) / 1e6 AS step_ms, p.compute_ms, p.communicate_ms,
            CASE WHEN host_ip IS NOT NULL AND window_ns IS NOT NULL THEN coalesce(wire_ms, 0) END AS wire_ms, overlap_ms,
-           window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AS by_events
+           CASE WHEN host_ip IS NOT NULL AND window_ns IS NOT NULL THEN coalesce(payload_bytes, 0) END AS payload_bytes,
+           overlap_bytes, window_ns / 1e6 AS window_ms, p.compute_ms IS NOT NULL AS by_events, threshold_gbit_per_s
     FROM steps
     LEFT JOIN phases AS p USING (run_id, worker, step)
     LEFT JOIN worker_hosts USING (run_id, worker)
     LEFT JOIN windows USING (run_id)
     LEFT JOIN wire USING (run_id, worker, step)
+    LEFT JOIN volumes USING (run_id, host_ip, step)
+    LEFT JOIN limits USING (run_id, host_ip)
 )
 SELECT run_id, worker, step, CASE WHEN by_events THEN 'events' ELSE 'estimate' END AS measured_by, step_ms,
        CASE WHEN by_events THEN compute_ms WHEN wire_ms IS NOT NULL THEN greatest(step_ms - wire_ms, 0) END AS compute_ms,
        CASE WHEN by_events THEN communicate_ms ELSE wire_ms END AS communicate_ms,
+       payload_bytes,
+       CASE WHEN by_events AND payload_bytes IS NOT NULL THEN coalesce(overlap_bytes, 0) END AS overlap_bytes,
+       CASE WHEN by_events THEN coalesce(overlap_bytes, 0) / nullif(payload_bytes, 0) END AS overlap_share,
        wire_ms,
        CASE WHEN by_events AND wire_ms IS NOT NULL THEN coalesce(overlap_ms, 0) END AS overlap_ms,
-       CASE WHEN by_events THEN coalesce(overlap_ms, 0) / nullif(wire_ms, 0) END AS overlap_share,
        wire_ms / nullif(step_ms, 0) AS wire_share_of_step,
-       window_ms
+       window_ms, threshold_gbit_per_s
 FROM measured
 ORDER BY run_id, worker, step

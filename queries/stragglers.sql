@@ -28,7 +28,7 @@ WITH thresholds AS (
            -- windows that send after one that does not
            sent & ~((sent << 1) | CASE WHEN lag(stretch_start_ns) OVER in_time = stretch_start_ns - 60 * window_ns
                                        THEN lag(sent) OVER in_time >> 59 ELSE 0 END) AS begins
-    FROM host_activity
+    FROM host_activity()
     WINDOW in_time AS (PARTITION BY run_id, host_ip ORDER BY stretch_start_ns)
 ), windows AS (
     SELECT run_id, any_value(window_ns) AS window_ns

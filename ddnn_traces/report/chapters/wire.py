@@ -104,31 +104,37 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
 def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
     frame = section.need(
         frame.drop_nulls("bus_gbit_per_s"),
-        "No run has steps (a training log) and a topology that is inferred from them, which the bandwidth of an "
-        "algorithm needs.",
+        "No run has steps (a training log) and a synchronous exchange without parameter servers, which bus bandwidth "
+        "needs; the query gives the reason for each run.",
     )
-    names = ["exchanged_bytes", "exchange_ms", "algorithm_gbit_per_s", "bus_gbit_per_s", "link_gbit_per_s"]
-    keys = ["run_id", "algorithm", "law", "vantage", "hosts"]
+    names = [
+        "exchanged_bytes", "exchange_ms", "algorithm_gbit_per_s", "bus_gbit_per_s", "moving_bus_gbit_per_s",
+        "link_gbit_per_s",
+    ]  # fmt: skip
+    keys = ["run_id", "measured_by", "algorithm", "law", "vantage", "hosts"]
     medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
     section.headline = (
-        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'])} Gbit/s, and the busiest "
-        f"host's link {span(medians['link_gbit_per_s'])} Gbit/s, over {counted(medians.height, 'run')}."
+        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'])} Gbit/s, pauses included, and "
+        f"{span(medians['moving_bus_gbit_per_s'])} Gbit/s while something moves, over "
+        f"{counted(medians['run_id'].n_unique(), 'run')}."
     )
-    drawn = section.first_runs(frame, PANEL_RUNS)
+    by_program = pl.col("measured_by") == "events"
+    drawn = section.first_runs(frame.filter(by_program | ~by_program.any().over("run_id", "step")), PANEL_RUNS)
     shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
     steps = f" Of a run the first {BANDWIDTH_STEPS} steps are drawn." if shown.height < drawn.height else ""
     caption = (
-        "Bus bandwidth is the volume that the algorithm exchanges over the time with payload on the busiest "
-        "worker's wire, times 2(N-1)/N, so that numbers of workers compare; link is what the busiest host sent or "
-        f"received in that time.{steps}"
+        "Bus bandwidth, as in nccl-tests, is the volume that the algorithm exchanges over the time that the exchange "
+        "takes, times 2(N-1)/N, so that numbers of workers compare; while moving, over the time with payload on the "
+        "busiest host's wire. Times are those of the program where it logs its communication, else of the shortest "
+        f"interval with 99% of the payload.{steps}"
     )
     section.figure(charts.bus_bandwidth, shown, caption, of=frame)
     columns = [
         texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
-        texts("vantage", "vantage"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
+        texts("measured by", "measured_by"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
         numbers("exchanged", "exchanged_bytes", size), numbers("exchange (ms)", "exchange_ms"),
         numbers("algorithm (Gbit/s)", "algorithm_gbit_per_s"), numbers("bus (Gbit/s)", "bus_gbit_per_s"),
-        numbers("link (Gbit/s)", "link_gbit_per_s"),
+        numbers("bus while moving (Gbit/s)", "moving_bus_gbit_per_s"), numbers("link (Gbit/s)", "link_gbit_per_s"),
     ]  # fmt: skip
     section.table(medians, columns, "Medians of a run's steps; the query has every step.")
 
@@ -178,17 +184,18 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
     )
     known = frame.drop_nulls("overlap_share")
     measured = (
-        "the share of it that overlaps with computation needs the program's own intervals (phases-worker-N.csv next to "
+        "the share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
         "the captures)"
         if known.is_empty()
-        else f"{span(known['overlap_share'], percent)} of that overlaps with its computation, by the intervals of "
-        f"{counted(known['run_id'].n_unique(), 'run')}"
+        else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by the "
+        f"intervals of {counted(known['run_id'].n_unique(), 'run')}"
     )
     on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
-    section.headline = f"A worker sends or receives payload in {on_wire} of a step; {measured}."
+    section.headline = f"A worker communicates in {on_wire} of a step; {measured}."
     caption = (
         "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
-        "communication is taken to be the time with payload on the wire, and the rest computation."
+        "communication is taken to be the time with payload on the wire, and the rest computation. Windows with less "
+        "than a hundredth of the fastest window's rate are not communication."
     )
     section.figure(charts.overlap_shares, section.first_runs(drawable, PANEL_RUNS), caption, of=frame)
 

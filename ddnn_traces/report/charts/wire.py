@@ -96,7 +96,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
             tooltip=style.tips(
                 ("worker:N", "worker"), ("part:N", "part of the step"), ("ms:Q", "mean (ms)", ".3~g"),
-                ("overlap_share:Q", "wire time during computation", ".2~%"), ("measured_by:N", "measured by"),
+                ("overlap_share:Q", "bytes during computation", ".2~%"), ("measured_by:N", "measured by"),
                 style.PANEL_RUN,
             ),
         ).properties(
@@ -106,12 +106,12 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return style.run_panels(frame, panel, 480)
 
 
-@style.chart("Bus bandwidth and throughput of the busiest link of each step, by run")
+@style.chart("Bus bandwidth of each step, by elapsed time and while moving, by run")
 def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
-    """Bus bandwidth and the busiest link's throughput of each step, of query bus_bandwidth."""
-    names = {"bus_gbit_per_s": "bus", "link_gbit_per_s": "busiest host's link"}
+    """Bus bandwidth of each step by elapsed time and while moving, of query bus_bandwidth: a row a step."""
+    names = {"bus_gbit_per_s": "bus", "moving_bus_gbit_per_s": "bus while moving"}
     colors = dict(zip(names.values(), (style.DARK, style.OKABE_ITO[1]), strict=True))
-    keys = ["step", "algorithm", "exchange_ms", "algorithm_gbit_per_s"]
+    keys = ["step", "algorithm", "measured_by", "exchange_ms", "moving_ms", "algorithm_gbit_per_s"]
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         rates = run.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
@@ -123,7 +123,8 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
             tooltip=style.tips(
                 ("rate:N", "rate of"), ("gbit_per_s:Q", "rate (Gbit/s)", ".4~g"),
                 ("algorithm_gbit_per_s:Q", "algorithm bandwidth (Gbit/s)", ".4~g"),
-                ("exchange_ms:Q", "exchange (ms)", ".4~g"), ("algorithm:N", "algorithm"), ("step:Q", "step"),
+                ("exchange_ms:Q", "exchange (ms)", ".4~g"), ("moving_ms:Q", "moving (ms)", ".4~g"),
+                ("measured_by:N", "measured by"), ("algorithm:N", "algorithm"), ("step:Q", "step"),
                 style.PANEL_RUN,
             ),
         )  # fmt: skip
