@@ -187,8 +187,8 @@ def overlap(section: Section, frame: pl.DataFrame) -> None:
         "the share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
         "the captures)"
         if known.is_empty()
-        else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by the "
-        f"intervals of {counted(known['run_id'].n_unique(), 'run')}"
+        else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by "
+        f"the intervals of {counted(known['run_id'].n_unique(), 'run')}"
     )
     on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
     section.headline = f"A worker communicates in {on_wire} of a step; {measured}."
