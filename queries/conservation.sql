@@ -1,6 +1,6 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, spilled_payload, first_steps_received, step_synchrony, parameter_servers
+-- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id; run
 -- column: topology; inferred topology
@@ -31,12 +31,14 @@
 -- steps, retransmission from sequence numbers (in runs that were not captured, by the part of each flow's payload that
 -- is inside steps), framing from the other direction of the pairs. gloo sends two headers of 48 bytes with each message
 -- and gets one back (NOTIFY_SEND_READY, that of the data, NOTIFY_RECV_READY; gloo/transport/tcp/pair.h and pair.cc). So
--- where the other direction carries no part of the exchange, framing is twice its payload inside steps. The framing of
--- other libraries is not known; What a host gets in its first step is start-up only as far as each
--- of its next ones (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
+-- where the other direction carries nothing but headers, framing is twice its payload inside steps. The framing of
+-- other libraries is not known. What a host gets in its first step is start-up only where each of its next ones
+-- (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
-           2 AS least_following   -- steps after the first one that show what is usual
+           2 AS least_following,  -- steps after the first one that show what is usual
+           48 AS header_size,     -- of gloo, bytes
+           0.5 AS whole_share     -- of the steps of all pairs: in more than these the other direction has whole headers only
 ), laws AS MATERIALIZED (
     FROM exchange_laws
 ), shapes AS (
@@ -99,6 +101,23 @@ WITH thresholds AS (
            coalesce(sum(payload) FILTER (NOT is_matched), 0) AS control, sum(wire) AS wire
     FROM placed
     GROUP BY run_id
+), answered AS (  -- in each step, on the pairs' other direction
+    SELECT s.run_id, f.src_ip, f.dst_ip, step, sum(s.payload_bytes - coalesce(s.retransmitted_bytes, 0)) AS payload
+    FROM step_flows AS s
+    JOIN flows AS f ON f.run_id = s.run_id AND f.flow_id = s.flow_id
+    JOIN pairs AS p ON p.run_id = s.run_id AND p.src_ip = f.dst_ip AND p.dst_ip = f.src_ip
+    WHERE position = 'during' AND s.payload_bytes > 0
+    GROUP BY ALL
+), notified AS (
+    SELECT run_id, avg((payload % header_size = 0)::INTEGER) > any_value(whole_share) AS has_notices
+    FROM answered
+    CROSS JOIN thresholds
+    GROUP BY run_id
+), unknown_spill AS (
+    SELECT run_id, count(*) FILTER (worker IS NULL) AS without_log, count(*) AS all_hosts,
+           run_id IN (SELECT run_id FROM steps WHERE start_source = 'estimated') AS has_estimated_begin
+    FROM training_spans
+    GROUP BY run_id
 ), received AS (
     SELECT run_id, dst_ip, step, sum(payload_bytes) AS payload
     FROM first_steps_received
@@ -124,20 +143,25 @@ WITH thresholds AS (
     GROUP BY run_id
 ), explained AS (
     SELECT run_id, run_sums.* EXCLUDE (run_id), startup, round(spilled) AS spill, round(repeated) AS again,
-           CASE WHEN lower(backend) = 'gloo' THEN round(2 * answers) END AS framing,
+           CASE WHEN lower(backend) = 'gloo' AND has_notices THEN round(2 * answers) END AS framing,
            payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0) AS exchanged,
            concat_ws('; ',
-               CASE WHEN spilled IS NULL THEN 'spill: no flow_windows' END,
+               CASE WHEN spilled IS NULL THEN 'spill: no flow_windows'
+                    WHEN without_log > 0 THEN format('spill: {} of {} hosts have no log', without_log, all_hosts) END,
+               CASE WHEN has_estimated_begin THEN 'spill: the begin of the first step is estimated' END,
                CASE WHEN startup IS NULL THEN 'start-up in steps: no receiver has equal steps after its first one'
                     WHEN unequal > 0 THEN format('start-up in steps: {} of {} receivers have unequal steps', unequal, receivers) END,
                CASE WHEN repeated IS NULL THEN 'retransmission: only TCP shows it' END,
                CASE WHEN backend IS NULL THEN 'framing: the library is not declared'
                     WHEN lower(backend) <> 'gloo' THEN format('framing: that of {} is not known', backend)
                     WHEN answers IS NULL THEN 'framing: both directions carry the exchange, so that messages cannot be counted'
+                    WHEN framing IS NULL THEN 'framing: the other direction carries more than the headers of messages'
                END) AS not_estimated
     FROM run_sums
     JOIN runs USING (run_id)
     LEFT JOIN startups USING (run_id)
+    LEFT JOIN notified USING (run_id)
+    LEFT JOIN unknown_spill USING (run_id)
 ), compared AS (
     SELECT run_id, law, total_factor,
            CASE WHEN law = 'one worker in each step' THEN steps ELSE coalesce(worker_steps, steps) END AS exchanges,
