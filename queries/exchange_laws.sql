@@ -1,6 +1,6 @@
 -- question: How much payload must the algorithm of a run move in a step, for each byte of the model?
 -- row: a run and a law that its exchange may follow; one row with a null law where the topology is unknown
--- inputs: topology
+-- inputs: topology_matches
 -- column: run_id; run
 -- column: topology; inferred topology
 -- column: level; level of topology_edges on which it was found
@@ -13,7 +13,7 @@
 -- doubling on a hypercube of c, N(N-1) where all send all to all, N for pair averaging. Where several laws fit a
 -- topology, the measurement decides (conservation).
 WITH shapes AS MATERIALIZED (
-    FROM topology
+    FROM topology_matches
 ), laws AS (
     SELECT run_id, 'no byte twice' AS law, 2 * (hosts - 1) AS total_factor
     FROM shapes
