@@ -30,7 +30,7 @@ def _known_document() -> Document:
     """A document with round numbers, to be changed by tests."""
     levels = {"shared": [0.0, 1.0, 2.0], "own": [-0.5, 0.0, 0.5]}
     return {
-        "format": "ddnn-traces traffic model", "version": 1,
+        "format": "ddnn-traces traffic model", "version": 2,
         "provenance": {"program": "0", "sources": ["capture"], "runs": [{
             "run_id": "r", "source": "capture", "topology": "ring", "shape": "reduce_scatter", "hosts": 4, "workers": 4,
             "steps": 10, "steps_source": "log", "model_bytes": 1000, "model_bytes_source": "law",
@@ -43,6 +43,8 @@ def _known_document() -> Document:
                    "gap_ms": [1.0, 2.0]},
         "packets": {"segment_bytes": 1448, "header_bytes": 66, "measured_header_bytes": 66.0, "acks_per_segment": 0.3,
                     "retransmitted_share": 0.01},
+        "link": {way: {"window_ms": 1.0, "windows": 10, "burst_bytes": 300_000, "bytes": 1_400_000}
+                 for way in ("sent", "received")},
         "start_up": {"duration_ms": 900.0, "broadcast_ratio": 1.0, "broadcast_pairs_per_worker": 1.0,
                      "broadcast_lead_ms": 5.0},
         "tear_down": {"duration_ms": 100.0},

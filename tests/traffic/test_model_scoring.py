@@ -22,7 +22,7 @@ def test_the_model_is_nearer_than_the_baselines(captured: Dataset) -> None:
     assert scores["model_bytes_source"].unique().to_list() == ["declared"]
     fitted, constant, poisson = scores.rows(named=True)
     assert fitted["pair_volume_error"] < 0.01
-    for distance in ("burst_bytes_wasserstein", "burst_ms_ks", "gap_ms_ks", "acf_rmse"):
+    for distance in ("burst_bytes_wasserstein", "burst_ms_wasserstein", "gap_ms_ks", "acf_rmse"):
         assert fitted[distance] < min(constant[distance], poisson[distance])
     best = {row["distance"]: row for row in model.wins(scores).rows(named=True)}
     assert set(best) == set(DISTANCES)

@@ -17,7 +17,7 @@ from ddnn_traces.errors import ModelError
 from ddnn_traces.store.schema import shipped_folder
 
 FORMAT = "ddnn-traces traffic model"
-VERSION = 1
+VERSION = 2
 
 #: Documents have less than 100 KB; a larger file than this is not read.
 MOST_BYTES = 1_000_000

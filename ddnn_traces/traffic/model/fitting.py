@@ -15,6 +15,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.model.document import FORMAT, VERSION, Document
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure, pair_matrix
+from ddnn_traces.traffic.model.pacing import joint
 from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, TimedTransfer, wire_bytes
 from ddnn_traces.version import __version__
 
@@ -77,6 +78,7 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Document:
         },
         "bursts": _bursts(runs),
         "packets": _packets(runs),
+        "link": {"sent": joint([run.sent for run in runs]), "received": joint([run.received for run in runs])},
         "start_up": _start_up(runs),
         "tear_down": {"duration_ms": _median((run.last_ns - run.end_ns) / 1e6 for run in runs)},
         "control": _control(runs),

@@ -17,9 +17,20 @@ from ddnn_traces.store import layout
 from ddnn_traces.text import is_plain_name
 from ddnn_traces.traffic import run_folder, tables
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
+from ddnn_traces.traffic.model import pacing
 from ddnn_traces.traffic.model.document import Document, check
 from ddnn_traces.traffic.synthetic.runs import Book, Laws, Sampler, SyntheticRun, make_traffic
-from ddnn_traces.traffic.traffic import Floats, Ints, Port, StepTimes, Traffic, packets_of, wire_bytes
+from ddnn_traces.traffic.traffic import (
+    HEADER_BYTES,
+    Floats,
+    Ints,
+    Port,
+    StepTimes,
+    Traffic,
+    Transfers,
+    packets_of,
+    wire_bytes,
+)
 
 #: Transfers of a run, about, beyond which memory would not hold them.
 MOST_TRANSFERS = 20_000_000
@@ -230,6 +241,7 @@ class ModelSampler(Sampler):
 
     def __init__(self, document: Document) -> None:
         self._document = document
+        self._buckets: tuple[pacing.Buckets, pacing.Buckets] | None = None
         self.segment_bytes = int(document["packets"]["segment_bytes"])
 
     def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
@@ -318,6 +330,23 @@ class ModelSampler(Sampler):
         duration = self._duration_ns(wire.reshape(-1, 1), np.zeros(1, np.int64), rng).reshape(wire.shape)
         _check_length(run, float(duration.max(1, initial=0).astype(float).sum()))
         return duration
+
+    def end_ns(self, run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, start: Ints, end: Ints) -> Ints:
+        """Not before the links have let pass what each host sends and receives in the round, and acknowledgements."""
+        if self._buckets is None:
+            hosts, link = run.collective.hosts, self._document["link"]
+            self._buckets = (pacing.Buckets(hosts, link["sent"]), pacing.Buckets(hosts, link["received"]))
+        packets = packets_of(payload, self.segment_bytes)
+        acks = self.acks(packets) * HEADER_BYTES
+        for bucket, data_at, acks_at in zip(self._buckets, (src, dst), (dst, src), strict=True):
+            wire = np.concatenate([wire_bytes(payload, self.segment_bytes), acks]).astype(float)
+            done = bucket.finished(np.concatenate([data_at, acks_at]), wire, np.concatenate([start, start]))
+            end = np.maximum(end, np.ceil(done[: len(src)]).astype(np.int64))
+        return end
+
+    def paced(self, run: SyntheticRun, transfers: Transfers, ends: Ints) -> Transfers:
+        """No host exceeds the link of the model in any window of its length."""
+        return pacing.paced(transfers, ends, run.collective.hosts + 1, self._document["link"])
 
     def acks(self, packets: Ints) -> Ints:
         number: Floats = np.round(packets * self._document["packets"]["acks_per_segment"])

@@ -22,6 +22,7 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Transfer
+from ddnn_traces.traffic.model.pacing import Peaks, peaks
 from ddnn_traces.traffic.traffic import Floats, TimedTransfer
 
 #: Hosts up to which all permutations are tried; beyond, the ring's order and the root decide.
@@ -46,7 +47,8 @@ class MeasuredRun:
     (by the law of the topology from the volume) or volume (a host's largest, where no law is known). communicate_ns:
     when each worker began to communicate, steps by workers, NaN where there are no events. bursts: of all flows
     (flow_bursts), with the flows' ends as numbers, is_large (it carries the exchange) and is_answer (the other
-    direction of such a flow).
+    direction of such a flow). sent,
+    received: how much hosts sent and received at most.
     """
 
     run_id: str
@@ -68,6 +70,8 @@ class MeasuredRun:
     communicate_ns: Floats
     bursts: pl.DataFrame
     flows: pl.DataFrame
+    sent: Peaks
+    received: Peaks
     transfers: list[TimedTransfer] = field(default_factory=list)
 
     @property
@@ -134,6 +138,7 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     run = MeasuredRun(
         run_id, attributes, hosts, workers, collective, misplaced, matrix, size, size_source, number, steps_source,
         int(window_ns), int(first_ns), begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
+        *_links(dataset, run_id, int(window_ns)),
     )  # fmt: skip
     run.transfers = _transfers(run)
     return run
@@ -148,6 +153,26 @@ _FLOWS = f"""
                AND g.training_payload_bytes > 0 AS is_large
     FROM flows AS f JOIN gradient_payload AS g USING (run_id, flow_id)
     WHERE f.run_id = ? ORDER BY f.flow_id"""
+
+
+_HOST_WINDOWS = """
+    SELECT {host}, window_start_ns // ? AS place, sum(w.wire_bytes)::DOUBLE AS wire_bytes
+    FROM flow_windows AS w JOIN flows AS f USING (run_id, flow_id)
+    WHERE run_id = ? GROUP BY ALL ORDER BY ALL"""
+
+
+def _links(dataset: Dataset, run_id: str, window_ns: int) -> list[Peaks]:
+    """How fast hosts sent and received at most; the host outside counts as one of them."""
+    found = []
+    for host in ("src_ip", "dst_ip"):
+        rows = dataset.sql(_HOST_WINDOWS.format(host=host), [window_ns, run_id])
+        first = rows["place"].min()
+        series = []
+        for _, mine in rows.group_by(host, maintain_order=True):
+            places = mine["place"].to_numpy() - first
+            series.append(np.bincount(places, mine["wire_bytes"].to_numpy()))
+        found.append(peaks(series, window_ns))
+    return found
 
 
 def _steps(dataset: Dataset, run_id: str) -> tuple[pl.DataFrame, str]:

@@ -1,4 +1,8 @@
-"""Distances of generated traffic from held-out runs: of the model's, and of two baselines with the same volume."""
+"""Distances of generated traffic from held-out runs: of the model's, and of two baselines with the same volume.
+
+A baseline lasts as long as the volume takes at the rate of the fitted runs (constant_rate), or as the same number of
+their steps (poisson).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from ddnn_traces.traffic.model.generation import Job, traffic
 from ddnn_traces.traffic.model.measure import MeasuredRun, measure
 from ddnn_traces.traffic.synthetic.runs import Book, Sampler
 from ddnn_traces.traffic.tables import write_traffic
-from ddnn_traces.traffic.traffic import Floats, Port, Traffic, packets_of
+from ddnn_traces.traffic.traffic import Floats, Port, StepTimes, Traffic, packets_of
 
 BASELINES = ("constant_rate", "poisson")
 
@@ -37,7 +41,7 @@ LADDER = (
 #: Columns that measure a distance; smaller is better.
 DISTANCES = (
     "pair_volume_error", "burst_bytes_ks", "burst_bytes_ks_1pct", "burst_bytes_wasserstein", "burst_ms_ks",
-    "burst_ms_wasserstein", "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse",
+    "burst_ms_wasserstein", "gap_ms_ks", "gap_ms_wasserstein", "acf_rmse", "training_error",
 )  # fmt: skip
 
 
@@ -90,7 +94,10 @@ def _score_run(
     size, size_source = _size(run, others)
     fitted = document or fit_measured(alike)
     by_model = traffic(fitted, _job(run, size, seed))
-    generators = {"model": by_model, **{kind: baseline(kind, by_model, seed) for kind in BASELINES}}
+    lengths = _lengths(by_model, run.steps, alike) if document is None else (None, None)
+    generators = {"model": by_model}
+    for kind, training_ns in zip(BASELINES, lengths, strict=True):
+        generators[kind] = baseline(kind, by_model, seed, training_ns)
     truth = _observe(dataset, run.run_id, run.hosts, gap_ms)
     about = {
         "fitted_runs": len(alike) if document is None else len(fitted["provenance"]["runs"]),
@@ -139,8 +146,16 @@ def _size(run: MeasuredRun, others: dict[str, MeasuredRun]) -> tuple[int, str]:
 # --- the baselines
 
 
-def baseline(kind: str, by_model: Traffic, seed: int = 0) -> Traffic:
-    """Traffic of the pairs of `by_model`, as much as they exchange in its steps, in the same time.
+def _lengths(by_model: Traffic, steps: int, alike: Sequence[MeasuredRun]) -> tuple[float, float]:
+    """Lengths of the training, ns, without a model: at the median rate of the fitted runs, and at their median step."""
+    payload = sum(_exchanged(by_model).values())
+    rate = np.median([run.matrix.sum() * run.steps / (run.end_ns - run.begin_ns) for run in alike])
+    step_ns = np.median([(run.end_ns - run.begin_ns) / run.steps for run in alike])
+    return payload / float(rate), steps * float(step_ns)
+
+
+def baseline(kind: str, by_model: Traffic, seed: int = 0, training_ns: float | None = None) -> Traffic:
+    """Traffic of the pairs of `by_model`, as much as they exchange in its steps, in `training_ns`; None: in its time.
 
     constant_rate: packets at an even pace. poisson: a Poisson number of packets, with as many expected, at independent
     and uniform times.
@@ -150,7 +165,8 @@ def baseline(kind: str, by_model: Traffic, seed: int = 0) -> Traffic:
     sampler = Sampler()
     sampler.segment_bytes = segment = by_model.transfers.segment_bytes
     book = Book(run, sampler)
-    begin_ns, end_ns = int(by_model.times.start_ns.min()), int(by_model.times.end_ns.max())
+    times = by_model.times if training_ns is None else _stretched(by_model.times, training_ns)
+    begin_ns, end_ns = int(times.start_ns.min()), int(times.end_ns.max())
     for (src, dst), payload in sorted(_exchanged(by_model).items()):
         flow = np.array([book.flow(src, dst, Port.DATA)])
         packets = int(packets_of(np.array(payload), segment))
@@ -162,7 +178,15 @@ def baseline(kind: str, by_model: Traffic, seed: int = 0) -> Traffic:
         flow = np.broadcast_to(flow, start.shape)
         book.send(flow, start, np.full(start.shape, lasting), size, np.zeros_like(size), acked=False)
     opened = book.open()
-    return Traffic(run, by_model.times, book.connections, opened, book.transfers())
+    return Traffic(run, times, book.connections, opened, book.transfers())
+
+
+def _stretched(times: StepTimes, training_ns: float) -> StepTimes:
+    """Steps of the same proportions from the same begin."""
+    begin_ns = times.start_ns.min()
+    factor = training_ns / (times.end_ns.max() - begin_ns)
+    columns = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)
+    return StepTimes(*(begin_ns + np.ceil((column - begin_ns) * factor).astype(np.int64) for column in columns))
 
 
 def _exchanged(by_model: Traffic) -> dict[tuple[int, int], int]:
@@ -241,6 +265,7 @@ def _distances(truth: _Observed, observed: _Observed) -> dict[str, Any]:
     found["acf_rmse"] = acf_rmse(truth.series, observed.series, period)
     for side, one in (("measured", truth), ("generated", observed)):
         found[f"training_ms_{side}"] = len(one.series) * one.window_ms
+    found["training_error"] = abs(found["training_ms_generated"] / found["training_ms_measured"] - 1)
     return found
 
 

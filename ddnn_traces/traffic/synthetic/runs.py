@@ -105,6 +105,14 @@ class Sampler:
         """Duration of transfers of so many wire bytes where no worker waits for another (asynchronous pulls)."""
         return (wire * run.ns_per_byte * rng.uniform(1, 1.6, wire.shape)).astype(np.int64) + 1
 
+    def end_ns(self, run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, start: Ints, end: Ints) -> Ints:
+        """When transfers of a round are complete that should end at `end`; called round by round."""
+        return end
+
+    def paced(self, run: SyntheticRun, transfers: Transfers, ends: Ints) -> Transfers:
+        """All transfers of a run as its links let them pass; ends: sender and receiver of each flow."""
+        return transfers
+
     def acks(self, packets: Ints) -> Ints:
         """Acknowledgements for so many segments."""
         return (packets + 1) // 2
@@ -136,7 +144,9 @@ def make_traffic(run: SyntheticRun, sampler: Sampler | None = None) -> Traffic:
     times = (_pull if asynchronous else _exchange)(run, laws, begin_ns, book, rng)
     book.sampler.send_rest(run, laws, times, book, rng)
     opened = book.open()
-    return Traffic(run, times, book.connections, opened, book.transfers())
+    traffic = Traffic(run, times, book.connections, opened, book.transfers())
+    traffic.transfers = book.sampler.paced(run, traffic.transfers, np.array(traffic.ends, np.int64).reshape(-1, 2))
+    return traffic
 
 
 class Book:
@@ -264,6 +274,8 @@ def _exchange(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.
             src, dst = laws.src[step, a:b], laws.dst[step, a:b]
             start[step, a:b] = np.maximum(ready[src], ready[dst]) + delay[step, a:b]
             end = start[step, a:b] + duration[step, a:b]
+            end = sampler.end_ns(run, src, dst, payload[step, a:b], start[step, a:b], end)
+            duration[step, a:b] = end - start[step, a:b]
             np.maximum.at(ready, src, end)
             np.maximum.at(ready, dst, end)
         times.communicated_ns[step] = ready[: run.workers]
@@ -280,15 +292,20 @@ def _pull(run: SyntheticRun, laws: Laws, begin_ns: int, book: Book, rng: np.rand
     wire = wire_bytes(payload, sampler.segment_bytes)
     duration = sampler.pull_ns(run, wire, rng)
     compute = sampler.compute_ns(run, rng) + round(run.delay_ms * 1e6)
-    pulled = np.zeros_like(compute)
-    if laws.bounds:
-        pulled = np.take_along_axis(duration, np.argsort(laws.dst, axis=1), 1)
-    end = begin_ns + np.cumsum(compute + pulled + round(run.update_ms * 1e6), axis=0)
-    times_start = np.concatenate([np.full((1, run.workers), begin_ns), end[:-1]])
-    communicate = times_start + compute
-    start = np.take_along_axis(communicate, laws.dst, 1) if laws.bounds else payload
+    update = round(run.update_ms * 1e6)
+    start, pulled, times_start, communicate = (np.zeros_like(payload), *(np.zeros_like(compute) for _ in range(3)))
+    ready = np.full(run.workers, begin_ns)
+    for step in range(run.steps):
+        src, dst = laws.src[step], laws.dst[step]
+        times_start[step] = ready
+        communicate[step] = ready + compute[step]
+        start[step] = communicate[step][dst]
+        end = sampler.end_ns(run, src, dst, payload[step], start[step], start[step] + duration[step])
+        duration[step] = end - start[step]
+        pulled[step][dst] = duration[step]
+        ready = communicate[step] + pulled[step] + update
     _send_data(laws, start, duration, payload, repeated, book)
-    return StepTimes(times_start, communicate, communicate + pulled, end)
+    return StepTimes(times_start, communicate, communicate + pulled, communicate + pulled + update)
 
 
 def _send_data(laws: Laws, start: Ints, duration: Ints, payload: Ints, repeated: Ints, book: Book) -> None:

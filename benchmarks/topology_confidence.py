@@ -1,0 +1,461 @@
+"""How often the query `topology` is right where it gives confidence p (docs/topology.md).
+
+python benchmarks/topology_confidence.py data/sample MORE_CAPTURES
+
+Runs of known topology: those of the folders (declared in run.toml, or as `topology` in truth.json), synthetic ones of
+every kind by the laws and by traffic models that were fitted to the captures, the scenarios, and patterns of traffic
+that are no topology. Each is changed in the ways of CHANGES. Half of them, drawn by name, fits the weights of the
+query (--fit prints them); the tables are of the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.optimize import minimize
+
+import ddnn_traces
+from ddnn_traces.store.parquet import partition
+from ddnn_traces.store import schema
+from ddnn_traces.store.writer import DatasetWriter
+from ddnn_traces.traffic.collectives import SHAPES
+from ddnn_traces.traffic.model.generation import Job, ModelledRun
+from ddnn_traces.traffic.model.generation import traffic as modelled
+from ddnn_traces.traffic.synthetic.runs import SyntheticRun, make_traffic
+from ddnn_traces.traffic.synthetic.scenarios import runs_of
+from ddnn_traces.traffic.tables import write_traffic
+from ddnn_traces.traffic.traffic import Traffic
+
+TABLES = ("runs", "hosts", "flows", "steps", "step_flows", "flow_windows")
+WORDS = {"ps": "star", "parameter_server": "star", "binary_tree": "tree", "gossip": "pair_averaging"}
+WORKERS = (3, 4, 5, 6, 7, 8, 9, 12)
+BATCH = 150  # runs that are queried at a time
+BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
+
+Frames = dict[str, pl.DataFrame]
+Names = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A run's tables and what is right for it: names of its topology, none for no topology."""
+
+    name: str
+    kind: str
+    change: str
+    frames: Frames
+    right: Names
+
+
+# --- runs of known topology
+
+
+def names(topology: str, shape: str, workers: int) -> Names:
+    """The names that are right for a synthetic run: docs/topology.md lists what sends the same."""
+    hosts = workers + (1 if shape == "server" else max(2, workers // 2) if shape == "apart" else 0)
+    if hosts == 3 and not (topology in ("ring", "clique", "pair_averaging") or shape in ("grid", "colocated")):
+        return frozenset({"star"})
+    if shape == "colocated":
+        return frozenset({"clique", "sharded_parameter_server"})
+    if shape == "grid" and workers == 4:
+        return frozenset({"halving_doubling", "hierarchical_ring"})
+    if shape == "grid" and workers in (3, 5, 7):
+        return frozenset({"ring"})
+    if shape == "groups" and workers <= 8:
+        return frozenset({"tree", "binary_tree_star"})
+    return frozenset({topology})
+
+
+def by_law(seed: int, rng: np.random.Generator) -> Iterator[tuple[Traffic, Names]]:
+    """A run of each kind and of some sizes."""
+    for topology, shapes in SHAPES.items():
+        for shape in shapes:
+            for workers in rng.choice(WORKERS, 4, replace=False):
+                run = SyntheticRun(
+                    f"law {topology} {shape} {workers} {seed}", topology, int(workers), int(rng.integers(1, 20)) * 200_000,
+                    int(rng.integers(4, 16)), shape, bandwidth_mbit=4000.0, noise=float(rng.uniform(0, 0.03)),
+                    loss_pct=float(rng.choice([0, 0, 0.5])), seed=seed,
+                )  # fmt: skip
+                yield make_traffic(run), names(topology, shape, int(workers))
+
+
+def by_model(documents: Sequence[Any], seed: int, rng: np.random.Generator) -> Iterator[tuple[Traffic, Names]]:
+    """The same from traffic models, which lose, wait and send messages as the captures do."""
+    for topology, shapes in SHAPES.items():
+        for shape in shapes:
+            workers, number = int(rng.choice(WORKERS)), int(rng.integers(len(documents)))
+            name = f"model {topology} {shape} {workers} {seed}"
+            job = Job(workers, int(rng.integers(1, 5)) * 500_000, topology, int(rng.integers(4, 12)), shape, seed=seed, run_id=name)
+            yield modelled(documents[number], job), names(topology, shape, workers)
+
+
+def scenarios(seed: int) -> Iterator[tuple[Traffic, Names]]:
+    for run in runs_of("zerwas-79", steps=5, seed=seed):
+        yield make_traffic(run), names(run.topology, run.collective.shape, run.workers)
+
+
+def foreign(seed: int, rng: np.random.Generator) -> Iterator[tuple[Traffic, Names]]:
+    """Traffic between workers that is none of the topologies: no name is right."""
+    for kind, pattern in PATTERNS.items():
+        for number in range(3):
+            hosts = int(rng.integers(4, 10))
+            relative = pattern(hosts, rng) * rng.choice([0.3, 0.5, 1.0, 2.0])
+            run = ModelledRun(
+                f"foreign {kind} {hosts} {seed} {number}", "unknown", hosts, 1_000_000, int(rng.integers(4, 12)),
+                bandwidth_mbit=4000.0, seed=seed, learns=True, relative=tuple(map(tuple, relative.tolist())),
+            )  # fmt: skip
+            yield make_traffic(run), frozenset()
+
+
+def _matrix(hosts: int, pairs: Sequence[tuple[int, int]], both: bool = True) -> Any:
+    found = np.zeros((hosts, hosts))
+    for i, j in pairs:
+        found[i, j] = 1
+        if both:
+            found[j, i] = 1
+    return found
+
+
+def _mesh(hosts: int) -> list[tuple[int, int]]:
+    """Neighbours in a grid of two rows."""
+    columns = hosts // 2
+    along = [(row * columns + i, row * columns + i + 1) for row in (0, 1) for i in range(columns - 1)]
+    return along + [(i, columns + i) for i in range(columns)]
+
+
+def _random_graph(hosts: int, rng: np.random.Generator) -> Any:
+    drawn = rng.random((hosts, hosts)) < 0.4
+    np.fill_diagonal(drawn, False)
+    drawn[0, 1] = True
+    return drawn * 1.0
+
+
+def _skewed(hosts: int, rng: np.random.Generator) -> Any:
+    drawn = rng.lognormal(0, 1.5, (hosts, hosts))
+    np.fill_diagonal(drawn, 0)
+    return drawn / drawn.max()
+
+
+def _two_rings(hosts: int) -> list[tuple[int, int]]:
+    half = hosts // 2
+    return [(i, (i + 1) % half) for i in range(half)] + [(half + i, half + (i + 1) % (hosts - half)) for i in range(hosts - half)]
+
+
+PATTERNS: dict[str, Callable[[int, np.random.Generator], Any]] = {
+    "pipeline": lambda n, _: _matrix(n, list(pairwise(range(n)))),
+    "pipeline one way": lambda n, _: _matrix(n, list(pairwise(range(n))), both=False),
+    "ring both ways": lambda n, _: _matrix(n, [(i, (i + 1) % n) for i in range(n)]),
+    "broadcast tree": lambda n, _: _matrix(n, [((i - 1) // 2, i) for i in range(1, n)], both=False),
+    "mesh": lambda n, _: _matrix(n, _mesh(n)),
+    "random graph": _random_graph,
+    "skewed": _skewed,
+    "one sends to all": lambda n, _: _matrix(n, [(0, i) for i in range(1, n)], both=False),
+    "reads and results": lambda n, _: _matrix(n, [(0, i) for i in range(1, n)]) * np.where(np.arange(n) == 0, 1, 0.3)[:, None],
+    "shuffle": lambda n, _: _matrix(n, [(i, j) for i in range(n // 2) for j in range(n // 2, n)], both=False),
+    "two rings": lambda n, _: _matrix(n, _two_rings(n), both=False),
+}  # fmt: skip
+
+
+# --- changes
+
+
+def heavy(frames: Frames) -> list[tuple[str, str]]:
+    """Directed pairs that carry at least a twentieth of what the heaviest carries."""
+    pairs = frames["flows"].group_by("src_ip", "dst_ip").agg(pl.col("payload_bytes").sum()).sort("src_ip", "dst_ip")
+    wanted = pairs.filter(pl.col("payload_bytes") >= 0.05 * pl.col("payload_bytes").max())
+    return list(wanted.select("src_ip", "dst_ip").rows())
+
+
+def scaled(frames: Frames, factor: pl.Expr) -> Frames:
+    """Payload and wire bytes of flows times a factor, an expression over flows; without flows of factor 0."""
+    factors = frames["flows"].select("flow_id", factor.cast(pl.Float64).alias("factor"))
+    found = dict(frames)
+    for name in ("flows", "step_flows", "flow_windows"):
+        rows = frames[name].join(factors, on="flow_id").filter(pl.col("factor") > 0)
+        sizes = [column for column in ("payload_bytes", "wire_bytes", "retransmitted_bytes") if column in rows.columns]
+        found[name] = rows.with_columns((pl.col(size) * pl.col("factor")).cast(pl.Int64) for size in sizes).drop("factor")
+    return found
+
+
+def _of_pairs(pairs: Sequence[tuple[str, str]]) -> pl.Expr:
+    return pl.any_horizontal(*((pl.col("src_ip") == src) & (pl.col("dst_ip") == dst) for src, dst in pairs))
+
+
+def _lose_pair(frames: Frames, rng: np.random.Generator) -> Frames:
+    pairs = heavy(frames)
+    return scaled(frames, ~_of_pairs([pairs[rng.integers(len(pairs))]]))
+
+
+def _lose_link(frames: Frames, rng: np.random.Generator) -> Frames:
+    pairs = heavy(frames)
+    src, dst = pairs[rng.integers(len(pairs))]
+    return scaled(frames, ~_of_pairs([(src, dst), (dst, src)]))
+
+
+def _lose_two_links(frames: Frames, rng: np.random.Generator) -> Frames:
+    return _lose_link(_lose_link(frames, rng), rng)
+
+
+def _host(frames: Frames, rng: np.random.Generator) -> str:
+    hosts = sorted({host for pair in heavy(frames) for host in pair})
+    return hosts[rng.integers(len(hosts))]
+
+
+def _lose_capture(frames: Frames, rng: np.random.Generator) -> Frames:
+    return scaled(frames, pl.col("src_ip") != _host(frames, rng))
+
+
+def _lose_host(frames: Frames, rng: np.random.Generator) -> Frames:
+    host = _host(frames, rng)
+    return scaled(frames, (pl.col("src_ip") != host) & (pl.col("dst_ip") != host))
+
+
+def _lose_bytes_of_pair(frames: Frames, rng: np.random.Generator) -> Frames:
+    pairs = heavy(frames)
+    return scaled(frames, pl.when(_of_pairs([pairs[rng.integers(len(pairs))]])).then(rng.uniform(0.1, 0.95)).otherwise(1.0))
+
+
+def _lose_bytes_of_host(frames: Frames, rng: np.random.Generator) -> Frames:
+    return scaled(frames, pl.when(pl.col("src_ip") == _host(frames, rng)).then(rng.uniform(0.1, 0.95)).otherwise(1.0))
+
+
+def _lose_bytes(frames: Frames, rng: np.random.Generator) -> Frames:
+    return scaled(frames, pl.lit(rng.uniform(0.3, 0.97)))
+
+
+def _without_log(frames: Frames, _: np.random.Generator) -> Frames:
+    return frames | {"steps": frames["steps"].clear(), "step_flows": frames["step_flows"].clear()}
+
+
+def _without_model_bytes(frames: Frames, _: np.random.Generator) -> Frames:
+    unknown = ("model_bytes", "model_params", "workers")
+    return frames | {"runs": frames["runs"].with_columns(pl.lit(None, pl.Int64).alias(name) for name in unknown)}
+
+
+def _without_either(frames: Frames, rng: np.random.Generator) -> Frames:
+    return _without_model_bytes(_without_log(frames, rng), rng)
+
+
+def _other_model_bytes(frames: Frames, rng: np.random.Generator) -> Frames:
+    """Half of the declared bytes (16-bit gradients), two exchanges a step."""
+    factor = float(rng.choice([0.5, 2.0]))
+    return frames | {"runs": frames["runs"].with_columns((pl.col("model_bytes") * factor).cast(pl.Int64))}
+
+
+def _cut(frames: Frames, steps: int) -> Frames:
+    """Without the packets after so many steps."""
+    end_ns = frames["steps"].filter(pl.col("step") < steps)["end_ns"].max()
+    kept = frames["step_flows"].filter((pl.col("position") == "before") | (pl.col("step") < steps))
+    sums = kept.group_by("flow_id").agg(pl.col("payload_bytes").sum().alias("kept"))
+    flows = frames["flows"].join(sums, on="flow_id").with_columns(payload_bytes="kept").drop("kept")
+    windows = frames["flow_windows"].filter(pl.col("window_start_ns") < end_ns)
+    return frames | {"step_flows": kept, "flows": flows, "flow_windows": windows}
+
+
+def _few_steps(frames: Frames, rng: np.random.Generator) -> Frames:
+    number = int(rng.integers(1, 4))
+    return _cut(frames, number) | {"steps": frames["steps"].filter(pl.col("step") < number)}
+
+
+def _truncated(frames: Frames, rng: np.random.Generator) -> Frames:
+    steps = frames["steps"]["step"].n_unique()
+    return _cut(frames, max(round(steps * rng.uniform(0.2, 0.9)), 1))
+
+
+def _with_flows(frames: Frames, number: int, low: float, high: float, rng: np.random.Generator) -> Frames:
+    """More flows, each with a part between low and high of the heaviest pair's payload, evenly over the steps."""
+    pairs = frames["flows"].group_by("src_ip", "dst_ip").agg(pl.col("payload_bytes").sum())
+    hosts = [*sorted({host for pair in heavy(frames) for host in pair}), "192.0.2.1"]
+    heaviest, steps = int(pairs["payload_bytes"].max()), frames["steps"].sort("step")  # type: ignore[arg-type]
+    worker = steps["worker"].min()
+    mine = steps.filter(pl.col("worker") == worker)
+    found = frames
+    for _ in range(number):
+        src, dst = rng.choice(hosts, 2, replace=False)
+        payload = round(heaviest * float(np.exp(rng.uniform(np.log(low), np.log(high)))) / max(mine.height, 1))
+        flow_id = int(found["flows"]["flow_id"].max()) + 1  # type: ignore[arg-type]
+        flow = found["flows"].head(1).with_columns(
+            src_ip=pl.lit(str(src)), dst_ip=pl.lit(str(dst)), flow_id=pl.lit(flow_id),
+            payload_bytes=pl.lit(payload * mine.height), reverse_flow_id=pl.lit(None, pl.Int64),
+            retransmitted_bytes=pl.lit(0),
+        )  # fmt: skip
+        parts = mine.select(
+            "run_id", flow_id=pl.lit(flow_id), worker="worker", position=pl.lit("during"), step="step",
+            packets=pl.lit(1), wire_bytes=pl.lit(payload), payload_bytes=pl.lit(payload),
+        )  # fmt: skip
+        at = (mine["start_ns"] + (mine["end_ns"] - mine["start_ns"]) * rng.random()).cast(pl.Int64)
+        width = int(found["flow_windows"]["window_ns"][0])
+        windows = pl.DataFrame({"window_start_ns": at // width * width}).select(
+            run_id=pl.lit(mine["run_id"][0]), window_start_ns="window_start_ns", window_ns=pl.lit(width),
+            flow_id=pl.lit(flow_id), packets=pl.lit(1), wire_bytes=pl.lit(payload), payload_bytes=pl.lit(payload),
+        )  # fmt: skip
+        found = found | {
+            "flows": _stacked(found["flows"], flow), "step_flows": _stacked(found["step_flows"], parts),
+            "flow_windows": _stacked(found["flow_windows"], windows),
+        }  # fmt: skip
+    return found
+
+
+def _stacked(above: pl.DataFrame, below: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([above, below.select(above.columns).cast(dict(above.schema))])
+
+
+def _extra_flow(frames: Frames, rng: np.random.Generator) -> Frames:
+    return _with_flows(frames, 1, 0.02, 3, rng)
+
+
+def _background(frames: Frames, rng: np.random.Generator) -> Frames:
+    return _with_flows(frames, int(rng.integers(3, 9)), 0.001, 0.1, rng)
+
+
+def _renamed(frames: Frames, rng: np.random.Generator) -> Frames:
+    hosts = sorted({*frames["flows"]["src_ip"], *frames["flows"]["dst_ip"], *frames["hosts"]["host_ip"]})
+    new = {host: f"198.51.100.{number}" for host, number in zip(hosts, rng.permutation(200), strict=False)}
+    renamed = {"flows": ("src_ip", "dst_ip"), "hosts": ("host_ip",)}
+    return frames | {name: frames[name].with_columns(pl.col(columns).replace(new)) for name, columns in renamed.items()}
+
+
+#: What happens to a run; after none of these is another name right.
+CHANGES: dict[str, Callable[[Frames, np.random.Generator], Frames]] = {
+    "none": lambda frames, _: frames, "no log": _without_log, "no model_bytes": _without_model_bytes,
+    "no log, no model_bytes": _without_either, "other model_bytes": _other_model_bytes, "1 to 3 steps": _few_steps,
+    "truncated": _truncated, "missing pair": _lose_pair, "missing link": _lose_link,
+    "two missing links": _lose_two_links, "missing capture": _lose_capture, "missing host": _lose_host,
+    "lost bytes of a pair": _lose_bytes_of_pair, "lost bytes of a host": _lose_bytes_of_host,
+    "lost bytes": _lose_bytes, "extra flow": _extra_flow, "background": _background, "renamed hosts": _renamed,
+}  # fmt: skip
+FEW = ("none", "no log", "no model_bytes", "no log, no model_bytes", "1 to 3 steps")  # of what is no topology
+
+
+def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
+    """Two runs at once, on the same hosts; right is what carries nine tenths of the payload, if one does."""
+    weight = float(rng.choice([0.05, 0.3, 1.0]))
+    mine = sorted({host for pair in heavy(one.frames) for host in pair})
+    theirs = sorted({host for pair in heavy(other.frames) for host in pair})
+    new = {host: mine[i % len(mine)] for i, host in enumerate(theirs)}
+    steps = one.frames["steps"]["step"].n_unique()
+    shift = int(one.frames["steps"]["start_ns"].min() - other.frames["steps"]["start_ns"].min())  # type: ignore[operator]
+    base = int(one.frames["flows"]["flow_id"].max()) + 1  # type: ignore[arg-type]
+    added = scaled(other.frames, pl.lit(weight))
+    numbered = {name: added[name].with_columns(pl.col("flow_id") + base) for name in ("flows", "step_flows", "flow_windows")}
+    numbered["flows"] = numbered["flows"].with_columns(
+        pl.col("src_ip", "dst_ip").replace(new), pl.col("reverse_flow_id") + base
+    ).filter(pl.col("src_ip") != pl.col("dst_ip"))
+    numbered["step_flows"] = numbered["step_flows"].filter(pl.col("step").is_null() | (pl.col("step") < steps))
+    numbered["flow_windows"] = numbered["flow_windows"].with_columns(pl.col("window_start_ns") + shift)
+    frames = one.frames | {name: _stacked(one.frames[name], rows) for name, rows in numbered.items()}
+    sizes = [example["flows"]["payload_bytes"].sum() for example in (one.frames, frames)]
+    right = one.right if sizes[0] >= 0.9 * sizes[1] else frozenset()
+    return Example(f"{one.name} | {other.name}", one.kind, "mixed", frames, right)
+
+
+# --- the examples
+
+
+def load(dataset: Path, run_id: str) -> Frames:
+    return {name: pl.read_parquet(partition(dataset, name, run_id) / "*.parquet", hive_partitioning=False) for name in TABLES}
+
+
+def captured(folders: Sequence[Path], work: Path) -> Iterator[Example]:
+    """Runs of capture folders that declare a topology, or have it in truth.json."""
+    for number, folder in enumerate(folders):
+        out = work / f"captures-{number}"
+        ddnn_traces.ingest([str(folder)], out)
+        with ddnn_traces.open(out) as dataset:
+            declared = dict(dataset.sql("SELECT run_id, topology FROM runs").rows())
+        for run_id, word in declared.items():
+            truth = folder / run_id / "truth.json"
+            word = json.loads(truth.read_text())["topology"] if truth.is_file() else word
+            if word:
+                yield Example(f"capture {number} {run_id}", "capture", "none", load(out, run_id), frozenset({WORDS.get(word, word)}))
+
+
+def documents(work: Path, number: int) -> list[Any]:
+    """Traffic models of some captures."""
+    with ddnn_traces.open(work / f"captures-{number}") as dataset:
+        runs = [run for run in dataset.run_ids if "pairavg" not in run]
+        return [ddnn_traces.traffic_model.fit(dataset, [run]) for run in runs[::3]]
+
+
+def generated(kind: str, made: Iterator[tuple[Traffic, Names]], work: Path) -> Iterator[Example]:
+    """Runs that the program generates, without those of two hosts."""
+    while some := list(islice(made, 30)):
+        out = work / f"{kind}-{some[0][0].run.run_id}"
+        write_traffic(out, [traffic for traffic, _ in some])
+        for traffic, right in some:
+            yield Example(traffic.run.run_id, kind, "none", load(out, traffic.run.run_id), right)
+
+
+def examples(folders: Sequence[Path], seed: int, work: Path) -> Iterator[Example]:
+    """All runs with all changes."""
+    rng = np.random.default_rng(seed)
+    base = list(captured(folders, work))
+    models = documents(work, 0) if folders else []
+    base += generated("law", by_law(seed, rng), work)
+    base += generated("model", by_model(models, seed, rng), work) if models else []
+    base += generated("scenario", scenarios(seed), work)
+    base += generated("foreign", foreign(seed, rng), work)
+    for example in base:
+        for change in FEW if example.kind == "foreign" else CHANGES:
+            if example.kind == "scenario" and change != "none" and zlib.crc32(f"{example.name}{change}".encode()) % 4:
+                continue  # they are alike
+            yield _changed(example, change, seed)
+        if example.kind != "foreign":
+            yield mixed(example, base[rng.integers(len(base))], rng)
+
+
+def _changed(example: Example, change: str, seed: int) -> Example:
+    draw = np.random.default_rng([seed, zlib.crc32(f"{example.name} {change}".encode())])
+    return Example(example.name, example.kind, change, CHANGES[change](example.frames, draw), example.right)
+
+
+# --- the query's results
+
+
+def answers(found: Iterator[Example], work: Path) -> pl.DataFrame:
+    """A row an example: what the query gives, and whether that is right."""
+    frames, number = [], 0
+    while some := list(islice(found, BATCH)):
+        out, number = work / f"changed-{number}", number + 1
+        about = []
+        with DatasetWriter(out) as writer:
+            for place, example in enumerate(some):
+                run_id = f"r{place}"
+                _write(writer, run_id, example.frames)
+                about.append({"run_id": run_id, "name": example.name, "kind": example.kind, "change": example.change,
+                              "names": sorted(example.right)})  # fmt: skip
+            writer.commit({})
+        with ddnn_traces.open(out) as dataset:
+            rows = dataset.query("topology").join(dataset.sql("SELECT run_id, steps FROM logged_steps"), on="run_id", how="left")
+        frames.append(rows.join(pl.DataFrame(about, {"run_id": pl.String, "name": pl.String, "kind": pl.String, "change": pl.String, "names": pl.List(pl.String)}), on="run_id"))
+        print(f"{number * BATCH} runs", flush=True)
+    rows = pl.concat(frames)
+    return rows.with_columns(
+        right=pl.col("topology").is_in(pl.col("names")),
+        half=pl.concat_str("name", "change").map_elements(lambda name: zlib.crc32(name.encode()) % 2, pl.Int64),
+    )
+
+
+def _write(writer: DatasetWriter, run_id: str, frames: Frames) -> None:
+    with writer.new_run(run_id):
+        for name in schema.TABLES:
+            columns = schema.table(name).arrow()
+            rows = frames[name].with_columns(run_id=pl.lit(run_id)) if name in frames else pl.from_arrow(columns.empty_table())
+            writer.write(name, run_id, rows.select(columns.names).to_arrow().cast(columns).to_batches(), {})
+
+
+if __name__ == "__main__":
+    import sys, pickle
+    with tempfile.TemporaryDirectory() as folder:
+        rows = answers(examples([Path(p) for p in sys.argv[2:]], int(sys.argv[1]), Path(folder)), Path(folder))
+        rows.write_parquet(f"/tmp/topo/rows-{sys.argv[1]}.parquet")

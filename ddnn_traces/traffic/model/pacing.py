@@ -1,0 +1,188 @@
+"""Links of hosts, as token buckets: how fast hosts were measured to send and receive, and transfers at no higher rate.
+
+In one base window a host passes at most `burst` bytes, in k of them at most burst + (k - 1) * refill. Both are measured
+peaks: of one window, and of as many windows up to LONGEST_NS as a host was busy without a pause. A link shaped by tbf is
+such a bucket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, Ints, Transfers
+
+#: Longest window in which the rate of a link is measured.
+LONGEST_NS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Most wire bytes of a host in one base window (burst_bytes), and in `windows` consecutive ones (bytes)."""
+
+    window_ns: int
+    windows: int
+    burst_bytes: int
+    bytes: int
+
+
+def peaks(series: list[Floats], window_ns: int) -> Peaks:
+    """Of the wire bytes of each host, in consecutive windows, in one direction."""
+    burst = max((_most(one, 1) for one in series), default=0.0)
+    # a window is busy with half of what a second window adds to the first
+    least = max((max((_most(one, 2) for one in series), default=0.0) - burst) / 2, 1.0)
+    windows = 1
+    while windows < LONGEST_NS // window_ns and any(_most((one >= least) * 1.0, windows + 1) > windows for one in series):
+        windows += 1
+    most = max((_most(one, windows) for one in series), default=0.0)
+    return Peaks(window_ns, windows, max(int(burst), 1), max(int(most), 1))
+
+
+def _most(series: Floats, windows: int) -> float:
+    """Largest sum of so many consecutive values."""
+    sums = np.cumsum(np.concatenate([[0.0], series, np.zeros(windows)]))
+    return float((sums[windows:] - sums[:-windows]).max())
+
+
+def joint(runs: list[Peaks]) -> dict[str, Any]:
+    """One direction of a model's link: peaks of the runs with the longest busy time."""
+    longest = max((run.windows, run.window_ns) for run in runs)
+    runs = [run for run in runs if (run.windows, run.window_ns) == longest]
+    return {
+        "window_ms": runs[0].window_ns / 1e6, "windows": runs[0].windows,
+        "burst_bytes": max(run.burst_bytes for run in runs), "bytes": max(run.bytes for run in runs),
+    }  # fmt: skip
+
+
+class Buckets:
+    """The links of hosts in one direction while transfers are planned, round by round."""
+
+    def __init__(self, hosts: int, link: dict[str, Any]) -> None:
+        burst, refill = bucket(link)
+        self._burst, self._rate = burst, refill / (link["window_ms"] * 1e6)
+        self._level, self._at = np.full(hosts, float(burst)), np.zeros(hosts)
+
+    def finished(self, host: Ints, wire: Floats, start: Ints) -> Floats:
+        """When the transfers of a round, each of `host`, can all be complete; start: of each, ns."""
+        total = np.bincount(host, wire, len(self._level))
+        first = np.full(len(self._level), np.inf)
+        np.minimum.at(first, host, start)
+        used = total > 0
+        begin = np.where(used, np.maximum(first, self._at), self._at)
+        level = np.minimum(self._level + self._rate * (begin - self._at), self._burst)
+        done = begin + np.maximum(total - level, 0) / self._rate
+        self._level = np.where(used, np.maximum(level - total, 0), self._level)
+        self._at = done
+        found: Floats = done[host]
+        return found
+
+
+def bucket(link: dict[str, Any]) -> tuple[int, int]:
+    """Most bytes of a window, and by how much each further window increases what windows hold together."""
+    burst, windows = link["burst_bytes"], link["windows"]
+    return burst, max((link["bytes"] - burst) // (windows - 1), 1) if windows > 1 else burst
+
+
+def paced(transfers: Transfers, ends: Ints, hosts: int, link: dict[str, Any]) -> Transfers:
+    """The transfers, in the order of their starts, with packets that would exceed a link in a later window.
+
+    ends: sender and receiver of each flow. A transfer that is delayed becomes one transfer a window.
+    """
+    if not len(transfers):
+        return transfers
+    window_ns = round(link["sent"]["window_ms"] * 1e6)
+    limits = np.array([bucket(link["sent"]), bucket(link["received"])], np.int64)
+    size = np.where(transfers.payload > 0, np.minimum(transfers.payload, transfers.segment_bytes), 0) + HEADER_BYTES
+    src, dst = ends[transfers.flow].T
+    served = (transfers.start_ns, transfers.duration_ns, transfers.packets, size, src, dst, hosts, window_ns, limits)
+    late, pieces = np.zeros(len(transfers), np.bool_), np.empty((0, 3), np.int64)
+    _serve(*served, late, pieces)
+    if not late.any():
+        return transfers
+    pieces = np.empty((_serve(*served, late, pieces), 3), np.int64)  # now it is known which are late
+    _serve(*served, late, pieces)
+    parts = _pieces(transfers, pieces, window_ns)
+    rest = transfers.take(np.flatnonzero(~late))
+    columns = [np.concatenate(both) for both in zip(rest.columns, parts.columns, strict=True)]
+    step = None if transfers.step is None else np.concatenate([rest.step, parts.step])  # type: ignore[list-item]
+    found = Transfers(*columns, segment_bytes=transfers.segment_bytes, step=step)
+    return found.take(np.lexsort((found.flow, found.start_ns)))
+
+
+def _pieces(transfers: Transfers, pieces: Ints, window_ns: int) -> Transfers:
+    """A transfer for each row of `pieces`: transfer, window, packets."""
+    order = np.lexsort((pieces[:, 1], pieces[:, 0]))
+    row, window, packets = pieces[order].T
+    whole = transfers.take(row)
+    before = np.cumsum(packets) - packets
+    first = np.searchsorted(row, row)
+    before -= before[first]
+    begin = np.minimum(before * transfers.segment_bytes, whole.payload)
+    end = np.minimum((before + packets) * transfers.segment_bytes, whole.payload)
+    start = np.maximum(window * window_ns, whole.start_ns)
+    repeated = np.maximum(end - np.maximum(begin, whole.fresh), 0)
+    return replace(
+        whole, start_ns=start, duration_ns=(window + 1) * window_ns - start, packets=packets, payload=end - begin,
+        repeated=repeated,
+    )  # fmt: skip
+
+
+@njit(cache=True)  # type: ignore[misc, untyped-decorator]
+def _serve(start, duration, packets, size, src, dst, hosts, window_ns, limits, late, pieces):  # type: ignore[no-untyped-def]
+    """Sends packets window by window, first come first served; marks the transfers that are `late`.
+
+    Returns how many pairs of a late transfer and a window there are, and writes them to `pieces` where these have rows.
+    """
+    number = len(start)
+    sent = np.zeros(number, np.int64)
+    level = np.empty((2, hosts), np.int64)
+    for way in range(2):
+        level[way] = limits[way, 0]
+    active = np.empty(number, np.int64)
+    waiting = following = found = window = 0
+    while following < number or waiting > 0:
+        if waiting == 0:
+            elapsed = start[following] // window_ns - window
+        else:
+            elapsed = 1
+        window += elapsed
+        for way in range(2):
+            for host in range(hosts):
+                missing = limits[way, 0] - level[way, host]
+                if missing > 0:
+                    if elapsed > missing // limits[way, 1]:
+                        level[way, host] = limits[way, 0]
+                    else:
+                        level[way, host] += elapsed * limits[way, 1]
+        until = (window + 1) * window_ns
+        while following < number and start[following] < until:
+            active[waiting] = following
+            waiting += 1
+            following += 1
+        kept = 0
+        for place in range(waiting):
+            i = active[place]
+            gone = min(until - start[i], duration[i])
+            wanted = min(-(-gone * packets[i] // duration[i]), packets[i]) - sent[i]
+            if wanted > 0:
+                room = min(level[0, src[i]], level[1, dst[i]])
+                can = min(wanted, max(room, 0) // size[i])
+                if can == 0 and size[i] > min(limits[0, 0], limits[1, 0]) and room == min(limits[0, 0], limits[1, 0]):
+                    can = 1  # a packet larger than any window's bytes
+                if can < wanted:
+                    late[i] = True
+                if late[i] and can > 0:
+                    if found < len(pieces):
+                        pieces[found, 0], pieces[found, 1], pieces[found, 2] = i, window, can
+                    found += 1
+                sent[i] += can
+                level[0, src[i]] -= can * size[i]
+                level[1, dst[i]] -= can * size[i]
+            if sent[i] < packets[i]:
+                active[kept] = i
+                kept += 1
+        waiting = kept
+    return found
