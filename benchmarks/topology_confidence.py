@@ -4,14 +4,15 @@ python benchmarks/topology_confidence.py data/sample MORE_CAPTURES
 
 Runs of known topology: those of the folders (declared in run.toml, or as `topology` in truth.json), synthetic ones of
 every kind by the laws and by traffic models that were fitted to the captures, the scenarios, and patterns of traffic
-that are no topology. Each is changed in the ways of CHANGES. Half of them, drawn by name, fits the weights of the
-query (--fit prints them); the tables are of the other half.
+that are no topology. Each is changed in the ways of CHANGES. The weights of the query are fitted on seed 1 (--fit
+prints them); the tables are of other seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,8 @@ import polars as pl
 from scipy.optimize import minimize
 
 import ddnn_traces
-from ddnn_traces.store.parquet import partition
 from ddnn_traces.store import schema
+from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.traffic.collectives import SHAPES
 from ddnn_traces.traffic.model.generation import Job, ModelledRun
@@ -41,6 +42,8 @@ WORDS = {"ps": "star", "parameter_server": "star", "binary_tree": "tree", "gossi
 WORKERS = (3, 4, 5, 6, 7, 8, 9, 12)
 BATCH = 150  # runs that are queried at a time
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
+
+ABOUT = {"run_id": pl.String, "name": pl.String, "kind": pl.String, "change": pl.String, "names": pl.List(pl.String)}
 
 Frames = dict[str, pl.DataFrame]
 Names = frozenset[str]
@@ -81,10 +84,10 @@ def by_law(seed: int, rng: np.random.Generator) -> Iterator[tuple[Traffic, Names
     for topology, shapes in SHAPES.items():
         for shape in shapes:
             for workers in rng.choice(WORKERS, 4, replace=False):
+                name, size = f"law {topology} {shape} {workers} {seed}", int(rng.integers(1, 20)) * 200_000
                 run = SyntheticRun(
-                    f"law {topology} {shape} {workers} {seed}", topology, int(workers), int(rng.integers(1, 20)) * 200_000,
-                    int(rng.integers(4, 16)), shape, bandwidth_mbit=4000.0, noise=float(rng.uniform(0, 0.03)),
-                    loss_pct=float(rng.choice([0, 0, 0.5])), seed=seed,
+                    name, topology, int(workers), size, int(rng.integers(4, 16)), shape, bandwidth_mbit=4000.0,
+                    noise=float(rng.uniform(0, 0.03)), loss_pct=float(rng.choice([0, 0, 0.5])), seed=seed,
                 )  # fmt: skip
                 yield make_traffic(run), names(topology, shape, int(workers))
 
@@ -95,7 +98,15 @@ def by_model(documents: Sequence[Any], seed: int, rng: np.random.Generator) -> I
         for shape in shapes:
             workers, number = int(rng.choice(WORKERS)), int(rng.integers(len(documents)))
             name = f"model {topology} {shape} {workers} {seed}"
-            job = Job(workers, int(rng.integers(1, 5)) * 500_000, topology, int(rng.integers(4, 12)), shape, seed=seed, run_id=name)
+            job = Job(
+                workers,
+                int(rng.integers(1, 5)) * 500_000,
+                topology,
+                int(rng.integers(4, 12)),
+                shape,
+                seed=seed,
+                run_id=name,
+            )
             yield modelled(documents[number], job), names(topology, shape, workers)
 
 
@@ -146,9 +157,16 @@ def _skewed(hosts: int, rng: np.random.Generator) -> Any:
     return drawn / drawn.max()
 
 
+def _reads(hosts: int) -> Any:
+    """The first host sends to all others, which send back less."""
+    return _matrix(hosts, [(0, i) for i in range(1, hosts)]) * np.where(np.arange(hosts) == 0, 1, 0.3)[:, None]
+
+
 def _two_rings(hosts: int) -> list[tuple[int, int]]:
     half = hosts // 2
-    return [(i, (i + 1) % half) for i in range(half)] + [(half + i, half + (i + 1) % (hosts - half)) for i in range(hosts - half)]
+    return [(i, (i + 1) % half) for i in range(half)] + [
+        (half + i, half + (i + 1) % (hosts - half)) for i in range(hosts - half)
+    ]
 
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Any]] = {
@@ -160,7 +178,7 @@ PATTERNS: dict[str, Callable[[int, np.random.Generator], Any]] = {
     "random graph": _random_graph,
     "skewed": _skewed,
     "one sends to all": lambda n, _: _matrix(n, [(0, i) for i in range(1, n)], both=False),
-    "reads and results": lambda n, _: _matrix(n, [(0, i) for i in range(1, n)]) * np.where(np.arange(n) == 0, 1, 0.3)[:, None],
+    "reads and results": lambda n, _: _reads(n),
     "shuffle": lambda n, _: _matrix(n, [(i, j) for i in range(n // 2) for j in range(n // 2, n)], both=False),
     "two rings": lambda n, _: _matrix(n, _two_rings(n), both=False),
 }  # fmt: skip
@@ -183,7 +201,9 @@ def scaled(frames: Frames, factor: pl.Expr) -> Frames:
     for name in ("flows", "step_flows", "flow_windows"):
         rows = frames[name].join(factors, on="flow_id").filter(pl.col("factor") > 0)
         sizes = [column for column in ("payload_bytes", "wire_bytes", "retransmitted_bytes") if column in rows.columns]
-        found[name] = rows.with_columns((pl.col(size) * pl.col("factor")).cast(pl.Int64) for size in sizes).drop("factor")
+        found[name] = rows.with_columns((pl.col(size) * pl.col("factor")).cast(pl.Int64) for size in sizes).drop(
+            "factor"
+        )
     return found
 
 
@@ -222,7 +242,9 @@ def _lose_host(frames: Frames, rng: np.random.Generator) -> Frames:
 
 def _lose_bytes_of_pair(frames: Frames, rng: np.random.Generator) -> Frames:
     pairs = heavy(frames)
-    return scaled(frames, pl.when(_of_pairs([pairs[rng.integers(len(pairs))]])).then(rng.uniform(0.1, 0.95)).otherwise(1.0))
+    return scaled(
+        frames, pl.when(_of_pairs([pairs[rng.integers(len(pairs))]])).then(rng.uniform(0.1, 0.95)).otherwise(1.0)
+    )
 
 
 def _lose_bytes_of_host(frames: Frames, rng: np.random.Generator) -> Frames:
@@ -347,10 +369,14 @@ def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
     shift = int(one.frames["steps"]["start_ns"].min() - other.frames["steps"]["start_ns"].min())  # type: ignore[operator]
     base = int(one.frames["flows"]["flow_id"].max()) + 1  # type: ignore[arg-type]
     added = scaled(other.frames, pl.lit(weight))
-    numbered = {name: added[name].with_columns(pl.col("flow_id") + base) for name in ("flows", "step_flows", "flow_windows")}
-    numbered["flows"] = numbered["flows"].with_columns(
-        pl.col("src_ip", "dst_ip").replace(new), pl.col("reverse_flow_id") + base
-    ).filter(pl.col("src_ip") != pl.col("dst_ip"))
+    numbered = {
+        name: added[name].with_columns(pl.col("flow_id") + base) for name in ("flows", "step_flows", "flow_windows")
+    }
+    numbered["flows"] = (
+        numbered["flows"]
+        .with_columns(pl.col("src_ip", "dst_ip").replace(new), pl.col("reverse_flow_id") + base)
+        .filter(pl.col("src_ip") != pl.col("dst_ip"))
+    )
     numbered["step_flows"] = numbered["step_flows"].filter(pl.col("step").is_null() | (pl.col("step") < steps))
     numbered["flow_windows"] = numbered["flow_windows"].with_columns(pl.col("window_start_ns") + shift)
     frames = one.frames | {name: _stacked(one.frames[name], rows) for name, rows in numbered.items()}
@@ -363,7 +389,10 @@ def mixed(one: Example, other: Example, rng: np.random.Generator) -> Example:
 
 
 def load(dataset: Path, run_id: str) -> Frames:
-    return {name: pl.read_parquet(partition(dataset, name, run_id) / "*.parquet", hive_partitioning=False) for name in TABLES}
+    return {
+        name: pl.read_parquet(partition(dataset, name, run_id) / "*.parquet", hive_partitioning=False)
+        for name in TABLES
+    }
 
 
 def captured(folders: Sequence[Path], work: Path) -> Iterator[Example]:
@@ -377,7 +406,13 @@ def captured(folders: Sequence[Path], work: Path) -> Iterator[Example]:
             truth = folder / run_id / "truth.json"
             word = json.loads(truth.read_text())["topology"] if truth.is_file() else word
             if word:
-                yield Example(f"capture {number} {run_id}", "capture", "none", load(out, run_id), frozenset({WORDS.get(word, word)}))
+                yield Example(
+                    f"capture {number} {run_id}",
+                    "capture",
+                    "none",
+                    load(out, run_id),
+                    frozenset({WORDS.get(word, word)}),
+                )
 
 
 def documents(work: Path, number: int) -> list[Any]:
@@ -436,26 +471,118 @@ def answers(found: Iterator[Example], work: Path) -> pl.DataFrame:
                               "names": sorted(example.right)})  # fmt: skip
             writer.commit({})
         with ddnn_traces.open(out) as dataset:
-            rows = dataset.query("topology").join(dataset.sql("SELECT run_id, steps FROM logged_steps"), on="run_id", how="left")
-        frames.append(rows.join(pl.DataFrame(about, {"run_id": pl.String, "name": pl.String, "kind": pl.String, "change": pl.String, "names": pl.List(pl.String)}), on="run_id"))
-        print(f"{number * BATCH} runs", flush=True)
+            frames.append(dataset.query("topology").join(pl.DataFrame(about, ABOUT), on="run_id"))
+        shutil.rmtree(out)
     rows = pl.concat(frames)
-    return rows.with_columns(
-        right=pl.col("topology").is_in(pl.col("names")),
-        half=pl.concat_str("name", "change").map_elements(lambda name: zlib.crc32(name.encode()) % 2, pl.Int64),
-    )
+    return rows.with_columns(right=pl.col("topology").is_in(pl.col("names")))
 
 
 def _write(writer: DatasetWriter, run_id: str, frames: Frames) -> None:
     with writer.new_run(run_id):
         for name in schema.TABLES:
             columns = schema.table(name).arrow()
-            rows = frames[name].with_columns(run_id=pl.lit(run_id)) if name in frames else pl.from_arrow(columns.empty_table())
+            rows = (
+                frames[name].with_columns(run_id=pl.lit(run_id))
+                if name in frames
+                else pl.from_arrow(columns.empty_table())
+            )
             writer.write(name, run_id, rows.select(columns.names).to_arrow().cast(columns).to_batches(), {})
 
 
+# --- the tables
+
+
+def interval(right: int, number: int) -> tuple[float, float]:
+    """95% interval of a share (Wilson 1927)."""
+    z = 1.96
+    middle, spread = right + z**2 / 2, z * np.sqrt(right * (number - right) / number + z**2 / 4)
+    return (middle - spread) / (number + z**2), (middle + spread) / (number + z**2)
+
+
+def print_reliability(rows: pl.DataFrame) -> None:
+    """Bins of the confidence with the share that is right, and the expected calibration error."""
+    print("| confidence | n | mean confidence | right | 95% interval |\n|---|---:|---:|---:|---|")
+    off = 0.0
+    for low, high in pairwise(BINS):
+        mine = rows.filter((pl.col("confidence") >= low) & (pl.col("confidence") < high))
+        if mine.is_empty():
+            continue
+        number, right, mean = mine.height, int(mine["right"].sum()), float(mine["confidence"].mean())  # type: ignore[arg-type]
+        bounds = interval(right, number)
+        share = f"{right / number:.3f} | {bounds[0]:.3f} to {bounds[1]:.3f}"
+        print(f"| {low:g} to {high:g} | {number:,} | {mean:.3f} | {share} |")
+        off += abs(right - number * mean)
+    print(
+        f"\nexpected calibration error {off / rows.height:.3f}, {rows.height:,} runs, {rows['right'].mean():.3f} right"
+    )
+
+
+def print_parts(rows: pl.DataFrame, part: str) -> None:
+    """The same summed up for each kind of run or change."""
+    print(f"\n| {part} | n | unknown | mean confidence | right |\n|---|---:|---:|---:|---:|")
+    for (name,), mine in sorted(rows.group_by(part)):
+        named = mine.filter(pl.col("topology") != "unknown")
+        mean, right = (named[column].mean() or 0.0 for column in ("confidence", "right"))
+        print(f"| {name} | {mine.height:,} | {mine.height - named.height:,} | {mean:.3f} | {right:.3f} |")
+
+
+def evidence(rows: pl.DataFrame) -> tuple[Any, list[str]]:
+    """The evidence of queries/topology.sql against each topology, and the names of its weights there."""
+    averaging, by_steps = pl.col("topology") == "pair_averaging", pl.col("by_steps")
+    columns = {
+        "unmatched": 1 - pl.col("matched_share"),
+        "misplaced": pl.col("misplaced_share").fill_null(0).clip(0, 0.3),
+        "without_proportions": pl.col("misplaced_share").is_null(),
+        "other_volume": pl.col("volume_ratio").log().abs().clip(0, 1).fill_null(0),
+        "without_volume": pl.col("volume_ratio").is_null(),
+        "idle": pl.col("idle_hosts") > 0,
+        "irregular": pl.when(averaging).then(0).otherwise(pl.col("irregularity").fill_null(0).clip(0, 0.5)),
+        "alike_without_steps": ~by_steps & pl.col("topology").is_in(["clique", "pair_averaging"]),
+        "few_hosts": 1 / (pl.col("hosts") - 1),
+    }
+    return rows.select(pl.col("hosts") * 0 + 1, **columns).cast(pl.Float64).to_numpy(), ["certain", *columns]
+
+
+def print_weights(rows: pl.DataFrame) -> None:
+    """Weights of the logistic regression of right on the evidence, by maximum likelihood with a small penalty."""
+    against, weights = evidence(rows)
+    against[:, 1:] *= -1
+    right = rows["right"].to_numpy().astype(float)
+
+    def loss(guess: Any) -> float:
+        odds = against @ guess
+        return float(np.sum(np.logaddexp(0, odds) - right * odds) + 0.01 * np.sum(guess[1:] ** 2))
+
+    for name, weight in zip(weights, minimize(loss, np.zeros(len(weights))).x, strict=True):
+        print(f"{name} {weight:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of capture folders")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[2, 3], help="those of docs/topology.md are 2 and 3")
+    parser.add_argument("--part", type=float, default=1.0, help="share of the runs")
+    parser.add_argument("--fit", action="store_true", help="print the weights that fit these seeds (the query's: 1)")
+    parser.add_argument("--rows", type=Path, help="write a row a run into this Parquet file")
+    arguments = parser.parse_args()
+    found = []
+    for seed in arguments.seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            draw = np.random.default_rng(seed)
+            some = (one for one in examples(arguments.folders, seed, Path(folder)) if draw.random() < arguments.part)
+            found.append(answers(some, Path(folder)))
+    rows = pl.concat(found)
+    if arguments.rows:
+        rows.write_parquet(arguments.rows)
+    named = rows.filter(pl.col("topology") != "unknown")
+    several, two = named.filter(pl.col("hosts") > 2), named.filter(pl.col("hosts") == 2)
+    if arguments.fit:
+        print_weights(several)
+    print_reliability(several)
+    print(f"two hosts: {two.height:,} runs; unknown: {rows.height - named.height:,} runs")
+    print_parts(rows, "kind")
+    print_parts(rows, "change")
+
+
 if __name__ == "__main__":
-    import sys, pickle
-    with tempfile.TemporaryDirectory() as folder:
-        rows = answers(examples([Path(p) for p in sys.argv[2:]], int(sys.argv[1]), Path(folder)), Path(folder))
-        rows.write_parquet(f"/tmp/topo/rows-{sys.argv[1]}.parquet")
+    main()

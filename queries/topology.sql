@@ -4,7 +4,7 @@
 -- figure: zerwas fig. 4, farhat section 3
 -- column: run_id; run
 -- column: topology; inferred topology; unknown where no shape fits
--- column: confidence share; matched_share, less without steps and where other shapes would send the same; 0 where no shape fits
+-- column: confidence share; of topologies inferred with this confidence, so many are right (docs/topology.md has the table); 0 where no shape fits
 -- column: root_ip; centre of a star or binary_tree_star, root of a tree: all links are first used towards it; null for other shapes
 -- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape
 -- column: edges edges; directed pairs that carry the exchange
@@ -22,9 +22,43 @@
 -- column: core_hosts hosts; hosts without those that have a single link
 -- column: smaller_party hosts; sharded_parameter_server: hosts of the smaller party; null where servers are workers, too
 -- column: groups groups; hierarchical_ring: number of groups
--- Inferred from payload inside steps alone: the shape of the graph of the pairs that carry the exchange (topology_matches).
-SELECT run_id, topology, coalesce(matched_share, 0) AS confidence, root_ip, hosts, edges, matched_share, misplaced_share, volume_ratio,
-       idle_hosts, evenness, irregularity, turn, by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups
-FROM topology_matches
-LEFT JOIN topology_volumes USING (run_id)
+-- Inferred from payload inside steps alone: the shape of the graph of the pairs that carry the exchange
+-- (topology_matches), and whether they send what the law of that shape makes them send (topology_volumes).
+-- The confidence is logistic in the evidence against the topology: payload on other pairs than those of the shape
+-- (matched_share) and in other proportions than its law has (misplaced_share), a volume other than the law's
+-- (volume_ratio), workers that take no part (idle_hosts), pairs that send in some steps only (irregularity), and
+-- what could not be examined. benchmarks/topology_confidence.py fits the weights on half of its runs.
+WITH weights AS (
+    SELECT 5.5 AS certain,               -- all evidence is there, none is against the topology
+           23 AS unmatched,              -- times the payload on other pairs
+           16 AS misplaced,              -- times misplaced_share, up to 0.3
+           1.4 AS without_proportions,   -- the law fixes only the sum
+           2.9 AS other_volume,          -- times the logarithm of volume_ratio, up to 1 either way
+           0.6 AS without_volume,        -- no model_bytes or no log
+           1.6 AS idle,                  -- some hosts are idle
+           7.8 AS irregular,             -- times the irregularity, up to 0.5; of pair averaging it is no evidence
+           2.9 AS alike_without_steps,   -- without steps a clique and pair averaging look alike
+           2.4 AS few_hosts,             -- over hosts - 1: small graphs look alike
+           0.5 AS trust_of_two_shapes    -- factor where two shapes send the same: two hosts; four in a square without times
+), evidence AS (
+    SELECT topology_matches.*, misplaced_share, volume_ratio, idle_hosts,
+           certain - unmatched * (1 - matched_share)
+           - CASE WHEN misplaced_share IS NULL THEN without_proportions ELSE misplaced * least(misplaced_share, 0.3) END
+           - CASE WHEN volume_ratio IS NULL THEN without_volume ELSE other_volume * least(abs(ln(volume_ratio)), 1) END
+           - CASE WHEN idle_hosts > 0 THEN idle ELSE 0 END
+           - CASE WHEN topology = 'pair_averaging' THEN 0 ELSE irregular * least(coalesce(irregularity, 0), 0.5) END
+           - CASE WHEN topology IN ('clique', 'pair_averaging') AND NOT by_steps THEN alike_without_steps ELSE 0 END
+           - few_hosts / (hosts - 1) AS log_odds
+    FROM topology_matches
+    LEFT JOIN topology_volumes USING (run_id)
+    CROSS JOIN weights
+)
+SELECT run_id, topology,
+       coalesce(CASE WHEN hosts = 2
+                       OR (hosts = 4 AND turn IS NULL AND topology IN ('recursive_doubling', 'sharded_parameter_server'))
+                     THEN trust_of_two_shapes ELSE 1 END / (1 + exp(-log_odds)), 0) AS confidence,
+       root_ip, hosts, edges, matched_share, misplaced_share, volume_ratio, idle_hosts, evenness, irregularity, turn,
+       by_steps, runner_up, runner_up_share, level, core_hosts, smaller_party, groups
+FROM evidence
+CROSS JOIN weights
 ORDER BY run_id

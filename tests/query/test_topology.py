@@ -94,7 +94,12 @@ def test_synthetic_runs_with_noise(
     assert row["topology"] in same_traffic(topology, shape, workers), row
     confidence = row["confidence"]
     assert isinstance(confidence, float)
-    assert (confidence <= 0.5) if row["hosts"] == 2 else (0.93 <= confidence <= 1)
+    if row["hosts"] == 2:
+        assert confidence <= 0.5
+    elif (topology, shape, workers) == ("hierarchical_ring", "leaders", 3):  # a star that does not send what stars do
+        assert 0.3 < confidence < 0.8
+    else:
+        assert 0.9 < confidence <= 1
 
 
 @pytest.mark.parametrize("workers", sizes_above(3))
@@ -119,13 +124,33 @@ def sorted_hosts(row: dict[str, object], hosts: int) -> list[str]:
 
 @pytest.mark.parametrize(("topology", "shape"), [("ring", "reduce_scatter"), ("tree", "heap"), ("star", "worker")])
 def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: str) -> None:
-    write_runs(tmp_path / "dataset", [
-        SyntheticRun("r", topology, shape=shape, workers=6, steps=20, log=False, events=False, model_bytes=3_000_000)
-    ])  # fmt: skip
+    logged = SyntheticRun("logged", topology, shape=shape, workers=6, steps=20, model_bytes=3_000_000)
+    write_runs(tmp_path / "dataset", [logged, replace(logged, run_id="not logged", log=False, events=False)])
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        row = dataset.query("topology").row(0, named=True)
-    assert (row["topology"], row["by_steps"]) == (topology, False)
-    assert row["confidence"] <= 0.8
+        rows = dataset.query("topology").rows(named=True)
+    assert [(row["topology"], row["by_steps"]) for row in rows] == [(topology, True), (topology, False)]
+    assert rows[0]["confidence"] > rows[1]["confidence"]
+
+
+def test_less_is_certain_of_pairs_that_lost_bytes(tmp_path: Path) -> None:
+    """Half of what one pair sends is missing: the graph may be the same, its law no longer holds."""
+    write_runs(tmp_path / "dataset", [run for run in make_runs((6,)) if run.shape != "grid"])
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        whole = dataset.query("topology").rows_by_key("run_id", named=True, unique=True)
+        heaviest = dataset.sql(
+            "SELECT run_id, arg_max(flow_id, payload_bytes) AS flow_id, true AS lossy FROM flows GROUP BY run_id"
+        )
+    for path in (tmp_path / "dataset").glob("*flow*/*/*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False).join(heaviest, on=["run_id", "flow_id"], how="left")
+        halved = pl.when("lossy").then(pl.col("payload_bytes") // 2).otherwise("payload_bytes").alias("payload_bytes")
+        frame.with_columns(halved).drop("lossy").write_parquet(path)
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        rows = dataset.query("topology").rows(named=True)
+    for row in rows:
+        assert row["confidence"] < whole[row["run_id"]]["confidence"], row
+        # a pair is a thirty-sixth of all, or more
+        assert row["misplaced_share"] is None or row["misplaced_share"] > 0.01, row
+        assert row["volume_ratio"] is None or row["volume_ratio"] < 1, row
 
 
 @pytest.mark.parametrize("workers", mostly_long([3, 5, 8], 5))

@@ -241,7 +241,7 @@ class ModelSampler(Sampler):
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._buckets: tuple[pacing.Buckets, pacing.Buckets] | None = None
+        self._buckets: pacing.Buckets | None = None
         self.segment_bytes = int(document["packets"]["segment_bytes"])
 
     def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
@@ -334,15 +334,9 @@ class ModelSampler(Sampler):
     def end_ns(self, run: SyntheticRun, src: Ints, dst: Ints, payload: Ints, start: Ints, end: Ints) -> Ints:
         """Not before the links have let pass what each host sends and receives in the round, and acknowledgements."""
         if self._buckets is None:
-            hosts, link = run.collective.hosts, self._document["link"]
-            self._buckets = (pacing.Buckets(hosts, link["sent"]), pacing.Buckets(hosts, link["received"]))
-        packets = packets_of(payload, self.segment_bytes)
-        acks = self.acks(packets) * HEADER_BYTES
-        for bucket, data_at, acks_at in zip(self._buckets, (src, dst), (dst, src), strict=True):
-            wire = np.concatenate([wire_bytes(payload, self.segment_bytes), acks]).astype(float)
-            done = bucket.finished(np.concatenate([data_at, acks_at]), wire, np.concatenate([start, start]))
-            end = np.maximum(end, np.ceil(done[: len(src)]).astype(np.int64))
-        return end
+            self._buckets = pacing.Buckets(run.collective.hosts, self._document["link"])
+        acks = self.acks(packets_of(payload, self.segment_bytes)) * HEADER_BYTES
+        return self._buckets.end_ns(src, dst, wire_bytes(payload, self.segment_bytes), acks, start, end)
 
     def paced(self, run: SyntheticRun, transfers: Transfers, ends: Ints) -> Transfers:
         """No host exceeds the link of the model in any window of its length."""

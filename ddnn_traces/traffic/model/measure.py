@@ -135,10 +135,11 @@ def _measure(dataset: Dataset, run_id: str, shape: dict[str, Any], ring: pl.Data
     if rounds != number:
         matrix, number = matrix * (number / rounds), rounds
         communicate_ns = np.full((rounds, workers), np.nan)
+    sent, received = (_link(dataset, run_id, int(window_ns), host) for host in ("src_ip", "dst_ip"))
     run = MeasuredRun(
         run_id, attributes, hosts, workers, collective, misplaced, matrix, size, size_source, number, steps_source,
         int(window_ns), int(first_ns), begin_ns, end_ns, int(last_ns), communicate_ns, bursts, flows,
-        *_links(dataset, run_id, int(window_ns)),
+        sent, received,
     )  # fmt: skip
     run.transfers = _transfers(run)
     return run
@@ -161,18 +162,15 @@ _HOST_WINDOWS = """
     WHERE run_id = ? GROUP BY ALL ORDER BY ALL"""
 
 
-def _links(dataset: Dataset, run_id: str, window_ns: int) -> list[Peaks]:
-    """How fast hosts sent and received at most; the host outside counts as one of them."""
-    found = []
-    for host in ("src_ip", "dst_ip"):
-        rows = dataset.sql(_HOST_WINDOWS.format(host=host), [window_ns, run_id])
-        first = rows["place"].min()
-        series = []
-        for _, mine in rows.group_by(host, maintain_order=True):
-            places = mine["place"].to_numpy() - first
-            series.append(np.bincount(places, mine["wire_bytes"].to_numpy()))
-        found.append(peaks(series, window_ns))
-    return found
+def _link(dataset: Dataset, run_id: str, window_ns: int, host: str) -> Peaks:
+    """How much hosts sent (`src_ip`) or received (`dst_ip`) at most; the host outside counts as one of them."""
+    rows = dataset.sql(_HOST_WINDOWS.format(host=host), [window_ns, run_id])
+    first = rows["place"].min()
+    series = []
+    for _, mine in rows.group_by(host, maintain_order=True):
+        places = mine["place"].to_numpy() - first
+        series.append(np.bincount(places, mine["wire_bytes"].to_numpy()).astype(np.float64))
+    return peaks(series, window_ns)
 
 
 def _steps(dataset: Dataset, run_id: str) -> tuple[pl.DataFrame, str]:

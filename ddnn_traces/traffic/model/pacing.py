@@ -1,8 +1,8 @@
 """Links of hosts, as token buckets: how fast hosts were measured to send and receive, and transfers at no higher rate.
 
-In one base window a host passes at most `burst` bytes, in k of them at most burst + (k - 1) * refill. Both are measured
-peaks: of one window, and of as many windows up to LONGEST_NS as a host was busy without a pause. A link shaped by tbf is
-such a bucket.
+In one base window a host passes at most `burst` bytes, in k of them at most burst + (k - 1) * refill. Both are
+measured peaks: of one window, and of as many windows up to LONGEST_NS as a host was busy without a pause. A link
+shaped by tbf is such a bucket.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def peaks(series: list[Floats], window_ns: int) -> Peaks:
     # a window is busy with half of what a second window adds to the first
     least = max((max((_most(one, 2) for one in series), default=0.0) - burst) / 2, 1.0)
     windows = 1
-    while windows < LONGEST_NS // window_ns and any(_most((one >= least) * 1.0, windows + 1) > windows for one in series):
+    while windows < LONGEST_NS // window_ns and any(
+        _most((one >= least) * 1.0, windows + 1) > windows for one in series
+    ):
         windows += 1
     most = max((_most(one, windows) for one in series), default=0.0)
     return Peaks(window_ns, windows, max(int(burst), 1), max(int(most), 1))
@@ -58,25 +60,17 @@ def joint(runs: list[Peaks]) -> dict[str, Any]:
 
 
 class Buckets:
-    """The links of hosts in one direction while transfers are planned, round by round."""
+    """The links of all hosts, in both directions, while transfers are planned round by round."""
 
     def __init__(self, hosts: int, link: dict[str, Any]) -> None:
-        burst, refill = bucket(link)
-        self._burst, self._rate = burst, refill / (link["window_ms"] * 1e6)
-        self._level, self._at = np.full(hosts, float(burst)), np.zeros(hosts)
+        limits = np.array([bucket(link[way]) for way in ("sent", "received")], np.float64)
+        self._burst, self._rate = limits[:, 0], limits[:, 1] / (link["sent"]["window_ms"] * 1e6)
+        self._level, self._at = np.repeat(self._burst[:, None], hosts, 1), np.zeros((2, hosts), np.int64)
 
-    def finished(self, host: Ints, wire: Floats, start: Ints) -> Floats:
-        """When the transfers of a round, each of `host`, can all be complete; start: of each, ns."""
-        total = np.bincount(host, wire, len(self._level))
-        first = np.full(len(self._level), np.inf)
-        np.minimum.at(first, host, start)
-        used = total > 0
-        begin = np.where(used, np.maximum(first, self._at), self._at)
-        level = np.minimum(self._level + self._rate * (begin - self._at), self._burst)
-        done = begin + np.maximum(total - level, 0) / self._rate
-        self._level = np.where(used, np.maximum(level - total, 0), self._level)
-        self._at = done
-        found: Floats = done[host]
+    def end_ns(self, src: Ints, dst: Ints, wire: Ints, acks: Ints, start: Ints, end: Ints) -> Ints:
+        """When the transfers of a round are complete that should end at `end`: not before all that a host sends and
+        receives in it, with the acknowledgements of the receiver, has passed its link. wire, acks: bytes."""
+        found: Ints = _finish(self._level, self._at, self._burst, self._rate, src, dst, wire, acks, start, end)
         return found
 
 
@@ -107,7 +101,7 @@ def paced(transfers: Transfers, ends: Ints, hosts: int, link: dict[str, Any]) ->
     parts = _pieces(transfers, pieces, window_ns)
     rest = transfers.take(np.flatnonzero(~late))
     columns = [np.concatenate(both) for both in zip(rest.columns, parts.columns, strict=True)]
-    step = None if transfers.step is None else np.concatenate([rest.step, parts.step])  # type: ignore[list-item]
+    step = None if transfers.step is None else np.concatenate([rest.step, parts.step])
     found = Transfers(*columns, segment_bytes=transfers.segment_bytes, step=step)
     return found.take(np.lexsort((found.flow, found.start_ns)))
 
@@ -130,7 +124,30 @@ def _pieces(transfers: Transfers, pieces: Ints, window_ns: int) -> Transfers:
     )  # fmt: skip
 
 
-@njit(cache=True)  # type: ignore[misc, untyped-decorator]
+@njit(cache=True)
+def _finish(level, at, burst, rate, src, dst, wire, acks, start, end):  # type: ignore[no-untyped-def]
+    """Ends of a round's transfers; level: bytes that each link may pass at once at the times `at`; both are updated."""
+    total = np.zeros(level.shape)
+    first = np.full(level.shape, np.iinfo(np.int64).max)
+    for i in range(len(src)):
+        for way, host, size in ((0, src[i], wire[i]), (1, dst[i], wire[i]), (0, dst[i], acks[i]), (1, src[i], acks[i])):
+            if size > 0:
+                total[way, host] += size
+                first[way, host] = min(first[way, host], start[i])
+    for way in range(2):
+        for host in range(level.shape[1]):
+            if total[way, host] > 0:
+                begin = max(first[way, host], at[way, host])
+                full = min(level[way, host] + rate[way] * (begin - at[way, host]), burst[way])
+                at[way, host] = begin + np.int64(np.ceil(max(total[way, host] - full, 0.0) / rate[way]))
+                level[way, host] = max(full - total[way, host], 0.0)
+    found = end.copy()
+    for i in range(len(src)):
+        found[i] = max(end[i], at[0, src[i]], at[1, dst[i]])
+    return found
+
+
+@njit(cache=True)
 def _serve(start, duration, packets, size, src, dst, hosts, window_ns, limits, late, pieces):  # type: ignore[no-untyped-def]
     """Sends packets window by window, first come first served; marks the transfers that are `late`.
 
@@ -144,10 +161,7 @@ def _serve(start, duration, packets, size, src, dst, hosts, window_ns, limits, l
     active = np.empty(number, np.int64)
     waiting = following = found = window = 0
     while following < number or waiting > 0:
-        if waiting == 0:
-            elapsed = start[following] // window_ns - window
-        else:
-            elapsed = 1
+        elapsed = start[following] // window_ns - window if waiting == 0 else 1
         window += elapsed
         for way in range(2):
             for host in range(hosts):
