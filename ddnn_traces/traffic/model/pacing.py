@@ -35,9 +35,8 @@ def peaks(series: list[Floats], window_ns: int) -> Peaks:
     # a window is busy with half of what a second window adds to the first
     least = max((max((_most(one, 2) for one in series), default=0.0) - burst) / 2, 1.0)
     windows = 1
-    while windows < LONGEST_NS // window_ns and any(
-        _most((one >= least) * 1.0, windows + 1) > windows for one in series
-    ):
+    busy = [(one >= least).astype(np.float64) for one in series]
+    while windows < LONGEST_NS // window_ns and any(_most(one, windows + 1) > windows for one in busy):
         windows += 1
     most = max((_most(one, windows) for one in series), default=0.0)
     return Peaks(window_ns, windows, max(int(burst), 1), max(int(most), 1))
