@@ -106,7 +106,7 @@ WITH thresholds AS (
     FROM step_flows AS s
     JOIN flows AS f ON f.run_id = s.run_id AND f.flow_id = s.flow_id
     JOIN pairs AS p ON p.run_id = s.run_id AND p.src_ip = f.dst_ip AND p.dst_ip = f.src_ip
-    WHERE position = 'during' AND s.payload_bytes > 0
+    WHERE position = 'during' AND s.payload_bytes > 0 AND s.run_id IN (SELECT run_id FROM runs WHERE lower(backend) = 'gloo')
     GROUP BY ALL
 ), notified AS (
     SELECT run_id, avg((payload % header_size = 0)::INTEGER) > any_value(whole_share) AS has_notices

@@ -93,6 +93,21 @@ def test_payload_that_was_not_captured_is_found(
             assert found[name][key] == row[key]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mpi-mlp1-sgd-32-openmpi-0ms-recdoubling", "torchp2p-mlp4-sgd-32-gloo-0ms-star-tso"])
+def test_with_the_log_of_one_worker_spill_lasts_until_the_pair_is_silent(tmp_path: Path, name: str) -> None:
+    run = tmp_path / name
+    run.mkdir()
+    for pattern in ("*.pcap*", "run.toml", "train_history.log"):
+        for path in (SAMPLE / name).glob(pattern):
+            shutil.copy(path, run)
+    with read_folder(run) as dataset:
+        row = conservation(dataset)[name]
+    assert row["spilled_bytes"] > 1_000_000
+    assert abs(row["unexplained_share"]) < 0.0002
+    assert "3 of 4 hosts have no log" in row["not_estimated"]
+
+
 # --- an asynchronous parameter server: each worker gets the model, then sends gradients and gets new models
 
 MODEL, STEPS = 60_000, 8
