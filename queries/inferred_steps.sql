@@ -1,6 +1,6 @@
 -- question: Which training steps does the traffic show, without any log?
 -- row: a run and a step; one row with structured false and nothing else for a run whose traffic shows none
--- inputs: runs, pause_recurrence, training_windows
+-- inputs: runs, pause_recurrence, flow_windows, training_flows
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id; run
 -- column: structured; whether the traffic shows steps
@@ -124,10 +124,12 @@ WITH thresholds AS (
            lead(window_start_ns) OVER in_time - sent_ns AS idle_ns,
            sum(payload_bytes) OVER in_time AS sent_bytes,
            sum(payload_bytes) OVER (PARTITION BY run_id, stretch, flow_id) AS all_bytes
-    FROM training_windows
+    FROM flow_windows
+    JOIN training_flows USING (run_id, flow_id)
     JOIN joined USING (run_id)
     CROSS JOIN thresholds
-    WHERE cell = window_start_ns // cell_ns AND window_start_ns >= start_ns AND window_start_ns < end_ns
+    WHERE payload_bytes > 0 AND (packets IS NULL OR payload_bytes >= packets * least_mean_bytes)
+      AND cell = window_start_ns // cell_ns AND window_start_ns >= start_ns AND window_start_ns < end_ns
     WINDOW in_time AS (PARTITION BY run_id, stretch, flow_id ORDER BY window_start_ns)
 ), flow_ends AS (  -- where each flow has sent its part: at its longest pause thereabouts
     SELECT run_id, stretch, flow_id, part, sent_ns, sent_bytes,

@@ -18,7 +18,7 @@
 -- column: share_of_volume share; part of the configuration's wire bytes
 -- Rings of another order, other topologies and other numbers of steps are configurations of their own. Hosts of several
 -- runs are the same where host_names gives them the same name. A pair that is missing in a run sent nothing in it.
-WITH configured AS (
+WITH configured AS MATERIALIZED (
     SELECT run_id,
            CASE $models WHEN 'apart' THEN configuration
                         WHEN 'pooled' THEN concat_ws(', ', framework_setting, topology, worker_order, workers || ' workers')
@@ -26,7 +26,7 @@ WITH configured AS (
            steps
     FROM run_configurations
     WHERE run_id IN (SELECT run_id FROM traffic_matrix) AND ($chosen_runs IS NULL OR run_id GLOB $chosen_runs)
-), in_steps AS (
+), in_steps AS MATERIALIZED (
     SELECT run_id, src_ip, dst_ip, sum(wire_bytes) / any_value(steps) AS wire_bytes,
            sum(payload_bytes) / any_value(steps) AS payload_bytes
     FROM step_pairs

@@ -1,6 +1,6 @@
 -- question: When does the training traffic of a run pause, and how much was sent until then?
 -- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last after it
--- inputs: training_flows, training_windows
+-- inputs: flow_windows, training_flows
 -- column: run_id; run
 -- column: window_ns ns; length of a base window
 -- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
@@ -8,11 +8,16 @@
 -- column: idle_ns ns; end_ns - start_ns; null where one is
 -- column: payload_before_bytes bytes; payload of the training traffic before the pause
 -- column: mix_bytes bytes; the same, each pair's payload times the weight of the pair
--- Training traffic is that of training_windows: large flows without their control messages.
+-- Training traffic is that of training_flows: large flows without their control messages.
 -- The mix identifies the pairs of hosts that send: each directed pair has a fixed weight from 0 to 1. Equal shares of
 -- the pairs in two stretches give an equal mix per byte.
-WITH training AS (
-    FROM training_windows
+WITH large_flows AS MATERIALIZED (
+    FROM training_flows
+), training AS (
+    SELECT run_number, weight, window_start_ns, window_ns, payload_bytes
+    FROM flow_windows
+    JOIN large_flows USING (run_id, flow_id)
+    WHERE payload_bytes > 0 AND (packets IS NULL OR payload_bytes >= packets * least_mean_bytes)
 ), stretches AS MATERIALIZED (  -- of 60 base windows, a bit for each
     SELECT run_number, window_start_ns // (60 * window_ns) AS stretch, max(window_ns) AS window_ns,
            min(window_start_ns) AS start_ns, max(window_start_ns + window_ns) AS end_ns,
@@ -52,7 +57,7 @@ WITH training AS (
     GROUP BY run_number
 ), run_names AS (
     SELECT DISTINCT run_number, run_id
-    FROM training_flows
+    FROM large_flows
 )
 SELECT run_id, window_ns, start_ns, end_ns, end_ns - start_ns AS idle_ns,
        payload_before_bytes::BIGINT AS payload_before_bytes, mix / 1000 AS mix_bytes

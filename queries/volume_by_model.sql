@@ -25,7 +25,7 @@ WITH volume AS (
     SELECT run_id, sum(cable_bytes) AS cable_bytes, count(*) = count(cable_bytes) AS is_known, sum(payload_bytes) AS payload_bytes
     FROM step_cable_volume
     GROUP BY run_id
-), chosen AS (
+), chosen AS MATERIALIZED (
     SELECT run_id, coalesce(c.model, 'unknown') AS model, setting, framework_setting, c.topology, worker_order, workers, c.steps,
            model_mb, wire_bytes, CASE WHEN is_known THEN v.cable_bytes / c.steps END AS step_cable_bytes,
            v.payload_bytes / c.steps AS step_payload_bytes
