@@ -19,7 +19,7 @@
 -- column: slowest_gbit_per_s Gbit/s; payload of that pair over its windows
 -- column: payload_bytes bytes; payload of the step on the flows that carry the exchange
 -- column: link_bytes bytes; wire bytes that the busiest host sent, or received, on them
--- column: moving_ms ms; windows of the interval in which the busiest host sent or received payload on them
+-- column: moving_ms ms; windows of the interval in which the busiest host sent or received payload on them; null in asynchronous training and without a log of a host that takes part
 -- column: window_ms ms; length of a base window, the resolution of wire; 0 to 1 of it is added at both ends of the interval
 -- column: problem; why the times are null; null where they are not
 -- Of the flows in collective_flows and the steps of the logs named there; a base window belongs to where its middle is.
@@ -63,11 +63,19 @@ WITH thresholds AS (
     SELECT run_id, worker, sender, step, end_ns,
            coalesce(lag(end_ns) OVER (PARTITION BY run_id, worker, sender ORDER BY end_ns, step), start_ns) AS begin_ns
     FROM own_ends
-), stretched AS MATERIALIZED (  -- in stretches of 30 windows, each with few steps
+), stretched AS (  -- in stretches of 30 windows, each with few steps
     SELECT run_id, worker, sender, step, begin_ns, end_ns,
            unnest(range(begin_ns // (30 * window_ns), end_ns // (30 * window_ns) + 1)) AS stretch
     FROM spans
     JOIN (SELECT run_id, any_value(window_ns) AS window_ns FROM read GROUP BY run_id) USING (run_id)
+), stretch_lists AS (
+    SELECT run_id, list({'worker': worker, 'sender': sender, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
+                         'stretch': stretch}) AS stretches
+    FROM stretched
+    GROUP BY run_id
+), listed AS MATERIALIZED (
+    SELECT run_id, unnest(stretches, recursive := true)
+    FROM stretch_lists
 ), sums AS MATERIALIZED (
     SELECT w.run_id, step, w.flow_id, s.stretch, any_value(w.window_ns) AS window_ns,
            sum(payload_bytes) AS payload, sum(wire_bytes) AS wire, sum(retransmitted_bytes) AS again,
@@ -76,7 +84,7 @@ WITH thresholds AS (
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) FILTER (retransmitted_bytes > 0) AS sent_again
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
-    LEFT JOIN stretched AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
+    LEFT JOIN listed AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
                             AND s.stretch = window_start_ns // (30 * w.window_ns)
                             AND window_start_ns + w.window_ns // 2 >= begin_ns AND window_start_ns + w.window_ns // 2 < end_ns
     CROSS JOIN thresholds
@@ -93,15 +101,20 @@ WITH thresholds AS (
     )
     CROSS JOIN thresholds
     WHERE 100 * before <= (100 - held_percent) * total OR 100 * (before + payload) >= held_percent * total
-), near AS MATERIALIZED (
-    SELECT s.*
-    FROM stretched AS s
+), near_lists AS (
+    SELECT run_id, list({'worker': worker, 'sender': sender, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
+                         'stretch': stretch}) AS stretches
+    FROM listed
     SEMI JOIN edges USING (run_id, step, stretch)
+    GROUP BY run_id
+), near AS MATERIALIZED (
+    SELECT run_id, unnest(stretches, recursive := true)
+    FROM near_lists
 ), windows AS (
     SELECT w.run_id, step, s.stretch, window_start_ns, any_value(w.window_ns) AS window_ns, sum(payload_bytes)::BIGINT AS payload
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
-    LEFT JOIN near AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
+    JOIN near AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
                   AND s.stretch = window_start_ns // (30 * w.window_ns)
                   AND window_start_ns + w.window_ns // 2 >= begin_ns AND window_start_ns + w.window_ns // 2 < end_ns
     WHERE payload_bytes > 0
@@ -247,7 +260,8 @@ SELECT run_id, step, measured_by,
        CASE WHEN problem IS NULL THEN (last_ns - begin_ns) / 1e6 END AS last_start_ms,
        retransmitted_bytes, coalesce(stalled_ms, 0) AS stalled_ms, stalls.pair[1] AS stalled_src_ip, stalls.pair[2] AS stalled_dst_ip,
        slowest.pair[2] AS slowest_src_ip, slowest.pair[3] AS slowest_dst_ip, slowest.pair[1] AS slowest_gbit_per_s,
-       payload_bytes, link_bytes, moving_ms, window_ns / 1e6 AS window_ms, problem
+       payload_bytes, link_bytes,
+       CASE WHEN is_asynchronous OR NOT has_log THEN NULL ELSE moving_ms END AS moving_ms, window_ns / 1e6 AS window_ms, problem
 FROM judged
 JOIN volumes USING (run_id, step)
 LEFT JOIN links USING (run_id, step)

@@ -57,15 +57,23 @@ WITH activity AS MATERIALIZED (
            least(greatest(ceil((end_ns - stretch_start_ns) / window_ns - 0.5), 0), 60)::BIGINT AS end_bit,
            (1::BIGINT << greatest(first_bit, end_bit)) - (1::BIGINT << first_bit) AS inside
     FROM stretched
-), masks AS MATERIALIZED (
+), masks AS (
     SELECT run_id, host_ip, worker, step, stretch_start_ns, bit_or(inside) FILTER (kind = 'step') AS in_step,
            coalesce(bit_or(inside) FILTER (kind = 'compute'), 0) & in_step AS in_compute
     FROM bits
     GROUP BY run_id, host_ip, worker, step, stretch_start_ns
+), mask_lists AS (  -- a row a run, so that DuckDB builds its joins on this side and not on the windows
+    SELECT run_id, list({'host_ip': host_ip, 'worker': worker, 'step': step, 'stretch_start_ns': stretch_start_ns,
+                         'in_step': in_step, 'in_compute': in_compute}) AS masks
+    FROM masks
+    GROUP BY run_id
+), listed AS MATERIALIZED (
+    SELECT run_id, unnest(masks, recursive := true)
+    FROM mask_lists
 ), wire AS (
     SELECT run_id, worker, step, sum(bit_count((sent | received) & in_step) * window_ns) / 1e6 AS wire_ms,
            sum(bit_count((sent | received) & in_compute) * window_ns) / 1e6 AS overlap_ms
-    FROM masks
+    FROM listed
     JOIN activity USING (run_id, host_ip, stretch_start_ns)
     GROUP BY run_id, worker, step
 ), sums AS MATERIALIZED (  -- of a flow, for its sender's and its receiver's step
@@ -74,10 +82,10 @@ WITH activity AS MATERIALIZED (
            sum(w.payload_bytes) FILTER (r.in_compute >> (window_start_ns // window_ns % 60) & 1 = 1) AS dst_hidden
     FROM flow_windows AS w
     JOIN flows USING (run_id, flow_id)
-    LEFT JOIN masks AS s ON s.run_id = flows.run_id AND s.host_ip = src_ip
+    LEFT JOIN listed AS s ON s.run_id = flows.run_id AND s.host_ip = src_ip
                         AND s.stretch_start_ns = window_start_ns // (60 * window_ns) * 60 * window_ns
                         AND s.in_step >> (window_start_ns // window_ns % 60) & 1 = 1
-    LEFT JOIN masks AS r ON r.run_id = flows.run_id AND r.host_ip = dst_ip
+    LEFT JOIN listed AS r ON r.run_id = flows.run_id AND r.host_ip = dst_ip
                         AND r.stretch_start_ns = window_start_ns // (60 * window_ns) * 60 * window_ns
                         AND r.in_step >> (window_start_ns // window_ns % 60) & 1 = 1
     WHERE w.payload_bytes > 0
