@@ -46,7 +46,8 @@ WITH thresholds AS (
     WHERE list_contains(flow_ids, flow_id)
     GROUP BY w.run_id, flow_id
 ), fastest_lists AS (
-    SELECT run_id, list({'flow_id': flow_id, 'worker': worker, 'sender': sender, 'window_ns': window_ns, 'fastest': fastest}) AS flows
+    SELECT run_id, list({'flow_id': flow_id, 'worker': worker, 'sender': sender, 'window_ns': window_ns,
+                         'fastest': fastest}) AS flows
     FROM fastest
     JOIN carrying USING (run_id, flow_id)
     GROUP BY run_id
@@ -80,7 +81,8 @@ WITH thresholds AS (
     SELECT w.run_id, step, w.flow_id, s.stretch, any_value(w.window_ns) AS window_ns,
            sum(payload_bytes) AS payload, sum(wire_bytes) AS wire, sum(retransmitted_bytes) AS again,
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) AS sent,
-           bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) FILTER (payload_bytes >= least_of_fastest * fastest) AS begun,
+           bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30))
+               FILTER (payload_bytes >= least_of_fastest * fastest) AS begun,
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) FILTER (retransmitted_bytes > 0) AS sent_again
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
@@ -93,9 +95,11 @@ WITH thresholds AS (
 ), edges AS MATERIALIZED (  -- stretches in which the interval may begin or end
     SELECT *
     FROM (
-        SELECT run_id, step, stretch, total, (sum(payload) OVER (of_step ROWS UNBOUNDED PRECEDING) - payload)::BIGINT AS before,
+        SELECT run_id, step, stretch, total,
+               (sum(payload) OVER (of_step ROWS UNBOUNDED PRECEDING) - payload)::BIGINT AS before,
                payload::BIGINT AS payload
-        FROM (SELECT run_id, step, stretch, sum(payload) AS payload FROM sums WHERE step IS NOT NULL GROUP BY run_id, step, stretch)
+        FROM (SELECT run_id, step, stretch, sum(payload) AS payload FROM sums
+              WHERE step IS NOT NULL GROUP BY run_id, step, stretch)
         JOIN (SELECT run_id, step, sum(payload)::BIGINT AS total FROM sums GROUP BY run_id, step) USING (run_id, step)
         WINDOW of_step AS (PARTITION BY run_id, step ORDER BY stretch)
     )
@@ -111,7 +115,8 @@ WITH thresholds AS (
     SELECT run_id, unnest(stretches, recursive := true)
     FROM near_lists
 ), windows AS (
-    SELECT w.run_id, step, s.stretch, window_start_ns, any_value(w.window_ns) AS window_ns, sum(payload_bytes)::BIGINT AS payload
+    SELECT w.run_id, step, s.stretch, window_start_ns, any_value(w.window_ns) AS window_ns,
+           sum(payload_bytes)::BIGINT AS payload
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
     JOIN near AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
@@ -121,9 +126,10 @@ WITH thresholds AS (
     GROUP BY w.run_id, step, s.stretch, window_start_ns
 ), passed AS MATERIALIZED (
     SELECT run_id, step, window_start_ns, window_ns, w.payload, total,
-           (before + sum(w.payload) OVER (PARTITION BY run_id, step, stretch ORDER BY window_start_ns ROWS UNBOUNDED PRECEDING))::BIGINT AS passed
+           (before + sum(w.payload) OVER (of_stretch ROWS UNBOUNDED PRECEDING))::BIGINT AS passed
     FROM windows AS w
     JOIN edges USING (run_id, step, stretch)
+    WINDOW of_stretch AS (PARTITION BY run_id, step, stretch ORDER BY window_start_ns)
 ), begins AS (
     SELECT *, passed - payload + (held_percent * total + 99) // 100 AS wanted
     FROM passed
@@ -187,7 +193,8 @@ WITH thresholds AS (
     WHERE sent_again <> 0
 ), pauses AS (
     SELECT run_id, step, src_ip, dst_ip, flow_id,
-           sum(30 * stretch + again_bit - 1 - CASE WHEN before <> 0 THEN 30 * stretch + length(bin(before)) - 1 ELSE last_before END)
+           sum(30 * stretch + again_bit - 1
+               - CASE WHEN before <> 0 THEN 30 * stretch + length(bin(before)) - 1 ELSE last_before END)
                * any_value(window_ns) / 1e6 AS stalled_ms
     FROM repeated
     GROUP BY ALL
@@ -220,7 +227,8 @@ WITH thresholds AS (
     WHERE kind IN ('communicate', 'allreduce')
     GROUP BY run_id, step, worker
 ), wanted AS (
-    SELECT run_id, count(*) FILTER (NOT is_server) AS workers, bool_or((run_id, worker) IN (SELECT (run_id, worker) FROM steps)) AS has_log
+    SELECT run_id, count(*) FILTER (NOT is_server) AS workers,
+           bool_or((run_id, worker) IN (SELECT (run_id, worker) FROM steps)) AS has_log
     FROM members
     GROUP BY run_id
 ), event_times AS (
@@ -258,7 +266,8 @@ SELECT run_id, step, measured_by,
        CASE WHEN problem IS NULL THEN (end_ns - from_ns) / 1e6 END AS exchange_ms,
        CASE WHEN problem IS NULL THEN last_worker END AS last_worker,
        CASE WHEN problem IS NULL THEN (last_ns - begin_ns) / 1e6 END AS last_start_ms,
-       retransmitted_bytes, coalesce(stalled_ms, 0) AS stalled_ms, stalls.pair[1] AS stalled_src_ip, stalls.pair[2] AS stalled_dst_ip,
+       retransmitted_bytes, coalesce(stalled_ms, 0) AS stalled_ms,
+       stalls.pair[1] AS stalled_src_ip, stalls.pair[2] AS stalled_dst_ip,
        slowest.pair[2] AS slowest_src_ip, slowest.pair[3] AS slowest_dst_ip, slowest.pair[1] AS slowest_gbit_per_s,
        payload_bytes, link_bytes,
        CASE WHEN is_asynchronous OR NOT has_log THEN NULL ELSE moving_ms END AS moving_ms, window_ns / 1e6 AS window_ms, problem

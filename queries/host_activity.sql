@@ -20,12 +20,15 @@ WITH thresholds AS (
     WHERE payload_bytes > 0
     GROUP BY run_id, flow_id
 ), ends AS MATERIALIZED (
-    SELECT run_id, flow_id, src_ip AS host_ip, window_ns, fastest, true AS is_sender FROM fastest JOIN flows USING (run_id, flow_id)
+    SELECT run_id, flow_id, src_ip AS host_ip, window_ns, fastest, true AS is_sender
+    FROM fastest
+    JOIN flows USING (run_id, flow_id)
     UNION ALL
     SELECT run_id, flow_id, dst_ip, window_ns, fastest, false FROM fastest JOIN flows USING (run_id, flow_id)
 ), limits AS MATERIALIZED (
     SELECT run_id, host_ip,
-           coalesce(any_value(given_gbit_per_s), 8 * any_value(least_of_fastest) * max(fastest) / any_value(window_ns)) AS threshold_gbit_per_s
+           coalesce(any_value(given_gbit_per_s), 8 * any_value(least_of_fastest) * max(fastest) / any_value(window_ns))
+               AS threshold_gbit_per_s
     FROM ends
     CROSS JOIN thresholds
     GROUP BY run_id, host_ip

@@ -34,12 +34,15 @@ WITH activity AS MATERIALIZED (
     FROM events
     WHERE kind IN ('compute', 'forward', 'backward', 'communicate', 'allreduce')
 ), begun AS (  -- intervals of a kind that run into each other are one
-    SELECT *, sum(is_apart) OVER (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS number
+    SELECT *, sum(is_apart) OVER (in_time ROWS UNBOUNDED PRECEDING) AS number
     FROM (
-        SELECT *, (start_ns > coalesce(max(end_ns) OVER before, start_ns - 1))::INTEGER AS is_apart
+        SELECT *,
+               (start_ns > coalesce(max(end_ns) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns - 1))
+                   ::INTEGER AS is_apart
         FROM intervals
-        WINDOW before AS (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        WINDOW in_time AS (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns)
     )
+    WINDOW in_time AS (PARTITION BY run_id, worker, step, kind ORDER BY start_ns, end_ns)
 ), united AS MATERIALIZED (
     SELECT run_id, worker, step, kind, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM begun
