@@ -329,7 +329,8 @@ def _with_flows(frames: Frames, number: int, low: float, high: float, rng: np.ra
 
 
 def _stacked(above: pl.DataFrame, below: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([above, below.select(above.columns).cast(dict(above.schema))])
+    filled = below.with_columns(pl.lit(0).alias(name) for name in above.columns if name not in below.columns)
+    return pl.concat([above, filled.select(above.columns).cast(dict(above.schema))])
 
 
 def _extra_flow(frames: Frames, rng: np.random.Generator) -> Frames:

@@ -213,11 +213,26 @@ def _slow_pieces(runs: Sequence[MeasuredRun]) -> list[float]:
 
 
 def _levels(runs: Iterable[list[Floats]]) -> dict[str, Any]:
-    """Quantiles of the value that the transfers of a round share (their median), and of each transfer's rest, ms."""
-    rounds = [round_ / 1e6 for run in runs for round_ in run if len(round_)]
-    shared = [float(np.median(round_)) for round_ in rounds]
-    own = [round_ - middle for round_, middle in zip(rounds, shared, strict=True)]
-    return {"shared": _quantiles(np.array(shared)), "own": _quantiles(np.concatenate([*own, np.empty(0)]))}
+    """Quantiles of the value that the transfers of a round share (their median), and of each transfer's rest, ms.
+
+    Each is the median over the runs of their quantiles: a run with losses among others does not make all slow.
+    """
+    shared, own = [], []
+    for run in runs:
+        rounds = [round_ / 1e6 for round_ in run if len(round_)]
+        if rounds:
+            middles = [np.median(round_) for round_ in rounds]
+            rests = [round_ - middle for round_, middle in zip(rounds, middles, strict=True)]
+            shared.append(np.quantile(middles, _POINTS))
+            own.append(np.quantile(np.concatenate(rests), _POINTS))
+    return {"shared": _medians(shared), "own": _medians(own)}
+
+
+def _medians(quantiles: Sequence[Floats]) -> list[float]:
+    """Median of each quantile over the runs."""
+    if not quantiles:
+        return [0.0, 0.0]
+    return [_number(value) for value in np.median(np.stack(quantiles), 0)]
 
 
 def _computation(timed: Sequence[_Timing]) -> dict[str, Any]:
