@@ -185,11 +185,12 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        framing::BIGINT AS framing_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       abs(unexplained) > $most_unexplained * expected AS flagged,
+       CASE WHEN spill IS NOT NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
-            WHEN expected IS NULL THEN 'no traffic in steps' END AS problem,
+            WHEN expected IS NULL THEN 'no traffic in steps'
+            WHEN spill IS NULL THEN 'no flow_windows' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)
