@@ -29,6 +29,7 @@ test-extras: $(VENV)/.publish
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
+	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
