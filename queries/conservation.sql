@@ -10,7 +10,7 @@
 -- column: exchanges steps; how often the exchange takes place: steps; in asynchronous runs the mean number of steps in a worker's log
 -- column: expected_bytes bytes; model_bytes times total_factor times exchanges
 -- column: payload_bytes bytes; payload inside steps of the pairs that carry the exchange
--- column: spilled_bytes bytes; payload of these pairs outside the sender's steps that belongs to them (spilled_payload); negative where more is inside that does not; null without flow_windows
+-- column: spilled_bytes bytes; payload of these pairs outside the sender's steps that belongs to them (spilled_payload); negative where more is inside that does not; null without flow_windows or hosts
 -- column: startup_bytes bytes; payload of all pairs before the first step, which is no spill, and startup_in_steps_bytes
 -- column: startup_in_steps_bytes bytes; start-up in payload_bytes + spilled_bytes: what a receiver gets in its first step more than in each of the next ones, where that is half a model or more; null where no receiver's next steps are equal
 -- column: retransmitted_bytes bytes; part of payload_bytes and spilled_bytes that was sent again; null where it is not TCP
@@ -146,7 +146,7 @@ WITH thresholds AS (
            CASE WHEN lower(backend) = 'gloo' AND has_notices THEN round(2 * answers) END AS framing,
            payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0) AS exchanged,
            concat_ws('; ',
-               CASE WHEN spilled IS NULL THEN 'spill: no flow_windows'
+               CASE WHEN spilled IS NULL THEN 'spill: no flow_windows or no hosts'
                     WHEN without_log > 0 THEN format('spill: {} of {} hosts have no log', without_log, all_hosts) END,
                CASE WHEN has_estimated_begin THEN 'spill: the begin of the first step is estimated' END,
                CASE WHEN startup IS NULL THEN 'start-up in steps: no receiver has equal steps after its first one'
@@ -190,7 +190,7 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'
-            WHEN spill IS NULL THEN 'no flow_windows' END AS problem,
+            WHEN spill IS NULL THEN 'no flow_windows or no hosts' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)
