@@ -34,7 +34,10 @@ RUNS = {
     "torchp2p-mlp1-sgd-32-gloo-0ms-star": 6.0,
     "torchp2p-mlp1-sgd-32-gloo-0ms-tree": 6.0,
 }
-QUICK = tuple(name for name in RUNS if "mlp12" not in name and name != "mpi-mlp1-sgd-32-openmpi-0ms-ring")
+QUICK = (
+    "mpi-mlp1-sgd-32-openmpi-0ms-recdoubling", "tf-mlp1-sgd-32-grpc-0ms-ring", "torch-mlp1-sgd-32-gloo-0ms-ring-loss05",
+    "torchp2p-mlp1-sgd-32-gloo-0ms-star",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,18 +117,24 @@ of_the_sample = pytest.mark.parametrize("name", mostly_long(list(RUNS), *QUICK, 
 
 
 @of_the_sample
-def test_bus_bandwidth(sample_dataset: Dataset, name: str) -> None:
-    assert_bus_bandwidth(sample_dataset, SAMPLE / name)
+def test_bus_bandwidth_and_overlap(sample_dataset: Dataset, name: str) -> None:
+    assert_exchange(sample_dataset, SAMPLE / name)
 
 
 @needs_full_captures
 @pytest.mark.parametrize("name", RUNS)
-def test_bus_bandwidth_of_the_full_captures(full_dataset: Dataset, name: str) -> None:
-    assert_bus_bandwidth(full_dataset, FULL / name)
+def test_bus_bandwidth_and_overlap_of_the_full_captures(full_dataset: Dataset, name: str) -> None:
+    assert_exchange(full_dataset, FULL / name)
 
 
-def assert_bus_bandwidth(dataset: Dataset, folder: Path) -> None:
-    run, factor = read_run(folder), RUNS[folder.name]
+def assert_exchange(dataset: Dataset, folder: Path) -> None:
+    run = read_run(folder)
+    assert_bus_bandwidth(dataset, folder, run)
+    assert_overlap(dataset, folder, run)
+
+
+def assert_bus_bandwidth(dataset: Dataset, folder: Path, run: Run) -> None:
+    factor = RUNS[folder.name]
     of_run = f"WHERE run_id = '{folder.name}' ORDER BY step, measured_by"
     times = dataset.sql(f"""SELECT step, measured_by, begin_ns, end_ns, exchange_ms, payload_bytes, retransmitted_bytes,
                                    moving_ms
@@ -151,19 +160,7 @@ def assert_bus_bandwidth(dataset: Dataset, folder: Path) -> None:
     np.testing.assert_allclose(rates, expected_rates, rtol=1e-12)
 
 
-@of_the_sample
-def test_overlap_by_bytes(sample_dataset: Dataset, name: str) -> None:
-    assert_overlap(sample_dataset, SAMPLE / name)
-
-
-@needs_full_captures
-@pytest.mark.parametrize("name", RUNS)
-def test_overlap_by_bytes_of_the_full_captures(full_dataset: Dataset, name: str) -> None:
-    assert_overlap(full_dataset, FULL / name)
-
-
-def assert_overlap(dataset: Dataset, folder: Path) -> None:
-    run = read_run(folder)
+def assert_overlap(dataset: Dataset, folder: Path, run: Run) -> None:
     found = dataset.sql(
         "SELECT worker, step, payload_bytes, overlap_bytes, wire_ms, overlap_ms FROM step_overlap() WHERE run_id = $1",
         [folder.name],
