@@ -15,6 +15,7 @@ import pytest
 from independent import Array, Run, read_run
 from tools import FULL, mostly_long, needs_full_captures
 
+import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 
 MS = 10**6
@@ -129,8 +130,9 @@ def test_bus_bandwidth_and_overlap_of_the_full_captures(full_dataset: Dataset, n
 
 def assert_exchange(dataset: Dataset, folder: Path) -> None:
     run = read_run(folder)
-    assert_bus_bandwidth(dataset, folder, run)
-    assert_overlap(dataset, folder, run)
+    with ddnn_traces.open(dataset.path, runs=[folder.name]) as opened:
+        assert_bus_bandwidth(opened, folder, run)
+        assert_overlap(opened, folder, run)
 
 
 def assert_bus_bandwidth(dataset: Dataset, folder: Path, run: Run) -> None:
