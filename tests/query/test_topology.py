@@ -201,21 +201,23 @@ def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_pat
         assert other["agrees"] is (row["inferred_topology"] == "ring"), other
 
 
-@pytest.mark.parametrize(
-    ("word", "order", "agrees"),
-    [
-        ("ring1342", "same", True),
-        ("ring1243", "opposite", True),  # the word does not say in which direction
-        ("ring1234", "different", False),
-        ("ring4", None, True),  # a number of workers, not an order
-        ("RING", None, True),
-        ("hd", None, False),
-        ("clique", None, False),
-        ("mesh", None, None),
-    ],
+#: A declared word, and the order of the ring and the agreement that follow from it.
+WORDS = (
+    ("ring1342", "same", True),
+    ("ring1243", "opposite", True),  # the word does not say in which direction
+    ("ring1234", "different", False),
+    ("ring4", None, True),  # a number of workers, not an order
+    ("RING", None, True),
+    ("hd", None, False),
+    ("clique", None, False),
+    ("mesh", None, None),
 )
-def test_a_declared_word_is_compared(word: str, order: str | None, agrees: bool | None, tmp_path: Path) -> None:
+
+
+@pytest.mark.parametrize("declared", mostly_long(WORDS, WORDS[1], WORDS[5], name=lambda declared: declared[0]))
+def test_a_declared_word_is_compared(declared: tuple[str, str | None, bool | None], tmp_path: Path) -> None:
     """Of a ring in which worker 1 sends to 3, 3 to 4, 4 to 2 and 2 to 1."""
+    word, order, agrees = declared
     ring = SyntheticRun("r", "ring", workers=4, order=(0, 2, 3, 1), declared_topology=word)
     write_runs(tmp_path / "dataset", [ring])
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
