@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -25,6 +27,8 @@ from ddnn_traces.errors import QueryError
 from ddnn_traces.store import schema
 from ddnn_traces.text import nearest
 
+#: Lines of comments and empty ones before the SQL.
+_COMMENTS = re.compile(r"(\s*--[^\n]*\n|\s*\n)*")
 _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
 _PARAM = re.compile(
     r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
@@ -122,6 +126,31 @@ class Query:
             length += len(line)
         return length
 
+    @property
+    def statement(self) -> str:
+        """The SQL in which each view that is read on several ways is a common table expression, computed once.
+
+        DuckDB computes a view anew wherever a view that reads it is read.
+        """
+        known = catalogue()
+        views = [name for name in known if name in _views_below(self.inputs)]  # each after those that it reads
+        readers = Counter(read for query in (self, *(known[name] for name in views)) for read in query.inputs)
+        shared = {name for name in views if readers[name] > 1}
+        written: list[str] = []
+        for name in views:
+            if name in shared or not set(written).isdisjoint(known[name].inputs):
+                written.append(name)
+        if not written:
+            return self.sql
+        expressions = ",\n".join(
+            f"{name} AS {'' if name in shared else 'NOT '}MATERIALIZED (\n{known[name].sql}\n)" for name in written
+        )
+        body = _COMMENTS.sub("", self.sql, count=1)
+        start = re.match(r"WITH( RECURSIVE)?\s", body)
+        if start is None:
+            return f"WITH {expressions}\n{body}"
+        return f"{start[0]}{expressions},\n{body[start.end() :]}"
+
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
         """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
         known = {param.name: param for param in self.params}
@@ -157,6 +186,12 @@ def find(name: str) -> Query:
     if found is None:
         raise QueryError(f"no query named {name}; {nearest(name, list(catalogue()))}")
     return found
+
+
+def _views_below(inputs: Iterable[str]) -> set[str]:
+    """The queries without parameters among `inputs`, and those that they read; others are macros."""
+    found = {name for name in inputs if name in catalogue() and not catalogue()[name].params}
+    return found.union(*(_views_below(catalogue()[name].inputs) for name in found))
 
 
 @cache

@@ -66,6 +66,8 @@ class Dataset:
         spill = _spill_folder()
         self._config = _CONFIG | {"temp_directory": spill}
         self._running = threading.Lock()
+        #: Whether views.StoredViews has tables in the place of views; a query must not compute them itself then.
+        self.has_stored_views = False
         self.connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self.connection, shutil.rmtree, spill, ignore_errors=True)
         try:
@@ -152,7 +154,8 @@ class Dataset:
     def query_arrow(self, name: str, params: dict[str, Any]) -> pa.Table:
         """As query(), as an Arrow table; the values of `params` may be text."""
         query = catalogue.find(name)
-        return self.sql_arrow(query.sql, query.values(params) or None)
+        text = query.sql if self.has_stored_views else query.statement
+        return self.sql_arrow(text, query.values(params) or None)
 
     def sql_arrow(self, text: str, params: Any = None) -> pa.Table:
         """As sql(), as an Arrow table."""

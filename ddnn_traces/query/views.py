@@ -104,6 +104,7 @@ class StoredViews:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._dataset.has_stored_views = False
         for name in reversed(self._names):
             self._dataset.sql_arrow(f"DROP TABLE temp.{name}")
 
@@ -115,6 +116,7 @@ class StoredViews:
                 if not catalogue.find(read).params:
                     self._dataset.sql_arrow(f"CREATE TEMP TABLE {read} AS FROM {read}")
                     self._names[read] = None
+                    self._dataset.has_stored_views = True
 
 
 def write(file: Path, dataset: Path) -> None:
