@@ -60,6 +60,7 @@ def test_volumes_of_a_step(sample_dataset: Dataset) -> None:
     assert set(pooled["pooled"]) == {"batch_size 128, 32", "loss_pct 0.0, 0.5; variant loss05, unknown"}
 
 
+@pytest.mark.long
 def test_the_steps_of_a_matrix_add_up_to_those_of_the_runs(sample_dataset: Dataset) -> None:
     matrix = sample_dataset.query("mean_traffic_matrix")
     volume = matrix.group_by("configuration").agg(pl.col("mean_step_payload_bytes").sum(), pl.col("runs").first())

@@ -35,7 +35,7 @@ RUNS = {
     "torchp2p-mlp1-sgd-32-gloo-0ms-star": 6.0,
     "torchp2p-mlp1-sgd-32-gloo-0ms-tree": 6.0,
 }
-QUICK = ("mpi-mlp1-sgd-32-openmpi-0ms-recdoubling", "torchp2p-mlp1-sgd-32-gloo-0ms-star")
+QUICK = ("torchp2p-mlp1-sgd-32-gloo-0ms-star",)
 
 
 @dataclass(frozen=True)

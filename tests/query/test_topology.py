@@ -132,6 +132,7 @@ def test_without_a_log_all_payload_counts(tmp_path: Path, topology: str, shape: 
     assert rows[0]["confidence"] > rows[1]["confidence"]
 
 
+@pytest.mark.long
 def test_less_is_certain_of_pairs_that_lost_bytes(tmp_path: Path) -> None:
     """Half of what one pair sends is missing: the graph may be the same, its law no longer holds."""
     write_runs(tmp_path / "dataset", [run for run in make_runs((6,)) if run.shape != "grid"])
@@ -189,6 +190,7 @@ def test_ring_order_agrees(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", mostly_long([3, 4, 5, 8, 16], 5))
+@pytest.mark.long
 def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_path: Path) -> None:
     own = make_runs((workers,))
     as_ring = [replace(run, run_id=f"{run.run_id}|as ring", declared_topology="ring") for run in own]
