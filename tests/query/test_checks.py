@@ -223,7 +223,9 @@ def without(column: str, value: object) -> Change:
 
 def all_after(rows: pl.DataFrame) -> pl.DataFrame:
     """Each flow of step_flows as one row after the training."""
-    sums = rows.group_by("run_id", "flow_id", "worker").agg(pl.col("packets", "wire_bytes", "payload_bytes").sum())
+    sums = rows.group_by("run_id", "flow_id", "worker").agg(
+        pl.col("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes").sum()
+    )
     sums = sums.with_columns(position=pl.lit("after"), step=pl.lit(None, pl.Int64))
     return sums.select(rows.columns).cast(dict(rows.schema))
 

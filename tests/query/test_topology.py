@@ -204,7 +204,7 @@ def test_the_declared_topology_agrees_and_another_does_not(workers: int, tmp_pat
 
 
 #: A declared word, and the order of the ring and the agreement that follow from it.
-WORDS = (
+DECLARED = (
     ("ring1342", "same", True),
     ("ring1243", "opposite", True),  # the word does not say in which direction
     ("ring1234", "different", False),
@@ -216,7 +216,7 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize("declared", mostly_long(WORDS, WORDS[1], WORDS[5], name=lambda declared: declared[0]))
+@pytest.mark.parametrize("declared", mostly_long(DECLARED, DECLARED[1], DECLARED[5], name=lambda declared: declared[0]))
 def test_a_declared_word_is_compared(declared: tuple[str, str | None, bool | None], tmp_path: Path) -> None:
     """Of a ring in which worker 1 sends to 3, 3 to 4, 4 to 2 and 2 to 1."""
     word, order, agrees = declared
