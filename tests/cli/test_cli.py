@@ -577,6 +577,7 @@ def test_types_that_a_format_lacks(command: RunCommand, small: Dataset, output_f
     assert b"cast that column to VARCHAR" in done.stderr
 
 
+@pytest.mark.long
 def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, sample_dataset: Dataset) -> None:
     formula = "np.log(step_bytes) ~ np.log(model_bytes)"
     printed = command("regress", sample_dataset.path, "--verbose", "--formula", formula).stdout.decode()

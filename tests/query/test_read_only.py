@@ -183,6 +183,7 @@ def shell(small: Path, folder: Path, typed: list[str], *options: str) -> str:
     return shown.decode(errors="replace")
 
 
+@pytest.mark.long
 def test_shell_refuses_and_goes_on(small: Path, tmp_path: Path) -> None:
     shown = shell(small, tmp_path, ["SELECT 1; COPY runs TO 'new.csv';\n", "SELECT 40 + 2 AS answer;\n"])
     assert "COPY: only statements that read are run" in shown

@@ -167,6 +167,7 @@ def test_the_law_explains_what_is_sent(workers: int, tmp_path: Path) -> None:
         assert sum(parts) == row["wire_bytes"]
 
 
+@pytest.mark.long
 def test_a_missing_capture_is_flagged(tmp_path: Path) -> None:
     """What one of four workers of a ring sends is a quarter of all."""
     write_runs(tmp_path / "dataset", [SyntheticRun("r", "ring")])

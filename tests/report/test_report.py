@@ -181,6 +181,7 @@ def test_every_command_of_the_report_runs(dataset: Dataset, written: Path) -> No
         dataset.query_arrow(name, params)
 
 
+@pytest.mark.long
 def test_stored_views_give_the_same_rows_and_are_removed_afterwards(dataset: Dataset) -> None:
     names = ("topology", "conservation", "bus_bandwidth", "stragglers", "overlap_summary")
     tables = "SELECT count(*) AS tables FROM duckdb_tables() WHERE temporary"
