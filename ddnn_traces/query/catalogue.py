@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -132,8 +131,8 @@ class Query:
 
         DuckDB computes a view anew wherever a view that reads it is read.
         """
-        known = catalogue()
-        views = [name for name in known if name in _views_below(self.inputs)]  # each after those that it reads
+        known, below = catalogue(), _views_below(self.name)
+        views = [name for name in known if name in below]  # each after those that it reads
         readers = Counter(read for query in (self, *(known[name] for name in views)) for read in query.inputs)
         shared = {name for name in views if readers[name] > 1}
         written: list[str] = []
@@ -188,10 +187,11 @@ def find(name: str) -> Query:
     return found
 
 
-def _views_below(inputs: Iterable[str]) -> set[str]:
-    """The queries without parameters among `inputs`, and those that they read; others are macros."""
-    found = {name for name in inputs if name in catalogue() and not catalogue()[name].params}
-    return found.union(*(_views_below(catalogue()[name].inputs) for name in found))
+@cache
+def _views_below(name: str) -> frozenset[str]:
+    """The queries that a named query reads as views, and those that they read; a query with parameters is a macro."""
+    found = frozenset(read for read in find(name).inputs if read in catalogue() and not find(read).params)
+    return found.union(*map(_views_below, found))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The default formula: what a worker sends in a step, or the logarithm of the step's volume beside that of workers.
+"""The default formula: what a worker sends in a step, or the logarithm of the step's volume, with that of workers.
 
 An all-reduce of S bytes among N workers sends 2(N-1)S in all, by a ring, tree, star or halving and doubling. Of one
 worker that is 2(N-1)/N S, nearly the same for any N: a line in S. The volume itself is a product of S, of a factor of N
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -115,7 +114,6 @@ def _best_scatter(estimate: Estimate, relative: Vector | None) -> float:
         return found[0]
     for power in design.POWERS[1:]:
         deviations = relative**power
-        columns = tuple(replace(column, values=column.values / deviations) for column in estimate.columns)
-        weighted = replace(estimate, response=estimate.response / deviations, columns=columns)
-        found.append(weighted.information_criteria[0] + 2 * float(np.log(deviations).sum()) + 2)
+        criterion, _ = estimate.weighted(deviations).information_criteria
+        found.append(criterion + 2 * float(np.log(deviations).sum()) + 2)
     return min(found)

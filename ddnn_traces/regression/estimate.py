@@ -8,7 +8,7 @@ pseudo-inverse gives the move of the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -191,6 +191,11 @@ class Estimate:
         """Labels of the columns that the fit without some rows cannot estimate."""
         return [self.columns[number].label for number in self.free(part.lost)]
 
+    def weighted(self, deviations: Vector) -> Estimate:
+        """The fit that weights each row by 1 over the square of its deviation: of response and columns over it."""
+        columns = tuple(replace(column, values=column.values / deviations) for column in self.columns)
+        return replace(self, response=self.response / deviations, columns=columns)
+
     def scatter(self, kind: str) -> Scatter:
         """Of U'y, by kind of standard errors.
 
@@ -201,10 +206,8 @@ class Estimate:
         if kind == "classic":
             return Scatter(self.variance * np.eye(len(self.columns)), self.df_resid, False)
         if kind == "scaled" and self.deviations is not None:
-            weighted, scaled = self.basis / self.deviations[:, None], self.response / self.deviations
-            residuals = scaled - weighted @ np.linalg.lstsq(weighted, scaled, rcond=None)[0]
             spread = self.basis * self.deviations[:, None]
-            return Scatter(spread.T @ spread * (residuals @ residuals / self.df_resid), self.df_resid, False)
+            return Scatter(spread.T @ spread * self.weighted(self.deviations).variance, self.df_resid, False)
         if kind == "hc3":
             alone = self.leverage > ALL
             weighted = np.where(alone, 0.0, self.residuals) / np.where(alone, 1.0, 1 - self.leverage)

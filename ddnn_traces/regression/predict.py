@@ -255,8 +255,7 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
     power, deviations = design.scatter_power(response_values, kept, usable, formula)
     size = next((name for name in SIZES if name in formula.right_names), None)
     own = float((values[size] / design.mean(usable, size)) ** power) if power and size else 1.0
-    weighted = tuple(replace(column, values=column.values / deviations) for column in kept)
-    fit = Estimate(response_values / deviations, weighted, tuple(str(run) for run in usable[RUN]))
+    fit = Estimate(response_values, tuple(kept), tuple(str(run) for run in usable[RUN])).weighted(deviations)
     coordinates = fit.to_coefficients.T @ place
     leverage, largest = float(coordinates @ coordinates), float((fit.leverage * deviations**2).max())
     warnings = [

@@ -8,6 +8,7 @@ established.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -46,16 +47,16 @@ def _refit(
     longer = with_attribute(formula, name, rows)
     found = Refit(name, tuple(plain(value) for value in known[name].unique().sort().to_list()), longer)
     if known[RUN].n_unique() < MIN_RUNS:
-        return Refit(found.attribute, found.values, longer, reason=f"only {known[RUN].n_unique()} runs have it")
+        return replace(found, reason=f"only {known[RUN].n_unique()} runs have it")
     try:
         before = fit if known.height == rows.height else ols(known, formula.text)
         after = ols(known, longer)
     except RegressionError as error:
-        return Refit(found.attribute, found.values, longer, reason=str(error))
+        return replace(found, reason=str(error))
     own = next((verdict for verdict in after.verdicts if verdict.term == longer.rpartition(" + ")[2]), None)
     if not (before.coefficients and after.coefficients) or own is None or _is_crowded(own):
-        return Refit(found.attribute, found.values, longer, reason="too few runs for one more term")
-    return Refit(found.attribute, found.values, longer, tuple(_changes(before, after)))
+        return replace(found, reason="too few runs for one more term")
+    return replace(found, changes=tuple(_changes(before, after)))
 
 
 def with_attribute(formula: Formula, name: str, rows: pl.DataFrame) -> str:
