@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
 def folder(name: str) -> Path | None:
-    """A folder of this name: in the package's __pycache__, else in the user's cache; None where neither is writable."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "ddnn_traces"
-    for above in (Path(__file__).parent / "__pycache__", user):
+    """A folder of this name: in the user's cache, else in the package's __pycache__; None where neither is writable."""
+    for above in _places():
         try:
             (above / name).mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -17,3 +17,13 @@ def folder(name: str) -> Path | None:
         if os.access(above / name, os.W_OK):
             return above / name
     return None
+
+
+def _places() -> Iterator[Path]:
+    """ddnn_traces in $XDG_CACHE_HOME, by default ~/.cache (XDG Base Directory Specification), and __pycache__."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the specification ignores such a value
+        cache = Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  # without a home it stays as it is
+    if cache.is_absolute():
+        yield cache / "ddnn_traces"
+    yield Path(__file__).parent / "__pycache__"

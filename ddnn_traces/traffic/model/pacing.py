@@ -8,13 +8,17 @@ shaped by tbf is such a bucket.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ddnn_traces import cache
+from ddnn_traces.ingestors.packets.compiled import jit
 from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, Ints, Transfers
 
+#: numba compares the compiled code in the folder with this file only, which has all that is compiled here.
+_compiled = partial(jit.compiled, folder=cache.folder("pacing"))
 #: Longest window in which the rate of a link is measured.
 LONGEST_NS = 10_000_000
 
@@ -123,7 +127,7 @@ def _pieces(transfers: Transfers, pieces: Ints, window_ns: int) -> Transfers:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@_compiled
 def _finish(level, at, burst, rate, src, dst, wire, acks, start, end):  # type: ignore[no-untyped-def]
     """Ends of a round's transfers; level: bytes that each link may pass at once at the times `at`; both are updated."""
     total = np.zeros(level.shape)
@@ -146,7 +150,7 @@ def _finish(level, at, burst, rate, src, dst, wire, acks, start, end):  # type: 
     return found
 
 
-@njit(cache=True)
+@_compiled
 def _serve(start, duration, packets, size, src, dst, hosts, window_ns, limits, late, pieces):  # type: ignore[no-untyped-def]
     """Sends packets window by window, first come first served; marks the transfers that are `late`.
 

@@ -29,11 +29,11 @@ def _cache_folder() -> Path | None:
 _FOLDER = _cache_folder()
 
 
-def compiled(function):
+def compiled(function, folder=_FOLDER):
     """Compile a function that Python calls, and cache the result on disk where there is a folder for it."""
-    if _FOLDER is None:
+    if folder is None:
         return njit(nogil=True, boundscheck=False)(function)
-    before, config.CACHE_DIR = config.CACHE_DIR, str(_FOLDER)  # read once, when the decorator is applied
+    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)  # read once, when the decorator is applied
     try:
         return njit(nogil=True, cache=True, boundscheck=False)(function)
     finally:
