@@ -22,7 +22,7 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.store.whole_files import sync, whole_file
 
 #: Most transfers of a file: numbers that the tags and ids of every format can hold.
 MAX_TRANSFERS = 2**31 - 2
@@ -146,6 +146,7 @@ def _prepare(folder: Path, written: Collection[str]) -> None:
     if folder.exists() and not _is_export(folder):
         raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
     folder.mkdir(exist_ok=True)
+    sync([folder.parent])
     for path in folder.iterdir():
         earlier = any(re.fullmatch(simulator.files, path.name) for simulator in SIMULATORS.values())
         if earlier and path.name not in written:

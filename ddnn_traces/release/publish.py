@@ -26,7 +26,7 @@ from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.layout import write_marker
-from ddnn_traces.store.whole_files import NO_SPACE, remove_left_behind, sha256_of, whole_folder
+from ddnn_traces.store.whole_files import NO_SPACE, make_folders, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, nearest
 
 #: Failed runs that a message lists at most.
@@ -219,7 +219,7 @@ class _Publishing:
         }
         messages.info("checking the data")
         self.flagged = self._flagged()
-        key_file.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(key_file.parent)
         self.anonymiser = Anonymiser(keys.read_or_make(key_file), self.mapping, dataset)
 
     def _sources(self) -> list[tables.Source]:

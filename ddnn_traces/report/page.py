@@ -18,7 +18,7 @@ from ddnn_traces.regression import words
 from ddnn_traces.report.chapters import chang, farhat, overview, regression, wire, zerwas
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Results, Section
-from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.store.whole_files import make_folders, whole_file
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def write(dataset: Dataset, out: Path) -> Path:
             for figure in section.figures:
                 drawings[figure.name] = artist.submit(_draw, figure.spec)
     folder = out.with_name(f"{out.stem}-charts")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     for name in CHARTS:
         files = drawings[name].result() if name in drawings else {}
         for suffix in ("svg", "png"):

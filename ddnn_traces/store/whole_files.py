@@ -1,4 +1,8 @@
-"""Files and folders that are complete or absent: written next to their place, then put there by one rename."""
+"""Files and folders that are complete or absent: written next to their place, then put there by one rename.
+
+Also after a loss of power: what a rename publishes is on the disk before it, and the rename itself when it is done.
+Without that, a file system may have the new names on the disk half a minute before the content.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,19 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 #: `errno` of an OSError that means that nothing more can be written: disk or quota full, file too large, read-only.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+#: `errno` of fsync or open where a file system cannot sync, or a folder may be entered but not read.
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
+
+#: Threads that wait for the disk: a journal writes what many of them wait for at once.
+_SYNCS = 16
 
 
 def sha256_of(path: Path) -> str:
@@ -32,6 +44,52 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def sync(paths: Iterable[Path]) -> None:
+    """Return when files with their content, and folders with the names in them, are on the disk. Raises OSError."""
+    with ThreadPoolExecutor(_SYNCS) as threads:
+        for _ in threads.map(_sync, paths):
+            pass
+
+
+def _sync(path: Path) -> None:
+    try:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def sync_tree(folder: Path, linked: bool = True) -> None:
+    """As sync() for a folder and all that is in it. linked: also files that have another name (hard links).
+
+    Raises OSError.
+    """
+    files, folders = [], []
+    for above, _, names in os.walk(folder, onerror=_raise):
+        folders.append(Path(above))
+        for path in (Path(above, name) for name in names):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and (linked or status.st_nlink == 1):
+                files.append(path)
+    sync(files)
+    sync(folders)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it, on the disk too. Raises OSError."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    sync(folder.parent for folder in new)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """The path to write to: it takes the place of `path` when the context is left, and is removed after an error.
@@ -41,7 +99,9 @@ def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     half_written = (folder or path.parent) / f".{path.name}.{os.getpid()}"
     try:
         yield half_written
+        sync([half_written])
         half_written.replace(path)
+        sync([path.parent])
     finally:
         with contextlib.suppress(OSError):
             half_written.unlink()
@@ -67,11 +127,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
     above = [folder for folder in path.parents if not folder.exists()]
     half_written = path.parent / f".{path.name}.{os.getpid()}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         shutil.rmtree(half_written, ignore_errors=True)  # of a killed one: in a container process numbers come again
         half_written.mkdir()
         yield half_written
+        sync_tree(half_written)
         half_written.replace(path)
+        sync([path.parent])
     except BaseException:
         shutil.rmtree(half_written, ignore_errors=True)
         for folder in above:

@@ -4,7 +4,8 @@ DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet ho
 (query/views.py) is written after a commit. A new version is built
 in a hidden folder next to it (unchanged runs as hard links) and exchanged with the old one in one system call where
 Linux has it, so that a reader finds the old dataset or the new one, never a mixture. A long ingest does so several
-times: all tables of a run are the old ones or all are the new ones.
+times: all tables of a run are the old ones or all are the new ones. The same holds after a loss of power: the new
+files and all new folders are on the disk before they are exchanged, the exchange before the old version is removed.
 
     .NAME.partial-PID/next/       the next version
     .NAME.partial-PID/scratch/    temporary files
@@ -32,7 +33,7 @@ from ddnn_traces.store import layout, schema
 from ddnn_traces.store.layout import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
-from ddnn_traces.store.whole_files import is_running
+from ddnn_traces.store.whole_files import is_running, make_folders, sync, sync_tree, whole_file
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -63,7 +64,7 @@ class DatasetWriter:
 
     def __enter__(self) -> Self:
         try:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.out.parent)
             self.waited = self._lock.acquire(self._wait, self._report)
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
@@ -128,15 +129,16 @@ class DatasetWriter:
         for name, text in files.items():
             (self.next / name).write_text(text, encoding="utf-8")
         write_marker(self.next)
+        sync_tree(self.next, linked=False)  # a file that is linked was synced when it was written
         _put_in_place(self.next, self.out)
         self.committed = len(self.written)
-        shutil.rmtree(self.next, ignore_errors=True)
+        for old in (self.next, self.partial / _OLD):
+            shutil.rmtree(old, ignore_errors=True)
 
     def replace_file(self, name: str, text: str) -> None:
         """Replace one of the dataset's text files, and nothing else of it."""
-        new = self.partial / name
-        new.write_text(text, encoding="utf-8")
-        new.replace(self.out / name)
+        with whole_file(self.out / name, self.partial) as new:
+            new.write_text(text, encoding="utf-8")
 
 
 def check_target(out: Path) -> None:
@@ -190,14 +192,16 @@ def _keep_other_files(old: Path, new: Path, replaced: Iterable[str]) -> None:
 
 
 def _put_in_place(new: Path, out: Path) -> None:
-    """Rename `new` to `out`; the old folder is then at `new` or next to it, for the caller to remove."""
+    """Rename `new` to `out`, on the disk too. The old folder is then at `new` or next to it: the caller removes it."""
+    folders = [new.parent, out.parent]
+    sync(folders)  # or the old version could be in a folder that is lost
     if not out.exists():
         new.rename(out)
     elif not _exchange(new, out):
         old = new.with_name(_OLD)
         out.rename(old)
         new.rename(out)  # after a kill before this line, the next ingest restores the old one: see _discard
-        shutil.rmtree(old, ignore_errors=True)
+    sync(folders)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from power import Disk
 from publishing import ABOUT
 from tools import RunCommand
 
@@ -152,6 +153,18 @@ def test_another_folder_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="mine: exists and is not a release of this program; choose another --out"):
         ddnn_traces.publish(small, tmp_path / "mine", **ABOUT)
     assert all_files(tmp_path) == {"mine/notes": b"keep"}
+
+
+def test_a_loss_of_power_leaves_it_whole_or_not_at_all(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    out = tmp_path / "releases" / "traces"
+    ddnn_traces.publish(small, out, bagit=True, **ABOUT)
+    disk.assert_durable("traces.key", "traces")
+    ddnn_traces.push(out, str(tmp_path / "share" / "pushed"))
+    disk.assert_durable("traces.key", "traces", "1.0.0")
+    assert {tmp_path, tmp_path / "releases", tmp_path / "share"} <= disk.synced_folders
 
 
 def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import sync
 
 #: Bytes that a key has at least.
 KEY_BYTES = 32
@@ -115,6 +116,7 @@ def _make(path: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)
+            sync([path.parent])
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

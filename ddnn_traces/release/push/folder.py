@@ -11,7 +11,7 @@ from ddnn_traces.errors import PushError, StorageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, files_in, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import Outcome, Parcel, Retry, parcels_below
-from ddnn_traces.store.whole_files import NO_SPACE, sha256_of
+from ddnn_traces.store.whole_files import NO_SPACE, make_folders, sha256_of, sync, sync_tree
 
 _CHUNK = 1 << 20
 
@@ -35,13 +35,15 @@ class Folder:
         if partial.is_symlink():
             raise PushError(f"{partial}: a link, which is not followed; remove it")
         try:
-            partial.mkdir(parents=True, exist_ok=True)
+            make_folders(partial)
             _remove_others(partial, contents)
             missing = [item for item in contents.items if not _is_there(partial / item.path, item)]
             _check_space(partial, sum(item.bytes for item in missing))
             for item in missing:
                 _copy(item, partial / item.path)
+            sync_tree(partial)  # also what an earlier push copied
             partial.replace(place)
+            sync([self.folder])
         except OSError as error:
             raise _explained(error, partial) from error
         return Outcome.of(str(place), contents.items, missing)
