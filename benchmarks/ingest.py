@@ -36,7 +36,7 @@ print(sum(1 for _ in flows), "flows")
 
 COUNTS = """
 import sys, ddnn_traces
-with ddnn_traces.ingest(sys.argv[1], sys.argv[2], sha256=False) as dataset:
+with ddnn_traces.ingest(sys.argv[1], sys.argv[2], hash="none") as dataset:
     query = "SELECT (SELECT sum(records) FROM captures), (SELECT count(*) FROM flows)"
     print(*map(int, dataset.sql(query).row(0)))
 """
@@ -65,8 +65,9 @@ def peers(capture: Path, packets: int, scratch: Path) -> tuple[list[Peer], list[
     tshark = ["tshark", "-r", str(capture), "-c", str(TSHARK_PACKETS), "-T", "fields", *TSHARK_FIELDS]
     known = [
         Peer("ddnn-traces", ingest),
-        Peer("ddnn-traces --no-sha256", [*ingest, "--no-sha256"]),
-        Peer("ddnn-traces --no-sha256 --jobs 1", [*ingest, "--no-sha256", "--jobs", "1"]),
+        Peer("ddnn-traces --hash none", [*ingest, "--hash", "none"]),
+        Peer("ddnn-traces --hash sha256", [*ingest, "--hash", "sha256"]),
+        Peer("ddnn-traces --jobs 1", [*ingest, "--jobs", "1"]),
         Peer("nfpcapd", ["nfpcapd", "-r", str(capture), "-w", str(scratch)]),
         Peer("softflowd", ["softflowd", "-d", "-r", str(capture), "-m", "200000"]),
         Peer("argus", ["argus", "-r", str(capture), "-w", str(scratch / "argus.out")]),

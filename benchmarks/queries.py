@@ -155,9 +155,9 @@ def compare_with_pandas(capture_bytes: float) -> None:
         repeat = [sys.executable, str(Path(__file__).with_name("repeat_captures.py")), str(capture), str(SAMPLE)]
         subprocess.run([*repeat, "--bytes", str(capture_bytes)], check=True, capture_output=True)
         begin = time.perf_counter()
-        with ddnn_traces.ingest(capture, scratch / "plain", sha256=False):
+        with ddnn_traces.ingest(capture, scratch / "plain", hash="none"):
             ingest_s = time.perf_counter() - begin
-        with ddnn_traces.ingest(capture, scratch / "dataset", sha256=False, packets=True) as dataset:
+        with ddnn_traces.ingest(capture, scratch / "dataset", hash="none", packets=True) as dataset:
             packets = pandas_way.export(dataset, scratch / "csv")
             text = sum(path.stat().st_size for path in (scratch / "csv").iterdir())
             print(f"\none run of {packets:,} packets: {text / 1e6:,.0f} MB of CSV, ingest took {ingest_s:.1f} s")

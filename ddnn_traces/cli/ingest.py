@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
+from ddnn_traces.store import hashes
 
 
 def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
@@ -36,8 +37,13 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 )
 @click.option("--window-ms", default=1.0, help="Base window of flow_windows, ms.")
 @click.option(
-    "--sha256/--no-sha256", default=True, help="Hash the input files into captures and provenance: 0.5 s of CPU a GB."
+    "--hash",
+    type=click.Choice(hashes.CHOICES),
+    default=hashes.DEFAULT,
+    help="What identifies an input file, in captures and provenance: BLAKE3 (b3sum prints it), SHA-256 "
+    "(sha256sum; four times as much CPU), or nothing.",
 )
+@click.option("--sha256/--no-sha256", "sha256", default=None, hidden=True)  # before --hash
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -70,7 +76,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 @click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold only one.")
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
 @click.option("--no-wait", is_flag=True, help="Fail when another ingest is writing the dataset, instead of waiting.")
-def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -> None:
+def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, sha256: bool | None, **options: Any) -> None:
     """Read captures and training logs into a dataset.
 
     SOURCES are files, globs, folders, folders of run folders, or - for standard input. A folder that holds captures is
@@ -83,6 +89,8 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, **options: Any) -
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
 
+    if sha256 is not None:
+        options["hash"] = "sha256" if sha256 else hashes.NONE
     messages = terminal.messages()
     pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
     if messages.warnings:

@@ -7,7 +7,6 @@ raised: the bytes before it count.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import select
@@ -25,6 +24,7 @@ from typing import BinaryIO, Self
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.compression import Compression, Decompression, compression_of
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
+from ddnn_traces.store import hashes
 
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
@@ -105,12 +105,19 @@ class CaptureFile:
 
     `file_bytes` is the file's size, for standard input 0 until all is read. After the last block: `raw_bytes` is what
     has been read of the file, `compression` the name of a format or empty, `damage` states the damage of the
-    compressed stream (None: none), `truncated` whether it only ends early, and `sha256` is that of the file as it
-    lies on disk (None without `hashing`). `progress` is called, in the reader's thread, with the number of bytes of the
-    file read since the last call. Raises OSError, and UsageError where standard input cannot be one.
+    compressed stream (None: none), `truncated` whether it only ends early, and `digests` has the hash of the file as
+    it lies on disk, by `hash`, one of store.hashes.CHOICES; with `beside` a thread of its own computes it. `progress`
+    is called, in the reader's thread, with the number of bytes of the file read since the last call. Raises OSError,
+    and UsageError where standard input cannot be one.
     """
 
-    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None, hashing: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        progress: Callable[[int], None] = lambda _: None,
+        hash: str = hashes.DEFAULT,
+        beside: bool = False,
+    ) -> None:
         self.path = path
         self.compression = ""
         self.damage: str | None = None
@@ -121,10 +128,11 @@ class CaptureFile:
         self._reported = 0  # bytes that progress has been called with
         self._stdin = _Stdin() if path == STDIN else None
         self._file: BinaryIO = self._stdin.file if self._stdin else path.open("rb", buffering=0)
-        self._hash = hashlib.sha256() if hashing else None
-        # In a thread of its own: the hash and the packet loop release the interpreter, and the hash is the slower one.
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="sha256")
-        self._hashed: list[Future[None]] = []
+        self._algorithm = hash
+        self._hash = None if hash == hashes.NONE else hashes.hasher(hash)
+        # On one core the blocks are hashed where they are read, while they are in its cache.
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash") if beside else None
+        self._hashed: list[Future[object]] = []
         self._ahead: _Ahead | None = None
         self._stopped = False
 
@@ -133,7 +141,8 @@ class CaptureFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
-        self._hasher.shutdown()
+        if self._hasher:
+            self._hasher.shutdown()
         self._file.close()
         if self._stdin:
             self._stdin.close()
@@ -147,10 +156,10 @@ class CaptureFile:
             self._ahead.stop()
 
     @property
-    def sha256(self) -> str | None:
-        """SHA-256 in hex of the bytes read so far; not to be read between the blocks of a compressed file."""
+    def digests(self) -> dict[str, str]:
+        """The hash in hex of the bytes read so far, by its algorithm; not between the blocks of a compressed file."""
         self._wait_for_hash(0)
-        return self._hash.hexdigest() if self._hash else None
+        return {self._algorithm: self._hash.hexdigest()} if self._hash else {}
 
     def blocks(self) -> Iterator[memoryview]:
         """Decompressed bytes of the file in blocks. A block is overwritten when the one after next is requested."""
@@ -174,8 +183,7 @@ class CaptureFile:
             if not size:
                 return
             self.raw_bytes += size
-            if self._hash:
-                self._hashed.append(self._hasher.submit(self._hash.update, view[:size]))
+            self._take(view[:size])
             yield view[:size]
             buffers.reverse()
 
@@ -188,6 +196,12 @@ class CaptureFile:
                 break
             filled += size
         return filled
+
+    def _take(self, block: memoryview) -> None:
+        if self._hash and self._hasher:
+            self._hashed.append(self._hasher.submit(self._hash.update, block))
+        elif self._hash:
+            self._hash.update(block)
 
     def _wait_for_hash(self, pending: int) -> None:
         while len(self._hashed) > pending:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ddnn_traces.store import hashes
 from ddnn_traces.text import valid_text
 
 #: The path that stands for standard input.
@@ -144,7 +145,7 @@ class ReadOptions:
     open_tunnels: whether the flow is what is inside a tunnel.
     jobs: threads that the engine may use for this file.
     progress: called while reading.
-    hashing: whether the file's SHA-256 is computed.
+    hash: one of store.hashes.CHOICES, by which the file is hashed.
     """
 
     window_ns: int
@@ -154,7 +155,7 @@ class ReadOptions:
     open_tunnels: bool = True
     jobs: int = 1
     progress: Progress = ignore_progress
-    hashing: bool = True
+    hash: str = hashes.DEFAULT
 
 
 @dataclass
@@ -163,8 +164,8 @@ class CaptureFacts:
 
     path: Path
     engine: str
-    sha256: str | None
     file_bytes: int
+    digests: dict[str, str] = field(default_factory=dict)  # algorithm -> hex, of the file as it lies on disk
     format: str | None = None
     link_types: str | None = None
     time_resolution_ns: int | None = None

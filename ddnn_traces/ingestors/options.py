@@ -9,6 +9,7 @@ from typing import Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.ingestors.flow_filter import parse
+from ddnn_traces.store import hashes
 
 _TUNNELS = ("inner", "outer")
 _CLOCK_OFFSETS = ("auto", "none", "offer")
@@ -18,8 +19,8 @@ _CLOCK_OFFSETS = ("auto", "none", "offer")
 class IngestOptions:
     """How to ingest.
 
-    engine: one of engines.ENGINES. window_ms: base window of flow_windows, ms. sha256: whether
-    the captures are hashed. jobs: threads; None: one for each CPU. force: read runs again that have not changed. wait:
+    engine: one of engines.ENGINES. window_ms: base window of flow_windows, ms. hash: one of store.hashes.CHOICES, which
+    identifies the files. jobs: threads; None: one for each CPU. force: read runs again that have not changed. wait:
     for another ingest into the same dataset, instead of raising BusyError. tunnels: whether a flow is what is inside a
     tunnel (inner) or the tunnel (outer). packets: whether every packet becomes a row of `packets`. filter:
     capture-filter expression for flows (flow_filter.py). clock_offset: seconds that are added to the logs' times; auto:
@@ -29,7 +30,7 @@ class IngestOptions:
 
     engine: str = DEFAULT_ENGINE
     window_ms: float = 1.0
-    sha256: bool = True
+    hash: str = hashes.DEFAULT
     jobs: int | None = None
     force: bool = False
     wait: bool = True
@@ -69,6 +70,8 @@ class IngestOptions:
         _ = self.window_ns
         if self.engine not in ENGINES:
             raise UsageError(f"no engine named {self.engine}; there are {', '.join(ENGINES)}")
+        if self.hash not in hashes.CHOICES:
+            raise UsageError(f"--hash {self.hash}: it is one of {', '.join(hashes.CHOICES)}")
         if self.jobs is not None and self.jobs < 1:
             raise UsageError(f"--jobs {self.jobs} is not a number of threads; give 1 or more")
         if self.tunnels not in _TUNNELS:

@@ -22,7 +22,7 @@ from ddnn_traces.ingestors.runs import read_runs
 from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
-from ddnn_traces.store import schema
+from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
@@ -71,9 +71,9 @@ def _plan(sources: list[str], options: IngestOptions) -> list[_Planned]:
         runs = rename_run(runs, options.run_id)
     planned = []
     for run in runs:
-        files = inputs.current_files(run)  # before anything of it is read: a later change is noticed
+        files = inputs.current_files(run, options.hash)  # before anything of it is read: a later change is noticed
         metadata = read_metadata(run.folder)
-        parameters = inputs.run_parameters(options.parameters | {"sha256": options.sha256}, metadata)
+        parameters = inputs.run_parameters(options.parameters, metadata)
         planned.append(_Planned(run, metadata, RunRecord(parameters, files)))
     return planned
 
@@ -136,7 +136,7 @@ class _Ingest:
         old = self._records.get(run_id)
         if self._options.force or old is None or not partition(self._writer.out, "runs", run_id).is_dir():
             return False
-        same = inputs.unchanged(old, plan.run, plan.record)
+        same = inputs.unchanged(old, plan.run, plan.record, self._options.hash)
         if same is None:
             return False
         self._records[run_id] = same
@@ -203,11 +203,11 @@ class _Ingest:
 
 
 def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> None:
-    hashes = {file.capture_id: file.sha256 for file in facts.files}
+    named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
         "schema_version": str(schema.SCHEMA_VERSION),
-        "inputs": json.dumps(hashes, sort_keys=True),
+        "inputs": json.dumps(named, sort_keys=True),
         "parameters": json.dumps(options.parameters, sort_keys=True),
     }
     try:

@@ -22,6 +22,7 @@ from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
 from ddnn_traces.ingestors.sources import RunInput, host_label
 from ddnn_traces.messages import Messages
+from ddnn_traces.store import hashes
 from ddnn_traces.version import __version__
 
 
@@ -112,7 +113,7 @@ class _Run:
             self._scratch / f"{number}-packets.parquet" if self._options.packets else None,
             open_tunnels=self._options.tunnels == "inner",
             jobs=jobs,
-            hashing=self._options.sha256,
+            hash=self._options.hash,
         )
         return ReadTask(path, _name(path), self._options.engine, options, self._options.filter)
 
@@ -165,7 +166,7 @@ class _Run:
         self._scratch.mkdir()
         tasks = [_with_steps(task, log) for task, log in zip(self._tasks, self._log_of_file, strict=True)]
         for number, result in enumerate(scheduler.results(tasks)):
-            self._files[number] = replace(result.facts, sha256=self._files[number].sha256)
+            self._files[number] = replace(result.facts, digests=self._files[number].digests)
 
     def _warn_of_clocks(self) -> None:
         """Warn where no packet of a file can be in a step of its log, and the reason is not known."""
@@ -181,7 +182,7 @@ class _Run:
 def _with_steps(task: ReadTask, log: TrainingLog | None) -> ReadTask:
     """The same task with the steps of another log, and without hashing."""
     bounds = log.bounds if log else task.options.step_bounds
-    return replace(task, options=replace(task.options, step_bounds=bounds, hashing=False))
+    return replace(task, options=replace(task.options, step_bounds=bounds, hash=hashes.NONE))
 
 
 def _name(path: Path) -> str:

@@ -20,6 +20,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
 from ddnn_traces.store.places import place
+from ddnn_traces.store.places.place import Place
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import sql_literal
 from ddnn_traces.version import __version__
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from ddnn_traces.query.dataset import Dataset
-    from ddnn_traces.store.places.place import Place
 
 FILE = "traces.duckdb"
 
@@ -79,7 +79,7 @@ class Views:
 
         for table in schema.tables():
             try:
-                self._connection.execute(_table_view(table, self._place.files[table.name], self._runs))
+                self._connection.execute(_table_view(table, self._place, self._runs))
             except duckdb.Error as error:
                 if failure := self._place.failure():
                     raise failure from error
@@ -187,8 +187,9 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     """
     connection.execute("BEGIN")
     connection.execute(_without_tables(_query_definitions()))
+    here = Place("", {name: [f"{name}/*/*.parquet"] if name in tables else [] for name in schema.TABLES})
     for table in schema.tables():
-        connection.execute(_table_view(table, [f"{table.name}/*/*.parquet"] if table.name in tables else [], None))
+        connection.execute(_table_view(table, here))
     connection.execute(";".join(_table_comments()))
     connection.execute("COMMIT")
     connection.execute(
@@ -212,8 +213,8 @@ def is_current(file: Path, dataset: Path) -> bool:
 
 def _fingerprint(dataset: Path) -> str:
     """SHA-256 of all definitions."""
-    files = place.table_globs(dataset.resolve())
-    parts = [_table_view(table, files[table.name], None) for table in schema.tables()]
+    here = place.in_folder(dataset.resolve())
+    parts = [_table_view(table, here) for table in schema.tables()]
     parts += [*_query_definitions(), *_table_comments(), __version__]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -223,19 +224,22 @@ def _empty_table(table: schema.Table) -> str:
     return f"CREATE TABLE {table.name} ({columns})"
 
 
-def _table_view(table: schema.Table, files: Sequence[str], runs: Sequence[str] | None) -> str:
+def _table_view(table: schema.Table, place: Place, runs: Sequence[str] | None = None) -> str:
+    files = place.files[table.name]
+    nulls = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
     if not files:
-        columns = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
-        return f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false"
+        return f"CREATE VIEW {table.name} AS SELECT {nulls} WHERE false"
     # run_id from the folder names prunes files; it has a type so that a run named 2021-05-01 stays text.
     listed = ", ".join(map(sql_literal, files))
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
     only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
-    return (
-        f"CREATE VIEW {table.name} AS SELECT {columns} FROM "
-        f"read_parquet({read}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}){only}"
-    )
+    found = f"read_parquet({read}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}"
+    if not place.has_older_runs:
+        return f"CREATE VIEW {table.name} AS SELECT {columns} FROM {found}){only}"
+    # Files may lack columns: what no file has comes from the row of nulls, which is left out.
+    every = f"(SELECT {nulls} WHERE false) UNION ALL BY NAME (FROM {found}, union_by_name = true))"
+    return f"CREATE VIEW {table.name} AS SELECT {columns} FROM ({every}){only}"
 
 
 def _query(query: catalogue.Query) -> str:

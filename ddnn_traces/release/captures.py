@@ -14,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -25,7 +25,7 @@ from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Anonymiser, RunMapping
-from ddnn_traces.store import schema
+from ddnn_traces.store import hashes, schema
 from ddnn_traces.text import is_plain_name, sql_literal, valid_text
 from ddnn_traces.traffic import run_folder
 
@@ -98,16 +98,17 @@ def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], 
                 f"{key[1]} of run {key[0]} is not among the sources of the captures; name the folders that the dataset "
                 "was ingested from, or publish without captures"
             )
-        _compare(path, row, path.stat().st_size, None)
+        _compare(path, row, path.stat().st_size, {})
     return found
 
 
-def _compare(path: Path, row: _Row, size: int, sha256: str | None) -> None:
-    """Raise UsageError where a file is not the one that was ingested. sha256: None where it is not known yet."""
-    if size != row["file_bytes"] or (sha256 and row["sha256"] and sha256 != row["sha256"]):
+def _compare(path: Path, row: _Row, size: int, digests: Mapping[str, str]) -> None:
+    """Raise UsageError where a file is not the one that was ingested. digests: empty where they are not known yet."""
+    others = [name for name, digest in digests.items() if digest != row[name]]
+    if others or size != row["file_bytes"]:
         raise UsageError(
-            f"{path}: is not the file that was ingested (another {'size' if sha256 is None else 'SHA-256'}); restore "
-            "it, or ingest again"
+            f"{path}: is not the file that was ingested (another {'hash' if others else 'size'}); restore it, or "
+            "ingest again"
         )
 
 
@@ -149,7 +150,8 @@ def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
     """Write the cut-down copy of one capture. A damaged one ends where ingest ended."""
     from ddnn_traces.ingestors.packets.records import reader_of, split_header
 
-    with CaptureFile(path) as file, target.open("wb") as out:
+    known = next((name for name in hashes.ALGORITHMS if row[name]), hashes.NONE)
+    with CaptureFile(path, hash=known) as file, target.open("wb") as out:
         out.write(bytes(HEADER_BYTES))
         header, framing, stream = split_header(file.blocks())
         if framing is None:
@@ -160,7 +162,7 @@ def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
         out.seek(0)
         snaplen = min(row["snaplen"] or _SNAPLEN, 0xFFFFFFFF)
         out.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, max(cutter.link, 0)))
-    _compare(path, row, file.raw_bytes, file.sha256)
+    _compare(path, row, file.raw_bytes, file.digests)
 
 
 class _Cutter:

@@ -100,8 +100,9 @@ class Table:
 class Step:
     """A step of the provenance: an action in the RO-Crate, a sentence in the datasheet.
 
-    kind: capture, ingest, generate, anonymise, publish. software: name and version. inputs: {name: SHA-256 or None},
-    of original captures, which are not in the release. parameters: as recorded. runs: those it made, () for all.
+    kind: capture, ingest, generate, anonymise, publish. software: name and version. inputs: {name: SHA-256 in hex,
+    BLAKE3 in hex after blake3:, or None}, of original captures, which are not in the release. parameters: as recorded.
+    runs: those it made, () for all.
     """
 
     kind: str

@@ -113,7 +113,7 @@ def _captured(dataset: Dataset, names: Sequence[str]) -> facts.Step:
 
 
 def _inputs(known: Mapping[str, str]) -> dict[str, str | None]:
-    """SHA-256 of the files that a run was read from, by their names."""
+    """The hashes of the files that a run was read from, by their names."""
     return dict(json.loads(known.get("inputs", "{}")))
 
 
@@ -125,7 +125,7 @@ def _ingested(ingested: Mapping[str, Mapping[str, str]], what: str) -> list[fact
 
     found = []
     for (version, parameters), names in _grouped(ingested, made_by):
-        inputs = {f"{run_id}/{file}": sha256 for run_id in names for file, sha256 in _inputs(ingested[run_id]).items()}
+        inputs = {f"{run_id}/{file}": digest for run_id in names for file, digest in _inputs(ingested[run_id]).items()}
         text = f"{what} and training logs of {counted(len(names), 'run')} were read into tables."
         found.append(facts.Step("ingest", text, f"ddnn_traces {version}", json.loads(parameters), inputs, tuple(names)))
     return found

@@ -184,22 +184,30 @@ def _read(source: Source, progress: Progress) -> Iterator[pa.RecordBatch]:
     That run_id is the same in all rows is known from the statistics: to read it costs more than all other columns.
     """
     arrow = schema.table(source.table).arrow()
-    others = [name for name in arrow.names if name != "run_id"]
     for path in source.files:
         file = _open(path)
-        if file.schema_arrow.names != arrow.names or file.schema_arrow.types != arrow.types:
+        if not _is_in_schema(file.schema_arrow, arrow):
             raise UsageError(f"{path}: its columns are not those of {source.table}; ingest the run again")
         if not _is_of_run(file, source.run_id):
             raise UsageError(f"{path}: has rows of another run than its folder's; ingest the run again")
         size = path.stat().st_size / max(1, file.metadata.num_rows)
+        others = [name for name in file.schema_arrow.names if name != "run_id"]
         for batch in file.iter_batches(_BATCH_ROWS, columns=others, use_threads=False):
             if progress.stop.is_set():
                 raise _StoppedError
             rows = batch.num_rows
-            run_id = pa.repeat(pa.scalar(source.run_id), rows)
-            columns = [run_id if name == "run_id" else batch.column(name) for name in arrow.names]
+            known = {name: batch.column(name) for name in others}
+            known["run_id"] = pa.repeat(pa.scalar(source.run_id), rows)
+            columns = [known[f.name] if f.name in known else pa.nulls(rows, f.type) for f in arrow]
             yield pa.RecordBatch.from_arrays(columns, schema=arrow)
             progress.advance(round(size * rows), rows)
+
+
+def _is_in_schema(found: pa.Schema, arrow: pa.Schema) -> bool:
+    """Whether columns are those of a table; one of an older schema version lacks those that were added since."""
+    version = int((found.metadata or {}).get(_PREFIX + b"schema_version", schema.SCHEMA_VERSION))
+    there = [f for f in arrow if version >= schema.SCHEMA_VERSION or f.name in found.names or not f.nullable]
+    return [(f.name, f.type) for f in found] == [(f.name, f.type) for f in there]
 
 
 def _is_of_run(file: pq.ParquetFile, run_id: str) -> bool:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import schema
@@ -59,17 +61,36 @@ def is_dataset(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
-def write_marker(dataset: Path, tables: Sequence[str] | None = None) -> None:
-    """Mark a folder as a dataset of this schema version. tables: those it has, where it may lack some (a release)."""
-    text = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
-    marker = text if tables is None else {**text, "tables": list(tables)}
+@dataclass(frozen=True)
+class Marker:
+    """What dataset.json states: the tables that the dataset has, and the schema version of its oldest run."""
+
+    tables: tuple[str, ...]
+    oldest: int = schema.SCHEMA_VERSION
+
+    @property
+    def has_older_runs(self) -> bool:
+        """Whether the files of some runs may lack columns, or tables, that were added since."""
+        return self.oldest < schema.SCHEMA_VERSION
+
+
+def write_marker(dataset: Path, tables: Sequence[str] | None = None, oldest: int = schema.SCHEMA_VERSION) -> None:
+    """Mark a folder as a dataset of this schema version.
+
+    tables: those it has, where it may lack some (a release). oldest: schema version of its oldest run.
+    """
+    marker: dict[str, Any] = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
+    if oldest < schema.SCHEMA_VERSION:
+        marker["oldest_schema_version"] = oldest
+    if tables is not None:
+        marker["tables"] = list(tables)
     (dataset / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
 
 
-def read_marker(dataset: Path, name: str = "") -> tuple[str, ...]:
-    """The tables of a dataset. name: for messages, if not the folder.
+def read_marker(dataset: Path, name: str = "") -> Marker:
+    """The marker of a dataset. name: for messages, if not the folder.
 
-    Raises UsageError unless the folder is a dataset of this schema version.
+    Raises UsageError unless the folder is a dataset of a schema version that this program reads.
     """
     name = name or str(dataset)
     if not dataset.is_dir():
@@ -81,14 +102,16 @@ def read_marker(dataset: Path, name: str = "") -> tuple[str, ...]:
     return parse_marker(text, name)
 
 
-def parse_marker(text: bytes, name: str) -> tuple[str, ...]:
-    """The tables that a dataset of this marker has: a release may lack some. Raises UsageError, as read_marker()."""
+def parse_marker(text: bytes, name: str) -> Marker:
+    """The marker of this text. Raises UsageError, as read_marker()."""
     try:
         marker = json.loads(text)
         version, tables = marker["schema_version"], marker.get("tables", schema.TABLES)
+        oldest = marker.get("oldest_schema_version", version)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_dataset(name) from error
-    if version != schema.SCHEMA_VERSION:
+    readable = range(schema.OLDEST_VERSION, schema.SCHEMA_VERSION + 1)
+    if version not in readable or oldest not in readable:
         newer = isinstance(version, int) and version > schema.SCHEMA_VERSION
         raise UsageError(
             f"{name}: written with schema version {version}, this program reads version {schema.SCHEMA_VERSION}; "
@@ -96,7 +119,7 @@ def parse_marker(text: bytes, name: str) -> tuple[str, ...]:
         )
     if isinstance(tables, str) or not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
         raise UsageError(f"{name}: {MARKER} names unknown tables; download this dataset again from its source")
-    return tuple(table for table in schema.TABLES if table in tables)
+    return Marker(tuple(table for table in schema.TABLES if table in tables), int(oldest))
 
 
 def _no_dataset(name: str) -> UsageError:

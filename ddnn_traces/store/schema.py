@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Goes up when a table or column is added or removed, or changes its name, type or meaning. A dataset carries the
-#: version it was written with, and is not opened by a program of another one.
-SCHEMA_VERSION = 4
+#: version it was written with, and is not opened by an older program.
+SCHEMA_VERSION = 5
+
+#: The oldest version whose tables can be read: what was added since is null in them.
+OLDEST_VERSION = 4
 
 #: In the order in which a reader meets them.
 TABLES = (

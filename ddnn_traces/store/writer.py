@@ -120,15 +120,17 @@ class DatasetWriter:
 
     def commit(self, files: Mapping[str, str]) -> None:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
+        oldest = schema.SCHEMA_VERSION
         for table in schema.TABLES:
             (self.next / table).mkdir(parents=True, exist_ok=True)
             for old in sorted((self.out / table).glob("run_id=*")):
                 if not (self.next / table / old.name).exists():
                     _link_tree(old, self.next / table / old.name)
+                    oldest = min(oldest, read_marker(self.out).oldest)
         _keep_other_files(self.out, self.next, files)
         for name, text in files.items():
             (self.next / name).write_text(text, encoding="utf-8")
-        write_marker(self.next)
+        write_marker(self.next, oldest=oldest)
         sync_tree(self.next, linked=False)  # a file that is linked was synced when it was written
         _put_in_place(self.next, self.out)
         self.committed = len(self.written)

@@ -22,6 +22,7 @@ import numpy as np
 import packets as p
 import pytest
 import zstandard
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader, looks_like_capture
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.store import hashes
 
 NOISE = random.Random(1).randbytes(600)  # which gzip cannot compress
 RECORDS = [p.Record(i * 10**9, p.ethernet(p.ipv4(p.tcp(NOISE[i:], seq=i)))) for i in range(500)]
@@ -50,7 +52,7 @@ def read(tmp_path: Path, content: bytes) -> CaptureFacts:
     bounds = np.zeros(0, np.int64)
     options = ReadOptions(10**6, bounds, tmp_path / "cells", progress=lambda size, _=0: progress.append(size))
     facts = numba_engine.read_capture(path, options)
-    assert facts.sha256 == hashlib.sha256(content).hexdigest()
+    assert facts.digests == {"blake3": blake3(content).hexdigest()}
     assert facts.file_bytes == sum(progress) == len(content)
     return facts
 
@@ -274,9 +276,26 @@ def test_looks_like_capture(tmp_path: Path, what: str) -> None:
 def test_without_hashing(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(GZIP)
-    with CaptureFile(path, hashing=False) as file:
+    with CaptureFile(path, hash="none") as file:
         assert b"".join(map(bytes, file.blocks())) == PCAP
-    assert (file.sha256, file.raw_bytes) == (None, len(GZIP))
+    assert (file.digests, file.raw_bytes) == ({}, len(GZIP))
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in its thread", "beside it"])
+@pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
+@pytest.mark.parametrize("content", [b"", PCAP * 3, GZIP], ids=["empty", "plain", "gzip"])
+def test_digest_is_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, algorithm: str, beside: bool
+) -> None:
+    """Of many blocks, whose buffers are filled again."""
+    monkeypatch.setattr(capture_file, "BLOCK_BYTES", len(PCAP) // 7)
+    path = tmp_path / "capture"
+    path.write_bytes(content)
+    with CaptureFile(path, hash=algorithm, beside=beside) as file:
+        for _ in file.blocks():
+            pass
+        truth = {"blake3": blake3, "sha256": hashlib.sha256}[algorithm](content)
+        assert file.digests == {algorithm: truth.hexdigest()} == hashes.digests_of(path, algorithm)
 
 
 # --- the thread that decompresses
@@ -376,7 +395,7 @@ with file:
             sys.exit("stopped")
         print("block", flush=True)
 counts = before, file.file_bytes, file.raw_bytes, sum(progress)
-print(digest.hexdigest(), file.sha256, *counts, file.compression or "plain")
+print(digest.hexdigest(), file.digests["blake3"], *counts, file.compression or "plain")
 print({*sizes[:-1]} or 0, file.damage)
 """
 STREAMS = {"plain": PCAP, "gzip": GZIP, "zstd": zstandard.compress(PCAP), "lz4": lz4.frame.compress(PCAP)}
@@ -392,7 +411,7 @@ def printed_by(output: bytes) -> list[str]:
 
 def expected(kind: str, content: bytes, truth: bytes) -> str:
     size = len(content)
-    return f"{hashlib.sha256(truth).hexdigest()} {hashlib.sha256(content).hexdigest()} 0 {size} {size} {size} {kind}"
+    return f"{hashlib.sha256(truth).hexdigest()} {blake3(content).hexdigest()} 0 {size} {size} {size} {kind}"
 
 
 @pytest.mark.parametrize("kind", STREAMS)

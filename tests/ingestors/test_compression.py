@@ -26,7 +26,7 @@ from tools import mostly_long
 from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.compression import FORMATS, PIECE_BYTES, compression_of
-from ddnn_traces.store.whole_files import sha256_of
+from ddnn_traces.store.hashes import digests_of
 
 CHANCE = random.Random(3)
 #: Incompressible, slightly and highly compressible bytes; more than a block of every format.
@@ -70,7 +70,7 @@ def read(folder: Path, content: bytes) -> tuple[bytes, CaptureFile]:
     with CaptureFile(path, progress.append) as file:
         got = b"".join(map(bytes, file.blocks()))
     assert file.raw_bytes == file.file_bytes == sum(progress) == len(content)
-    assert file.sha256 == sha256_of(path)
+    assert file.digests == digests_of(path, "blake3")
     return got, file
 
 

@@ -212,6 +212,6 @@ def test_column_of_the_flows(tmp_path: Path) -> None:
 
 
 def test_file_without_flows() -> None:
-    facts = CaptureFacts(Path("a.pcap"), "none", None, 0)
+    facts = CaptureFacts(Path("a.pcap"), "none", 0)
     apply_filter(facts, parse("tcp"))
     assert facts.flows["kept"].to_pylist() == []

@@ -10,18 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import packets as p
 import pytest
 from small_runs import A, B, C, hashes_of, ring, sent_by, write_captures, write_log
 from tools import mostly_long
+from version_4 import COLUMNS, make_version_4
 
 import ddnn_traces
+from ddnn_traces.export import duckdb_file
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.inputs import INPUTS, read_inputs
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
+from ddnn_traces.query import catalogue
+from ddnn_traces.store import hashes
+from ddnn_traces.store.layout import read_marker
+from ddnn_traces.store.whole_files import sha256_of
 
 
 class Heard(Messages):
@@ -125,7 +132,7 @@ def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, 
 
 OPTIONS: dict[str, object] = {
     "window_ms": 2.0,
-    "sha256": False,
+    "hash": "sha256",
     "engine": "pyshark",
     "tunnels": "outer",
     "filter": "tcp",
@@ -151,9 +158,93 @@ def test_touched_files_are_hashed_and_the_time_is_noted(runs: Path, out: Path) -
 
 
 def test_touched_files_without_a_known_hash_are_read_again(runs: Path, tmp_path: Path) -> None:
-    ingest(runs, tmp_path / "dataset", sha256=False)
+    ingest(runs, tmp_path / "dataset", hash="none")
     os.utime(runs / "one" / "worker-1.pcap", ns=(1, 1))
-    assert ingest(runs, tmp_path / "dataset", sha256=False).read == ONE
+    assert ingest(runs, tmp_path / "dataset", hash="none").read == ONE
+
+
+#: Hash of the dataset, hash that is asked for: whether its runs are read again.
+ASKED_FOR = {
+    ("none", "blake3"): True, ("none", "sha256"): True, ("blake3", "sha256"): True,
+    ("blake3", "none"): False, ("sha256", "none"): False, ("sha256", "blake3"): False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", mostly_long(ASKED_FOR, ("blake3", "sha256"), ("sha256", "blake3")))
+def test_a_hash_that_there_is_suffices(runs: Path, tmp_path: Path, case: tuple[str, str]) -> None:
+    """But for who asks for SHA-256: lists to compare it with have no other."""
+    (before, asked), out = case, tmp_path / "dataset"
+    ingest(runs, out, hash=before)
+    if before != "none":
+        os.utime(runs / "two" / "worker-1.pcap", ns=(1, 1))
+    assert ingest(runs, out, hash=asked).read == ([*ONE, *TWO] if ASKED_FOR[case] else [])
+    kept = asked if ASKED_FOR[case] else before
+    with ddnn_traces.open(out) as dataset:
+        for capture in dataset.sql("SELECT run_id, capture_id, blake3, sha256 FROM captures").to_dicts():
+            digests = hashes.digests_of(runs / capture["run_id"] / capture["capture_id"], kept)
+            assert {name: capture[name] for name in hashes.ALGORITHMS if capture[name]} == digests
+
+
+# --- datasets of an older schema version
+
+
+@pytest.fixture
+def older(runs: Path, out: Path) -> Path:
+    """The runs' dataset, as version 4 wrote it."""
+    make_version_4(out, runs)
+    return out
+
+
+def test_older_dataset_is_known(runs: Path, older: Path) -> None:
+    """Also by its SHA-256, where times have changed. Nothing of a run is rewritten."""
+    before = files_of(older)
+    for path in runs.glob("one/*"):
+        os.utime(path, ns=(1, 1))
+    for _ in range(2):
+        assert ingest(runs, older).read == []
+    changed = {name for name, state in files_of(older).items() if before.get(name) != state}
+    assert changed <= {INPUTS, "traces.duckdb"}
+    with ddnn_traces.open(older) as dataset:
+        known = dataset.sql("SELECT run_id, capture_id, sha256 FROM captures WHERE blake3 IS NULL").rows()
+        assert len(known) == 4
+        assert all(sha256_of(runs / run_id / name) == digest for run_id, name, digest in known)
+    change_content(runs)
+    os.utime(runs / "two" / "worker-1.pcap", ns=(1, 1))
+    assert ingest(runs, older).read == TWO
+
+
+def test_older_and_newer_runs_in_one_dataset(runs: Path, older: Path, tmp_path: Path) -> None:
+    """What both versions know is as in a new dataset. With the last older run the mark goes away."""
+    change_size(runs)
+    assert ingest(runs, older).read == TWO
+    ingest(runs, tmp_path / "anew")
+    with ddnn_traces.open(older) as mixed, ddnn_traces.open(tmp_path / "anew") as anew:
+        assert mixed.sql("SELECT run_id, blake3 IS NULL FROM captures ORDER BY ALL").rows() == [
+            ("one", True), ("one", True), ("two", False), ("two", False),
+        ]  # fmt: skip
+        for table, columns in COLUMNS.items():
+            listed = ", ".join(name for name in columns.split() if name != "sha256")
+            query = f"SELECT {listed} FROM {table} ORDER BY ALL"
+            assert mixed.sql(query).rows() == anew.sql(query).rows(), table
+    assert read_marker(older).has_older_runs
+    ingest(runs, older, force=True)
+    assert not read_marker(older).has_older_runs
+
+
+@pytest.mark.long
+def test_every_query_of_an_older_dataset_runs(older: Path) -> None:
+    with ddnn_traces.open(older) as dataset:
+        for name in catalogue.catalogue():
+            dataset.query(name)
+
+
+@pytest.mark.views
+def test_older_dataset_in_duckdb_alone(older: Path) -> None:
+    file = duckdb_file.write(older)
+    with duckdb.connect(str(file), read_only=True) as connection:
+        assert connection.execute("SELECT count(*), count(blake3), count(sha256) FROM captures").fetchall() == [
+            (4, 0, 4)
+        ]
 
 
 def test_copies_elsewhere_are_known(runs: Path, out: Path, tmp_path: Path) -> None:

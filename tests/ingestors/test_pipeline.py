@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import shutil
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 import packets as p
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 from small_runs import A, B, C, contradictions, counted, hashes_of, ingest_frames, ring, sent, sent_by, write_captures
 from tools import mostly_long
 
@@ -184,7 +184,8 @@ def test_files_have_the_schema_their_order_and_a_page_index(
 
 def test_provenance(sample: Path, sample_dataset: Dataset) -> None:
     run_id = sample_dataset.run_ids[0]
-    inputs = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (sample / run_id).glob("*.pcap*")}
+    captures = (sample / run_id).glob("*.pcap*")
+    inputs = {path.name: f"blake3:{blake3(path.read_bytes()).hexdigest()}" for path in captures}
     for table in schema.TABLES:
         path = partition(sample_dataset.path, table, run_id) / "part-0.parquet"
         stated = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}

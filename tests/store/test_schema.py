@@ -10,7 +10,7 @@ import pytest
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
-from ddnn_traces.store.layout import MARKER, read_marker, write_marker
+from ddnn_traces.store.layout import MARKER, Marker, read_marker, write_marker
 
 SIZES = ("wire_bytes", "ip_bytes", "payload_bytes", "captured_bytes")
 
@@ -19,8 +19,8 @@ PROMISED = {
     "runs": "run_id framework backend model model_params model_bytes model_size_mb optimizer batch_size topology"
     " workers epochs delay_ms loss_pct bandwidth_mbit source clock_offset_ns",
     "hosts": "run_id host_ip label role rank",
-    "captures": "run_id capture_id sha256 format link_types time_resolution_ns snaplen first_ns last_ns vantage_ip"
-    " status engine version",
+    "captures": "run_id capture_id sha256 blake3 format link_types time_resolution_ns snaplen first_ns last_ns"
+    " vantage_ip status engine version",
     "capture_ledger": "run_id capture_id reason packets wire_bytes",
     "flows": "run_id flow_id src_ip dst_ip protocol src_port dst_port encapsulation_id first_seen_ns last_seen_ns"
     " packets wire_bytes ip_bytes payload_bytes captured_bytes syn_packets fin_packets rst_packets"
@@ -40,7 +40,7 @@ def test_a_changed_table_has_another_version() -> None:
     """When it fails, increase SCHEMA_VERSION in ddnn_traces/store/schema.py and write both new values here."""
     columns = [(table.name, c.name, c.type, c.nullable) for table in schema.tables() for c in table.columns]
     fingerprint = hashlib.sha256(repr(sorted(columns)).encode()).hexdigest()[:16]
-    assert (schema.SCHEMA_VERSION, fingerprint) == (4, "99fc2c9e9b115590")
+    assert (schema.SCHEMA_VERSION, fingerprint) == (5, "63ec5beef159257c")
 
 
 @pytest.mark.parametrize("name", PROMISED)
@@ -107,7 +107,11 @@ def test_folder_that_is_not_shipped() -> None:
 
 def test_marker(tmp_path: Path) -> None:
     write_marker(tmp_path)
-    read_marker(tmp_path)
+    assert not read_marker(tmp_path).has_older_runs
+    write_marker(tmp_path, ["runs"], oldest=schema.OLDEST_VERSION)
+    assert read_marker(tmp_path) == Marker(("runs",), schema.OLDEST_VERSION)
+    (tmp_path / MARKER).write_text(f'{{"schema_version": {schema.OLDEST_VERSION}}}')
+    assert read_marker(tmp_path).has_older_runs
     (tmp_path / MARKER).write_text('{"schema_version": 99}')
     with pytest.raises(
         UsageError, match=f"schema version 99, this program reads version {schema.SCHEMA_VERSION}; update ddnn_traces$"

@@ -20,7 +20,7 @@ RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 EXPECTED = {
     "runs": set(), "hosts": set(), "capture_ledger": set(),
     "step_flows": {"retransmitted_bytes"},  # the generator has those of a whole flow
-    "captures": {"sha256", "engine"},  # there are files
+    "captures": {"blake3", "engine"},  # there are files
     # segments that were sent before only in part; both directions have a SYN
     "flows": {"retransmitted_packets", "initiator_source"},
     "steps": {"start_source", "loss", "accuracy"},  # six digits in the log

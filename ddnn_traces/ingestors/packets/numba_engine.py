@@ -32,7 +32,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         if header:
             facts = _read_in_parts(path, header, options, cells)
         else:
-            file = stack.enter_context(CaptureFile(path, lambda size: options.progress(size, 0), options.hashing))
+            file = stack.enter_context(_opened(path, options))
             facts = _read_stream(file, options, cells, packets)
     facts.cells, facts.cell_lag = cells.written, cells.lag
     facts.packets = packets.written if packets else None
@@ -48,17 +48,21 @@ def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
     return None if isinstance(header, str) else header
 
 
+def _opened(path: Path, options: ReadOptions) -> CaptureFile:
+    return CaptureFile(path, lambda size: options.progress(size, 0), options.hash, beside=options.jobs > 1)
+
+
 def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:
-    facts = CaptureFacts(path, NAME, None, path.stat().st_size)
+    facts = CaptureFacts(path, NAME, path.stat().st_size)
     header.describe(facts, "")
     scanner = Scanner(pcap_framing(header), options, cells, None)
-    reader, facts.sha256 = parts.read_in_parts(path, scanner, options)
+    reader, facts.digests = parts.read_in_parts(path, scanner, options)
     reader.finish(facts)
     return facts
 
 
 def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets: Spill | None) -> CaptureFacts:
-    facts = CaptureFacts(file.path, NAME, None, file.file_bytes)
+    facts = CaptureFacts(file.path, NAME, file.file_bytes)
     header, framing, stream = split_header(file.blocks())
     if framing is None:
         assert isinstance(header, str)
@@ -80,6 +84,6 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         is_cut = file.truncated and facts.status != "corrupt"
         facts.status = "truncated" if is_cut else "corrupt"
         facts.status_detail = "; ".join(filter(None, (file.damage, facts.status_detail)))
-    facts.sha256 = file.sha256
+    facts.digests = file.digests
     facts.file_bytes = file.raw_bytes
     return facts

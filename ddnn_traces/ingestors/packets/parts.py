@@ -21,7 +21,7 @@ from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.packets.compiled.join import find_record
 from ddnn_traces.ingestors.packets.records import RecordReader
 from ddnn_traces.ingestors.packets.scanner import Scanner
-from ddnn_traces.store.whole_files import sha256_of
+from ddnn_traces.store.hashes import digests_of
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
@@ -140,10 +140,10 @@ class PartsReader:
             start += size
 
 
-def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, str | None]:
-    """Read a plain pcap with options.jobs threads, and hash it: (the reader, at its end, and the SHA-256)."""
-    with ThreadPoolExecutor(1, "sha256") as hasher:
-        digest = hasher.submit(sha256_of, path) if options.hashing else None
+def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, dict[str, str]]:
+    """Read a plain pcap with options.jobs threads, and hash it: (the reader, at its end, and its digests)."""
+    with ThreadPoolExecutor(1, "hash") as hasher:
+        digests = hasher.submit(digests_of, path, options.hash)
         parts = PartsReader(path, whole, options)
         parts.read()
-        return parts.reader, digest.result() if digest else None
+        return parts.reader, digests.result()

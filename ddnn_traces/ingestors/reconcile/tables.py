@@ -188,7 +188,7 @@ class RunTables:
         rows = []
         for file, vantage, offset in zip(self._run.files, self._vantages, self._offsets, strict=True):
             row = {name: getattr(file, name, None) for name in names}
-            row |= {"run_id": self._run.run_id, "vantage_ip": vantage, "version": self._run.version}
+            row |= {**file.digests, "run_id": self._run.run_id, "vantage_ip": vantage, "version": self._run.version}
             if offset:
                 row |= {"clock_offset_ns": offset.offset_ns, "clock_offset_uncertainty_ns": offset.uncertainty_ns}
                 row["clock_reference_ip"] = offset.reference_ip

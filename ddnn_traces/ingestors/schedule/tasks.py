@@ -61,7 +61,7 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
         if error.errno in NO_SPACE:
             raise
         reason = f"cannot be read ({error.strerror}), check its permissions"
-        facts = CaptureFacts(task.path, "none", None, _size(task.path), status="corrupt", status_detail=reason)
+        facts = CaptureFacts(task.path, "none", _size(task.path), status="corrupt", status_detail=reason)
     if task.filter is not None:
         apply_filter(facts, parse(task.filter))
     return ReadResult(facts, time.monotonic() - begin)

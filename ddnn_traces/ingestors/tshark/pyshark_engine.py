@@ -75,15 +75,15 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with ExitStack() as stack:
         pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         stack.enter_context(pool)  # ends last: closing the file ends a wait for input
-        file = stack.enter_context(CaptureFile(path, hashing=options.hashing))
+        file = stack.enter_context(CaptureFile(path, hash=options.hash, beside=options.jobs > 1))
         cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
-        facts = CaptureFacts(path, NAME, None, file.file_bytes)
+        facts = CaptureFacts(path, NAME, file.file_bytes)
         with _Feed(file).pipe(pool) as feed:
             reader = _Reader(options, facts, feed, cells, packets)
             complaint = _run_tshark(feed, path, reader.add)
         reader.finish()
-        facts.sha256 = file.sha256
+        facts.digests = file.digests
         facts.file_bytes = file.raw_bytes
     facts.cells, facts.cell_lag = cells.written, cells.lag
     facts.packets = packets.written if packets else None

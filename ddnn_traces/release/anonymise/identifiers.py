@@ -123,7 +123,8 @@ def capture_names(rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict
     mapped: dict[str, str] = {}
     taken: set[str] = set()
     for files in sorted(
-        series.values(), key=lambda files: min((row["first_ns"] or 0, row["sha256"] or "") for row in files)
+        series.values(),
+        key=lambda files: min((row["first_ns"] or 0, row["sha256"] or row["blake3"] or "") for row in files),
     ):
         stem = unique(_stem(files, labels_by_ip), taken)
         taken.add(stem)

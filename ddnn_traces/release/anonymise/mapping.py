@@ -93,7 +93,7 @@ class RunMapping:
         for name, value in provenance.items():
             short = name.removeprefix(_PREFIX)
             if short == "inputs":
-                hashes = {self.files.get(file, "capture"): sha256 for file, sha256 in json.loads(value).items()}
+                hashes = {self.files.get(file, "capture"): digest for file, digest in json.loads(value).items()}
                 published[name] = json.dumps(hashes, sort_keys=True)
             elif short == "parameters":
                 published[name] = json.dumps(self._parameters(json.loads(value)), sort_keys=True)
@@ -205,7 +205,7 @@ def _queries() -> dict[str, str]:
         "hosts": "FROM hosts ORDER BY run_id, host_ip",
         "addresses": _addresses_query(),
         "workers": f"{identifiers.every_value('label', leave_out=['hosts'])} ORDER BY run_id, value",
-        "captures": "SELECT run_id, capture_id, vantage_ip, first_ns, sha256 FROM captures ORDER BY run_id, capture_id",
+        "captures": "FROM captures ORDER BY run_id, capture_id",
         "encapsulations": "FROM encapsulations ORDER BY run_id, encapsulation_id",
         "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
     }

@@ -150,7 +150,7 @@ def _provenance(release: facts.Release) -> dict[str, Any]:
         for number, step in enumerate(release.provenance, 1)
     ]
     entities = [
-        {"@type": "prov:Entity", "prov:label": name} | ({"sha256": digest} if digest else {})
+        {"@type": "prov:Entity", "prov:label": name} | shared.digest_property(digest)
         for name, digest in shared.originals(release).items()
     ]
     return {"prov:wasGeneratedBy": activities, "prov:wasDerivedFrom": entities}

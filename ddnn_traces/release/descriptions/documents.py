@@ -244,7 +244,7 @@ def _step(step: facts.Step) -> str:
         line += f"; {counted(len(step.runs), 'run')}"
     if step.inputs:
         hashed = sum(digest is not None for digest in step.inputs.values())
-        line += f"; {counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 in `{layout.RELEASE}`"
+        line += f"; {counted(len(step.inputs), 'input file')}, {hashed} with SHA-256 or BLAKE3 in `{layout.RELEASE}`"
     return line + "."
 
 

@@ -189,7 +189,7 @@ def _paper(paper: facts.Publication, number: int) -> Entity:
 def _original(name: str, digest: str | None) -> Entity:
     """A capture that the release was made from, which is not in it."""
     text = "An original capture or log; not part of this release."
-    return _entity(_id("original", name), "CreativeWork", name=name, description=text, sha256=digest)
+    return _entity(_id("original", name), "CreativeWork", name=name, description=text, **shared.digest_property(digest))
 
 
 def _software(release: facts.Release) -> list[Entity]:

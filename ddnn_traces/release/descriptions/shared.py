@@ -187,8 +187,15 @@ def recommended(about: facts.About) -> list[str]:
 
 
 def originals(release: facts.Release) -> dict[str, str | None]:
-    """The original captures of the release by name, with their SHA-256 where it is known."""
-    return dict(sorted({name: sha256 for step in release.provenance for name, sha256 in step.inputs.items()}.items()))
+    """The original captures of the release by name, with their hash as in release.json where it is known."""
+    return dict(sorted({name: digest for step in release.provenance for name, digest in step.inputs.items()}.items()))
+
+
+def digest_property(digest: str | None) -> dict[str, str]:
+    """The property of schema.org that has the hash of an original capture: only SHA-256 has one of its own."""
+    if digest is None:
+        return {}
+    return {"identifier" if ":" in digest else "sha256": digest}
 
 
 def citation(about: facts.About) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from ddnn_traces.ingestors.capture_file import PCAPNG, CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput
+from ddnn_traces.store import hashes
 
 if TYPE_CHECKING:
     from ddnn_traces.ingestors.packets.compiled.scan import Framing
@@ -43,7 +44,7 @@ def hardware_addresses(path: Path) -> set[bytes]:
         return set()
     from ddnn_traces.ingestors.packets.records import reader_of, split_header
 
-    with CaptureFile(path, hashing=False) as file:
+    with CaptureFile(path, hash=hashes.NONE) as file:
         _, framing, stream = split_header(file.blocks())
         if framing is None:
             return set()

@@ -148,7 +148,7 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
             raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
     marked = layout.parse_marker(examined.text(layout.MARKER).encode(), layout.MARKER)
     examined.declared = release
-    if list(marked) != tables:
+    if list(marked.tables) != tables:
         yield failed(layout.MARKER, f"names other tables than {layout.RELEASE}; {AGAIN}")
     else:
         numbers = f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}"

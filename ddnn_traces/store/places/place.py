@@ -34,13 +34,15 @@ class Place:
     """Where the files of an open dataset are.
 
     name: as the user wrote it. files: what DuckDB reads for each table: paths and globs; empty where the dataset does
-    not have the table. folder: the folder of the tables, if they are on this machine. filesystem: of fsspec, through
-    which DuckDB reads remote files; `failure` returns the error of a failed read.
+    not have the table. folder: the folder of the tables, if they are on this machine. has_older_runs: as that of the
+    marker. filesystem: of fsspec, through which DuckDB reads remote files; `failure` returns the error of a failed
+    read.
     """
 
     name: str
     files: Mapping[str, Sequence[str]]
     folder: Path | None = None
+    has_older_runs: bool = False
     filesystem: Any = None
     failure: Callable[[], DdnnTracesError | None] = lambda: None
     close: Callable[[], None] = lambda: None
@@ -77,8 +79,15 @@ def in_folder(path: Path) -> Place:
     schema version.
     """
     content = layout.content(path)
-    tables = read_marker(content)
-    return Place(str(path), table_globs(content, tables), content)
+    marker = read_marker(content)
+    return Place(str(path), table_globs(content, tables_of(marker, content)), content, marker.has_older_runs)
+
+
+def tables_of(marker: layout.Marker, folder: Path) -> tuple[str, ...]:
+    """The marker's tables, but those that an older dataset cannot have."""
+    if not marker.has_older_runs:
+        return marker.tables
+    return tuple(table for table in marker.tables if any((folder / table).glob("run_id=*")))
 
 
 def table_globs(folder: Path, tables: tuple[str, ...] = schema.TABLES) -> dict[str, list[str]]:

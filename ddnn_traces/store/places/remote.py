@@ -61,14 +61,15 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
         return _zip_place(url, filesystem, root, runs)
     content = _Content(_shown(url), filesystem, root.rstrip("/"))
     text, content.root = content.release_json()
-    tables = layout.parse_marker(content.fetch(layout.MARKER), content.name)
+    marker = layout.parse_marker(content.fetch(layout.MARKER), content.name)
     files = {file.path: file for file in _files(text, content.name)}
     remote = _ReleaseFiles(content, files)
     paths = by_table(files, runs) | {"runs": by_table(files)["runs"]}
-    listed = {name: [f"{_SCHEME}://{path}" for path in paths[name]] for name in schema.TABLES if name in tables}
+    listed = {name: [f"{_SCHEME}://{path}" for path in paths[name]] for name in marker.tables}
     return Place(
         content.name,
         {name: listed.get(name, []) for name in schema.TABLES},
+        has_older_runs=marker.has_older_runs,
         filesystem=remote,
         failure=lambda: content.failure,
         close=remote.scratch.cleanup,
@@ -86,7 +87,7 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
             found = zipped.place(fetched, runs)
         except DdnnTracesError as error:
             raise type(error)(str(error).replace(str(fetched), _shown(url))) from error
-    return Place(_shown(url), found.files, found.folder, close=found.close)
+    return Place(_shown(url), found.files, found.folder, found.has_older_runs, close=found.close)
 
 
 def _shown(url: str) -> str:

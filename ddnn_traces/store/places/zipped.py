@@ -37,9 +37,10 @@ def place(path: Path, runs: Sequence[str] | None = None) -> Place:
     scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
     try:
         unpack(path, Path(scratch.name), needed)
-        tables = read_marker(Path(scratch.name), str(path))
-        there = tuple(table for table in tables if (Path(scratch.name) / table).is_dir())
-        return Place(str(path), table_globs(Path(scratch.name), there), Path(scratch.name), close=scratch.cleanup)
+        marker = read_marker(Path(scratch.name), str(path))
+        there = tuple(table for table in marker.tables if (Path(scratch.name) / table).is_dir())
+        files, folder = table_globs(Path(scratch.name), there), Path(scratch.name)
+        return Place(str(path), files, folder, marker.has_older_runs, close=scratch.cleanup)
     except BaseException:
         scratch.cleanup()
         raise

@@ -247,7 +247,7 @@ def all_facts(path: Path, jobs: int, want_packets: bool) -> tuple[Any, ...]:
         options = ReadOptions(500, steps, folder / "cells", packets, jobs=jobs)
         facts = numba_engine.read_capture(path, options)
         tables = [table.to_pylist() for table in (facts.flows, facts.encapsulations, facts.samples)]
-        others = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.sha256)
+        others = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.digests)
         return in_naive_terms(facts), list(in_naive_terms(facts).flows), tables, others
 
 

@@ -141,7 +141,7 @@ def test_files_of_one_host_have_one_clock() -> None:
     network = both_ways(4 * MS)
     whole = network.file(B)
     half = whole.samples.num_rows // 2
-    parts = [CaptureFacts(Path(n), "test", None, 0, flows=whole.flows, samples=s) for n, s in
+    parts = [CaptureFacts(Path(n), "test", 0, flows=whole.flows, samples=s) for n, s in
              (("b.pcap", whole.samples.slice(0, half)), ("b.pcap1", whole.samples.slice(half)))]  # fmt: skip
     _, first, second = host_offsets([network.file(A), *parts], [A, B, B])
     assert first == second == network.offsets(A, B)[1]

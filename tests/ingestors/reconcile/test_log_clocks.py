@@ -148,9 +148,9 @@ def test_traffic_from_cells(tmp_path: Path) -> None:
     pq.write_table(pa.table(cells, schema=CELLS), path)
     columns = {"flow": [0, 1], "src_ip": [B, A], "dst_ip": [A, B], "protocol": [6, 6]}
     arrays = [pa.array(columns.get(field.name, [None, None]), field.type) for field in FLOW_FACTS]
-    file = CaptureFacts(Path("x.pcap"), "test", None, 0, flows=pa.Table.from_arrays(arrays, schema=FLOW_FACTS))
+    file = CaptureFacts(Path("x.pcap"), "test", 0, flows=pa.Table.from_arrays(arrays, schema=FLOW_FACTS))
     file.cells = path
-    at_b, at_a = (read_traffic([file, CaptureFacts(path, "test", None, 0)], host, 1000) for host in (B, A))
+    at_b, at_a = (read_traffic([file, CaptureFacts(path, "test", 0)], host, 1000) for host in (B, A))
     assert at_b.start_ns.tolist() == [5000, 7000, 9000]
     assert at_b.payload_bytes.tolist() == [10, 50, 0]
     assert at_b.received_ns.tolist() == [5000, 7000, 9000]

@@ -103,7 +103,7 @@ def test_auto_puts_the_packets_into_their_steps(late_run: Path, sample_dataset: 
         right, found = (dict(each.sql(volume, [RUN]).rows()) for each in (sample_dataset, dataset))
         assert found.keys() == right.keys()
         assert all(abs(found[step] - size) < 0.1 * size for step, size in right.items())
-        hashes = "SELECT capture_id, sha256 FROM captures WHERE run_id = $1 ORDER BY ALL"
+        hashes = "SELECT capture_id, blake3 FROM captures WHERE run_id = $1 ORDER BY ALL"
         assert dataset.sql(hashes, [RUN]).rows() == sample_dataset.sql(hashes, [RUN]).rows()  # from the first pass
         assert contradictions(dataset) == {}
     assert messages.warnings == []

@@ -280,4 +280,4 @@ def test_series_are_of_one_host() -> None:
 
 
 def facts(number: int, first: int, last: int) -> CaptureFacts:
-    return CaptureFacts(Path(f"{number}.pcap"), "numba", "", 0, records=2, first_ns=first, last_ns=last)
+    return CaptureFacts(Path(f"{number}.pcap"), "numba", 0, records=2, first_ns=first, last_ns=last)

@@ -79,7 +79,7 @@ def run(tmp_path: Path) -> Path:
     "options",
     [
         {"packets": True, "filter": f"src host {A}"},
-        {"clock_offset": 0.0001, "sha256": False, "tunnels": "outer", "window_ms": 0.01},
+        {"clock_offset": 0.0001, "hash": "none", "tunnels": "outer", "window_ms": 0.01},
     ],
     ids=["packets-filter", "clock-windows"],
 )
