@@ -39,8 +39,8 @@ class Disk:
         monkeypatch.setattr(shutil, "rmtree", self._after_sync(shutil.rmtree))
 
     def assert_durable(self, *published: str) -> None:
-        """These names were published, in this order, and no rename can be lost any more."""
-        assert self.published == list(published)
+        """These names were first published in this order, and no rename can be lost any more."""
+        assert tuple(dict.fromkeys(self.published)) == published, self.published
         assert not self._changed
 
     def _recorded_sync(self, sync: Callable[[int], None]) -> Callable[[int], None]:
