@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
+from typing import Any
 
 #: Names that a message lists at most.
 _MOST_NAMES = 100
 #: Unicode's explicit directional formatting characters (UAX 9).
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+#: Characters that no name may bring into a terminal, a page or a chart: control characters, line ends, directional
+#: formatting, halves of surrogate pairs (bytes of a file name that are not UTF-8), and what XML does not allow.
+_UNSAFE = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff\\ufffe\\uffff" + "".join(sorted(_BIDI))
+_UNSAFE_CHARACTER = re.compile(f"[{_UNSAFE}]")
+#: What would read as the name of an unsafe byte, as valid_text writes it.
+_LIKE_UNSAFE = re.compile(rf"[{_UNSAFE}]|%(?=[0189A-F][0-9A-F]|7F|25)")
+#: Characters of a value that a message quotes at most.
+_QUOTED = 100
 
 
 def valid_text(name: str) -> str:
-    """A file name as text; bytes that are not UTF-8 become question marks."""
-    return name.encode(errors="replace").decode()
+    """A name from outside as text that is safe everywhere: other characters as %XX, one for each byte.
+
+    Two different names never become the same: a percent sign that reads like such a byte is %25.
+    """
+    return _LIKE_UNSAFE.sub(_percent, name)
+
+
+def _percent(found: re.Match[str]) -> str:
+    # a byte that is not UTF-8 is one of \udc80 to \udcff in the names that Python gives
+    data = found[0].encode(errors="surrogateescape" if "\udc80" <= found[0] <= "\udcff" else "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in data)
+
+
+def printable(text: str) -> str:
+    """Text for a terminal or a log: unsafe characters, also line ends, as they are escaped in Python (\\x1b, \\n)."""
+    return _UNSAFE_CHARACTER.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text that has lines, such as DuckDB's message with the place of a mistake."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def for_xml(text: str) -> str:
+    """Text for a chart or a page: an unsafe character is a question mark. A program that draws SVG may abort on it."""
+    return _UNSAFE_CHARACTER.sub("?", text)
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it, never longer than a line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of too many digits, lists in lists
+        return f"a value of type {type(value).__name__} too long to be shown"
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
 
 
 def is_plain_name(name: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +18,8 @@ from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
-from ddnn_traces.errors import DdnnTracesError
+from ddnn_traces.errors import DdnnTracesError, QueryError
+from ddnn_traces.text import printable, printable_lines
 
 
 def main() -> NoReturn:
@@ -26,8 +29,12 @@ def main() -> NoReturn:
         # the code of a click.exceptions.Exit; commands return None
         sys.exit(cli.main(prog_name="ddnn-traces", standalone_mode=False))
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        click.echo(printable_lines(said.getvalue()), err=True, nl=False)
         sys.exit(2)
+    except QueryError as error:
+        _fail(str(error), error.exit_code, printable_lines)
     except DdnnTracesError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
@@ -41,8 +48,8 @@ def main() -> NoReturn:
         _fail("interrupted; no half-written file is left", 130)
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"ddnn-traces: {message}", err=True)
+def _fail(message: str, code: int, form: Callable[[str], str] = printable) -> NoReturn:
+    click.echo(f"ddnn-traces: {form(message)}", err=True)
     sys.exit(code)
 
 

@@ -11,6 +11,7 @@ from ddnn_traces.cli import terminal
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query.catalogue import catalogue
 from ddnn_traces.store import schema
+from ddnn_traces.text import printable_lines
 
 if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
@@ -42,7 +43,7 @@ def run_shell(dataset: Dataset, limit: int) -> None:
             for one in statements:
                 terminal.print_table(dataset.sql_arrow(one), limit=limit)
         except QueryError as error:
-            click.echo(str(error), err=True)
+            click.echo(printable_lines(str(error)), err=True)
 
 
 class Completer:

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ddnn_traces.messages import Messages
+from ddnn_traces.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def _table(rows: pa.Table, title: str) -> Table:
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
         numeric = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(printable(name)), justify="right" if numeric else "left", overflow="fold")
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         table.add_row(*(Text(cell(value, name)) for name, value in zip(rows.schema.names, row, strict=True)))
     return table
@@ -86,7 +87,7 @@ def cell(value: Any, column: str = "") -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    return str(value)
+    return printable(str(value))
 
 
 class LineMessages(Messages):
@@ -98,10 +99,10 @@ class LineMessages(Messages):
 
     def warn(self, message: str) -> None:
         super().warn(message)
-        self.console.print(Text.assemble(("warning: ", "yellow"), message))
+        self.console.print(Text.assemble(("warning: ", "yellow"), printable(message)))
 
     def info(self, message: str) -> None:
-        self.console.print(Text(message))
+        self.console.print(Text(printable(message)))
 
     def summarize(self, line: str) -> None:
         self.info(line)
@@ -140,7 +141,7 @@ class BarMessages(LineMessages):
         if self._progress and self._current:
             name, others = self._current[0], len(self._current) - 1
             shown = name if len(name) <= 60 else "..." + name[-57:]
-            self._progress.update(self._task, description=shown + (f" +{others}" if others else ""))
+            self._progress.update(self._task, description=printable(shown) + (f" +{others}" if others else ""))
 
     def advance(self, size: int, packets: int) -> None:
         if self._progress:

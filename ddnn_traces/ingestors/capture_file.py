@@ -42,6 +42,7 @@ _PCAP = {  # magic number as in the file -> byte order, ns a tick of the fractio
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
+_MAJOR = 2  # of the version; libpcap refuses all others but 543.0 of DG/UX, whose two lengths are exchanged
 PCAP_MAGICS = tuple(_PCAP)
 PCAPNG = b"\x0a\x0d\x0d\x0a"
 _KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
@@ -70,6 +71,12 @@ class PcapHeader:
         if len(header) < HEADER_BYTES:
             return f"cut short inside the pcap file header, after {len(header)} of {HEADER_BYTES} bytes"
         byte_order, tick_ns = _PCAP[header[:4]]
+        major, minor = struct.unpack(byte_order + "HH", header[4:8])
+        if major != _MAJOR:
+            return (
+                f"pcap of version {major}.{minor}, only {_MAJOR} is read: convert it with 'editcap -F pcap' or, where "
+                "only the file header is damaged, write 2.4 into the bytes 4 to 7"
+            )
         snaplen, link = struct.unpack(byte_order + "II", header[16:24])
         return cls(byte_order, tick_ns, snaplen, link & 0xFFFF)  # upper bits: FCS length, reserved
 

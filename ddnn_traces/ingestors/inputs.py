@@ -19,7 +19,7 @@ from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.text import valid_text
+from ddnn_traces.text import printable, valid_text
 from ddnn_traces.version import __version__
 
 INPUTS = "inputs.json"
@@ -146,7 +146,7 @@ def read_inputs(dataset: Path) -> dict[str, RunRecord]:
             )
             for run_id, entry in runs.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -159,7 +159,7 @@ def inputs_text(records: Mapping[str, RunRecord]) -> str:
 def without_folders(message: str, run: RunInput) -> str:
     """A warning about a run's files with their names relative to its folder."""
     folder = run.folder or run.captures[0].parent
-    return valid_text(message.replace(f"{folder}/", "").replace(f"{folder.parent}/", "../"))
+    return printable(message.replace(f"{folder}/", "").replace(f"{folder.parent}/", "../"))
 
 
 def _logs(run: RunInput) -> list[Path]:

@@ -9,7 +9,6 @@ training program wrote one. A row there is a step with four times in unix second
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Callable
@@ -23,6 +22,8 @@ from ddnn_traces.errors import LogError
 from ddnn_traces.ingestors.facts import Int64Array
 from ddnn_traces.ingestors.sources import host_label
 from ddnn_traces.messages import Messages
+from ddnn_traces.text import shown, valid_text
+from ddnn_traces.text_files import MOST_LOG, csv_lines, is_missing, read_bytes
 
 HEADER = ["Type", "ID", "Timestamp", "Loss", "Accuracy"]
 #: The worker of train_history.log, unless it equals another worker's log: the first one. They count from 0 in the
@@ -32,10 +33,12 @@ _FIRST_WORKERS = ("worker-0", "worker-1")
 _TIMES = ("t_begin", "t_comm_begin", "t_comm_end", "t_end")
 _KINDS = ("compute", "communicate", "update")
 
-_LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log")
+_LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log", re.DOTALL)
+#: Times end here, in 2116, so that an offset of the clocks can be added.
+_MOST_NS = 2**62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a log has up to a million
 class Step:
     """One row of `steps`, without run and worker."""
 
@@ -48,7 +51,7 @@ class Step:
     accuracy: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """One row of `events`, without run and worker."""
 
@@ -96,8 +99,6 @@ def read_logs(folder: Path | None, messages: Messages) -> list[TrainingLog]:
             log = _read_log(path, worker or first, messages)
         except LogError as error:
             messages.warn(str(error))
-        except (OSError, csv.Error) as error:
-            messages.warn(f"{path}: not read ({error}); correct or remove it")
         else:
             logs.setdefault(log.worker, log)
     return sorted(logs.values(), key=lambda log: natural_order(log.worker))
@@ -105,7 +106,8 @@ def read_logs(folder: Path | None, messages: Messages) -> list[TrainingLog]:
 
 def natural_order(label: str) -> list[tuple[bool, int, str]]:
     """Sort key that puts worker-2 before worker-10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", label) if part]
+    parts = (part for part in re.split("([0-9]+)", label) if part)
+    return [(True, int(part), part) if part[0] in "0123456789" else (False, 0, part) for part in parts]
 
 
 def _first_worker(folder: Path) -> str:
@@ -118,23 +120,29 @@ def _has_twin(path: Path, paths: dict[Path, str | None], first: str) -> bool:
     """Whether a log without a worker is another worker's log under a second name, or the first worker's is there."""
     if first in paths.values():
         return True
-    text = path.read_bytes()
-    return any(worker is not None and other.read_bytes() == text for other, worker in paths.items())
+    text = read_bytes(path, MOST_LOG, LogError)
+    others = (other for other, worker in paths.items() if worker is not None and _size(other) == len(text))
+    return any(read_bytes(other, MOST_LOG, LogError) == text for other in others)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _read_log(path: Path, worker: str, messages: Messages) -> TrainingLog:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        rows = list(csv.reader(file))
-    if not rows or [name.strip() for name in rows[0]] != HEADER:
+    rows = csv_lines(read_bytes(path, MOST_LOG, LogError))
+    _, header = next(rows, (1, None))
+    if header is None or [name.strip() for name in header] != HEADER:
         raise LogError(f"{path}: the first line is not '{','.join(HEADER)}', so no step is read; add that header")
     ends: list[tuple[int, int, float | None, float | None]] = []
     epoch = 0
     unread = []
-    for line, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
+    for line, row in rows:
         try:
-            kind, _, seconds, loss, accuracy = row
+            kind, _, seconds, loss, accuracy = row or []
             kind = kind.strip().lower()
             if kind == "batch":
                 ends.append((epoch, seconds_to_ns(seconds), _number(loss), _number(accuracy)))
@@ -153,7 +161,7 @@ def _read_log(path: Path, worker: str, messages: Messages) -> TrainingLog:
     if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
         messages.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
     phases = read_phases(path.parent / f"phases-{worker}.csv", messages)
-    return TrainingLog(worker, tuple(_steps(ends, phases.first_begin_ns)), phases.events)
+    return TrainingLog(valid_text(worker), tuple(_steps(ends, phases.first_begin_ns)), phases.events)
 
 
 def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
@@ -187,24 +195,33 @@ class Phases:
 
 def read_phases(path: Path, messages: Messages) -> Phases:
     """The phases in a file, empty where it is missing; rows that cannot be read are left out with a warning."""
-    if not path.exists():
+    if is_missing(path):
         return Phases()
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        begin_ns = seconds_to_ns((rows[0] if rows else {}).get("t_begin") or "")
-    except (ValueError, OSError, csv.Error) as error:
-        messages.warn(f"{path}: not used, no t_begin in unix seconds in row 1 ({type(error).__name__}); correct it")
+        rows = csv_lines(read_bytes(path, MOST_LOG, LogError))
+    except LogError as error:
+        messages.warn(str(error))
         return Phases()
-    if not set(_TIMES) <= rows[0].keys():
-        return Phases(begin_ns)
+    _, header = next(rows, (1, None))
+    names = header or []
+    begin_ns: int | None = None
     events: list[Event] = []
     unread = []
-    for line, row in enumerate(rows, start=2):
+    for line, cells in rows:
+        row = dict(zip(names, cells or (), strict=False))
         try:
+            if begin_ns is None:
+                begin_ns = seconds_to_ns(row.get("t_begin", ""))
             events += _events(row)
         except ValueError:
+            if begin_ns is None:
+                break
             unread.append(line)
+    if begin_ns is None:
+        messages.warn(f"{path}: not used, no t_begin in unix seconds in its first row; correct it")
+        return Phases()
+    if not set(_TIMES) <= set(names):
+        return Phases(begin_ns)
     if unread:
         messages.warn(
             f"{path}: {len(unread)} lines have no step and four times in order, the first is line {unread[0]}; the "
@@ -213,11 +230,11 @@ def read_phases(path: Path, messages: Messages) -> Phases:
     return Phases(begin_ns, tuple(events))
 
 
-def _events(row: dict[str, str | None]) -> list[Event]:
+def _events(row: dict[str, str]) -> list[Event]:
     """Intervals of a step. Raises ValueError where a time is missing or before the one it follows."""
-    step = int(row.get("step") or "")
-    times = [seconds_to_ns(row.get(name) or "") for name in _TIMES]
-    if step < 0 or times != sorted(times):
+    step = int(row.get("step", ""))
+    times = [seconds_to_ns(row.get(name, "")) for name in _TIMES]
+    if not 0 <= step < 2**63 or times != sorted(times):
         raise ValueError(row)
     return [Event(step, kind, start, end) for kind, start, end in zip(_KINDS, times[:-1], times[1:], strict=True)]
 
@@ -226,9 +243,9 @@ def seconds_to_ns(text: str) -> int:
     """Decimal unix seconds to int ns, exactly (a double is good to about 200 ns there). Raises ValueError."""
     try:
         ns = Decimal(text.strip()) * 1_000_000_000
-        in_range = 0 <= ns < 2**63  # before int(), which takes seconds for 1e999990
+        in_range = 0 <= ns < _MOST_NS  # before int(), which takes seconds for 1e999990
     except DecimalException as error:
-        raise ValueError(text) from error
+        raise ValueError(shown(text)) from error
     if not in_range:
-        raise ValueError(f"{text} is not a time after 1970 in seconds")
+        raise ValueError(f"{shown(text)} is not a time after 1970 in seconds")
     return int(ns.to_integral_value())

@@ -3,23 +3,26 @@
 Every field comes from the first of these that has it: `run.toml` in the run's folder; the run's row in a `runs.csv`
 next to the folder; the folder's name in the published scheme
 `framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit;
-a number alone is a loss in percent, as the scripts published with zerwas write it).
+a number alone is a loss in percent, as the scripts published with zerwas write it). A row of runs.csv that is wrong is
+not used, and `bad_rows` has it; a wrong run.toml, or a runs.csv without a right header, is an error.
 """
 
 from __future__ import annotations
 
-import csv
 import ipaddress
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.store import schema
+from ddnn_traces.text import for_xml, shown, valid_text
+from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
 
 #: Declared topologies by the words that the frameworks and papers use.
 _TOPOLOGY_WORDS = {
@@ -50,6 +53,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _CONDITION = re.compile(
     rf"normal|(?:loss_)?(?P<loss>{_NUMBER})|(?P<delay>{_NUMBER})ms|(?P<rate>{_NUMBER})(?P<unit>[mg])bit", re.IGNORECASE
 )
+_NO_TEXT = ("\ufffd", "\0")  # what csv_lines makes of bytes that are not UTF-8, and what UTF-16 has between letters
 _BATCH_SIZE = re.compile(r"[0-9]{1,18}")
 
 
@@ -74,7 +78,13 @@ class RunMetadata:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether a folder is evidently a run's: run.toml in it, a row in runs.csv next to it, or a name in the scheme."""
-    return (folder / "run.toml").exists() or folder.name in _runs_csv(folder.parent) or bool(from_name(folder.name))
+    named = folder.name in _runs_csv(folder.parent).rows or bool(from_name(folder.name))
+    return named or not is_missing(folder / "run.toml")
+
+
+def bad_rows(folder: Path) -> tuple[str, ...]:
+    """The rows that are wrong in the runs.csv next to a run's folder, a message each. Raises MetadataError."""
+    return _runs_csv(folder.parent).bad
 
 
 def read_metadata(folder: Path | None) -> RunMetadata:
@@ -82,17 +92,17 @@ def read_metadata(folder: Path | None) -> RunMetadata:
     if folder is None:
         return RunMetadata()
     declared, hosts = _run_toml(folder / "run.toml")
-    stated = _runs_csv(folder.parent).get(folder.name, {}) | declared
-    named = {name: value for name, value in from_name(folder.name).items() if name not in stated}
+    stated = dict(_runs_csv(folder.parent).rows.get(folder.name, {})) | declared
+    named = {name: value for name, value in from_name(valid_text(folder.name)).items() if name not in stated}
     for name, value in named.items():
         _check_range(f"{folder}: by the folder's name", name, value)
-    fields = named | stated
+    fields = {name: for_xml(value) if isinstance(value, str) else value for name, value in (named | stated).items()}
     if "topology" in fields:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
         fields["model_size_mb"] = size
     if (source := fields.get("source")) not in (None, *SOURCES):
-        raise MetadataError(f"{folder}: source = {source!r} of the run; it is one of {', '.join(SOURCES)}")
+        raise MetadataError(f"{folder}: source = {shown(source)} of the run; it is one of {', '.join(SOURCES)}")
     return RunMetadata(fields, hosts)
 
 
@@ -151,13 +161,9 @@ def _metadata_columns() -> dict[str, str]:
 
 
 def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
-    if not path.exists():
+    if is_missing(path):
         return {}, ()
-    try:
-        with path.open("rb") as file:
-            text = tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MetadataError(f"{path}: not TOML ({error}); correct that line") from error
+    text = read_toml(path, MetadataError)
     hosts = text.pop("hosts", [])
     text.pop("origin", None)  # free text on the run's origin
     return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
@@ -167,8 +173,8 @@ def _hosts(path: Path, entries: Any) -> tuple[HostEntry, ...]:
     try:
         hosts = [HostEntry(**entry) for entry in entries]
     except TypeError as error:
-        known = ", ".join(HostEntry.__dataclass_fields__)
-        raise MetadataError(f"{path}: a [[hosts]] entry is wrong ({error}); its keys are {known}") from error
+        known, fault = ", ".join(HostEntry.__dataclass_fields__), shown(str(error))
+        raise MetadataError(f"{path}: a [[hosts]] entry is wrong ({fault}); its keys are {known}") from error
     return tuple(_checked(path, host) for host in hosts)
 
 
@@ -176,56 +182,107 @@ def _checked(path: Path, host: HostEntry) -> HostEntry:
     for name, value in asdict(host).items():
         wanted = int if name in ("rank", "ring_position") else str
         if value is not None and not _has_type(value, wanted):
-            raise MetadataError(f"{path}: {name} = {value!r} in [[hosts]] is not of type {wanted.__name__}; change it")
+            raise MetadataError(
+                f"{path}: {name} = {shown(value)} in [[hosts]] is not of type {wanted.__name__}; change it"
+            )
         _check_range(f"{path}: in [[hosts]]", name, value)
     if host.role is not None and host.role not in ROLES:
-        raise MetadataError(f"{path}: role {host.role!r} of {host.ip}; it is one of {', '.join(ROLES)}")
+        raise MetadataError(f"{path}: role {shown(host.role)} of {shown(host.ip)}; it is one of {', '.join(ROLES)}")
     try:
-        return replace(host, ip=str(ipaddress.ip_address(host.ip)))
+        label = None if host.label is None else for_xml(host.label)
+        return replace(host, ip=for_xml(str(ipaddress.ip_address(host.ip))), label=label)
     except ValueError:
-        raise MetadataError(f"{path}: ip = {host.ip!r} in [[hosts]] is no IP address; change it") from None
+        raise MetadataError(f"{path}: ip = {shown(host.ip)} in [[hosts]] is no IP address; change it") from None
 
 
-def _runs_csv(folder: Path) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class _RunsCsv:
+    """The rows of a runs.csv by run_id, and a message for each row that is wrong."""
+
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bad: tuple[str, ...] = ()
+
+
+def _runs_csv(folder: Path) -> _RunsCsv:
     path = folder / "runs.csv"
-    if not path.exists():
-        return {}
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            names, rows = reader.fieldnames or (), list(reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise MetadataError(f"{path}: not CSV in UTF-8 ({error}); save it as CSV in UTF-8") from error
+    if is_missing(path):
+        return _RunsCsv()
+    return _parse_runs_csv(path, read_bytes(path, MOST_TABLE, MetadataError))
+
+
+@lru_cache(maxsize=2)  # one for all runs of a folder
+def _parse_runs_csv(path: Path, data: bytes) -> _RunsCsv:
+    lines = csv_lines(data)
+    _, header = next(lines, (1, None))
+    names = _header(path, header or [])
+    rows: dict[str, dict[str, Any]] = {}
+    bad = []
+    for number, cells in lines:
+        try:
+            row = _row(names, cells)
+            if not row:  # as spreadsheets leave them
+                continue
+            if (run_id := row.pop("run_id", "")) in rows:
+                raise MetadataError(f"run_id = {shown(run_id)} has a row above; remove one of the two")
+            if not run_id:
+                raise MetadataError("no run_id; write the name of the run's folder there")
+            where = f"run {shown(run_id)}:"
+            rows[run_id] = {name: _parsed(where, name, text) for name, text in row.items()}
+        except MetadataError as error:
+            bad.append(f"{path}: line {number}: {error}; the row is not used")
+    return _RunsCsv(rows, tuple(bad))
+
+
+def _header(path: Path, names: list[str]) -> list[str]:
+    """The names of the columns, checked: those of `runs`, each once. A nameless one may be there, without cells."""
+    if any(letter in name for name in names for letter in _NO_TEXT):
+        raise MetadataError(f"{path}: not CSV in UTF-8; save it as CSV in UTF-8")
     if "run_id" not in names:
         raise MetadataError(f"{path}: no column run_id; it holds the names of the run folders")
-    runs = {}
-    for row in rows:
-        run_id = row.pop("run_id")
-        runs[run_id] = {name: _parsed(path, name, text) for name, text in row.items() if text not in (None, "")}
-    return runs
+    for name in filter(None, names):
+        if name != "run_id":
+            _column_type(str(path), name)
+        if names.count(name) > 1:
+            raise MetadataError(f"{path}: {names.count(name)} columns are named {name}; remove all but one")
+    return names
+
+
+def _row(names: list[str], cells: list[str] | None) -> dict[str, str]:
+    """The cells of a row that are not empty, by column. Raises MetadataError without the file."""
+    if cells is None:
+        raise MetadataError("a quotation mark is not closed, or a cell is too long; correct it")
+    if any(letter in cell for cell in cells for letter in _NO_TEXT):
+        raise MetadataError("not text in UTF-8; save the file as CSV in UTF-8")
+    filled = len(cells) - next((i for i, cell in enumerate(reversed(cells)) if cell), len(cells))
+    if filled > len(names):
+        raise MetadataError(f"{filled} cells, but {len(names)} columns; put text with commas in quotes")
+    row = {name: cell for name, cell in zip(names, cells, strict=False) if cell}
+    if "" in row:
+        raise MetadataError(f"{shown(row[''])} is in a column without a name; name the column, or remove the cell")
+    return row
 
 
 def _typed(path: Path, name: str, value: Any) -> Any:
     """A TOML value, checked against its column."""
-    wanted = schema.TYPES[_column_type(path, name)].python
+    wanted = schema.TYPES[_column_type(str(path), name)].python
     if wanted is float and _has_type(value, int):
         value = float(value)
     if not _has_type(value, wanted):
-        raise MetadataError(f"{path}: {name} = {value!r} is not of type {wanted.__name__}; change it")
+        raise MetadataError(f"{path}: {name} = {shown(value)} is not of type {wanted.__name__}; change it")
     _check_range(f"{path}:", name, value)
     return value
 
 
-def _parsed(path: Path, name: str, text: str) -> Any:
+def _parsed(where: str, name: str, text: str) -> Any:
     """A CSV cell, converted to its column's type."""
-    wanted = schema.TYPES[_column_type(path, name)].python
+    wanted = schema.TYPES[_column_type(where, name)].python
     try:
         value = wanted(text)
     except ValueError:
         value = None
     if not _has_type(value, wanted):
-        raise MetadataError(f"{path}: {name} = {text!r} is not of type {wanted.__name__}; change it")
-    _check_range(f"{path}:", name, value)
+        raise MetadataError(f"{where} {name} = {shown(text)} is not of type {wanted.__name__}; change it")
+    _check_range(where, name, value)
     return value
 
 
@@ -236,7 +293,7 @@ def _check_range(where: str, name: str, value: Any) -> None:
     allowed = _ALLOWED.get(name, "a finite number")
     low, high = (0, 100) if name == "loss_pct" else (0, math.inf) if name in _ALLOWED else (-math.inf, math.inf)
     if not math.isfinite(value) or not low <= value <= high or (allowed == _ABOVE_0 and value == 0):
-        raise MetadataError(f"{where} {name} = {value!r}; it is {allowed}")
+        raise MetadataError(f"{where} {name} = {shown(value)}; it is {allowed}")
 
 
 def _has_type(value: Any, wanted: type) -> bool:
@@ -244,8 +301,8 @@ def _has_type(value: Any, wanted: type) -> bool:
     return type(value) is wanted and not (isinstance(value, int) and value.bit_length() > 63)
 
 
-def _column_type(path: Path, name: str) -> str:
+def _column_type(where: str, name: str) -> str:
     columns = _metadata_columns()
     if name not in columns:
-        raise MetadataError(f"{path}: unknown key {name!r}; known are {', '.join(columns)}")
+        raise MetadataError(f"{where}: unknown key {shown(name)}; known are {', '.join(columns)}")
     return columns[name]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
-from ddnn_traces.errors import CaptureError, LedgerError, StorageError
+from ddnn_traces.errors import CaptureError, LedgerError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.inputs import INPUTS, FileState, RunRecord
-from ddnn_traces.ingestors.metadata import RunMetadata, read_metadata
+from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
 from ddnn_traces.ingestors.runs import read_runs
@@ -23,7 +24,7 @@ from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.parquet import check_name, partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.text import counted
@@ -57,10 +58,12 @@ def ingest(
     """
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()
-    planned = _plan(sources, options)  # errors in metadata are found before hours of reading
+    planned = _plan(sources, options)  # errors in metadata and names are found before hours of reading
     with _errors_of_writing(out), DatasetWriter(out, options.wait, messages.info) as writer:
         if writer.waited:
             planned = _plan(sources, options)
+        for bad in _bad_rows(planned):
+            messages.warn(bad)
         _Ingest(writer, options, messages).run(planned, sources)
         return writer.written
 
@@ -71,11 +74,18 @@ def _plan(sources: list[str], options: IngestOptions) -> list[_Planned]:
         runs = rename_run(runs, options.run_id)
     planned = []
     for run in runs:
+        check_name(run.run_id)
         files = inputs.current_files(run, options.hash)  # before anything of it is read: a later change is noticed
         metadata = read_metadata(run.folder)
         parameters = inputs.run_parameters(options.parameters, metadata)
         planned.append(_Planned(run, metadata, RunRecord(parameters, files)))
     return planned
+
+
+def _bad_rows(planned: Sequence[_Planned]) -> list[str]:
+    """The rows that are wrong in the runs.csv next to the runs."""
+    folders = (plan.run.folder for plan in planned)
+    return list(dict.fromkeys(bad for folder in folders if folder for bad in bad_rows(folder)))
 
 
 @contextlib.contextmanager
@@ -84,6 +94,11 @@ def _errors_of_writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(
+                f"{out}: a name or path below it is too long for the file system; give the run a shorter name with "
+                "--run-id, or choose a shorter --out"
+            ) from error
         if error.errno not in NO_SPACE:
             raise
         raise _no_space(out, error.strerror or str(error)) from error
@@ -152,7 +167,14 @@ class _Ingest:
             self._writer.commit({INPUTS: text})
         elif self._current() != inputs.read_inputs(self._writer.out):
             self._writer.replace_file(INPUTS, text)
-        views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
+        try:
+            views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
+        except (OSError, duckdb.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+            self._messages.warn(
+                f"{self._writer.name}/{views.FILE}: not written ({reason}); the tables are complete: free space in the "
+                "folder of temporary files (TMPDIR) and ingest again"
+            )
 
     def _current(self) -> dict[str, RunRecord]:
         """Records of the runs that are, or are about to be, in the dataset."""

@@ -23,6 +23,7 @@ from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
 from ddnn_traces.ingestors.sources import RunInput, host_label
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes
+from ddnn_traces.text import valid_text
 from ddnn_traces.version import __version__
 
 
@@ -186,7 +187,7 @@ def _with_steps(task: ReadTask, log: TrainingLog | None) -> ReadTask:
 
 
 def _name(path: Path) -> str:
-    return "standard input" if path == STDIN else f"{path.parent.name}/{path.name}"
+    return "standard input" if path == STDIN else f"{valid_text(path.parent.name)}/{valid_text(path.name)}"
 
 
 def _report(result: ReadResult, messages: Messages) -> None:

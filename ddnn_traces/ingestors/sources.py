@@ -3,6 +3,8 @@
 A folder with captures in it is a run and gives it its name. A file named by itself is a run of its own (with the files
 that tcpdump -C continues it in), unless its folder is evidently a run's (run.toml, a row in runs.csv, a name in the
 published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all such files of the folder are one run.
+A folder that a symbolic link leads to counts like any other, but once: under its own name where it is among the
+sources too, and never where it holds the source.
 `-` is standard input, a run named stdin.
 """
 
@@ -23,7 +25,7 @@ from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.text import valid_text
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
-_HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?\d*", re.IGNORECASE)
+_HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?[0-9]*", re.IGNORECASE)
 
 
 NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for a bare capture) and captures
@@ -118,17 +120,31 @@ def _absolute(path: str) -> Path:
 
 
 def _run_folders(top: Path) -> dict[Path, tuple[Path, ...]]:
-    """The folders with captures from `top` on, and their captures."""
-    found = {}
+    """The folders with captures from `top` on, also those that links lead to, and their captures."""
+    found: dict[Path, tuple[Path, ...]] = {}
+    seen = set(top.resolve().parents)  # a link to one of these would lead back to `top`
+    links = [top]
+    while links:  # folders before links, so that a run has its own name
+        start = links.pop(0)
+        if start.resolve() not in seen:
+            links += _walk(start, seen, found)
+    return found
+
+
+def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]]) -> list[Path]:
+    """Add the folders below `top` to those seen, and those with captures to those found; return the links to others."""
+    links: list[Path] = []
     for folder, subfolders, _ in os.walk(top, onerror=_unreadable):
         path = Path(folder)
-        if is_dataset(path):
+        if is_dataset(path) or path.resolve() in seen:
             subfolders.clear()
             continue
+        seen.add(path.resolve())
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        links += [path / name for name in subfolders if (path / name).is_symlink()]
         if captures := _captures_in(path):
             found[path] = captures
-    return found
+    return links
 
 
 def _unreadable(error: OSError) -> None:
@@ -137,11 +153,15 @@ def _unreadable(error: OSError) -> None:
 
 def _captures_in(folder: Path) -> tuple[Path, ...]:
     """Captures by name, and other files that begin like one (tcpdump -C and -W name them freely)."""
-    return tuple(
-        path
-        for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".") and (_CAPTURE_NAME.search(path.name) or _sniff(path))
-    )
+    return tuple(path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_capture(path))
+
+
+def _is_capture(path: Path) -> bool:
+    named = bool(_CAPTURE_NAME.search(path.name))
+    if path.is_file():
+        return named or _sniff(path)
+    # a link whose target is missing, as in a git-annex without the content: the run is partial, and says so
+    return named and path.is_symlink() and not path.exists()
 
 
 def _sniff(path: Path) -> bool:
@@ -182,7 +202,7 @@ def _unique_names(runs: list[NamedFiles]) -> list[RunInput]:
         while (taken[name] > 1 and full == name and captures != (STDIN,)) or full in used:
             if not above.name:  # no folder is left to distinguish them: same name, same folder
                 raise UsageError(f"{captures[0]}: a second run named {full}; rename the file or ingest it by itself")
-            full, above = f"{above.name}_{full}", above.parent
+            full, above = f"{valid_text(above.name)}_{full}", above.parent
         used.add(full)
         unique.append(RunInput(full, folder, captures))
     return unique

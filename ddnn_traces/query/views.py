@@ -233,8 +233,11 @@ def _table_view(table: schema.Table, place: Place, runs: Sequence[str] | None = 
     listed = ", ".join(map(sql_literal, files))
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
+    options = "hive_partitioning = true, hive_types = {'run_id': VARCHAR}"
+    if any("=" in file.rpartition(f"/{table.name}/")[0] for file in files):
+        options = "hive_partitioning = false"  # else a folder step=3 above the dataset replaces the column step
     only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
-    found = f"read_parquet({read}, hive_partitioning = true, hive_types = {{'run_id': VARCHAR}}"
+    found = f"read_parquet({read}, {options}"
     if not place.has_older_runs:
         return f"CREATE VIEW {table.name} AS SELECT {columns} FROM {found}){only}"
     # Files may lack columns: what no file has comes from the row of nulls, which is left out.

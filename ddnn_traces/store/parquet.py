@@ -10,17 +10,40 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.store import schema
 
+_KEY = "run_id="
+_PLAIN = " +,@~"
+_MOST_NAME = 255  # bytes of a name in the usual file systems
 _HIVE_NULLS = ("null", "__hive_default_partition__")  # what readers of Hive partitions read as NULL
 
 
 def partition(dataset: Path, table: str, run_id: str) -> Path:
-    """Folder of a run's rows of a table; characters that a path or Hive could misread are percent-encoded."""
-    encoded = quote(run_id, safe=" +,@~")
+    """Folder of a run's rows of a table; characters that a path or Hive could misread are percent-encoded.
+
+    So are those beyond ASCII, unless the name would be too long for a folder then.
+    """
+    return dataset / table / _folder_name(run_id)
+
+
+def check_name(run_id: str) -> None:
+    """Raise UsageError for a run whose name cannot be that of a folder."""
+    size = len(_folder_name(run_id).encode())
+    if size > _MOST_NAME:
+        raise UsageError(
+            f"{run_id}: the name of this run makes a folder's name of {size} bytes, more than {_MOST_NAME}; rename its "
+            "folder, or ingest it by itself with a shorter --run-id"
+        )
+
+
+def _folder_name(run_id: str) -> str:
+    encoded = quote(run_id, safe=_PLAIN)
     if run_id.lower() in _HIVE_NULLS:
         encoded = f"%{ord(run_id[0]):02X}{run_id[1:]}"
-    return dataset / table / f"run_id={encoded}"
+    if len(encoded) + len(_KEY) > _MOST_NAME:
+        encoded = "".join(c if c > "\x7f" and c.isprintable() else quote(c, safe=_PLAIN) for c in run_id)
+    return f"{_KEY}{encoded}"
 
 
 def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table | None = None) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def refused(folder: Path, text: str) -> str:
         ("1795167743.9491951235", 1_795_167_743_949_195_124),
         (" 1795167743 ", 1_795_167_743_000_000_000),
         ("1.795167743949195123e9", 1_795_167_743_949_195_123),
-        ("9223372036.854775807", 2**63 - 1),
+        ("4611686018.427387903", 2**62 - 1),
         ("0", 0),
     ],
 )
@@ -70,7 +71,7 @@ def test_seconds(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "now", "nan", "inf", "-inf", "-1", "9223372036.854775808", "1e30", "1e999999999", "1e999990", "0x1", "1,5"],
+    ["", "now", "nan", "inf", "-inf", "-1", "4611686018.427387904", "1e30", "1e999999999", "1e999990", "0x1", "1,5"],
 )
 def test_no_time(text: str) -> None:
     with pytest.raises(ValueError):
@@ -205,7 +206,30 @@ def test_a_log_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "train_history.log").mkdir()
     found, (warning,) = read(tmp_path, worker_2=STEPS)
     assert [log.worker for log in found] == ["worker-2"]
-    assert warning.startswith(f"{tmp_path / 'train_history.log'}: not read")
+    assert warning.startswith(f"{tmp_path / 'train_history.log'}: a folder, not a file")
+
+
+@pytest.mark.parametrize("name", ["train_history-worker-1.log", "phases-worker-2.csv"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    found, (warning,) = read(tmp_path, worker_2=STEPS)
+    assert [log.worker for log in found] == ["worker-2"]
+    assert warning == f"{tmp_path / name}: a pipe, not a file; remove or replace it"
+
+
+def test_a_log_that_is_too_large(tmp_path: Path) -> None:
+    """Nothing of it is read: the file has no blocks on the disk, and reading it would take its size of memory."""
+    with (tmp_path / "train_history-worker-1.log").open("wb") as file:
+        file.truncate(1 << 40)
+    found, (warning,) = read(tmp_path, worker_2=STEPS)
+    assert [log.worker for log in found] == ["worker-2"]
+    assert "1,099,511,627,776 bytes; of such a file at most 67,108,864 are read" in warning
+
+
+def test_a_quotation_mark_that_is_not_closed_costs_one_line(tmp_path: Path) -> None:
+    found, (warning,) = read_one(tmp_path, log('"batch,0,100.5,2.0,0.25', "batch,1,101.5,1.0,0.5"))
+    assert [step.end_ns for step in found.steps] == [101_500_000_000]
+    assert "1 lines are not read, the first is line 2" in warning
 
 
 # --- which log is whose

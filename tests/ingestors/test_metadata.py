@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ddnn_traces.errors import MetadataError
 from ddnn_traces.ingestors.metadata import (
     HostEntry,
     RunMetadata,
+    bad_rows,
     from_name,
     is_run_folder,
     nominal_size_mb,
@@ -45,6 +47,13 @@ def refused(top: Path, toml: str | None = None, table: str | None = None) -> str
     with pytest.raises(MetadataError) as caught:
         metadata(top, toml=toml, table=table)
     return str(caught.value)
+
+
+def bad(top: Path, table: str) -> str:
+    """The one message about a row of this runs.csv, which is not used."""
+    assert not metadata(top, table=table).fields
+    (message,) = bad_rows(top / "run")
+    return message
 
 
 # --- the folder's name
@@ -248,7 +257,9 @@ def test_a_number_that_no_run_can_have(tmp_path: Path, name: str, value: str, al
     said = f": {name} = {value}; it is {allowed}"
     assert refused(tmp_path, toml=f"{name} = {value}").startswith(f"{tmp_path / 'run' / 'run.toml'}{said}")
     (tmp_path / "run" / "run.toml").unlink()
-    assert refused(tmp_path, table=f"run_id,{name}\nrun,{value}\n").startswith(f"{tmp_path / 'runs.csv'}{said}")
+    assert bad(tmp_path, f"run_id,{name}\nrun,{value}\n").startswith(
+        f"{tmp_path / 'runs.csv'}: line 2: run 'run'{said}"
+    )
 
 
 def test_the_ends_of_what_is_allowed(tmp_path: Path) -> None:
@@ -274,28 +285,90 @@ def test_a_host_s_place_is_not_negative(tmp_path: Path, name: str) -> None:
 def test_toml_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.toml").write_bytes(b'model = "\xff"')
-    assert "not TOML" in refused(tmp_path)
+    assert "run.toml: not text in UTF-8 (byte 9); save it as UTF-8" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("batch_size = " + "9" * 5000, "a number has too many digits"),
+        ("batch_size = 0x" + "f" * 5000, "batch_size = a value of type int too long to be shown"),
+        ("batch_size = " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("batch_size = " + "[" * 300 + "]" * 300, "is not of type int"), ("x" * 5000 + " = 1", "unknown key 'xxx"),
+        ("#" + "x" * (1 << 20), "1,048,577 bytes; of such a file at most 1,048,576 are read"),
+    ],
+)  # fmt: skip
+def test_toml_that_no_reader_should_meet(tmp_path: Path, toml: str, said: str) -> None:
+    message = refused(tmp_path, toml=toml)
+    assert message.startswith(f"{tmp_path / 'run' / 'run.toml'}: ")
+    assert said in message
+    assert len(message) < len(str(tmp_path)) + 600
+
+
+def test_toml_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert metadata(tmp_path, toml="\ufeffbatch_size = 8").fields == {"batch_size": 8}
+
+
+@pytest.mark.parametrize("name", ["run/run.toml", "runs.csv"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "No such file"])
+def test_a_name_that_is_no_file(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / "run").mkdir()
+    path = tmp_path / name
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else "nowhere")
+    message = refused(tmp_path)
+    assert message.startswith(f"{path}: ")
+    assert kind in message
+
+
+def test_text_of_metadata_can_be_shown_everywhere(tmp_path: Path) -> None:
+    toml = 'model = "a\\u001bb"\n[[hosts]]\nip = "10.0.0.1"\nlabel = "c\\nd"'
+    found = metadata(tmp_path, os.fsdecode(b"tf\xff-m-sgd-8-grpc-normal-ring"), toml)
+    assert (found.fields["model"], found.fields["framework"]) == ("a?b", "tf%FF")
+    assert found.hosts == (HostEntry("10.0.0.1", "c?d"),)
 
 
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ("run_id,batch_size\nrun,many\n", "batch_size = 'many'"),
-        ("run_id,batch_size\nrun,1.5\n", "batch_size = '1.5'"),
-        ("run_id,delay_ms\nrun,fast\n", "delay_ms = 'fast'"), ("run_id,modle\nrun,x\n", "unknown key 'modle'"),
-        ("name,model\nrun,x\n", "no column run_id"), ("", "no column run_id"), ("run_id\nrun,x\n", "unknown key None"),
-        ("run_id,batch_size\nrun,99999999999999999999\n", "batch_size"),
-        ('run_id,model\nrun,"' + 200_000 * "x", "not CSV"),
+        ("run_id,modle\nrun,x\n", "unknown key 'modle'"), ("name,model\nrun,x\n", "no column run_id"),
+        ("", "no column run_id"), ("run_id,model,model\nrun,x,y\n", "2 columns are named model"),
     ],
 )  # fmt: skip
-def test_wrong_csv(tmp_path: Path, table: str, named: str) -> None:
+def test_a_header_that_is_wrong_is_an_error(tmp_path: Path, table: str, named: str) -> None:
     message = refused(tmp_path, table=table)
     assert message.startswith(f"{tmp_path / 'runs.csv'}: ")
     assert named in message
 
 
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ("run,many", "run 'run': batch_size = 'many' is not of type int"), ("run,1.5", "batch_size = '1.5'"),
+        ("run,99999999999999999999", "batch_size"), ("run,0", "batch_size = 0; it is above 0"),
+        ("run,5,x", "3 cells, but 2 columns; put text with commas in quotes"), (",5", "no run_id"),
+        ('run,"' + 200_000 * "x" + '"', "a cell is too long"), ('run,"5', "a quotation mark is not closed"),
+        ("run,\udcff", "not text in UTF-8"), ("other,5", "run_id = 'other' has a row above"),
+    ],
+)  # fmt: skip
+def test_one_bad_row_leaves_the_others(tmp_path: Path, row: str, named: str) -> None:
+    """The next line is read too, also after a quotation mark that is not closed."""
+    table = f"run_id,batch_size\nother,7\n{row}\nlast,9,\n,,,\n\n".encode(errors="surrogateescape")
+    (tmp_path / "runs.csv").write_bytes(table)
+    found = {name: metadata(tmp_path, name).fields.get("batch_size") for name in ("run", "other", "last")}
+    assert found == {"run": None, "other": 7, "last": 9}
+    (said,) = bad_rows(tmp_path / "run")
+    assert said.startswith(f"{tmp_path / 'runs.csv'}: line 3: ")
+    assert named in said
+    assert said.endswith("; the row is not used")
+
+
 def test_csv_that_is_not_text(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_bytes(b"run_id,model\nrun,\xff\n")
+    (tmp_path / "runs.csv").write_bytes("run_id,model\nrun,x\n".encode("utf-16"))
     assert "not CSV in UTF-8" in refused(tmp_path)
 
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import packets as p
 import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
-from small_runs import A, B, C, contradictions, counted, hashes_of, ingest_frames, ring, sent, sent_by, write_captures
+from small_runs import (
+    BEGIN_NS,
+    A,
+    B,
+    C,
+    contradictions,
+    counted,
+    hashes_of,
+    ingest_frames,
+    ring,
+    sent,
+    sent_by,
+    write_captures,
+)
 from tools import mostly_long
 
 import ddnn_traces
@@ -280,6 +296,8 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
         (b"", "truncated", 0, "empty"),
         (GOOD[:10], "truncated", 0, "cut short inside the pcap file header"),
         (b"This is no capture at all, but text.", "corrupt", 0, "not a capture"),
+        (GOOD[:4] + b"\1\0\0\0" + GOOD[8:], "corrupt", 0, "pcap of version 1.0, only 2 is read"),
+        (GOOD[:4] + b"\x1f\2\0\0" + GOOD[8:], "corrupt", 0, "pcap of version 543.0, only 2 is read"),
     ],
 )
 def test_damage(tmp_path: Path, content: bytes, status: str, records: int, message: str) -> None:
@@ -294,6 +312,93 @@ def test_damage(tmp_path: Path, content: bytes, status: str, records: int, messa
         assert dataset.sql(found).rows() == [(status, records, False), ("complete", 20, True)]
         assert counted(dataset) == sent([*ring(C, B), *ring(A, B)[:records]])
         assert contradictions(dataset) == {}
+
+
+def test_a_bad_row_of_runs_csv_is_reported_and_the_runs_are_read(runs: Path, tmp_path: Path) -> None:
+    """Again by the next ingest, which reads no run again, until the row is corrected."""
+    (runs / "runs.csv").write_text("run_id,batch_size\none,32\ntwo,many\n")
+    out = tmp_path / "dataset"
+    said = f"{runs / 'runs.csv'}: line 3: run 'two': batch_size = 'many' is not of type int; change it"
+    assert ingest(runs, out=out) == ingest(runs, out=out) == [f"{said}; the row is not used"]
+    (runs / "runs.csv").write_text("run_id,batch_size\none,32\ntwo,64\n")
+    assert ingest(runs, out=out) == []
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql("SELECT run_id, batch_size FROM runs ORDER BY run_id").rows() == [("one", 32), ("two", 64)]
+
+
+# --- names and paths
+
+
+@pytest.mark.views
+def test_equals_signs_above_the_dataset(tmp_path: Path) -> None:
+    """Readers of Hive partitions take a folder step=3 for a column: the one in the file has to win."""
+    folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
+    rows = "".join(f"batch,{i},{BEGIN_NS / 1e9 + i / 1e4:.6f},1,1\n" for i in range(1, 4))
+    (folder / "train_history-worker-1.log").write_text(f"Type,ID,Timestamp,Loss,Accuracy\n{rows}")
+    out = tmp_path / "step=7" / "run_id=x" / "a=b"
+    assert ingest(folder, out=out, clock_offset="none") == []
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql("SELECT run_id, step FROM steps ORDER BY step").rows() == [("run", i) for i in range(3)]
+        assert counted(dataset) == sent(ring(A, B))
+        assert contradictions(dataset) == {}
+    with duckdb.connect(out / "traces.duckdb") as connection:
+        assert connection.execute("SELECT DISTINCT run_id FROM flows").fetchall() == [("run",)]
+
+
+@pytest.mark.parametrize("name", ["n" * 248, "実" * 28, "実" * 82, "%" * 80, "ö" * 100 + " ="])
+def test_long_names(tmp_path: Path, name: str) -> None:
+    folder = write_captures(tmp_path / name, {"worker-1.pcap": ring(A, B)})
+    assert ingest(folder, out=tmp_path / "dataset") == []
+    assert ingest(folder, out=tmp_path / "dataset") == []
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT run_id FROM runs").rows() == [(name,)]
+    with ddnn_traces.open(tmp_path / "dataset", [name]) as dataset:
+        assert counted(dataset) == sent(ring(A, B))
+
+
+@pytest.mark.parametrize("name", ["n" * 249, "実" * 83, "\x1b" * 100])
+def test_a_name_that_is_too_long_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    folder = write_captures(tmp_path / name, {"worker-1.pcap": ring(A, B)})
+    with pytest.raises(UsageError, match="ingest it by itself with a shorter --run-id"):
+        ingest(folder, out=tmp_path / "dataset")
+    assert ingest(folder, out=tmp_path / "dataset", run_id="short") == []
+
+
+def test_names_of_files_that_are_not_utf_8(tmp_path: Path) -> None:
+    """Names that differ only in such bytes stay different."""
+    names = [os.fsdecode(name) for name in (b"a\xff.pcap", b"a\xfe.pcap", b"a\n.pcap")]
+    folder = write_captures(tmp_path / "run", dict(zip(names, (ring(A, B), ring(C, B), ring(A, C)), strict=True)))
+    (folder / os.fsdecode(b"train_history-w\xff.log")).write_text("Type,ID,Timestamp,Loss,Accuracy\nbatch,0,1,1,1\n")
+    ingest(folder, out=tmp_path / "dataset", clock_offset="none")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        found = dataset.sql("SELECT capture_id FROM captures ORDER BY 1").rows()
+        assert found == [("a%0A.pcap",), ("a%FE.pcap",), ("a%FF.pcap",)]
+        assert dataset.sql("SELECT DISTINCT worker FROM steps").rows() == [("w%FF",)]
+
+
+def test_a_worker_s_number_that_fits_no_column(tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"worker-199999999999999999999-tcpdump.pcap": ring(A, B)})
+    (folder / "train_history-².log").write_text(f"Type,ID,Timestamp,Loss,Accuracy\nbatch,0,{BEGIN_NS / 1e9},1,1\n")
+    ingest(folder, out=tmp_path / "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert set(dataset.sql("SELECT rank FROM hosts").rows()) == {(None,)}
+        assert dataset.sql("SELECT worker FROM steps").rows() == [("²",)]
+
+
+def test_a_full_folder_of_temporary_files_costs_only_the_views(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(views, "replace_views", full)
+        (said,) = ingest(runs, out=tmp_path / "dataset")
+    assert said.startswith(f"{tmp_path / 'dataset'}/traces.duckdb: not written (No space left on device); ")
+    assert "TMPDIR" in said
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert contradictions(dataset) == {}
+    assert ingest(runs, out=tmp_path / "dataset") == []
 
 
 def test_gzip_cut_short_keeps_what_was_there(tmp_path: Path) -> None:

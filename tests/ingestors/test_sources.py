@@ -168,7 +168,6 @@ def test_datasets_in_the_tree_are_skipped(tmp_path: Path) -> None:
 def test_what_is_no_file_is_skipped(tmp_path: Path) -> None:
     make(tmp_path, "run/a.pcap")
     os.mkfifo(tmp_path / "run" / "pipe.pcap")
-    (tmp_path / "run" / "gone.pcap").symlink_to(tmp_path / "nowhere")
     (tmp_path / "run" / "folder.pcap").mkdir()
     assert found(tmp_path) == {"run": ["a.pcap"]}
 
@@ -197,7 +196,7 @@ def test_new_name_never_takes_another_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a b", "it's", 'say "hi"', "Übung 実験", "x=y", "50%", "semi;colon", "new\nline", "-x"]
+    "name", ["a b", "it's", 'say "hi"', "Übung 実験", "x=y", "50%", "50%20", "semi;colon", "-x", "\u200d"]
 )
 def test_odd_names(tmp_path: Path, name: str) -> None:
     make(tmp_path, f"{name}/{name}.pcap")
@@ -293,4 +292,44 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"run-\xff")
     folder.mkdir()
     (folder / "worker-1.pcap").write_bytes(p.pcap([]))
-    assert [run.run_id for run in find_runs([str(folder)])] == ["run-?"]
+    assert [run.run_id for run in find_runs([str(folder)])] == ["run-%FF"]
+
+
+def test_names_stay_different_and_printable(tmp_path: Path) -> None:
+    names = ["x\x1b[31m", "x\n", "x\r", "x\u202e", "x\u2028", "x%0A", "x%250A", "x%20", "x%", "x%zz"]
+    raw = [os.fsencode(name) for name in names] + [b"x\xff", b"x\xfe", b"x\xc3", b"x%C3"]
+    for name in raw:
+        make(tmp_path, f"{os.fsdecode(name)}/a.pcap")
+    runs = list(found(tmp_path))
+    assert len(runs) == len(raw)
+    assert all(run.isprintable() for run in runs)
+    assert {"x%1B[31m", "x%0A", "x%250A", "x%25250A", "x%20", "x%", "x%zz", "x%FF", "x%C3", "x%25C3"} <= {*runs}
+
+
+# --- links
+
+
+def test_a_link_to_a_run_folder_is_followed(tmp_path: Path) -> None:
+    make(tmp_path, "far/one/a.pcap", "far/deep/two/b.pcap")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "linked").symlink_to(tmp_path / "far")
+    assert found(tmp_path / "here") == {"one": ["a.pcap"], "two": ["b.pcap"]}
+    (tmp_path / "here" / "again").symlink_to(tmp_path / "far" / "one")
+    assert found(tmp_path / "here") == {"again": ["a.pcap"], "two": ["b.pcap"]}
+
+
+def test_a_run_has_its_own_name_and_counts_once(tmp_path: Path) -> None:
+    make(tmp_path, "top/z/a.pcap")
+    (tmp_path / "top" / "latest").symlink_to("z")
+    (tmp_path / "top" / "z" / "up").symlink_to("..")
+    (tmp_path / "top" / "z" / "root").symlink_to("/")
+    (tmp_path / "top" / "self").symlink_to("self")
+    assert found(tmp_path / "top") == {"z": ["a.pcap"]}
+    assert found(tmp_path / "top" / "latest") == {"latest": ["a.pcap"]}
+
+
+def test_a_capture_whose_link_leads_nowhere_is_missing_and_not_overlooked(tmp_path: Path) -> None:
+    make(tmp_path, "run/a.pcap")
+    for name in ("b.pcap", "notes.txt"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / "annex")
+    assert found(tmp_path) == {"run": ["a.pcap", "b.pcap"]}

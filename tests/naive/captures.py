@@ -72,7 +72,9 @@ def pcap(data: bytes) -> Iterator[tuple[Record | None, int]]:
     if len(data) < FILE_HEADER:
         raise Damage("truncated")
     order, tick_ns = PCAP[data[:4]]
-    snaplen, link = struct.unpack_from(order + "16xII", data)
+    major, snaplen, link = struct.unpack_from(order + "4xH10xII", data)
+    if major != 2:
+        raise Damage("corrupt")
     most_captured = max(MOST_CAPTURED, min(snaplen, MOST_SNAPLEN))
     at = FILE_HEADER
     yield None, at

@@ -27,7 +27,7 @@ from ddnn_traces.ingestors.facts import (
     NO_STEP,
     CaptureFacts,
 )
-from ddnn_traces.ingestors.logs import TrainingLog, natural_order
+from ddnn_traces.ingestors.logs import Event, Step, TrainingLog, natural_order
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
@@ -252,20 +252,26 @@ class RunTables:
         return self._ordered("flow_windows", _sql("flow_windows"), {"window_ns": self._run.window_ns})
 
     def _steps_table(self) -> Iterable[pa.RecordBatch]:
-        rows = [
-            {"run_id": self._run.run_id, "worker": log.worker, **asdict(step)}
-            for log in sorted(self._run.logs, key=lambda log: log.worker)
-            for step in log.steps
-        ]
-        return _rows("steps", rows)
+        return (
+            self._of_log("steps", log.worker, log.steps) for log in sorted(self._run.logs, key=lambda log: log.worker)
+        )
 
     def _events_table(self) -> Iterable[pa.RecordBatch]:
-        rows = [
-            {"run_id": self._run.run_id, "worker": log.worker, **asdict(event)}
-            for log in sorted(self._run.logs, key=lambda log: log.worker)
-            for event in sorted(log.events, key=lambda event: (event.step, event.start_ns, event.kind))
+        for log in sorted(self._run.logs, key=lambda log: log.worker):
+            events = sorted(log.events, key=lambda event: (event.step, event.start_ns, event.kind))
+            yield self._of_log("events", log.worker, events)
+
+    def _of_log(self, table: str, worker: str, rows: Sequence[Step | Event]) -> pa.RecordBatch:
+        """The rows of one log, column by column: there may be a million."""
+        arrow = schema.table(table).arrow()
+        same = {"run_id": self._run.run_id, "worker": worker}
+        columns = [
+            pa.repeat(pa.scalar(same[field.name], field.type), len(rows))
+            if field.name in same
+            else pa.array([getattr(row, field.name, None) for row in rows], field.type)
+            for field in arrow
         ]
-        return _rows("events", rows)
+        return pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     def _step_flows_table(self) -> Iterable[pa.RecordBatch]:
         return self._ordered("step_flows", _sql("step_flows"), {"no_step": NO_STEP})
@@ -273,7 +279,8 @@ class RunTables:
     def _rows_of_files(self, kind: str) -> list[str]:
         """SQL of each file's cells or packets with the file's number. The paths are those of scratch files."""
         return [
-            f"SELECT {number:d}::INTEGER AS file, * FROM read_parquet({sql_literal(str(path))})"
+            f"SELECT {number:d}::INTEGER AS file, * "
+            f"FROM read_parquet({sql_literal(str(path))}, hive_partitioning = false)"
             for number, file in enumerate(self._run.files)
             if (path := getattr(file, kind)) is not None
         ]
@@ -326,7 +333,7 @@ def _rank(label: str | None, first: int) -> int | None:
     if _role(label) != "worker" or label is None:
         return None
     number = natural_order(label)[-1]
-    return number[1] - first if number[0] and number[1] >= first else None
+    return number[1] - first if number[0] and first <= number[1] < 2**63 else None
 
 
 def _number_encapsulations(files: Sequence[pa.Table]) -> tuple[list[dict[str, Any]], list[list[int]]]:
