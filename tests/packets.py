@@ -128,10 +128,10 @@ def fragment_header(offset: int = 0, more: bool = False, identification: int = 9
 
 def tcp(
     payload: bytes = b"", source: int = 40000, destination: int = 5000, seq: int = 0, flags: int = ACK,
-    options: bytes = b"",
+    options: bytes = b"", acknowledgement: int = 0,
 ) -> bytes:  # fmt: skip
     offset = (20 + len(options)) // 4 << 4
-    header = struct.pack(">HHIIBBHHH", source, destination, seq % 2**32, 0, offset, flags, 0, 0, 0)
+    header = struct.pack(">HHIIBBHHH", source, destination, seq % 2**32, acknowledgement, offset, flags, 0, 0, 0)
     return header + options + payload
 
 

@@ -35,6 +35,11 @@ Int64Array = npt.NDArray[np.int64]
 #: encapsulation: row of `encapsulations` that the flow is in; null outside tunnels.
 #: opened, accepted: segments with SYN and no ACK, with SYN and ACK. initial_sequence: number of the first SYN, null
 #: without one.
+#: first_sequence, next_sequence: number of the first segment that occupies sequence space, and the one after the
+#: highest, counted on beyond 2^32; null where there is none. first_acknowledged, acknowledged: the first and the
+#: highest acknowledgement number, in the same way. gaps: begin and end of the numbers between first_sequence and
+#: next_sequence that were not captured, ascending. forgotten_bytes: those of gaps that are not remembered. followed:
+#: whether the numbers of all packets are known (no fragments, none whose TCP header was not captured).
 #: large_*: packets whose IP length is above 1,500 bytes; huge_*: above 9,000, which are large, too.
 FLOW_FACTS = pa.schema(
     [
@@ -73,8 +78,15 @@ FLOW_FACTS = pa.schema(
                 "large_payload_bytes",
                 "huge_packets",
                 "huge_payload_bytes",
+                "first_sequence",
+                "next_sequence",
+                "first_acknowledged",
+                "acknowledged",
+                "forgotten_bytes",
             )
         ],
+        ("followed", pa.bool_()),
+        ("gaps", pa.list_(pa.list_(pa.int64(), 2))),
     ]
 )
 

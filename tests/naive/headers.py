@@ -231,8 +231,8 @@ def tcp_header(part: Part) -> int:
 def segment(part: Part, header: int) -> Segment | None:
     if len(part.captured) < 14:
         return None
-    sequence, flags = struct.unpack(">4xI5xB", part.first(14))
-    return Segment(sequence, flags, mss(part.captured[20:header]))
+    sequence, acknowledgement, flags = struct.unpack(">4xIIxB", part.first(14))
+    return Segment(sequence, acknowledgement, flags, mss(part.captured[20:header]))
 
 
 def mss(options: bytes) -> int | None:

@@ -23,6 +23,7 @@ from ddnn_traces.ingestors.facts import (
 from ddnn_traces.ingestors.packets.compiled import flow_table as table
 from ddnn_traces.ingestors.packets.compiled import fragments, headers
 from ddnn_traces.ingestors.packets.compiled import scan as loop
+from ddnn_traces.ingestors.packets.compiled.connections import NOT_FOLLOWED
 from ddnn_traces.ingestors.packets.compiled.flow_table import Options, State
 from ddnn_traces.ingestors.packets.compiled.join import join
 from ddnn_traces.ingestors.packets.compiled.scan import Framing
@@ -34,6 +35,9 @@ TUNNELS_AT_FIRST = 64
 # Rows that are held in memory before they go to disk.
 CELLS_AT_ONCE = 1 << 17
 PACKETS_AT_ONCE = 1 << 17
+#: Holes in sequence numbers of all flows of a file; of further ones only the bytes are known.
+MOST_HOLES_AT_ONCE = 1 << 20
+_LEAST_SEGMENT = 16 + 20 + 14  # bytes of a record that can make a hole: its header, IP's, and TCP's up to the flags
 #: Segments of a file that are stored to compare clocks by.
 SAMPLES_AT_MOST = 1 << 15
 
@@ -45,7 +49,6 @@ _COUNTERS = {
     "ip_bytes": table.IP,
     "payload_bytes": table.PAYLOAD,
     "captured_bytes": table.CAPTURED,
-    "large_packets": table.LARGE_PACKETS,
     "large_payload_bytes": table.LARGE_PAYLOAD,
 }
 _DETAILS = {
@@ -58,10 +61,19 @@ _DETAILS = {
     "out_of_order_bytes": table.ORDER_BYTES,
     "opened": table.OPENED,
     "accepted": table.ACCEPTED,
+    "large_packets": table.LARGE_PACKETS,
     "huge_packets": table.HUGE_PACKETS,
     "huge_payload_bytes": table.HUGE_PAYLOAD,
+    "forgotten_bytes": table.FORGOTTEN,
 }
-_MAYBE = {"initial_sequence": table.ISN, "mss": table.MSS}  # details; -1: unknown
+#: details; -1: unknown
+_MAYBE = {
+    "initial_sequence": table.ISN,
+    "mss": table.MSS,
+    "first_sequence": table.FIRST_SEQ,
+    "first_acknowledged": table.FIRST_ACK,
+}
+_MAYBE_COUNTERS = {"next_sequence": table.NEXT, "acknowledged": table.ACK}
 
 
 class Scanner:
@@ -85,6 +97,7 @@ class Scanner:
         data = np.frombuffer(block, np.uint8)
         data.flags.writeable = False  # one type for bytes and buffers: one compilation
         stop = 2**62 if stop is None else stop
+        self._make_space_for_holes(len(data) // _LEAST_SEGMENT + 1)
         while True:
             at, why = loop.scan(data, pos, len(data), stop, self.framing, self.interfaces, self._options, self._state)
             pos = int(at)
@@ -116,6 +129,14 @@ class Scanner:
             self._spill_packets()
         while total[table.SAMPLE_COUNT] + 1 > len(state.samples):
             self._thin_samples()
+
+    def _make_space_for_holes(self, count: int) -> None:
+        """Make space for so many holes; a packet may add one."""
+        used, size = int(self._state.total[table.HOLE_ROWS]), len(self._state.holes)
+        if used + count > size < MOST_HOLES_AT_ONCE:
+            holes = np.zeros((min(max(2 * size, used + count), MOST_HOLES_AT_ONCE), table.HOLE_COLUMNS), np.int64)
+            holes[:used] = self._state.holes[:used]
+            self._state = self._state._replace(holes=holes)
 
     def _grow_flows(self) -> None:
         state, count = self._state, int(self._state.total[table.FLOW_COUNT])
@@ -165,6 +186,7 @@ class Scanner:
         flows = int(other.total[table.FLOW_COUNT])
         self.close_cells()  # so that cells stay in the order of time
         self._make_space(flows)
+        self._make_space_for_holes(int(other.total[table.HOLE_ROWS]))
         rows = self._join_tunnels(other)
         mapping = np.empty(flows, np.int64)
         if not join(other, rows, mapping, self._options, self._state):
@@ -254,7 +276,10 @@ class Scanner:
         columns["roce_opcode"] = _nullable((rare >> 24) & 0xFF, is_roce)
         columns |= {name: flows[:, column] for name, column in _COUNTERS.items()}
         columns |= {name: details[:, column] for name, column in _DETAILS.items()}
-        columns |= {name: _nullable(details[:, column], details[:, column] >= 0) for name, column in _MAYBE.items()}
+        for rows, names in ((details, _MAYBE), (flows, _MAYBE_COUNTERS)):
+            columns |= {name: _nullable(rows[:, column], rows[:, column] >= 0) for name, column in names.items()}
+        columns["followed"] = details[:, table.MARKS] & NOT_FOLLOWED == 0
+        columns["gaps"] = _gaps(details[:, table.HIGHEST], self._state.holes)
         return pa.table({name: columns[name] for name in FLOW_FACTS.names}, schema=FLOW_FACTS)
 
     def _encapsulations(self) -> pa.Table:
@@ -274,6 +299,22 @@ class Scanner:
         return pa.table(dict(zip(SAMPLES.names, columns, strict=True)), schema=SAMPLES)
 
 
+def _gaps(highest: Int64Array, holes: Int64Array) -> pa.Array:
+    """Begin and end of the holes of each flow, ascending. highest: row + 1 of each flow's highest hole."""
+    flow, rows = np.arange(len(highest)), highest - 1
+    found = []
+    while len(rows):
+        flow, rows = flow[rows >= 0], rows[rows >= 0]
+        found.append((flow, rows))
+        rows = holes[rows, table.BELOW] - 1
+    flows, taken = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (flow, rows)
+    begins, ends = holes[taken, table.HOLE_BEGIN], holes[taken, table.HOLE_END]
+    order = np.lexsort((begins, flows))
+    offsets = np.append(0, np.cumsum(np.bincount(flows, minlength=len(highest))))
+    pairs = pa.FixedSizeListArray.from_arrays(np.column_stack([begins, ends])[order].ravel(), 2)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs)
+
+
 def _new_state(want_packets: bool) -> State:
     def words(rows: int, columns: int) -> npt.NDArray[np.uint64]:
         return np.zeros((rows, columns), np.uint64)
@@ -288,6 +329,7 @@ def _new_state(want_packets: bool) -> State:
         keys=words(FLOWS_AT_FIRST, table.KEY_WORDS),
         flows=numbers(FLOWS_AT_FIRST, table.FLOW_COLUMNS),
         details=numbers(FLOWS_AT_FIRST, table.DETAIL_COLUMNS),
+        holes=numbers(0, table.HOLE_COLUMNS),
         open_cells=np.zeros(FLOWS_AT_FIRST, np.int64),
         cells=numbers(CELLS_AT_ONCE + table.WAITING_SPACE, table.CELL_COLUMNS),
         packets=numbers(PACKETS_AT_ONCE + table.WAITING_SPACE if want_packets else 0, table.PACKET_COLUMNS),

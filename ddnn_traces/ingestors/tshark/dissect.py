@@ -265,11 +265,11 @@ def _read_tcp(found: Packet, tcp: Any) -> Packet:
     if header < 20:
         raise Skipped(MALFORMED)
     found = replace(found, payload_bytes=found.payload_bytes - header)
-    flags, sequence = _number_if_any(tcp, "flags"), _number_if_any(tcp, "seq_raw")
-    if flags is None or sequence is None:
+    flags, sequence, acknowledgement = (_number_if_any(tcp, name) for name in ("flags", "seq_raw", "ack_raw"))
+    if flags is None or sequence is None or acknowledgement is None:
         return found
     flags &= 0xFF  # tshark includes the bits in front of the byte
-    return replace(found, segment=Segment(sequence, flags, _mss(tcp) if flags & SYN else None))
+    return replace(found, segment=Segment(sequence, acknowledgement, flags, _mss(tcp) if flags & SYN else None))
 
 
 def _mss(tcp: Any) -> int | None:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from ddnn_traces.ingestors.facts import NO_STEP
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
+TCP = 6
 LARGE, HUGE = 1500, 9000  # IP lengths above these
-MOST_HOLES = 4
+MOST_HOLES = 1024
 MOST_DATAGRAMS, MOST_WAITING, DATAGRAM_NS = 1024, 4096, 30 * 10**9
 
 
@@ -51,6 +52,7 @@ class Segment(NamedTuple):
     """The fields of a TCP header that are counted. mss: None without the option."""
 
     sequence: int
+    acknowledgement: int
     flags: int
     mss: int | None
 
@@ -124,9 +126,13 @@ class Flow:
     large_payload_bytes: int = 0
     huge_packets: int = 0
     huge_payload_bytes: int = 0
-    first_occupied: int | None = None  # number of the first segment that occupies sequence space
+    first_sequence: int | None = None  # number of the first segment that occupies sequence space
     next_sequence: int | None = None  # the number after the highest so far, counted on beyond 2^32
-    holes: list[tuple[int, int]] = field(default_factory=list)  # begin and end, the newest last
+    first_acknowledged: int | None = None
+    acknowledged: int | None = None  # the highest, counted on beyond 2^32
+    forgotten_bytes: int = 0
+    followed: bool = True
+    gaps: list[list[int]] = field(default_factory=list)  # begin and end, ascending
 
     def goes_on_with(self, segment: Segment) -> bool:
         """Whether the segment belongs to this connection; only a SYN may begin another."""
@@ -136,7 +142,7 @@ class Flow:
             return False
         if self.initial_sequence is not None:
             return segment.sequence == self.initial_sequence
-        return self.first_occupied is not None and self.first_occupied == (segment.sequence + 1) % 2**32
+        return self.first_sequence is not None and self.first_sequence == (segment.sequence + 1) % 2**32
 
     def add(self, packet: Packet, record: Record) -> None:
         """Count a packet."""
@@ -153,12 +159,15 @@ class Flow:
         if packet.ip_bytes > HUGE:
             self.huge_packets += 1
             self.huge_payload_bytes += packet.payload_bytes
+        if packet.fragment or (packet.protocol == TCP and packet.segment is None):
+            self.followed = False
         if packet.segment is not None:
             self._add_segment(packet.segment, packet.payload_bytes)
 
     def _add_segment(self, segment: Segment, payload: int) -> None:
         """TCP flags and sequence numbers (RFC 9293, 3.1 and 3.4)."""
         fin, syn, rst, ack = (segment.flags & bit != 0 for bit in (FIN, SYN, RST, ACK))
+        ended = self.fin_packets + self.rst_packets + rst > 0
         self.fin_packets += fin
         self.syn_packets += syn
         self.rst_packets += rst
@@ -169,15 +178,25 @@ class Flow:
         if syn and self.mss is None:
             self.mss = segment.mss
         if payload or syn or fin:
-            self._occupy(segment.sequence, syn, payload, fin)
+            self._occupy(segment.sequence, syn, payload, fin, ended)
+        if ack and not rst:
+            self._acknowledge(segment.acknowledgement)
 
-    def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool) -> None:
-        """Take the numbers from `sequence` on: SYN, payload, FIN."""
+    def _acknowledge(self, number: int) -> None:
+        """Take over an acknowledgement number, if it is the highest so far."""
+        if self.acknowledged is None:
+            self.first_acknowledged = self.acknowledged = number
+        self.acknowledged += max(0, (number - self.acknowledged + 2**31) % 2**32 - 2**31)
+
+    def _occupy(self, sequence: int, syn: bool, payload: int, fin: bool, ended: bool) -> None:
+        """Take the numbers from `sequence` on: SYN, payload, FIN. ended: whether there was a FIN or RST before; numbers
+        ahead are then those of another connection."""
         if self.next_sequence is None:
-            self.first_occupied = self.next_sequence = sequence
+            self.first_sequence = self.next_sequence = sequence
         begin = self.next_sequence + distance(self.next_sequence, sequence)
         if begin > self.next_sequence:
-            self.holes = [*self.holes, (self.next_sequence, begin)][-MOST_HOLES:]
+            if not ended:
+                self.gaps.append([self.next_sequence, begin])
         elif begin < self.next_sequence and payload:
             start, end = begin + syn, min(begin + syn + payload, self.next_sequence)
             filled = self._fill(start, end)
@@ -186,23 +205,22 @@ class Flow:
             self.out_of_order_packets += filled > 0
             self.retransmitted_packets += filled == 0
         self.next_sequence = max(self.next_sequence, begin + syn + payload + fin)
+        if len(self.gaps) > MOST_HOLES:
+            forgotten, self.gaps = self.gaps[: -MOST_HOLES // 2], self.gaps[-MOST_HOLES // 2 :]
+            self.forgotten_bytes += sum(last - first for first, last in forgotten)
 
     def _fill(self, start: int, end: int) -> int:
         """Take the bytes from `start` to `end` out of the holes; how many of them were in any."""
-        left: list[tuple[int, int]] = []
-        newest: list[tuple[int, int]] = []
+        left: list[list[int]] = []
         filled = 0
-        for first, last in self.holes:
+        for first, last in self.gaps:
             low, high = max(first, start), min(last, end)
             if low >= high:
-                left.append((first, last))
+                left.append([first, last])
                 continue
             filled += high - low
-            if first < low:
-                left.append((first, low))
-            if high < last:
-                (newest if first < low else left).append((high, last))
-        self.holes = (left + newest)[-MOST_HOLES:]
+            left += [[begin, end] for begin, end in ((first, low), (high, last)) if begin < end]
+        self.gaps = left
         return filled
 
 

@@ -37,6 +37,7 @@ segments = st.builds(
     p.tcp, filler, ports, ports,
     seq=st.sampled_from(SEQUENCES), flags=st.one_of(st.just(p.ACK), st.integers(0, 63)),
     options=st.sampled_from([b"", p.TIMESTAMPS, bytes(40), p.mss_option(1460), b"\1\1\1\2" + p.mss_option(9)]),
+    acknowledgement=st.sampled_from(SEQUENCES),
 )  # fmt: skip
 queues = st.builds(p.roce, filler, st.sampled_from([4, 17]), st.sampled_from([1, 0xFFFFFF]))
 transports = st.one_of(
@@ -133,7 +134,11 @@ def streams(draw: st.DrawFn) -> list[Datagram]:
     flags = st.sampled_from([p.ACK, p.ACK, p.ACK, p.ACK, p.ACK | p.FIN, p.SYN, p.RST])
     steps = draw(st.lists(st.tuples(units, units, flags), min_size=2, max_size=14))
     options = st.sampled_from([b"", p.mss_option(1460), p.TIMESTAMPS + p.mss_option(9)])
-    bodies = [p.tcp(bytes(10 * n), seq=start + 10 * at, flags=flag, options=draw(options)) for at, n, flag in steps]
+    acknowledged = st.sampled_from([*range(0, 120, 20), 2**31])
+    bodies = [
+        p.tcp(bytes(10 * n), 40000, 5000, start + 10 * at, flag, draw(options), (start + draw(acknowledged)) % 2**32)
+        for at, n, flag in steps
+    ]
     return [(p.ipv4(body), p.IPV4) for body in bodies]
 
 

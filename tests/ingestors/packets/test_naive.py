@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import naive
 import packets as p
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddnn_traces.ingestors.tshark.flows import Flow, Packet, Record, Segment
@@ -22,7 +22,7 @@ def runs(numbers: set[int]) -> int:
 
 @given(STARTS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 25)), min_size=1, max_size=20))
 def test_sequence_numbers_are_a_set_of_bytes(start: int, segments: list[tuple[int, int]]) -> None:
-    """As long as no more than four holes are open, every byte below the highest is new once, and then again."""
+    """Every byte below the highest is new once, and then again; those that never came are the gaps."""
     flow = Flow(0, "a", "b", p.TCP, 1, 2, None, None, None, 0, 0)
     sent, lowest, following = set(), segments[0][0], None
     new = again = packets_new = packets_again = 0
@@ -35,12 +35,14 @@ def test_sequence_numbers_are_a_set_of_bytes(start: int, segments: list[tuple[in
             packets_new, packets_again = packets_new + bool(filled), packets_again + (not filled)
         sent |= body
         following = max(following or 0, at + size)
-        assume(runs(set(range(lowest, following)) - sent) <= 4)
-        segment = Segment((start + at) % 2**32, p.ACK, None)
+        segment = Segment((start + at) % 2**32, 0, p.ACK, None)
         flow.add(Packet("a", "b", p.TCP, 1, 2, 40 + size, size, segment=segment), Record(0, 0, 54 + size, 54))
     assert (flow.out_of_order_bytes, flow.retransmitted_bytes) == (new, again)
     assert (flow.out_of_order_packets, flow.retransmitted_packets) == (packets_new, packets_again)
     assert flow.next_sequence % 2**32 == (start + following) % 2**32
+    missing = {number - lowest + flow.first_sequence for number in set(range(lowest, following)) - sent}
+    assert {number for begin, end in flow.gaps for number in range(begin, end)} == missing
+    assert len(flow.gaps) == runs(missing)
 
 
 @given(st.data(), st.booleans())

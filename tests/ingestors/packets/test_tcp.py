@@ -63,21 +63,73 @@ def test_segments_out_of_order(start: int) -> None:
     assert sent((0, 100), (200, 100), (100, 300), (400, 10), (390, 10)) == ((1, 100), (1, 110))
 
 
-def test_four_holes_are_remembered() -> None:
-    ahead = [(200 * i, 100, p.ACK) for i in range(6)]  # five holes, at 100, 300, ... 900
-    assert out_of_order(*ahead, *((200 * i + 100, 100, p.ACK) for i in range(5))) == (4, 400)
-    assert retransmitted(*ahead, (100, 100, p.ACK)) == (1, 100)
+def gaps(*segments: tuple[int, int, int]) -> list[list[int]]:
+    (flow,) = read_segments(*segments)
+    return flow["gaps"]
 
 
-def test_hole_cut_in_two_may_push_out_the_oldest() -> None:
-    """Its higher part becomes the newest; its lower part keeps its place, the oldest of all."""
-    ahead = [(200 * i, 100, p.ACK) for i in range(5)]  # holes at 100, 300, 500, 700
-    cut = (530, 10, p.ACK)
-    assert out_of_order(*ahead, cut, (500, 30, p.ACK), (540, 60, p.ACK)) == (3, 100)
-    assert out_of_order(*ahead, cut, (100, 100, p.ACK)) == (1, 10)
-    assert out_of_order(*ahead, (130, 10, p.ACK), (100, 30, p.ACK)) == (1, 10)
-    assert out_of_order(*ahead, (130, 10, p.ACK), (140, 60, p.ACK)) == (2, 70)
-    assert out_of_order(*ahead, (130, 10, p.ACK), (1000, 10, p.ACK), (300, 100, p.ACK)) == (1, 10)
+def test_every_gap_is_known_by_its_numbers() -> None:
+    ahead = [(200 * i, 100, p.ACK) for i in range(7)]
+    holes = [[200 * i + 100, 200 * i + 200] for i in range(6)]
+    assert gaps(*ahead) == holes
+    fill = [(200 * i + 100, 100, p.ACK) for i in range(6)]
+    assert out_of_order(*ahead, *fill) == (6, 600)
+    assert gaps(*ahead, *fill) == []
+    assert gaps(*ahead, *fill[::-1]) == []
+    assert gaps(*ahead, fill[2], fill[4]) == [holes[i] for i in (0, 1, 3, 5)]
+    assert gaps(*ahead, (530, 10, p.ACK)) == [*holes[:2], [500, 530], [540, 600], *holes[3:]]
+    assert gaps(*ahead, (530, 10, p.ACK), (500, 30, p.ACK), (540, 60, p.ACK)) == [*holes[:2], *holes[3:]]
+    assert gaps(*ahead, (150, 600, p.ACK)) == [[100, 150], [750, 800], *holes[4:]]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_gaps_go_on_beyond_the_wrap(start: int) -> None:
+    found = gaps(*((start + 200 * i, 100, p.ACK) for i in range(4)))
+    begin = start % 2**32
+    assert found == [[begin + 200 * i + 100, begin + 200 * i + 200] for i in range(3)]
+
+
+def test_of_too_many_gaps_the_bytes_are_known() -> None:
+    """1,025 gaps: the higher half of 1,024 is remembered, a segment that fills another one counts as sent again."""
+    ahead = [(20 * i, 10, p.ACK) for i in range(1026)]
+    (flow,) = read_segments(*ahead, (10, 10, p.ACK), (20 * 1024 + 10, 10, p.ACK))
+    assert (len(flow["gaps"]), flow["forgotten_bytes"]) == (511, 513 * 10)
+    assert flow["gaps"][0] == [20 * 513 + 10, 20 * 513 + 20]
+    assert (flow["retransmitted_bytes"], flow["out_of_order_bytes"]) == (10, 10)
+
+
+def test_numbers_ahead_after_an_end_are_no_gap() -> None:
+    """They are those of another connection, whose SYN was not captured."""
+    for end in ((100, 0, p.FIN | p.ACK), (100, 0, p.RST)):
+        assert gaps((0, 100, p.ACK), end, (90_000, 100, p.ACK), (90_200, 100, p.ACK)) == []
+    assert gaps((0, 100, p.ACK), (200, 0, p.FIN | p.ACK)) == [[100, 200]]  # data before the FIN
+
+
+def test_highest_acknowledgement() -> None:
+    def acknowledged(*numbers: int) -> tuple[int, int]:
+        frames = [p.ethernet(p.ipv4(p.tcp(flags=p.ACK, acknowledgement=each % 2**32))) for each in numbers]
+        flow = the_flow(read_frames(*frames))
+        return flow["first_acknowledged"], flow["acknowledged"]
+
+    assert acknowledged(5) == (5, 5)
+    assert acknowledged(2**32 - 1) == (2**32 - 1, 2**32 - 1)
+    assert acknowledged(0, 7, 3, 7) == (0, 7)
+    assert acknowledged(2**32 - 10, 5, -12, 2**31 - 11) == (2**32 - 10, 2**32 + 2**31 - 11)
+    assert acknowledged(100, 100 + 2**31) == (100, 100)  # neither before nor after
+    without = [p.ethernet(p.ipv4(p.tcp(flags=flags, acknowledgement=9))) for flags in (p.SYN, p.RST | p.ACK)]
+    flow = the_flow(read_frames(*without))
+    assert (flow["first_acknowledged"], flow["acknowledged"]) == (None, None)
+
+
+def test_flows_whose_numbers_are_not_all_known() -> None:
+    """A fragment's segment goes on in another; of a TCP header cut before the flags nothing is known."""
+    whole = p.segment(100)
+    first, second = (p.ethernet(each) for each in p.fragments(p.tcp(bytes(160)), [80]))
+    assert the_flow(read_frames(whole))["followed"]
+    assert [flow["followed"] for flow in read_frames(first, second).flows.values()] == [False]
+    assert [flow["followed"] for flow in read_frames(second).flows.values()] == [False]
+    cut = p.Record(T0, whole[: 14 + 20 + 13], len(whole))
+    assert [flow["followed"] for flow in read(p.pcap([*in_time(whole), cut])).flows.values()] == [False]
 
 
 @pytest.mark.parametrize("start", [5, 2**32 - 1])

@@ -6,11 +6,19 @@ import numpy as np
 
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     ACCEPTED,
+    ACK,
+    BELOW,
     CELL_RETX,
     CLOSED,
     FIN,
+    FIRST_ACK,
     FIRST_SEQ,
-    HOLE,
+    FORGOTTEN,
+    FREE_HOLE,
+    HIGHEST,
+    HOLE_BEGIN,
+    HOLE_END,
+    HOLE_ROWS,
     HOLES,
     ISN,
     MARKS,
@@ -25,12 +33,24 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     RST,
     SYN,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import helper, u16
+from ddnn_traces.ingestors.packets.compiled.jit import helper, inlined, u16
 
 FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
 
 # Facts that join.py needs of a connection that was followed from the middle of a file on.
-BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST = 1, 2, 4, 8, 16
+BEGAN_WITH_SYN, SYN_LATER, BELOW_FIRST, MADE_HOLE, NOT_THE_FIRST, MANY_HOLES = 1, 2, 4, 8, 16, 32
+# The numbers of some of its packets are unknown: fragments, and those whose TCP header was not captured.
+NOT_FOLLOWED = 64
+
+
+@inlined
+def acknowledge(flow, flows, details, ack):
+    """Take over an acknowledgement number, if it is the highest of the flow so far. ACK goes on beyond 2^32."""
+    newer = (ack - flows[flow, ACK]) & 0xFFFFFFFF
+    if flows[flow, ACK] < 0:
+        flows[flow, ACK] = details[flow, FIRST_ACK] = ack
+    elif newer < 0x80000000:
+        flows[flow, ACK] += newer
 
 
 @helper
@@ -84,7 +104,7 @@ def _mss(buf, transport, end):
 
 
 @helper
-def segment(flow, flows, details, seq, syn, payload, fin):
+def segment(flow, flows, details, holes, total, seq, syn, payload, fin):
     """Follow a segment that occupies sequence space but does not begin where the one before ended. syn, fin: 0 or 1.
 
     NEXT and the holes go on counting beyond 2^32, so that a hole is not matched again one round of the numbers later.
@@ -97,7 +117,9 @@ def segment(flow, flows, details, seq, syn, payload, fin):
     begin = expected + distance(expected, seq)
     following = begin + syn + payload + fin
     if begin > expected:
-        _add_hole(flow, details, expected, begin)
+        if details[flow, FIN] <= fin and not details[flow, RST]:  # else another connection, whose SYN was not captured
+            details[flow, MARKS] |= MADE_HOLE
+            _add_hole(flow, details, holes, total, expected, begin)
     elif begin < expected:
         if begin < details[flow, FIRST_SEQ]:
             details[flow, MARKS] |= BELOW_FIRST
@@ -105,55 +127,107 @@ def segment(flow, flows, details, seq, syn, payload, fin):
             below = max(np.int64(0), min(expected - begin - syn, payload))
             filled = np.int64(0)
             if details[flow, HOLES]:
-                filled = _fill_holes(flow, details, begin + syn, begin + syn + below)
+                filled = _fill_holes(flow, details, holes, total, begin + syn, begin + syn + below)
             details[flow, ORDER_PACKETS if filled else RETX_PACKETS] += 1
             details[flow, ORDER_BYTES] += filled
             details[flow, RETX_BYTES] += below - filled
             flows[flow, CELL_RETX] += below - filled
     flows[flow, NEXT] = max(expected, following)
+    if details[flow, HOLES] > MOST_HOLES // 2:
+        details[flow, MARKS] |= MANY_HOLES
+        if details[flow, HOLES] > MOST_HOLES:
+            _forget_lower_holes(flow, details, holes, total)
 
 
 @helper
-def _add_hole(flow, details, begin, end):
-    """Remember a hole as the newest; the oldest one is forgotten where all are taken."""
-    details[flow, MARKS] |= MADE_HOLE
-    if details[flow, HOLES] == MOST_HOLES:
-        _remove_hole(flow, details, 0)
-    at = HOLE + 2 * details[flow, HOLES]
-    details[flow, at], details[flow, at + 1] = begin, end
+def take_row(holes, total):
+    """A free row of `holes`; -1 where there is none."""
+    row = total[FREE_HOLE] - 1
+    if row >= 0:
+        total[FREE_HOLE] = holes[row, BELOW]
+    elif total[HOLE_ROWS] < len(holes):
+        row = total[HOLE_ROWS]
+        total[HOLE_ROWS] += 1
+    return row
+
+
+@helper
+def _release_row(row, holes, total):
+    holes[row, BELOW] = total[FREE_HOLE]
+    total[FREE_HOLE] = row + 1
+
+
+@helper
+def _add_hole(flow, details, holes, total, begin, end):
+    """Remember a hole above all others of the flow; where there is no space, only its bytes."""
+    row = take_row(holes, total)
+    if row < 0:
+        details[flow, FORGOTTEN] += end - begin
+        return
+    holes[row, HOLE_BEGIN], holes[row, HOLE_END], holes[row, BELOW] = begin, end, details[flow, HIGHEST]
+    details[flow, HIGHEST] = row + 1
     details[flow, HOLES] += 1
 
 
 @helper
-def _remove_hole(flow, details, number):
-    for at in range(HOLE + 2 * number, HOLE + 2 * (details[flow, HOLES] - 1)):
-        details[flow, at] = details[flow, at + 2]
-    details[flow, HOLES] -= 1
+def _forget_lower_holes(flow, details, holes, total):
+    """Remember only the bytes of the lower holes of a flow that has too many."""
+    last = details[flow, HIGHEST] - 1
+    for _ in range(MOST_HOLES // 2 - 1):
+        last = holes[last, BELOW] - 1
+    row = holes[last, BELOW] - 1
+    holes[last, BELOW] = 0
+    details[flow, HOLES] = MOST_HOLES // 2
+    while row >= 0:
+        below = holes[row, BELOW] - 1
+        details[flow, FORGOTTEN] += holes[row, HOLE_END] - holes[row, HOLE_BEGIN]
+        _release_row(row, holes, total)
+        row = below
 
 
 @helper
-def _fill_holes(flow, details, begin, end):
+def _fill_holes(flow, details, holes, total, begin, end):
     """Take the bytes from `begin` to `end` out of the holes; how many there were."""
-    filled, number = np.int64(0), 0
-    right_begin = right_end = np.int64(0)
-    while number < details[flow, HOLES]:
-        at = HOLE + 2 * number
-        first, last = details[flow, at], details[flow, at + 1]
+    filled, above, row = np.int64(0), np.int64(-1), details[flow, HIGHEST] - 1
+    while row >= 0 and holes[row, HOLE_END] > begin:
+        first, last, below = holes[row, HOLE_BEGIN], holes[row, HOLE_END], holes[row, BELOW] - 1
         low, high = max(first, begin), min(last, end)
-        if high <= low:
-            number += 1
-            continue
-        filled += high - low
-        if first < low:
-            details[flow, at + 1] = low
-            if high < last:
-                right_begin, right_end = high, last
-            number += 1
-        elif high < last:
-            details[flow, at] = high
-            number += 1
+        kept = True
+        if low < high:
+            filled += high - low
+            if first < low and high < last:
+                _split_hole(flow, details, holes, total, row, low, high)
+            elif first < low:
+                holes[row, HOLE_END] = low
+            elif high < last:
+                holes[row, HOLE_BEGIN] = high
+            else:
+                kept = False
+        if kept:
+            above = row
         else:
-            _remove_hole(flow, details, number)
-    if right_end > right_begin:
-        _add_hole(flow, details, right_begin, right_end)
+            if above >= 0:
+                holes[above, BELOW] = below + 1
+            else:
+                details[flow, HIGHEST] = below + 1
+            details[flow, HOLES] -= 1
+            _release_row(row, holes, total)
+        row = below
     return filled
+
+
+@helper
+def _split_hole(flow, details, holes, total, row, low, high):
+    """Take the bytes from `low` to `high` out of the middle of a hole."""
+    rest = take_row(holes, total)
+    if rest < 0:
+        details[flow, FORGOTTEN] += low - holes[row, HOLE_BEGIN]
+    else:
+        holes[rest, HOLE_BEGIN], holes[rest, HOLE_END], holes[rest, BELOW] = (
+            holes[row, HOLE_BEGIN],
+            low,
+            holes[row, BELOW],
+        )
+        holes[row, BELOW] = rest + 1
+        details[flow, HOLES] += 1
+    holes[row, HOLE_BEGIN] = high

@@ -16,16 +16,22 @@ from ddnn_traces.ingestors.packets.compiled.jit import borrowed, compiled, inlin
 
 # Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
 CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)
-FIRST, LAST, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD = range(8, 15)
+FIRST, LAST, PACKETS, WIRE, PAYLOAD, ACK, LARGE_PAYLOAD = range(8, 15)
 CELL_RETX = 15  # bytes, of the cell
 FLOW_COLUMNS = 16
 
 # Columns of `details`, int64, one row a connection: those that few packets touch.
 HUGE_PACKETS, HUGE_PAYLOAD, SYN, FIN, RST, OPENED, ACCEPTED, MSS = range(8)
 RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES = range(8, 12)
-ISN, CLOSED, FIRST_SEQ, MARKS, HOLES, HOLE = range(12, 18)  # HOLE: begin and end of 4 holes, oldest first
-MOST_HOLES = 4
-DETAIL_COLUMNS = HOLE + 2 * MOST_HOLES
+ISN, CLOSED, FIRST_SEQ, MARKS, FIRST_ACK, LARGE_PACKETS = range(12, 18)
+HOLES, HIGHEST, FORGOTTEN = range(18, 21)  # number of holes, row + 1 of the highest, bytes of those forgotten
+DETAIL_COLUMNS = 21
+
+# Columns of `holes`, int64: sequence numbers, and row + 1 of the next lower hole of the flow (or of the next free row).
+HOLE_BEGIN, HOLE_END, BELOW = range(3)
+HOLE_COLUMNS = 3
+#: Holes that a flow remembers at most; with one more, only the higher half of them.
+MOST_HOLES = 1024
 
 # Words of a key: source and destination (high, low), version, protocol and ports, and the rare parts: tunnel
 # (row + 1, from bit 40), RoCEv2 (bit 32), its opcode (from bit 24) and queue pair.
@@ -34,7 +40,8 @@ KEY_WORDS = 6
 # Entries of `total`, int64.
 RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
 TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, WINDOW, OPEN_CELLS = range(8, 17)
-TOTALS = 17
+HOLE_ROWS, FREE_HOLE = range(17, 19)  # rows of `holes` that were ever used; row + 1 of the first one that is free again
+TOTALS = 19
 
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
 SPACE, WAITING_SPACE = 8, 4096 + 8
@@ -66,7 +73,7 @@ class Options(NamedTuple):
 class State(NamedTuple):
     """The state of reading a file. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
     (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the current window
-    (total[WINDOW]), cells, packets and samples by their counts in total,
+    (total[WINDOW]), holes those of all flows, cells, packets and samples by their counts in total,
     skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in headers.py and
     fragments.py."""
 
@@ -74,6 +81,7 @@ class State(NamedTuple):
     keys: npt.NDArray[np.uint64]
     flows: Int64Array
     details: Int64Array
+    holes: Int64Array
     open_cells: Int64Array
     cells: Int64Array
     packets: Int64Array
@@ -96,10 +104,10 @@ def borrow(options, state):
     return (
         Options(o.window_ns, borrowed(o.bounds), o.no_step, o.open_tunnels, o.want_packets, o.salt),
         State(
-            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.open_cells),
-            borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total), borrowed(s.skipped),
-            borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams), borrowed(s.datagram_keys),
-            borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
+            borrowed(s.slots), borrowed(s.keys), borrowed(s.flows), borrowed(s.details), borrowed(s.holes),
+            borrowed(s.open_cells), borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total),
+            borrowed(s.skipped), borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams),
+            borrowed(s.datagram_keys), borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
         ),
     )  # fmt: skip
 
@@ -159,7 +167,9 @@ def new_flow(state, slot, a, b, c, d, e, f, ts):
     keys[flow, 0], keys[flow, 1], keys[flow, 2], keys[flow, 3], keys[flow, 4], keys[flow, 5] = a, b, c, d, e, f
     flows[flow, FIRST] = flows[flow, LAST] = ts
     flows[flow, IDENTITY] = np.int64(mixed(a, b, c, d, e, np.uint64(0)))
-    flows[flow, NEXT] = details[flow, ISN] = details[flow, FIRST_SEQ] = details[flow, MSS] = -1
+    flows[flow, NEXT] = flows[flow, ACK] = details[flow, FIRST_ACK] = details[flow, ISN] = details[
+        flow, FIRST_SEQ
+    ] = details[flow, MSS] = -1
     return flow
 
 
@@ -226,7 +236,7 @@ def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
     flows[flow, FIRST] = min(flows[flow, FIRST], ts)
     flows[flow, LAST] = max(flows[flow, LAST], ts)
     if ip_bytes > 1500:
-        flows[flow, LARGE_PACKETS] += 1
+        details[flow, LARGE_PACKETS] += 1
         flows[flow, LARGE_PAYLOAD] += payload
         if ip_bytes > 9000:
             details[flow, HUGE_PACKETS] += 1

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled.connections import NOT_FOLLOWED
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     DATAGRAMS,
     FAR_FUTURE,
+    MARKS,
     WAITING,
     add_cell,
     count_sizes,
@@ -46,6 +48,7 @@ def _count(flow, record, ts, wire, ip_bytes, payload, captured, options, state):
     step = step_of(ts, options.bounds, options.no_step)
     add_cell(flow, state.flows, state.cells, state.total, window, step, 1, wire, payload, 0)
     count_sizes(flow, state.flows, state.details, ts, ip_bytes, payload, captured)
+    state.details[flow, MARKS] |= NOT_FOLLOWED
     if options.want_packets:
         keep_packet(flow, state.packets, state.total, record, ts, wire, ip_bytes, payload, captured, np.int64(-1))
 

@@ -6,6 +6,7 @@ the part is refused and has to be read again, after the others. A part is joined
 - it holds no fragment;
 - each connection that it continues begins with the sequence number that is expected (or has not met any yet), and does
   not come back to holes from before: then retransmissions, order and holes are those of one pass;
+- its acknowledgement numbers go on from the highest so far;
 - each SYN is on ports that are new, or begins a connection also by what was known before.
 """
 
@@ -17,22 +18,33 @@ from ddnn_traces.ingestors.packets.compiled.connections import (
     BEGAN_WITH_SYN,
     BELOW_FIRST,
     MADE_HOLE,
+    MANY_HOLES,
+    NOT_FOLLOWED,
     NOT_THE_FIRST,
     SYN_LATER,
     begins_connection,
+    distance,
+    take_row,
 )
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     ACCEPTED,
+    ACK,
+    BELOW,
     CAPTURED,
     CLOSED,
     DETAIL_COLUMNS,
     EARLIEST,
     FIRST,
+    FIRST_ACK,
     FIRST_SEQ,
     FLOW_COLUMNS,
     FLOW_COUNT,
+    FORGOTTEN,
     FRAGMENTS,
-    HOLE,
+    HIGHEST,
+    HOLE_BEGIN,
+    HOLE_END,
+    HOLE_ROWS,
     HOLES,
     HUGE_PACKETS,
     HUGE_PAYLOAD,
@@ -45,6 +57,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     LAST_TIME,
     LATEST,
     MARKS,
+    MOST_HOLES,
     NEXT,
     OPENED,
     ORDER_BYTES,
@@ -65,9 +78,10 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import FIN as FINS
 from ddnn_traces.ingestors.packets.compiled.headers import TCP
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u32, u32_little
 
-_FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PACKETS, LARGE_PAYLOAD)
+_FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PAYLOAD)
 _DETAIL_SUMS = (
-    HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED, RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES,
+    LARGE_PACKETS, HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED,
+    RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FORGOTTEN,
 )  # fmt: skip
 
 
@@ -95,9 +109,23 @@ def _continues(part, row, state, flow):
     if part.flows[row, NEXT] >= 0 and flows[flow, NEXT] >= 0:
         if part.details[row, FIRST_SEQ] != flows[flow, NEXT] & 0xFFFFFFFF:
             return -1
-        if details[flow, HOLES] and marks & (BELOW_FIRST | MADE_HOLE):
+        if details[flow, HOLES] and marks & BELOW_FIRST:
             return -1
+        if marks & MADE_HOLE and (details[flow, CLOSED] or _too_many_holes(part, row, details, flow)):
+            return -1
+    acknowledges = part.flows[row, ACK] >= 0 and flows[flow, ACK] >= 0
+    if acknowledges and distance(flows[flow, ACK] & 0xFFFFFFFF, part.details[row, FIRST_ACK]) < 0:
+        return -1
     return 1
+
+
+@helper
+def _too_many_holes(part, row, details, flow):
+    """Whether the holes from before might have made the flow forget some in this part."""
+    if not details[flow, HOLES]:
+        return False
+    many = part.details[row, MARKS] & MANY_HOLES or details[flow, HOLES] > MOST_HOLES // 2
+    return bool(many or part.details[row, FORGOTTEN])
 
 
 @helper
@@ -110,16 +138,37 @@ def _add(part, row, state, flow):
     flows[flow, FIRST] = min(flows[flow, FIRST], new[row, FIRST])
     flows[flow, LAST] = max(flows[flow, LAST], new[row, LAST])
     details[flow, CLOSED] |= new_details[row, CLOSED]
+    details[flow, MARKS] |= new_details[row, MARKS] & NOT_FOLLOWED
+    if new[row, ACK] >= 0:
+        if flows[flow, ACK] < 0:
+            flows[flow, ACK] = details[flow, FIRST_ACK] = new_details[row, FIRST_ACK]
+        flows[flow, ACK] += distance(flows[flow, ACK] & 0xFFFFFFFF, new_details[row, FIRST_ACK])
+        flows[flow, ACK] += new[row, ACK] - new_details[row, FIRST_ACK]
     if new[row, NEXT] < 0:
         return
     if flows[flow, NEXT] < 0:
         details[flow, FIRST_SEQ] = flows[flow, NEXT] = new_details[row, FIRST_SEQ]
     laps = flows[flow, NEXT] - new_details[row, FIRST_SEQ]
     flows[flow, NEXT] = new[row, NEXT] + laps
-    if new_details[row, HOLES]:
-        details[flow, HOLES] = new_details[row, HOLES]
-        for column in range(HOLE, HOLE + 2 * new_details[row, HOLES]):
-            details[flow, column] = new_details[row, column] + laps
+    _add_holes(part, row, laps, state, flow)
+
+
+@helper
+def _add_holes(part, row, laps, state, flow):
+    """Put the holes of a part's flow above those of the whole's."""
+    details, holes = state.details, state.holes
+    older = details[flow, HIGHEST]
+    above, at = np.int64(-1), part.details[row, HIGHEST] - 1
+    while at >= 0:
+        to = take_row(holes, state.total)
+        holes[to, HOLE_BEGIN], holes[to, HOLE_END] = part.holes[at, HOLE_BEGIN] + laps, part.holes[at, HOLE_END] + laps
+        holes[to, BELOW] = older
+        if above < 0:
+            details[flow, HIGHEST] = to + 1
+        else:
+            holes[above, BELOW] = to + 1
+        above, at = to, part.holes[at, BELOW] - 1
+    details[flow, HOLES] += part.details[row, HOLES]
 
 
 @compiled
@@ -130,7 +179,7 @@ def join(part, tunnels, mapping, options, state):
     the row of each in the whole. `state` has space for them all.
     """
     total = state.total
-    if part.total[FRAGMENTS]:
+    if part.total[FRAGMENTS] or total[HOLE_ROWS] + part.total[HOLE_ROWS] > len(state.holes):
         return False
     count = part.total[FLOW_COUNT]
     for row in range(count):
@@ -156,6 +205,8 @@ def join(part, tunnels, mapping, options, state):
                 state.flows[mapping[row], column] = part.flows[row, column]
         for column in range(DETAIL_COLUMNS):
             state.details[mapping[row], column] = part.details[row, column]
+        state.details[mapping[row], HIGHEST] = state.details[mapping[row], HOLES] = 0
+        _add_holes(part, row, 0, state, mapping[row])
     for reason in range(len(state.skipped)):
         state.skipped[reason, 0] += part.skipped[reason, 0]
         state.skipped[reason, 1] += part.skipped[reason, 1]

@@ -7,10 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ddnn_traces.ingestors.packets.compiled.connections import (
+    ACK_FLAG,
     BEGAN_WITH_SYN,
+    NOT_FOLLOWED,
     NOT_THE_FIRST,
+    RST_FLAG,
     SYN_FLAG,
     SYN_LATER,
+    acknowledge,
     begins_connection,
     control,
     segment,
@@ -75,6 +79,7 @@ from ddnn_traces.ingestors.packets.compiled.jit import (
     u16_little,
     u32,
     u32_little,
+    u64,
 )
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
@@ -89,6 +94,10 @@ INTERFACE_COLUMNS = 6
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
 MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
+
+# In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
+# the second one has the bit of SYN, so that it takes that rare branch.
+NO_HEADER, CUT_HEADER, NO_FLAGS = -8, -6, np.int64(-1)
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 MOST_BLOCK_BYTES = 1 << 24
@@ -220,7 +229,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     options, state = borrow(options, state)
     buf, interfaces = borrowed(buf), borrowed(interfaces)
     slots, keys, flows, details = state.slots, state.keys, state.flows, state.details
-    cells, open_cells = state.cells, state.open_cells
+    cells, open_cells, holes = state.cells, state.open_cells, state.holes
     samples, packets, total, skipped = state.samples, state.packets, state.total, state.skipped
     found, found_key = state.found, state.found_key
     is_pcapng, big_endian, tick_ns = framing.is_pcapng, framing.big_endian, framing.tick_ns
@@ -317,19 +326,25 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             later_fragment(first_record + records, ts, wire, captured, options, state)
         else:
             # --- flow
-            flags, seq = np.int64(-1), np.int64(0)
-            if protocol == TCP and transport + 14 <= end:
-                flags, seq = np.int64(buf[transport + 13]), u32(buf, transport + 4)
+            flags, seq, ack = np.int64(NO_HEADER), np.int64(0), np.int64(0)
+            if protocol == TCP:
+                flags = np.int64(CUT_HEADER)
+                if transport + 14 <= end:
+                    flags, numbers = np.int64(buf[transport + 13]), u64(buf, transport + 4)
+                    seq, ack = np.int64(numbers >> np.uint64(32)), np.int64(numbers & np.uint64(0xFFFFFFFF))
             slot = find_slot(slots, keys, salt, a, b, c, d, e, f)
             flow = np.int64(slots[slot])
-            is_syn = flags > 0 and flags & SYN_FLAG != 0
-            if flow < 0 or is_syn:
-                if flow >= 0 and not details[flow, MARKS] & BEGAN_WITH_SYN:
+            if flow < 0 or flags & SYN_FLAG:
+                is_syn, marks = flags > 0 and flags & SYN_FLAG != 0, np.int64(0)
+                if flow >= 0 and is_syn and not details[flow, MARKS] & BEGAN_WITH_SYN:
                     details[flow, MARKS] |= SYN_LATER
-                if flow < 0 or begins_connection(flow, details, seq):
+                if flow < 0 or (is_syn and begins_connection(flow, details, seq)):
                     marks = np.int64(NOT_THE_FIRST if flow >= 0 else 0)
+                    marks |= BEGAN_WITH_SYN if is_syn else 0
                     flow = new_flow(state, slot, a, b, c, d, e, f, ts)
-                    details[flow, MARKS] = marks | BEGAN_WITH_SYN if is_syn else marks
+                if flags == CUT_HEADER:
+                    marks |= NOT_FOLLOWED
+                details[flow, MARKS] |= marks
 
             # --- window and step; packets come in bursts, so the last one mostly fits
             if ts < window_from or ts >= window_to:
@@ -346,7 +361,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
             if want_packets:
                 record = first_record + records
-                keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, flags)
+                keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, max(flags, NO_FLAGS))
 
             # --- TCP
             if flags >= 0:
@@ -357,10 +372,13 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     if seq == flows[flow, NEXT] & 0xFFFFFFFF and flows[flow, NEXT] >= 0:
                         flows[flow, NEXT] += payload + syn + fin
                     else:
-                        segment(flow, flows, details, seq, syn, payload, fin)
+                        segment(flow, flows, details, holes, total, seq, syn, payload, fin)
                     if payload:
                         sample_segment(flow, flows, samples, total, seq, ts)
+                if flags & (ACK_FLAG | RST_FLAG) == ACK_FLAG:
+                    acknowledge(flow, flows, details, ack)
             if part != WHOLE:
+                details[flow, MARKS] |= NOT_FOLLOWED
                 total[FRAGMENTS] += 1
                 first_fragment(flow, ts, options, state)
 
