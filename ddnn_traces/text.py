@@ -15,6 +15,8 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 #: formatting, halves of surrogate pairs (bytes of a file name that are not UTF-8), and what XML does not allow.
 _UNSAFE = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff\\ufffe\\uffff" + "".join(sorted(_BIDI))
 _UNSAFE_CHARACTER = re.compile(f"[{_UNSAFE}]")
+#: XML 1.0, 2.2; what draws SVG may end the process on it.
+_NOT_XML = re.compile("[^\t\n\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 #: What would read as the name of an unsafe byte, as valid_text writes it.
 _LIKE_UNSAFE = re.compile(rf"[{_UNSAFE}]|%(?=[0189A-F][0-9A-F]|7F|25)")
 #: Characters of a value that a message quotes at most.
@@ -46,8 +48,8 @@ def printable_lines(text: str) -> str:
 
 
 def for_xml(text: str) -> str:
-    """Text for a chart or a page: an unsafe character is a question mark. A program that draws SVG may abort on it."""
-    return _UNSAFE_CHARACTER.sub("?", text)
+    """Text for a chart or a page: a character that XML does not allow is a question mark."""
+    return _NOT_XML.sub("?", text)
 
 
 def shown(value: Any) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.store import schema
-from ddnn_traces.text import for_xml, shown, valid_text
+from ddnn_traces.text import shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
 
 #: Declared topologies by the words that the frameworks and papers use.
@@ -93,10 +93,11 @@ def read_metadata(folder: Path | None) -> RunMetadata:
         return RunMetadata()
     declared, hosts = _run_toml(folder / "run.toml")
     stated = dict(_runs_csv(folder.parent).rows.get(folder.name, {})) | declared
+    stated = {name: valid_text(value) if isinstance(value, str) else value for name, value in stated.items()}
     named = {name: value for name, value in from_name(valid_text(folder.name)).items() if name not in stated}
     for name, value in named.items():
         _check_range(f"{folder}: by the folder's name", name, value)
-    fields = {name: for_xml(value) if isinstance(value, str) else value for name, value in (named | stated).items()}
+    fields = named | stated
     if "topology" in fields:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
@@ -189,8 +190,8 @@ def _checked(path: Path, host: HostEntry) -> HostEntry:
     if host.role is not None and host.role not in ROLES:
         raise MetadataError(f"{path}: role {shown(host.role)} of {shown(host.ip)}; it is one of {', '.join(ROLES)}")
     try:
-        label = None if host.label is None else for_xml(host.label)
-        return replace(host, ip=for_xml(str(ipaddress.ip_address(host.ip))), label=label)
+        label = None if host.label is None else valid_text(host.label)
+        return replace(host, ip=valid_text(str(ipaddress.ip_address(host.ip))), label=label)
     except ValueError:
         raise MetadataError(f"{path}: ip = {shown(host.ip)} in [[hosts]] is no IP address; change it") from None
 

@@ -19,6 +19,7 @@ from ddnn_traces.report.chapters import chang, farhat, overview, regression, wir
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Results, Section
 from ddnn_traces.store.whole_files import make_folders, whole_file
+from ddnn_traces.text import for_xml
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _render(template: str, **values: Any) -> str:
     """A template of this folder with the values, the style sheet and the version; texts are escaped, Markup is not."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=lambda value: for_xml(value) if type(value) is str else value,
     )  # fmt: skip
     css = Markup((_HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704, the project's own
     return environment.get_template(template).render(css=css, version=__version__, **values)

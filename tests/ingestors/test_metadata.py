@@ -328,8 +328,8 @@ def test_a_name_that_is_no_file(tmp_path: Path, name: str, kind: str) -> None:
 def test_text_of_metadata_can_be_shown_everywhere(tmp_path: Path) -> None:
     toml = 'model = "a\\u001bb"\n[[hosts]]\nip = "10.0.0.1"\nlabel = "c\\nd"'
     found = metadata(tmp_path, os.fsdecode(b"tf\xff-m-sgd-8-grpc-normal-ring"), toml)
-    assert (found.fields["model"], found.fields["framework"]) == ("a?b", "tf%FF")
-    assert found.hosts == (HostEntry("10.0.0.1", "c?d"),)
+    assert (found.fields["model"], found.fields["framework"]) == ("a%1Bb", "tf%FF")
+    assert found.hosts == (HostEntry("10.0.0.1", "c%0Ad"),)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ HOSTILE = (
     "<script>alert(1)</script>",
     "a</script>b <!--<script> {{7*7}}",
     "../../x'\"); alert(2) // " + "long" * 30,
-    "a\u2028{% raw %}</pre></details></style>",
+    "a\u2028\x1b[31m\x00\uffff{% raw %}</pre></details></style>",
 )
 
 Once = Callable[[str, Callable[[Path], object]], Path]

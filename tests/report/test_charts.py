@@ -136,6 +136,15 @@ def test_residuals_are_drawn_in_megabytes_and_far_ones_are_distinguishable() -> 
     assert "duration of a step (ms)" in json.dumps(plain)
 
 
+def test_a_name_with_characters_that_xml_does_not_allow_is_drawn() -> None:
+    """vl-convert ends the whole process on them."""
+    names = ["a\x1b[31m", "b\x00", "c\uffff", "d\u2028e\n"]
+    spec = spec_of("regression_residuals", SYNTHETIC_FIT.with_columns(run_id=pl.Series(names)))
+    svg = vl_convert.vegalite_to_svg(spec)
+    assert "a?[31m" in svg
+    assert vl_convert.svg_to_png(svg).startswith(b"\x89PNG")
+
+
 def test_many_residuals_are_thinned_but_for_the_farthest() -> None:
     many = 10 * regression.MOST
     frame = pl.DataFrame({"run_id": [f"r{i}" for i in range(many)], "residual": [float(i % 9973) for i in range(many)]})

@@ -16,6 +16,8 @@ import altair as alt
 import polars as pl
 import polars.selectors as cs
 
+from ddnn_traces.text import for_xml
+
 PAGE_WIDTH = 980  # px that a row of panels may take
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
 BLANK = "#fefefe"  # background of cells: as white, but report/page.css gives it another colour on dark pages
@@ -44,12 +46,24 @@ def chart(description: str) -> Callable[[_Draw[_P]], _Draw[_P]]:
     def declare(draw: _Draw[_P]) -> _Draw[_P]:
         @functools.wraps(draw)
         def finished(*args: _P.args, **kwargs: _P.kwargs) -> alt.TopLevelMixin:
-            return _finished(draw(*args, **kwargs), description)
+            safe: Callable[..., alt.TopLevelMixin] = draw
+            return _finished(safe(*map(_drawable, args), **kwargs), description)
 
         CHARTS[draw.__name__] = finished
         return finished
 
     return declare
+
+
+def _drawable(argument: Any) -> Any:
+    """A frame or a text with nothing in it that cannot be drawn: on such characters vl-convert ends the process."""
+    if isinstance(argument, pl.DataFrame):
+        return argument.with_columns(cs.string().map_batches(_each_for_xml, return_dtype=pl.String))
+    return for_xml(argument) if isinstance(argument, str) else argument
+
+
+def _each_for_xml(texts: pl.Series) -> pl.Series:
+    return pl.Series([None if text is None else for_xml(text) for text in texts], dtype=pl.String)
 
 
 def data_chart(frame: pl.DataFrame) -> alt.Chart:
