@@ -28,7 +28,7 @@ from ddnn_traces.store import hashes
 
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
 #: About the size of decompressed blocks, and how many of them may wait for the reader.
 OUTPUT_BYTES = 1 << 20
 BLOCKS_AHEAD = 3

@@ -25,7 +25,7 @@ from ddnn_traces.store.hashes import digests_of
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 #: With more flows than this, one pass is faster, and does not need their table several times.
 MOST_FLOWS = 1 << 14
 

@@ -142,7 +142,8 @@ class Scanner:
         state, count = self._state, int(self._state.total[table.FLOW_COUNT])
         slots, keys = _grown(state.slots, state.keys, count, self._options.salt)
         rows = {name: _doubled(getattr(state, name)) for name in ("flows", "details", "open_cells")}
-        self._state = state._replace(slots=slots, keys=keys, **rows)
+        recent = np.zeros((2 * len(keys), 2), np.uint64)
+        self._state = state._replace(slots=slots, keys=keys, recent=recent, **rows)
 
     def _grow_tunnels(self) -> None:
         state, count = self._state, int(self._state.total[table.TUNNEL_COUNT])
@@ -188,6 +189,7 @@ class Scanner:
         self._make_space(flows)
         self._make_space_for_holes(int(other.total[table.HOLE_ROWS]))
         rows = self._join_tunnels(other)
+        self._state.recent.fill(0)  # the part may hold a later connection of the same five-tuple
         mapping = np.empty(flows, np.int64)
         if not join(other, rows, mapping, self._options, self._state):
             return False
@@ -236,6 +238,7 @@ class Scanner:
         state.flows[:flows] = 0
         state.details[:flows] = 0
         state.tunnel_slots.fill(-1)
+        state.recent.fill(0)
         state.skipped.fill(0)
         state.datagrams.fill(0)
         _clear(state.total)
@@ -343,6 +346,7 @@ def _new_state(want_packets: bool) -> State:
         waiting=numbers(fragments.MOST_WAITING + 1, fragments.WAITING_COLUMNS),
         found=np.zeros(headers.FOUND, np.int64),
         found_key=np.zeros(headers.FOUND_WORDS, np.uint64),
+        recent=words(2 * FLOWS_AT_FIRST, 2),
     )
 
 

@@ -74,8 +74,8 @@ class State(NamedTuple):
     """The state of reading a file. All int64 but slots (int32, a power of two long, -1 free) and the words of keys
     (uint64). Rows: keys, flows and details a connection each, open_cells a flow that has a cell in the current window
     (total[WINDOW]), holes those of all flows, cells, packets and samples by their counts in total,
-    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; the others as in headers.py and
-    fragments.py."""
+    skipped a reason each (packets, wire bytes); tunnels as a flow table of their own; recent: flows by the bytes of
+    their packets, as in common.py; the others as in headers.py and fragments.py."""
 
     slots: npt.NDArray[np.int32]
     keys: npt.NDArray[np.uint64]
@@ -95,6 +95,7 @@ class State(NamedTuple):
     waiting: Int64Array
     found: Int64Array
     found_key: npt.NDArray[np.uint64]
+    recent: npt.NDArray[np.uint64]
 
 
 @inlined
@@ -108,6 +109,7 @@ def borrow(options, state):
             borrowed(s.open_cells), borrowed(s.cells), borrowed(s.packets), borrowed(s.samples), borrowed(s.total),
             borrowed(s.skipped), borrowed(s.tunnel_slots), borrowed(s.tunnel_keys), borrowed(s.datagrams),
             borrowed(s.datagram_keys), borrowed(s.waiting), borrowed(s.found), borrowed(s.found_key),
+            borrowed(s.recent),
         ),
     )  # fmt: skip
 
@@ -236,11 +238,17 @@ def count_sizes(flow, flows, details, ts, ip_bytes, payload, captured):
     flows[flow, FIRST] = min(flows[flow, FIRST], ts)
     flows[flow, LAST] = max(flows[flow, LAST], ts)
     if ip_bytes > 1500:
-        details[flow, LARGE_PACKETS] += 1
-        flows[flow, LARGE_PAYLOAD] += payload
-        if ip_bytes > 9000:
-            details[flow, HUGE_PACKETS] += 1
-            details[flow, HUGE_PAYLOAD] += payload
+        count_large(flow, flows, details, ip_bytes, payload)
+
+
+@inlined
+def count_large(flow, flows, details, ip_bytes, payload):
+    """Add a packet above 1,500 bytes to those columns that only such packets have."""
+    details[flow, LARGE_PACKETS] += 1
+    flows[flow, LARGE_PAYLOAD] += payload
+    if ip_bytes > 9000:
+        details[flow, HUGE_PACKETS] += 1
+        details[flow, HUGE_PAYLOAD] += payload
 
 
 @inlined
@@ -253,14 +261,20 @@ def keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captu
 
 
 @inlined
-def sample_segment(flow, flows, samples, total, seq, ts):
-    """Keep a segment when its identity, a hash of five-tuple and sequence number, is below the limit."""
+def sample_identity(flow, flows, seq):
+    """Identity of a segment, the same in every file that it is in: 63 bits of a hash."""
     identity = (np.uint64(flows[flow, IDENTITY]) ^ np.uint64(seq)) * np.uint64(0x9E3779B97F4A7C15)
     identity ^= identity >> np.uint64(32)
-    identity *= np.uint64(0xD6E8FEB86659FD93)
-    if (identity >> np.uint64(1)) <= np.uint64(total[SAMPLE_LIMIT]):
+    return (identity * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(1)
+
+
+@inlined
+def sample_segment(flow, flows, samples, total, seq, ts):
+    """Keep a segment when its identity, a hash of five-tuple and sequence number, is below the limit."""
+    identity = sample_identity(flow, flows, seq)
+    if identity <= np.uint64(total[SAMPLE_LIMIT]):
         at = total[SAMPLE_COUNT]
-        samples[at, 0], samples[at, 1], samples[at, 2] = np.int64(identity >> np.uint64(1)), flow, ts
+        samples[at, 0], samples[at, 1], samples[at, 2] = np.int64(identity), flow, ts
         total[SAMPLE_COUNT] += 1
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled.common import Expected, common_packets, remember
 from ddnn_traces.ingestors.packets.compiled.connections import (
     ACK_FLAG,
     BEGAN_WITH_SYN,
@@ -24,10 +25,8 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     EARLIEST,
     FAR_FUTURE,
     FAR_PAST,
-    FLOW_COLUMNS,
     FLOW_COUNT,
     FRAGMENTS,
-    KEY_WORDS,
     LAST_TIME,
     LATEST,
     MARKS,
@@ -49,16 +48,18 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     keep_packet,
     new_flow,
     sample_segment,
-    slot_of,
 )
 from ddnn_traces.ingestors.packets.compiled.fragments import first_fragment, later_fragment
 from ddnn_traces.ingestors.packets.compiled.headers import (
+    ETHERNET,
     FOLLOW,
     IP_BYTES,
     LATER_FRAGMENT,
     PART,
     PAYLOAD,
     PROTOCOL,
+    SLL,
+    SLL2,
     TCP,
     TRANSPORT,
     WHOLE,
@@ -73,8 +74,6 @@ from ddnn_traces.ingestors.packets.compiled.jit import (
     borrowed,
     compiled,
     helper,
-    inlined,
-    prefetch,
     u16,
     u16_little,
     u32,
@@ -91,9 +90,6 @@ NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 # valid times.
 LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
 INTERFACE_COLUMNS = 6
-
-# From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
-MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
 
 # In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
 # the second one has the bit of SYN, so that it takes that rare branch.
@@ -197,28 +193,6 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     return np.int64(-1), True, pos + 28, captured, wire, ts, number, False, following
 
 
-@inlined
-def _expect(buf, ip, size, state, salt, is_near):
-    """Prefetch the rows of the flow table that a packet some way ahead needs, if its IPv4 header is at `ip`.
-
-    The offset is a guess (that records are as long as the current one); a wrong one costs only time.
-    """
-    if ip + 24 > size:
-        return
-    zero = np.uint64(0)
-    b, d = np.uint64(u32(buf, ip + 12)), np.uint64(u32(buf, ip + 16))
-    e = protocol_word(4, np.int64(buf[ip + 9]), u32(buf, ip + 20))
-    slot = np.int64(slot_of(state.slots, salt, zero, b, zero, d, e, zero))
-    if not is_near:
-        prefetch(state.slots, slot)
-        return
-    flow = np.int64(state.slots[slot])
-    if flow >= 0:
-        prefetch(state.keys, flow * KEY_WORDS)
-        prefetch(state.flows, flow * FLOW_COLUMNS)
-        prefetch(state.flows, flow * FLOW_COLUMNS + 8)
-
-
 @compiled
 def scan(buf, pos, size, stop, framing, interfaces, options, state):
     """Read complete records from buf[pos:size] that begin before `stop`: (offset of the first unread record, why).
@@ -240,9 +214,12 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
     most_packets, most_tunnels = len(packets) - WAITING_SPACE, len(state.tunnel_keys) - SPACE
     most_samples = len(samples) - 1
 
+    are_common = not (big_endian or want_packets)
+    unit_ns, offset_ns, latest_high = np.int64(tick_ns), np.int64(0), np.int64(0)
+    number, longest = np.int64(0), np.int64(MOST_BLOCK_BYTES if is_pcapng else max_captured)
+
     zero = np.uint64(0)
-    records, total_wire, first_record = np.int64(0), np.int64(0), total[RECORDS]
-    earliest, latest, ts = FAR_FUTURE, FAR_PAST, total[LAST_TIME]
+    ts = total[LAST_TIME]
     window_from, window_to = FAR_PAST, FAR_PAST  # nothing known yet
     step, step_from, step_to = np.int64(no_step), FAR_PAST, FAR_FUTURE
     has_steps = len(bounds) > 0
@@ -275,8 +252,12 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             ts = time
             end = start + captured
             link = interfaces[number, LINK]
+            unit_ns, offset_ns = interfaces[number, MULTIPLIER], interfaces[number, OFFSET]
             if untimed:
                 total[UNTIMED] += 1
+                unit_ns = np.int64(0)
+            elif unit_ns > 0:
+                latest_high = np.int64(0x7FFFFFFF) // unit_ns - 1
         else:
             if pos + 16 > size:
                 why = NEED_BYTES
@@ -301,6 +282,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
         a = b = c = d = e = f = zero
         payload = ip_bytes = transport = protocol = np.int64(0)
         part = np.int64(WHOLE)
+        is_common = False
         i, version = network_header(buf, start, end, link)
         if version == 0:
             outcome = i
@@ -311,6 +293,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     outcome, both_ports, payload = ports(buf, protocol, transport, end, carried)
                     a, b, c, d = addresses(buf, i, version)
                     e = protocol_word(version, protocol, both_ports)
+                    is_common = version == 4 and link in (ETHERNET, SLL, SLL2)
                 else:
                     outcome = innermost(buf, i, version, start, end, wire, options, state)
                     protocol, transport, payload = found[PROTOCOL], found[TRANSPORT], found[PAYLOAD]
@@ -323,7 +306,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             skipped[outcome, 1] += wire
         elif part == LATER_FRAGMENT:
             total[FRAGMENTS] += 1
-            later_fragment(first_record + records, ts, wire, captured, options, state)
+            later_fragment(total[RECORDS], ts, wire, captured, options, state)
         else:
             # --- flow
             flags, seq, ack = np.int64(NO_HEADER), np.int64(0), np.int64(0)
@@ -346,6 +329,9 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                     marks |= NOT_FOLLOWED
                 details[flow, MARKS] |= marks
 
+            if is_common:
+                remember(state.recent, buf, i, transport, flow)
+
             # --- window and step; packets come in bursts, so the last one mostly fits
             if ts < window_from or ts >= window_to:
                 window = ts // window_ns
@@ -360,7 +346,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 step_to = bounds[step + 1] if step + 1 < len(bounds) else FAR_FUTURE
             count_packet(flow, flows, details, open_cells, cells, total, step, ts, wire, ip_bytes, payload, captured)
             if want_packets:
-                record = first_record + records
+                record = total[RECORDS]
                 keep_packet(flow, packets, total, record, ts, wire, ip_bytes, payload, captured, max(flags, NO_FLAGS))
 
             # --- TCP
@@ -382,19 +368,18 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
                 total[FRAGMENTS] += 1
                 first_fragment(flow, ts, options, state)
 
-        if version == 4 and total[FLOW_COUNT] > MANY_FLOWS:
-            length = following - pos
-            _expect(buf, i + FAR_AHEAD * length, size, state, salt, False)
-            _expect(buf, i + NEAR_AHEAD * length, size, state, salt, True)
-        earliest = min(earliest, ts)
-        latest = max(latest, ts)
-        records += 1
-        total_wire += wire
+        total[EARLIEST], total[LATEST] = min(total[EARLIEST], ts), max(total[LATEST], ts)
+        total[RECORDS] += 1
+        total[TOTAL_WIRE] += wire
         pos = following
+        if is_common and are_common and (not is_pcapng or unit_ns > 0):
+            total[LAST_TIME] = ts
+            begin, until = max(window_from, step_from), min(window_to, step_to)
+            expected = Expected(is_pcapng, link, number, unit_ns, offset_ns, longest, latest_high, begin, until, step)
+            pos = common_packets(
+                buf, pos, stop, size, expected, most_cells, flows, details, state.recent, total, open_cells
+            )
+            ts = total[LAST_TIME]
 
-    total[RECORDS] += records
-    total[TOTAL_WIRE] += total_wire
-    total[EARLIEST] = min(total[EARLIEST], earliest)
-    total[LATEST] = max(total[LATEST], latest)
     total[LAST_TIME] = ts
     return pos, why
