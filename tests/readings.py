@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,14 +43,23 @@ def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
 def read_fast(
     data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = True, jobs: int = 1, **sizes: int
 ) -> naive.Facts:
-    """The facts of a file by the numba engine, in the terms of the naive reader. sizes: of the engine's buffers."""
+    """The facts of a file by the numba engine, in the terms of the naive reader. sizes: of the engine's buffers.
+
+    The file is read with a list of its packets, one by one, and without, by the loop of common packets too.
+    """
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10} | sizes)
         folder = Path(name)
         (folder / "capture").write_bytes(data)
         steps = np.array(bounds, np.int64)
-        options = ReadOptions(window_ns, steps, folder / "cells", folder / "packets", open_tunnels, jobs)
-        return in_naive_terms(numba_engine.read_capture(folder / "capture", options))
+        options = ReadOptions(window_ns, steps, folder / "cells", None, open_tunnels, jobs)
+        without = numba_engine.read_capture(folder / "capture", options)
+        facts = in_naive_terms(without)
+        options = replace(options, spill=folder / "cells again", packets=folder / "packets")
+        one_by_one = numba_engine.read_capture(folder / "capture", options)
+        assert one_by_one.samples == without.samples
+        assert (listed := in_naive_terms(one_by_one)) == replace(facts, packets=listed.packets)
+        return listed
 
 
 def in_naive_terms(facts: CaptureFacts) -> naive.Facts:
