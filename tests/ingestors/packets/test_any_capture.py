@@ -265,3 +265,65 @@ def test_threads_change_nothing(data: bytes, chunk: int, most_flows: int, want_p
         one = all_facts(path, 1, want_packets)
         set_sizes(patch, {"chunk": chunk, "most_flows": most_flows})
         assert all_facts(path, 3, want_packets) == one
+
+
+# --- common packets, which have a loop of their own (compiled/common.py), and one that is not common among them
+
+TRAIN = 12  # packets of each flow; the file begins with two that are not common, since the flow is new
+
+
+def train_frame(number: int, flow: int, way: str) -> bytes:
+    """Segment `number` of a flow in order, or with the header that `way` names."""
+    seq = {"again": number - 1, "ahead": number + 1}.get(way, number) * 100
+    flags = {"fin": p.ACK | p.FIN, "syn": p.SYN, "rst": p.RST, "push": p.ACK | 8}.get(way, p.ACK)
+    body = p.tcp(bytes(0 if way == "empty" else 100), 40000 + flow, seq=seq, flags=flags,
+                 options=p.TIMESTAMPS if way == "options" else b"")  # fmt: skip
+    if way == "udp":
+        return p.ethernet(p.ipv4(p.udp(bytes(100), 40000 + flow), protocol=p.UDP))
+    if way == "offset":
+        body = body[:12] + b"\x40" + body[13:]
+    total = {"no length": 0, "long": 60_000, "short": 39}.get(way)
+    packet = p.ipv4(body, options=bytes(4) if way == "IP options" else b"", total=total, more=way == "fragment",
+                    fragment=8 if way == "later fragment" else 0)  # fmt: skip
+    tags, kind = [p.VLAN] * (way == "tag"), 0x86DD if way == "kind" else p.IPV4
+    return p.ethernet(b"\x65" + packet[1:] if way == "version" else packet, kind, tags)
+
+
+DEVIATIONS = (
+    "again", "ahead", "fin", "syn", "rst", "push", "empty", "options", "udp", "offset", "no length", "long", "short",
+    "IP options", "fragment", "later fragment", "tag", "kind", "version", "super-frame", "jumbo", "wire", "cut", "back",
+    "window", "later window",
+)  # fmt: skip
+
+
+def train_record(at: int, way: str) -> p.Record:
+    time = T0 + 1000 * at + {"back": -3000, "window": MS, "later window": 7 * MS}.get(way, 0)
+    frame = train_frame(at // 2, at % 2, way)
+    if way in ("super-frame", "jumbo"):
+        size = 20_000 if way == "super-frame" else 4000
+        frame = p.ethernet(p.ipv4(p.tcp(bytes(size), 40000 + at % 2, seq=at // 2 * 100)))[:200]
+        return p.Record(time, frame, size + 54)
+    return p.Record(time, frame[:50] if way == "cut" else frame, 60 if way == "wire" else None)
+
+
+@pytest.mark.parametrize("way", DEVIATIONS)
+@pytest.mark.parametrize("is_pcapng", [False, True])
+def test_packet_that_is_not_common(way: str, is_pcapng: bool) -> None:
+    made = [train_record(at, way if at in (TRAIN, TRAIN + 5) else "") for at in range(2 * TRAIN)]
+    facts = read(p.pcapng(made) if is_pcapng else p.pcap(made), MS, [T0, T0 + 15_000, T0 + 21_000], samples=4)
+    assert facts.records == 2 * TRAIN
+
+
+@pytest.mark.parametrize("harm", ["type", "length", "end", "interface", "captured", "time"])
+def test_block_that_is_not_common(harm: str) -> None:
+    section = p.Section("<")
+    blocks = [section.enhanced(T0 + at, train_frame(at, 0, "")) for at in range(TRAIN)]
+    block = bytearray(blocks[-3])
+    at, value = {
+        "type": (0, 99), "length": (4, block[4] ^ 1), "end": (len(block) - 4, block[-4] ^ 4), "interface": (8, 1),
+        "captured": (22, 1), "time": (15, 0x7F),
+    }[harm]  # fmt: skip
+    block[at] = value
+    begin = section.begin() + section.interface(p.ETHERNET, 0, 9, None)
+    facts = read(begin + b"".join([*blocks[:-3], bytes(block), *blocks[-2:]]))
+    assert facts.records in (TRAIN - 3, TRAIN - 1, TRAIN)
