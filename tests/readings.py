@@ -58,7 +58,8 @@ def read_fast(
         options = replace(options, spill=folder / "cells again", packets=folder / "packets")
         one_by_one = numba_engine.read_capture(folder / "capture", options)
         assert one_by_one.samples == without.samples
-        assert (listed := in_naive_terms(one_by_one)) == replace(facts, packets=listed.packets)
+        listed = in_naive_terms(one_by_one)
+        assert listed == replace(facts, packets=listed.packets)
         return listed
 
 
