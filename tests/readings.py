@@ -45,10 +45,11 @@ def read_fast(
 ) -> naive.Facts:
     """The facts of a file by the numba engine, in the terms of the naive reader. sizes: of the engine's buffers.
 
-    The file is read with a list of its packets, one by one, and without, by the loop of common packets too.
+    The file is read with a list of its packets, one by one, and without, by the loop of common packets too; a segment
+    that is a sample is not common, so only few are taken.
     """
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10} | sizes)
+        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10, "samples": 2} | sizes)
         folder = Path(name)
         (folder / "capture").write_bytes(data)
         steps = np.array(bounds, np.int64)
