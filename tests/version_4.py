@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ddnn_traces.ingestors.inputs import INPUTS
-from ddnn_traces.store.layout import MARKER
+from ddnn_traces.store import checksums
+from ddnn_traces.store.layout import INPUTS, MARKER
 from ddnn_traces.store.whole_files import sha256_of
 
 COLUMNS = {
@@ -45,7 +45,8 @@ def make_version_4(dataset: Path, sources: Path) -> None:
             for path in sorted(folder.rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
             folder.rmdir()
-    inputs = json.loads((dataset / INPUTS).read_text())
+    (dataset / checksums.FILE).unlink()
+    inputs = checksums.unsealed((dataset / INPUTS).read_text())
     for run_id, record in inputs["runs"].items():
         record["parameters"] |= {"schema_version": 4, "sha256": True}
         for file in record["files"]:

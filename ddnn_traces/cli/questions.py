@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +23,9 @@ from ddnn_traces.cli.shared import (
     runs_option,
 )
 from ddnn_traces.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddnn_traces.store.checksums import Damage
 
 
 @click.command()
@@ -150,15 +154,22 @@ def sql(
 @click.command()
 @dataset_argument
 def check(dataset: str | Path) -> None:
-    """Check the data: whether every record is accounted for, and the tables agree. Exit 1 with the offending rows.
+    """Check the data: whether the files are what was written, every record is accounted for, and the tables agree. Exit
+    1 with the offending rows.
 
-    A check that has nothing to examine in a run is "not checked" there; query `unchecked` lists these.
+    stored_files compares each file with its size and BLAKE3 (checksums.json) and with the checksums of its pages; the
+    other checks leave out runs with a damaged file. A check that has nothing to examine in a run is "not checked"
+    there; query `unchecked` lists these.
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
     from ddnn_traces.query.views import StoredViews
 
-    with open_dataset(dataset) as opened, StoredViews(opened) as stored:
+    damaged = _check_files(dataset)
+    if damaged and not (sound := _sound_runs(dataset, damaged)):
+        click.echo("no run is left for the other checks", err=True)
+        raise click.exceptions.Exit(1)
+    with open_dataset(dataset, sound if damaged else ()) as opened, StoredViews(opened) as stored:
         stored.store_inputs("unchecked")  # the check of conservation reads the same
         found, runs = checks.run_checks(opened), len(opened.run_ids)
         unchecked = opened.query_arrow("unchecked", {}).to_pylist()
@@ -167,8 +178,35 @@ def check(dataset: str | Path) -> None:
         click.echo(f"{name}: {_outcome(rows.num_rows, lacking, runs)}", err=True)
         if rows.num_rows:
             terminal.print_table(rows, name)
-    if any(rows.num_rows for rows in found.values()):
+    if damaged or any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
+
+
+def _check_files(dataset: str | Path) -> list[Damage]:
+    """Print what is damaged, and return it."""
+    import pyarrow as pa
+
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.query import checks
+    from ddnn_traces.text import counted
+
+    damaged = checks.damaged_files(dataset)
+    if damaged is None:
+        click.echo("stored_files: not checked: only files in a folder of this machine are", err=True)
+        return []
+    if damaged:
+        click.echo(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again", err=True)
+        terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")
+    else:
+        click.echo("stored_files: ok", err=True)
+    return damaged
+
+
+def _sound_runs(dataset: str | Path, damaged: list[Damage]) -> tuple[str, ...]:
+    """The runs of a dataset on this machine without damaged files."""
+    from ddnn_traces.store import checksums, layout
+
+    return tuple(sorted(checksums.run_ids(layout.content(Path(dataset))) - {damage.run_id for damage in damaged}))
 
 
 def _outcome(rows: int, lacking: list[dict[str, Any]], runs: int) -> str:

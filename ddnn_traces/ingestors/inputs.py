@@ -18,11 +18,10 @@ from typing import Any
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput
-from ddnn_traces.store import hashes, schema
+from ddnn_traces.store import checksums, hashes, schema
+from ddnn_traces.store.layout import INPUTS
 from ddnn_traces.text import printable, valid_text
 from ddnn_traces.version import __version__
-
-INPUTS = "inputs.json"
 
 #: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
@@ -139,7 +138,7 @@ def after_reading(
 def read_inputs(dataset: Path) -> dict[str, RunRecord]:
     """Records of a dataset's runs; empty where inputs.json is missing or damaged, so that all runs are read again."""
     try:
-        runs = json.loads((dataset / INPUTS).read_text(encoding="utf-8"))["runs"]
+        runs = checksums.unsealed((dataset / INPUTS).read_text(encoding="utf-8"))["runs"]
         return {
             run_id: RunRecord(
                 entry["parameters"], tuple(FileState(**file) for file in entry["files"]), tuple(entry["warnings"])
@@ -153,7 +152,7 @@ def read_inputs(dataset: Path) -> dict[str, RunRecord]:
 def inputs_text(records: Mapping[str, RunRecord]) -> str:
     """Content of inputs.json."""
     runs = {run_id: asdict(record) for run_id, record in records.items()}
-    return json.dumps({"runs": runs}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return checksums.sealed({"runs": runs})
 
 
 def without_folders(message: str, run: RunInput) -> str:

@@ -15,7 +15,7 @@ import duckdb
 from ddnn_traces.errors import CaptureError, LedgerError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.inputs import INPUTS, FileState, RunRecord
+from ddnn_traces.ingestors.inputs import FileState, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
@@ -24,6 +24,7 @@ from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
+from ddnn_traces.store.layout import INPUTS
 from ddnn_traces.store.parquet import check_name, partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
@@ -123,6 +124,8 @@ class _Ingest:
         self._last_cost = 0.0
 
     def run(self, planned: list[_Planned], sources: list[str]) -> None:
+        for damage in self._writer.damaged_records():
+            self._messages.info(f"{self._writer.name}/{damage}; it is written again")
         todo = [plan for plan in planned if not self._is_unchanged(plan)]
         try:
             replaced = self._read(todo) if todo else 0
@@ -152,7 +155,7 @@ class _Ingest:
         if self._options.force or old is None or not partition(self._writer.out, "runs", run_id).is_dir():
             return False
         same = inputs.unchanged(old, plan.run, plan.record, self._options.hash)
-        if same is None:
+        if same is None or self._is_damaged(run_id):
             return False
         self._records[run_id] = same
         self._messages.info(f"run {run_id}: unchanged, not read again")
@@ -160,13 +163,20 @@ class _Ingest:
             self._messages.warn(f"run {run_id}: {warning}")
         return True
 
+    def _is_damaged(self, run_id: str) -> bool:
+        """Whether files of the run's tables are not what was written, which is reported."""
+        damages = self._writer.damages(run_id)
+        for damage in damages:
+            self._messages.info(f"{damage}; the run is read again")
+        return bool(damages)
+
     def _finish(self) -> None:
         """Put the last runs in place; without any, record the files' new times."""
         text = inputs.inputs_text(self._current())
-        if self._writer.uncommitted:
+        if self._writer.uncommitted or self._writer.damaged_records():
             self._writer.commit({INPUTS: text})
-        elif self._current() != inputs.read_inputs(self._writer.out):
-            self._writer.replace_file(INPUTS, text)
+        else:
+            self._writer.replace_files({INPUTS: text})
         try:
             views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
         except (OSError, duckdb.Error) as error:

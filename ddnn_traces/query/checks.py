@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import QueryError
-from ddnn_traces.store import schema
+from ddnn_traces.store import checksums, schema
+from ddnn_traces.store.places import place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +25,17 @@ _TOGETHER = 40_000_000
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
     return {name: dataset.sql_arrow((folder() / f"{name}.sql").read_text(encoding="utf-8")) for name in sorted(names())}
+
+
+def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
+    """Files of a dataset that are not what was written, before it is opened; None where they are not in a folder here.
+
+    Raises UsageError where there is no dataset.
+    """
+    if place.is_url(where) or zipfile.is_zipfile(where):
+        return None
+    folder = place.in_folder(Path(where)).on_this_machine()
+    return checksums.all_damages(folder)
 
 
 def run_in_groups(

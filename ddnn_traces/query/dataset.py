@@ -18,7 +18,7 @@ import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
-from ddnn_traces.store import schema
+from ddnn_traces.store import checksums, schema
 from ddnn_traces.store.places import place
 from ddnn_traces.text import nearest
 
@@ -41,6 +41,17 @@ def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
     """
     if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
         connection.execute("SET enable_progress_bar = false")
+
+
+#: Errors of DuckDB that may come from a damaged file; those of SQL are of other types, or do not name a file.
+_OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
+
+
+def _is_of_files(error: duckdb.Error) -> bool:
+    """Whether an error of DuckDB may come from a damaged file."""
+    if isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+        return ".parquet" in str(error)
+    return isinstance(error, _OF_FILES) or type(error) is duckdb.Error
 
 
 def _spill_folder() -> str:
@@ -91,6 +102,8 @@ class Dataset:
 
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""
+        if self.place.folder is not None:
+            return sorted(checksums.run_ids(self.place.folder))
         with duckdb.connect(config=self._config) as connection:
             self.place.attach(connection)
             views.Views(connection, self.place)
@@ -180,7 +193,7 @@ class Dataset:
             relation = self._relation(text.lstrip("\n"), params)  # DuckDB's caret counts empty lines
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
-            if failure := self.place.failure():
+            if failure := self.place.error() if _is_of_files(error) else self.place.failure():
                 raise failure from error
             raise QueryError(self._message(error, text, params)) from error
 

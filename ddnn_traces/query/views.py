@@ -81,7 +81,7 @@ class Views:
             try:
                 self._connection.execute(_table_view(table, self._place, self._runs))
             except duckdb.Error as error:
-                if failure := self._place.failure():
+                if failure := self._place.error():
                     raise failure from error
                 what = str(error).splitlines()[0]
                 raise UsageError(

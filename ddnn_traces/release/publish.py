@@ -24,7 +24,7 @@ from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
-from ddnn_traces.store import layout, schema
+from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, make_folders, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, nearest
@@ -205,6 +205,7 @@ class _Publishing:
         if "version" in statements:
             versions.check(statements["version"], previous.about.version if previous else None)
         self.mapping = MappingOptions(options.addresses, options.ports, options.times)
+        self._refuse_damaged()
         self.sources = self._sources()
         self.windows_ns = tables.window_lengths(self.sources)
         self.window_ns = tables.summed_window(options.window_ms, self.windows_ns)
@@ -221,6 +222,14 @@ class _Publishing:
         self.flagged = self._flagged()
         make_folders(key_file.parent)
         self.anonymiser = Anonymiser(keys.read_or_make(key_file), self.mapping, dataset)
+
+    def _refuse_damaged(self) -> None:
+        """Raise PublishError where a file is not what was written: a release would state the wrong values as true."""
+        dataset = self.dataset
+        if damaged := checksums.all_damages(dataset.path, dataset.run_ids, pages=False):
+            raise PublishError(
+                f"{dataset.path}: {checksums.summary(damaged)}; ingest those runs again, or choose others with --run"
+            )
 
     def _sources(self) -> list[tables.Source]:
         """The tables to publish, in their order; always with runs, which describes the runs."""

@@ -4,6 +4,7 @@
         dataset.json                       makes the folder a dataset; states the schema version
         TABLE/run_id=RUN/part-0.parquet    the rows of a run
         traces.duckdb, inputs.json         views of queries and tables; what each run was read from
+        checksums.json                     size and BLAKE3 of the files of each run
 
     RELEASE/                               a dataset, and
         pcap/RUN/...                       optional: cut-down captures, a run folder each, which ingest reads
@@ -35,6 +36,7 @@ CROISSANT = "croissant.json"
 DATA_PACKAGE = "datapackage.json"
 RO_CRATE = "ro-crate-metadata.json"
 DATACITE = "datacite.json"
+INPUTS = "inputs.json"
 CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name
 
@@ -61,6 +63,10 @@ def is_dataset(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
+_FORMAT = "ddnn_traces dataset"
+_KEYS = {"format", "schema_version", "oldest_schema_version", "tables"}
+
+
 @dataclass(frozen=True)
 class Marker:
     """What dataset.json states: the tables that the dataset has, and the schema version of its oldest run."""
@@ -79,12 +85,12 @@ def write_marker(dataset: Path, tables: Sequence[str] | None = None, oldest: int
 
     tables: those it has, where it may lack some (a release). oldest: schema version of its oldest run.
     """
-    marker: dict[str, Any] = {"format": "ddnn_traces dataset", "schema_version": schema.SCHEMA_VERSION}
+    marker: dict[str, Any] = {"format": _FORMAT, "schema_version": schema.SCHEMA_VERSION}
     if oldest < schema.SCHEMA_VERSION:
         marker["oldest_schema_version"] = oldest
     if tables is not None:
         marker["tables"] = list(tables)
-    (dataset / MARKER).write_text(json.dumps(marker, indent=1) + "\n")
+    (dataset / MARKER).write_text(_text(marker))
 
 
 def read_marker(dataset: Path, name: str = "") -> Marker:
@@ -120,6 +126,20 @@ def parse_marker(text: bytes, name: str) -> Marker:
     if isinstance(tables, str) or not isinstance(tables, Sequence) or not set(map(str, tables)) <= set(schema.TABLES):
         raise UsageError(f"{name}: {MARKER} names unknown tables; download this dataset again from its source")
     return Marker(tuple(table for table in schema.TABLES if table in tables), int(oldest))
+
+
+def marker_is_as_written(dataset: Path) -> bool:
+    """Whether dataset.json is, to the byte, one that write_marker() can have written. Raises OSError."""
+    text = (dataset / MARKER).read_bytes()
+    try:
+        marker = json.loads(text)
+        return marker["format"] == _FORMAT and marker.keys() <= _KEYS and _text(marker).encode() == text
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def _text(marker: dict[str, Any]) -> str:
+    return json.dumps(marker, indent=1) + "\n"
 
 
 def _no_dataset(name: str) -> UsageError:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store import layout, schema
+from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import MARKER, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
@@ -57,6 +57,7 @@ class DatasetWriter:
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
         self.committed = 0
+        self._stored: dict[str, checksums.Files] = {}
         self._wait, self._report = wait, report
         self._lock = DatasetLock(self.out)
         check_target(self.out)
@@ -69,6 +70,7 @@ class DatasetWriter:
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
                 check_target(self.out)  # again: no other process changes it now
+                self._stored = checksums.read(self.out)
                 self.partial.mkdir()
                 self.scratch.mkdir()
             except BaseException:
@@ -103,6 +105,17 @@ class DatasetWriter:
         """Whether the next version will hold the run."""
         return run_id in self.written or partition(self.out, "runs", run_id).is_dir()
 
+    def damages(self, run_id: str) -> list[checksums.Damage]:
+        """What is damaged of a run in the dataset. The files of one without a record are recorded if they are sound."""
+        found = checksums.damages(self.out, run_id, self._stored.get(run_id))
+        if not found and run_id not in self._stored:
+            self._stored[run_id] = checksums.of_run(self.out, run_id)
+        return found
+
+    def damaged_records(self) -> list[checksums.Damage]:
+        """Damaged files that belong to no run, which a commit writes again."""
+        return list(checksums.damaged_records(self.out)) if is_dataset(self.out) else []
+
     @contextlib.contextmanager
     def new_run(self, run_id: str) -> Iterator[None]:
         """Around the writing of a run's tables; the run counts when it is left without an error."""
@@ -114,12 +127,14 @@ class DatasetWriter:
         path = partition(self.next, table, run_id) / "part-0.parquet"
         path.parent.mkdir(parents=True)
         arrow = annotated(table, provenance)
-        with pq.ParquetWriter(path, arrow, compression="zstd", write_page_index=True, **encodings(table)) as writer:
+        options = {"compression": "zstd", "write_page_index": True, "write_page_checksum": True}
+        with pq.ParquetWriter(path, arrow, **options, **encodings(table)) as writer:
             for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
 
     def commit(self, files: Mapping[str, str]) -> None:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
+        new = {run_id: checksums.of_run(self.next, run_id) for run_id in checksums.run_ids(self.next)}
         oldest = schema.SCHEMA_VERSION
         for table in schema.TABLES:
             (self.next / table).mkdir(parents=True, exist_ok=True)
@@ -127,6 +142,9 @@ class DatasetWriter:
                 if not (self.next / table / old.name).exists():
                     _link_tree(old, self.next / table / old.name)
                     oldest = min(oldest, read_marker(self.out).oldest)
+        there = checksums.run_ids(self.next)
+        self._stored = {run_id: stored for run_id, stored in (self._stored | new).items() if run_id in there}
+        files = {**files, checksums.FILE: checksums.text(self._stored)}
         _keep_other_files(self.out, self.next, files)
         for name, text in files.items():
             (self.next / name).write_text(text, encoding="utf-8")
@@ -137,10 +155,13 @@ class DatasetWriter:
         for old in (self.next, self.partial / _OLD):
             shutil.rmtree(old, ignore_errors=True)
 
-    def replace_file(self, name: str, text: str) -> None:
-        """Replace one of the dataset's text files, and nothing else of it."""
-        with whole_file(self.out / name, self.partial) as new:
-            new.write_text(text, encoding="utf-8")
+    def replace_files(self, files: Mapping[str, str]) -> None:
+        """Write these text files and the record of checksums where they differ, and nothing else of the dataset."""
+        for name, text in {**files, checksums.FILE: checksums.text(self._stored)}.items():
+            path = self.out / name
+            if not path.is_file() or path.read_bytes() != text.encode():
+                with whole_file(path, self.partial) as new:
+                    new.write_text(text, encoding="utf-8")
 
 
 def check_target(out: Path) -> None:

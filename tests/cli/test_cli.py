@@ -38,7 +38,7 @@ from ddnn_traces.cli import cli
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import missing
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import schema
+from ddnn_traces.store import checksums, schema
 from ddnn_traces.store.writer import partition
 
 GOOD = p.pcap(packet.record for packet in ring(A, B))
@@ -138,7 +138,9 @@ def test_dataset_that_lost_a_table(command: RunCommand, tmp_path: Path) -> None:
     (partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet").unlink()
     done = command("runs", "dataset")
     (line,) = lines(done.stderr)
-    assert line.startswith("ddnn-traces: dataset/flows: missing or damaged (")
+    assert line.startswith(
+        "ddnn-traces: dataset: run run: flows/run_id=run/part-0.parquet: missing; ingest that run again"
+    )
     assert line.endswith("; ingest the runs again")
     assert done.returncode == 2
 
@@ -201,6 +203,7 @@ def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) ->
     assert command("check", "dataset").returncode == 0
     path = partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet"
     pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+    (tmp_path / "dataset" / checksums.FILE).unlink()  # by which the file is found before its rows
     done = command("check", "dataset")
     assert done.returncode == 1
     assert "flows" in done.stdout.decode()
@@ -215,7 +218,8 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     for name in ("conservation", "host_clock", "log_clock", "missing_worker", "steps_overlap", "both_vantages"):
         assert alone[name].startswith("not checked: "), name
     assert {name for name, outcome in alone.items() if outcome == "ok"} == {
-        "flow_parts", "flow_references", "flows_match_ledger", "ledger", "negative_durations", "orphan_keys"
+        "flow_parts", "flow_references", "flows_match_ledger", "ledger", "negative_durations", "orphan_keys",
+        "stored_files",
     }  # fmt: skip
     write_captures(tmp_path / "two", {f"worker-{n}.pcap": ring(A, B) for n in (1, 2)})
     write_log(tmp_path / "two", "worker-1", [BEGIN_NS, BEGIN_NS + 50_000])

@@ -21,13 +21,13 @@ import ddnn_traces
 from ddnn_traces.export import duckdb_file
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.inputs import INPUTS, read_inputs
+from ddnn_traces.ingestors.inputs import read_inputs
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import catalogue
-from ddnn_traces.store import hashes
-from ddnn_traces.store.layout import read_marker
+from ddnn_traces.store import checksums, hashes
+from ddnn_traces.store.layout import INPUTS, read_marker
 from ddnn_traces.store.whole_files import sha256_of
 
 
@@ -203,7 +203,7 @@ def test_older_dataset_is_known(runs: Path, older: Path) -> None:
     for _ in range(2):
         assert ingest(runs, older).read == []
     changed = {name for name, state in files_of(older).items() if before.get(name) != state}
-    assert changed <= {INPUTS, "traces.duckdb"}
+    assert changed <= {INPUTS, "traces.duckdb", checksums.FILE}
     with ddnn_traces.open(older) as dataset:
         known = dataset.sql("SELECT run_id, capture_id, sha256 FROM captures WHERE blake3 IS NULL").rows()
         assert len(known) == 4

@@ -348,7 +348,7 @@ def test_replaced_file_is_all_that_changes(tmp_path: Path) -> None:
     write(out, "a")
     before = {path: path.stat().st_ino for path in out.rglob("*") if path.name != "inputs.json"}
     with DatasetWriter(out) as writer:
-        writer.replace_file("inputs.json", "new")
+        writer.replace_files({"inputs.json": "new"})
     assert (out / "inputs.json").read_text() == "new"
     assert {path: path.stat().st_ino for path in out.rglob("*") if path.name != "inputs.json"} == before
     assert left_beside(out) == []

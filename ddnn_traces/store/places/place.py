@@ -52,6 +52,21 @@ class Place:
         if self.filesystem is not None:
             connection.register_filesystem(self.filesystem)
 
+    def error(self) -> DdnnTracesError | None:
+        """Why a read failed: what happened on the network, or the damaged files of a folder, which are all read."""
+        if failure := self.failure():
+            return failure
+        if self.folder is None or not self.folder.is_dir():
+            return None
+        from ddnn_traces.store import checksums
+
+        damaged = [damage for damage in checksums.all_damages(self.folder, pages=False) if damage.run_id is not None]
+        is_release = (self.folder / layout.RELEASE).is_file()
+        step = "download the release again" if is_release else "ingest that run again, or choose others with --run"
+        if not damaged:
+            return None
+        return UsageError(f"{self.name}: {checksums.summary(damaged)}; {step} ('ddnn-traces check' lists the files)")
+
     def on_this_machine(self) -> Path:
         """The folder of the tables. Raises UsageError where they are on another machine."""
         if self.folder is None:
@@ -71,16 +86,19 @@ def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
         from ddnn_traces.store.places import zipped
 
         return zipped.place(path, runs)
-    return in_folder(path)
+    return in_folder(path, runs)
 
 
-def in_folder(path: Path) -> Place:
+def in_folder(path: Path, runs: Sequence[str] | None = None) -> Place:
     """The place of a dataset, a release or a BagIt bag in a folder. Raises UsageError where there is none of this
     schema version.
+
+    runs: as in find(); files of other runs are not opened, and so may be damaged.
     """
     content = layout.content(path)
     marker = read_marker(content)
-    return Place(str(path), table_globs(content, tables_of(marker, content)), content, marker.has_older_runs)
+    files = table_globs(content, tables_of(marker, content), runs)
+    return Place(str(path), files, content, marker.has_older_runs)
 
 
 def tables_of(marker: layout.Marker, folder: Path) -> tuple[str, ...]:
@@ -90,9 +108,22 @@ def tables_of(marker: layout.Marker, folder: Path) -> tuple[str, ...]:
     return tuple(table for table in marker.tables if any((folder / table).glob("run_id=*")))
 
 
-def table_globs(folder: Path, tables: tuple[str, ...] = schema.TABLES) -> dict[str, list[str]]:
-    """The globs that DuckDB reads for each of these tables of a dataset's folder; an empty list for the others."""
-    globs = {table: [f"{glob.escape(str(folder / table))}/*/*.parquet"] for table in tables}
+def table_globs(
+    folder: Path, tables: tuple[str, ...] = schema.TABLES, runs: Sequence[str] | None = None
+) -> dict[str, list[str]]:
+    """The globs that DuckDB reads for each of these tables of a dataset's folder, of these runs (None: of all); an
+    empty list for the others.
+    """
+    from ddnn_traces.store.parquet import partition  # which imports pyarrow
+
+    if runs is None:
+        globs = {table: [f"{glob.escape(str(folder / table))}/*/*.parquet"] for table in tables}
+    else:
+        folders = {table: [partition(folder, table, run_id) for run_id in runs] for table in tables}
+        globs = {
+            table: [f"{glob.escape(str(path))}/*.parquet" for path in paths if path.is_dir()]
+            for table, paths in folders.items()
+        }
     return {table: globs.get(table, []) for table in schema.TABLES}
 
 

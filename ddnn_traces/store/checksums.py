@@ -1,0 +1,199 @@
+"""checksums.json: size and BLAKE3 of each Parquet file of a dataset, by run, to find what a disk has lost or changed.
+
+The file has its own BLAKE3 (`sealed`), and so has inputs.json. A Parquet file also has a checksum in each page, of the
+compressed values: it tells which column is damaged, and serves where there is no record, but the footer has none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from ddnn_traces.store import hashes, schema
+from ddnn_traces.store.layout import INPUTS, MARKER, marker_is_as_written
+from ddnn_traces.store.parquet import partition
+
+FILE = "checksums.json"
+
+_ALGORITHM = "blake3"
+_READERS = 4  # threads
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """What a file was when it was written."""
+
+    bytes: int
+    blake3: str
+
+
+#: Files of a run by their path in the dataset, with slashes.
+Files = Mapping[str, StoredFile]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what was written. run_id: None for a file that belongs to no single run."""
+
+    run_id: str | None
+    file: str
+    problem: str
+
+    def __str__(self) -> str:
+        run = "" if self.run_id is None else f"run {self.run_id}: "
+        return f"{run}{self.file}: {self.problem}"
+
+
+def sealed(document: Mapping[str, Any]) -> str:
+    """A JSON document with its own BLAKE3, in which every change is noticed."""
+    seal = hashes.hasher(_ALGORITHM)
+    seal.update(memoryview(_text(document).encode()))
+    return _text({_ALGORITHM: seal.hexdigest(), **document})
+
+
+def unsealed(text: str, needs_seal: bool = False) -> dict[str, Any]:
+    """The document. needs_seal: refuse one without, as older programs wrote. Raises ValueError for a damaged one."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")
+    has_seal = document.pop(_ALGORITHM, None) is not None
+    if (has_seal or needs_seal) and sealed(document) != text:
+        raise ValueError("not what was written")
+    return document
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read(dataset: Path) -> dict[str, Files]:
+    """The files of each run; empty where there is no record, or it is damaged."""
+    try:
+        runs = unsealed((dataset / FILE).read_text(encoding="utf-8"), needs_seal=True)["runs"]
+        return {run: {path: StoredFile(**file) for path, file in files.items()} for run, files in runs.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def text(runs: Mapping[str, Files]) -> str:
+    """Content of checksums.json."""
+    return sealed({"runs": {run: {path: asdict(file) for path, file in files.items()} for run, files in runs.items()}})
+
+
+def of_run(dataset: Path, run_id: str) -> Files:
+    """The files of a run as they are now. Raises OSError."""
+    return {_name(path, dataset): _state(path) for path in _files(dataset, run_id)}
+
+
+def damages(dataset: Path, run_id: str, files: Files | None) -> list[Damage]:
+    """What is damaged, missing or new among the files of a run. files: as recorded; None: each has its pages read."""
+    if files is None:
+        return [damage for path in _files(dataset, run_id) for damage in _of_pages(dataset, run_id, path)]
+    names = {_name(path, dataset) for path in _files(dataset, run_id)}
+    found = [Damage(run_id, name, "not written by this program, and read by queries") for name in names - files.keys()]
+    for name, file in files.items():
+        if problem := _problem(dataset / name, file):
+            found.append(Damage(run_id, name, problem))
+    return sorted(found, key=lambda damage: damage.file)
+
+
+def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = True) -> list[Damage]:
+    """The same of all files of a dataset, or of these runs. pages: also read the pages where the record does not
+    object: their checksums were made before the file was written, the record after it.
+
+    traces.duckdb is not among them: it is made of definitions, and DuckDB has checksums of its own.
+    """
+    recorded = read(dataset)
+    known = set(recorded) | run_ids(dataset)
+
+    def of(run_id: str) -> list[Damage]:
+        files = recorded.get(run_id)
+        found = [] if files is None else damages(dataset, run_id, files)
+        return found or (damages(dataset, run_id, None) if pages or files is None else [])
+
+    with ThreadPoolExecutor(_READERS) as threads:
+        of_runs = threads.map(of, sorted(known if runs is None else known & {*runs}))
+        return [*(damaged_records(dataset) if runs is None else ()), *(damage for found in of_runs for damage in found)]
+
+
+def run_ids(dataset: Path) -> set[str]:
+    """The runs whose folders are there, in any table."""
+    folders = {folder.name for table in schema.TABLES for folder in (dataset / table).glob("run_id=*")}
+    return {unquote(name.removeprefix("run_id=")) for name in folders}
+
+
+def summary(found: Sequence[Damage]) -> str:
+    """The first of these files with its problem, and the number of the others."""
+    return f"{found[0]}" + (f", and {len(found) - 1:,} more damaged files" if found[1:] else "")
+
+
+def damaged_records(dataset: Path) -> Iterator[Damage]:
+    """Records that are there and cannot be trusted."""
+    if not marker_is_as_written(dataset):
+        yield Damage(None, MARKER, "damaged")
+    for name in (FILE, INPUTS):
+        try:
+            unsealed((dataset / name).read_text(encoding="utf-8"), needs_seal=name == FILE)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            yield Damage(None, name, f"damaged ({error})")
+
+
+def _files(dataset: Path, run_id: str) -> list[Path]:
+    """The Parquet files of a run, which queries read."""
+    return [path for table in schema.TABLES for path in sorted(partition(dataset, table, run_id).glob("*.parquet"))]
+
+
+def _name(path: Path, dataset: Path) -> str:
+    return path.relative_to(dataset).as_posix()
+
+
+def _state(path: Path) -> StoredFile:
+    return StoredFile(path.stat().st_size, hashes.digests_of(path, _ALGORITHM)[_ALGORITHM])
+
+
+def _problem(path: Path, file: StoredFile) -> str | None:
+    """What is wrong with a file, by its record."""
+    try:
+        size = path.stat().st_size
+        if size != file.bytes:
+            return f"has {size:,} bytes of {file.bytes:,}"
+        return None if _state(path) == file else f"changed: it does not match its checksum{_place(path)}"
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _place(path: Path) -> str:
+    """Which column of a changed file is damaged, where its pages tell."""
+    problem = _of_each_page(path)
+    return "" if problem is None else f" ({problem})"
+
+
+def _of_pages(dataset: Path, run_id: str, path: Path) -> Iterator[Damage]:
+    if problem := _of_each_page(path):
+        yield Damage(run_id, _name(path, dataset), f"damaged ({problem})")
+
+
+def _of_each_page(path: Path) -> str | None:
+    """What is wrong with a Parquet file, by the checksums of its pages, where they have some, and its structure."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    column = ""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                for column in file.schema_arrow.names:
+                    file.read_row_group(group, columns=[column], use_threads=False)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return f"column {column}: {what}" if column else what
+    return None
