@@ -158,7 +158,7 @@ def test_layout_is_one_file_a_table_and_run(sample_dataset: Dataset) -> None:
         for table in schema.TABLES
         for run_id in sample_dataset.run_ids
     }
-    assert hashes_of(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json"}
+    assert hashes_of(sample_dataset.path).keys() == expected | {"dataset.json", "inputs.json", "checksums.json"}
     assert (sample_dataset.path / views.FILE).is_file()
 
 
