@@ -8,7 +8,7 @@ import polars as pl
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import parquet, schema
+from ddnn_traces.store import checksums, parquet, schema
 from ddnn_traces.store.layout import write_marker
 
 
@@ -31,3 +31,9 @@ def write_dataset(folder: Path, given: dict[str, pl.DataFrame]) -> Dataset:
             frame.filter(run_id=run_id).write_parquet(path)
     write_marker(folder)
     return ddnn_traces.open(folder)
+
+
+def record_checksums(dataset: Path) -> None:
+    """Note the files as they are now: what a test changed in them is meant, and no damage."""
+    recorded = {run_id: checksums.of_run(dataset, run_id) for run_id in checksums.run_ids(dataset)}
+    (dataset / checksums.FILE).write_text(checksums.text(recorded), encoding="utf-8")

@@ -163,7 +163,7 @@ def _problem(path: Path, file: StoredFile) -> str | None:
     try:
         size = path.stat().st_size
         if size != file.bytes:
-            return f"has {size:,} bytes of {file.bytes:,}"
+            return f"has {size:,} bytes instead of {file.bytes:,}"
         return None if _state(path) == file else f"changed: it does not match its checksum{_place(path)}"
     except FileNotFoundError:
         return "missing"

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from datasets import record_checksums
 from publishing import ABOUT
 
 import ddnn_traces
@@ -79,6 +80,7 @@ def test_a_run_more_and_rows_changed(small: Path, tmp_path: Path) -> None:
     events = pl.read_parquet(path, hive_partitioning=False)
     changed = events.with_columns(priority=pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("priority")))
     pq.write_table(changed.head(-1).to_arrow().cast(schema.table("events").arrow()), path)
+    record_checksums(copy)
     second = ddnn_traces.publish(copy, tmp_path / "second", **ABOUT, previous=first.path)
     assert (second.release.about.version, second.release.previous) == ("1.1.0", "1.0.0")
     assert second.key == first.key

@@ -100,8 +100,8 @@ def flip(path: Path, bit: int) -> None:
 FLOWS = "flows/run_id=one/part-0.parquet"
 
 HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "emptied": (lambda path: path.write_bytes(b""), "has 0 bytes of "),
-    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), " bytes of "),
+    "emptied": (lambda path: path.write_bytes(b""), "has 0 bytes instead of "),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), " bytes instead of "),
     "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "does not match its checksum"),
     "footer": (lambda path: flip(path, 8 * (path.stat().st_size - 100)), "does not match its checksum"),
     "values": (lambda path: flip(path, 8 * 40), "does not match its checksum"),
