@@ -77,7 +77,8 @@ def one_line(text: str) -> str:
 
 
 def sql_literal(text: str) -> str:
-    """A string as an SQL literal."""
+    """A string as an SQL literal. Raises UnicodeEncodeError where it is not UTF-8, which DuckDB would not explain."""
+    text.encode()
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -21,6 +21,8 @@ from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.errors import DdnnTracesError, QueryError
 from ddnn_traces.text import printable, printable_lines
 
+_SHOWN = 300  # letters of a text in a message
+
 
 def main() -> NoReturn:
     """Entry point: run a command; every error that a user can cause becomes one line and an exit code."""
@@ -42,6 +44,8 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort) as interrupt:
         message = str(interrupt) or str(interrupt.__cause__ or "")  # click makes an Abort without a message of a Ctrl-C
         _fail(message or "interrupted; no half-written file is left", 130)
+    except UnicodeEncodeError as error:  # a library that takes no other names
+        _fail(f"{error.object[:_SHOWN]}: not in UTF-8, as this name or text has to be here; correct it", 2)
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # DuckDB's error for a Ctrl-C
             raise

@@ -81,5 +81,5 @@ class IngestOptions:
         if isinstance(self.clock_offset, str):
             if self.clock_offset not in _CLOCK_OFFSETS:
                 raise UsageError(f"--clock-offset {self.clock_offset}: it is auto, none or a number of seconds")
-        elif not math.isfinite(self.clock_offset) or abs(self.clock_offset) >= 2**33:
-            raise UsageError(f"--clock-offset {self.clock_offset}: it does not fit into 64 bits of ns")
+        elif not math.isfinite(self.clock_offset) or abs(self.clock_offset) >= 2**32:  # + logs._MOST_NS: 64 bits
+            raise UsageError(f"--clock-offset {self.clock_offset}: not a number of seconds below 136 years")

@@ -240,6 +240,7 @@ class Dataset:
 
         Each begins with as many line ends as there are before it, so that messages have the line numbers of the text.
         """
+        text.encode()  # UnicodeEncodeError, which DuckDB would not explain
         try:
             found, place = [], 0
             for statement in self.connection.extract_statements(text):

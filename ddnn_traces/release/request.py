@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts, versions
 from ddnn_traces.text import nearest, one_line, without_bidi
+from ddnn_traces.text_files import MOST_DOCUMENT, is_missing, read_text, read_toml
 
 Statements = dict[str, Any]
 
@@ -133,23 +133,14 @@ def today() -> str:
         ) from error
 
 
-def _text_of(path: Path, what: str, advice: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"{path}: {what}cannot be read ({reason}); {advice}") from error
-
-
 def _read_file(path: Path) -> Statements:
-    try:
-        return tomllib.loads(_text_of(path, "", "'ddnn-traces publish --template' prints one"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML ({error}); correct that line") from error
+    if is_missing(path):
+        raise UsageError(f"{path}: there is no such file; 'ddnn-traces publish --template' prints one")
+    return read_toml(path, UsageError)
 
 
 def _licence_text(file: Path) -> str:
-    text = _text_of(file, "the licence ", "check the path")
+    text = read_text(file, MOST_DOCUMENT, UsageError)
     if not text.strip():
         raise UsageError(f"{file}: the licence is empty; name a file with its text")
     return text

@@ -21,6 +21,7 @@ from ddnn_traces.errors import PublishError, UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, listed, sql_literal
+from ddnn_traces.text_files import MOST_LOG, read_text
 
 FIRST = "1.0.0"
 _SEMANTIC = re.compile(
@@ -95,9 +96,9 @@ def read(release: Path) -> facts.Release:
     file = layout.content(release) / layout.RELEASE
     again = "name the folder of a release, or publish again into a new one"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, MOST_LOG, UsageError)  # it names every run
         document = json.loads(text)
-    except OSError as error:
+    except UsageError as error:
         raise UsageError(f"{release}: not a release (no readable {layout.RELEASE}); {again}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON; {again}") from error

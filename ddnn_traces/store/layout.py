@@ -24,6 +24,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import schema
+from ddnn_traces.text_files import MOST_DOCUMENT, read_bytes
 
 MARKER = "dataset.json"
 RELEASE = "release.json"
@@ -56,6 +57,16 @@ def refuse_inside(path: Path) -> None:
         if (content(folder) / RELEASE).is_file() and (content(folder) / MARKER).is_file():
             where = "is a release" if path == folder else f"is inside the release {folder}"
             raise UsageError(f"{path}: {where}, which its checksums protect; choose another --out")
+
+
+def check_path(path: Path) -> None:
+    """Raise UsageError for a path that DuckDB cannot open: not UTF-8, or with backslashes, which separate folders."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}: not a path in UTF-8, which DuckDB needs; choose another name") from None
+    if "\\" in str(path):
+        raise UsageError(f"{path}: DuckDB takes its backslashes for separators of folders; choose another name")
 
 
 def is_dataset(folder: Path) -> bool:
@@ -99,11 +110,12 @@ def read_marker(dataset: Path, name: str = "") -> Marker:
     Raises UsageError unless the folder is a dataset of a schema version that this program reads.
     """
     name = name or str(dataset)
+    check_path(dataset)
     if not dataset.is_dir():
         raise UsageError(f"{name}: no such dataset; check the path, or make one with 'ddnn-traces ingest'")
     try:
-        text = (dataset / MARKER).read_bytes()
-    except OSError as error:
+        text = read_bytes(dataset / MARKER, MOST_DOCUMENT, UsageError)
+    except UsageError as error:
         raise _no_dataset(name) from error
     return parse_marker(text, name)
 

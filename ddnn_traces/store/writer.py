@@ -167,6 +167,7 @@ class DatasetWriter:
 def check_target(out: Path) -> None:
     """Raise UsageError unless `out` is new, an empty folder or a dataset of this schema version, and no release."""
     layout.refuse_inside(out)
+    layout.check_path(out)
     if not out.exists():
         return
     if not out.is_dir() or (any(out.iterdir()) and not is_dataset(out)):

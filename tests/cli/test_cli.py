@@ -671,3 +671,25 @@ def test_unknown_table_names_the_nearest(command: RunCommand, small: Dataset) ->
     done = command("sql", small.path, "FROM flow")
     assert done.returncode == 2
     assert 'Did you mean "flows' in done.stderr.decode()
+
+
+# --- names from outside
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(command: RunCommand, small: Dataset) -> None:
+    for call in (
+        ("runs", "no\x1b[31m\nsuch"), ("query", small.path, "a\x1b[31m"), ("query", small.path, "--\x1b[31m"),
+        ("ingest", "a\x1b[31m", "--out", "x"), ("sql", small.path, "SELECT chr(27) || chr(10) AS \"a\x1b\""),
+        ("sql", small.path, "SELECT nothing\x1b"),
+    ):  # fmt: skip
+        done = command(*call)
+        assert b"\x1b" not in done.stdout + done.stderr
+        assert b"\\x1b" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("call", [("sql", "SELECT '\udcff'"), ("query", "traffic_matrix", "--run", "\udcff")])
+def test_text_that_is_not_utf_8_is_named(command: RunCommand, small: Dataset, call: tuple[str, ...]) -> None:
+    done = command(call[0], small.path, *call[1:])
+    assert done.returncode == 2
+    assert b"\\udcff" in done.stderr
+    assert b"not in UTF-8" in done.stderr

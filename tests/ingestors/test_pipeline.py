@@ -345,6 +345,12 @@ def test_equals_signs_above_the_dataset(tmp_path: Path) -> None:
         assert connection.execute("SELECT DISTINCT run_id FROM flows").fetchall() == [("run",)]
 
 
+@pytest.mark.parametrize("name", [b"dataset\xff", b"back\\slash"])
+def test_a_dataset_s_path_that_duckdb_cannot_open(runs: Path, tmp_path: Path, name: bytes) -> None:
+    with pytest.raises(UsageError, match="choose another name"):
+        ingest(runs, out=tmp_path / os.fsdecode(name))
+
+
 @pytest.mark.parametrize("name", ["n" * 248, "実" * 28, "実" * 82, "%" * 80, "ö" * 100 + " ="])
 def test_long_names(tmp_path: Path, name: str) -> None:
     folder = write_captures(tmp_path / name, {"worker-1.pcap": ring(A, B)})

@@ -56,7 +56,7 @@ def test_a_document_is_small_and_reads_back(document: Document, tmp_path: Path) 
         (changed(transfer_matrix=[[0, 1], [1]]), "not square"),
         (changed(more=1), "more"),
         (json.dumps({**DOCUMENT, "control": DOCUMENT["control"] * 20}).encode(), "control"),
-        (b" " * 1_000_001, "larger than 1,000,000 bytes"),
+        (b" " * 1_000_001, "1,000,001 bytes; of such a file at most 1,000,000 are read"),
     ],
     ids=lambda value: value[:30].replace(" ", "_") if isinstance(value, str) else "",
 )

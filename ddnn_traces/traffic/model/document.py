@@ -15,6 +15,7 @@ from typing import Any
 
 from ddnn_traces.errors import ModelError
 from ddnn_traces.store.schema import shipped_folder
+from ddnn_traces.text_files import is_missing, read_bytes
 
 FORMAT = "ddnn-traces traffic model"
 VERSION = 2
@@ -48,13 +49,9 @@ def text(document: Document) -> str:
 
 def read(path: Path) -> Document:
     """The document in a file. Raises ModelError where the file is missing or not a document of this version."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such file; {_FIT}") from None
-    if len(data) > MOST_BYTES:
-        raise ModelError(f"{path}: larger than {MOST_BYTES:,} bytes, so not a traffic model; {_FIT}")
+    if is_missing(path):
+        raise ModelError(f"{path}: there is no such file; {_FIT}")
+    data = read_bytes(path, MOST_BYTES, ModelError)
     try:
         found = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
