@@ -49,7 +49,7 @@ def read_fast(
     that is a sample is not common, so only few are taken.
     """
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10, "samples": 2} | sizes)
+        set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10, "samples": 1} | sizes)
         folder = Path(name)
         (folder / "capture").write_bytes(data)
         steps = np.array(bounds, np.int64)

@@ -13,6 +13,7 @@ from ddnn_traces.ingestors.packets.compiled.jit import is_cached
 from ddnn_traces.ingestors.packets.records import pcap_framing, reader_of, split_header
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.spill import CellSpill, Spill
+from ddnn_traces.store import hashes
 
 NAME = "numba"
 _NO_FLAGS = -1  # value of tcp_flags that stands for null
@@ -40,8 +41,12 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 
 def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
-    """The header of a file that several threads can read: large, a pcap, not compressed."""
-    if options.jobs < 2 or options.packets or not path.is_file() or path.stat().st_size < 2 * parts.PART_BYTES:
+    """The header of a file that several threads can read: large, a pcap, not compressed.
+
+    With two threads, one that reads and one that hashes are as fast, and read the file once.
+    """
+    least = 2 if options.hash == hashes.NONE else 3
+    if options.jobs < least or options.packets or not path.is_file() or path.stat().st_size < 2 * parts.PART_BYTES:
         return None
     with path.open("rb") as file:
         header = PcapHeader.parse(file.read(HEADER_BYTES))
