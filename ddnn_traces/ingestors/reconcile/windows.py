@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.facts import Int64Array
+from ddnn_traces.ingestors.packets.compiled.cells import sum_cells
 
 #: Rows that are sorted at once, at least.
 _AT_ONCE = 1 << 16
@@ -37,7 +39,7 @@ class CellFile:
                 block = np.stack([table[name].to_numpy().astype(np.int64) for name in columns])
                 self.reached = max(self.reached, int(block[0].max()) - self.lag)
                 block[1] = self.flow_ids[block[1]]
-                yield block[:, block[1] >= 0]
+                yield _chosen(block, block[1] >= 0)
         self.reached = 2**63 - 1
 
 
@@ -58,22 +60,12 @@ def merge_windows(files: Sequence[CellFile]) -> Iterator[Int64Array]:
             final = min((file.reached for file, _ in readers), default=2**63 - 1)
             held = np.concatenate(waiting, axis=1) if waiting else np.empty((6, 0), np.int64)
             is_final = held[0] < final
-            waiting = [held[:, ~is_final]]
+            waiting = [_chosen(held, ~is_final)]
             rows = waiting[0].shape[1]
             if is_final.any():
-                yield _summed(held[:, is_final])
+                yield sum_cells(_chosen(held, is_final))
 
 
-def _summed(cells: Int64Array) -> Int64Array:
-    window, flow = cells[0], cells[1]
-    first = window.min()
-    key = (window - first) * (flow.max() + 1) + flow if _fits(window, flow) else None
-    order = np.lexsort((flow, window)) if key is None else np.argsort(key)
-    cells = cells[:, order]
-    begins = np.flatnonzero(np.r_[True, (np.diff(cells[0]) != 0) | (np.diff(cells[1]) != 0)])
-    return np.concatenate([cells[:2, begins], np.add.reduceat(cells[2:], begins, axis=1)])
-
-
-def _fits(window: Int64Array, flow: Int64Array) -> bool:
-    """Whether window and flow go into one number, which sorts several times faster."""
-    return (int(window.max()) - int(window.min()) + 1) * (int(flow.max()) + 1) < 2**63
+def _chosen(cells: Int64Array, is_chosen: npt.NDArray[np.bool_]) -> Int64Array:
+    """The chosen columns; mostly these are all, and a copy would take as long as their sums."""
+    return cells if is_chosen.all() else np.compress(is_chosen, cells, axis=1)

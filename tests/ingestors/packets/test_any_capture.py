@@ -292,7 +292,7 @@ def train_frame(number: int, flow: int, way: str) -> bytes:
 DEVIATIONS = (
     "again", "ahead", "fin", "syn", "rst", "push", "empty", "options", "udp", "offset", "no length", "long", "short",
     "IP options", "fragment", "later fragment", "tag", "kind", "version", "super-frame", "jumbo", "wire", "cut", "back",
-    "window", "later window",
+    "window", "later window", "damage",
 )  # fmt: skip
 
 
@@ -303,6 +303,8 @@ def train_record(at: int, way: str) -> p.Record:
         size = 20_000 if way == "super-frame" else 4000
         frame = p.ethernet(p.ipv4(p.tcp(bytes(size), 40000 + at % 2, seq=at // 2 * 100)))[:200]
         return p.Record(time, frame, size + 54)
+    if way == "damage":
+        return p.Record(time, frame.ljust(262_145, b"\0"), len(frame))
     return p.Record(time, frame[:50] if way == "cut" else frame, 60 if way == "wire" else None)
 
 
@@ -310,20 +312,27 @@ def train_record(at: int, way: str) -> p.Record:
 @pytest.mark.parametrize("is_pcapng", [False, True])
 def test_packet_that_is_not_common(way: str, is_pcapng: bool) -> None:
     made = [train_record(at, way if at in (TRAIN, TRAIN + 5) else "") for at in range(2 * TRAIN)]
-    facts = read(p.pcapng(made) if is_pcapng else p.pcap(made), MS, [T0, T0 + 33_000, T0 + 40_000])
-    assert facts.records == 2 * TRAIN
+    # longer frames than the snaplen are damage in a pcap
+    data = p.pcapng(made, snaplen=10**6) if is_pcapng else p.pcap([], snaplen=65535) + p.pcap(made, snaplen=10**6)[24:]
+    facts = read(data, MS, [T0, T0 + 33_000, T0 + 40_000])
+    assert facts.records == (TRAIN if way == "damage" and not is_pcapng else 2 * TRAIN)
 
 
-@pytest.mark.parametrize("harm", ["type", "length", "end", "interface", "captured", "time"])
+@pytest.mark.parametrize("harm", ["type", "length", "end", "interface", "captured", "time", "wrapped", "odd"])
 def test_block_that_is_not_common(harm: str) -> None:
+    """wrapped: a time in microseconds that is the right one after an overflow of 64 bits."""
     section = p.Section("<")
-    blocks = [section.enhanced(T0 + at, train_frame(at, 0, "")) for at in range(TRAIN)]
+    blocks = [section.enhanced(T0 // 1000 + at, train_frame(at, 0, "")) for at in range(TRAIN)]
     block = bytearray(blocks[-3])
-    at, value = {
-        "type": (0, 99), "length": (4, block[4] ^ 1), "end": (len(block) - 4, block[-4] ^ 4), "interface": (8, 1),
-        "captured": (22, 1), "time": (15, 0x7F),
-    }[harm]  # fmt: skip
-    block[at] = value
-    begin = section.begin() + section.interface(p.ETHERNET, 0, 9, None)
+    if harm == "odd":
+        length = (len(block) + 1).to_bytes(4, "little")
+        block = block[:4] + length + block[8:-4] + b"\0" + length
+    else:
+        at, value = {
+            "type": (0, 99), "length": (4, block[4] ^ 1), "end": (len(block) - 4, block[-4] ^ 4), "interface": (8, 1),
+            "captured": (22, 1), "time": (15, 0x7F), "wrapped": (15, 0x20),
+        }[harm]  # fmt: skip
+        block[at] = value
+    begin = section.begin() + section.interface(p.ETHERNET, 0, 6, None)
     facts = read(begin + b"".join([*blocks[:-3], bytes(block), *blocks[-2:]]))
     assert facts.records in (TRAIN - 3, TRAIN - 1, TRAIN)
