@@ -190,7 +190,8 @@ class CaptureFacts:
     first_ns: int | None = None
     last_ns: int | None = None
     skipped: dict[str, tuple[int, int]] = field(default_factory=dict)  # reason -> packets, wire bytes
-    untimed_records: int = 0  # pcapng's Simple Packet Blocks, which carry no time
+    untimed_records: int = 0  # pcapng: Simple Packet Blocks, which carry no time, and invalid times
+    invalid_times: int = 0  # of these, records whose time is outside 0 to 2^63 - 1 ns
     flows: pa.Table = field(default_factory=lambda: FLOW_FACTS.empty_table())
     encapsulations: pa.Table = field(default_factory=lambda: ENCAPSULATIONS.empty_table())
     samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())

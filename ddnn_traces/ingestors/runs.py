@@ -196,6 +196,11 @@ def _report(result: ReadResult, messages: Messages) -> None:
     if facts.status != "complete":
         read = f"{facts.records:,} records before that were read" if facts.format else "nothing of it was read"
         messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; copy it again, or leave it out")
+    if facts.invalid_times:
+        messages.warn(
+            f"{facts.path}: {facts.invalid_times:,} of {facts.records:,} records have an impossible time (before "
+            "1970 or after 2262) and count at the time of the record before them; check the program that wrote it"
+        )
     if _is_doubled(facts):
         messages.warn(
             f"{facts.path}: nearly every segment is in it twice, as at a mirror port of both directions, and counts "

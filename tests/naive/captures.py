@@ -45,11 +45,9 @@ class Interface:
     ticks_a_second: int
     offset: int
 
-    def time(self, ticks: int) -> int:
+    def time(self, ticks: int) -> int | None:
         time = ticks * 10**9 // self.ticks_a_second + self.offset * 10**9
-        if not 0 <= time <= LAST_TIME:
-            raise Damage("corrupt")
-        return time
+        return time if 0 <= time <= LAST_TIME else None
 
 
 def records(data: bytes) -> tuple[list[Record], str, int]:
@@ -106,10 +104,10 @@ def pcapng(data: bytes) -> Iterator[tuple[Record | None, int]]:
             interfaces.append(interface(order, body))
         elif kind == ENHANCED_PACKET:
             number, high, low, captured, wire = fields(order + "5I", body)
-            record = packet(interfaces, number, high << 32 | low, captured, wire, body[20:])
+            record = packet(interfaces, time, number, high << 32 | low, captured, wire, body[20:])
         elif kind == OLD_PACKET:
             number, high, low, captured, wire = fields(order + "H2x4I", body)
-            record = packet(interfaces, number, high << 32 | low, captured, wire, body[20:])
+            record = packet(interfaces, time, number, high << 32 | low, captured, wire, body[20:])
         elif kind == SIMPLE_PACKET:
             (wire,) = fields(order + "I", body)
             record = simple_packet(interfaces, time, wire, body[4:])
@@ -170,10 +168,15 @@ def options(order: str, body: bytes) -> Iterator[tuple[int, bytes]]:
         at += 4 + length + -length % 4
 
 
-def packet(interfaces: list[Interface], number: int, ticks: int, captured: int, wire: int, rest: bytes) -> Record:
+def packet(
+    interfaces: list[Interface], before: int, number: int, ticks: int, captured: int, wire: int, rest: bytes
+) -> Record:
+    """before: time of the packet before, which one without a valid time gets."""
     if number >= len(interfaces) or captured > len(rest):
         raise Damage("corrupt")
-    return Record(interfaces[number].time(ticks), wire, rest[:captured], interfaces[number].link)
+    time = interfaces[number].time(ticks)
+    timed = time is not None
+    return Record(before if time is None else time, wire, rest[:captured], interfaces[number].link, timed)
 
 
 def simple_packet(interfaces: list[Interface], time: int, wire: int, rest: bytes) -> Record:

@@ -255,7 +255,7 @@ class Scanner:
         self._spill_packets()
         total = self._state.total
         facts.records, facts.wire_bytes = int(total[table.RECORDS]), int(total[table.TOTAL_WIRE])
-        facts.untimed_records = int(total[table.UNTIMED])
+        facts.untimed_records, facts.invalid_times = int(total[table.UNTIMED]), int(total[table.INVALID_TIMES])
         if facts.records:
             facts.first_ns, facts.last_ns = int(total[table.EARLIEST]), int(total[table.LATEST])
         facts.skipped = {

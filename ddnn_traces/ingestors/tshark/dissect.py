@@ -20,6 +20,7 @@ TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
 _MOST_TUNNELS = 4
+_LAST_TIME = 2**63 - 1
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
 
 #: Header bytes of link-layer protocols, by their names in frame.protocols. MPLS: of an entry.
@@ -407,8 +408,17 @@ def encapsulation_type(packet: Any) -> int:
     return _number(packet.frame_info, "encap_type")
 
 
-def time_ns(text: str) -> int:
-    """Nanoseconds of frame.time_epoch: seconds with 9 decimals, or ISO 8601 with as many (tshark 4.2 and newer)."""
+def time_ns(text: str) -> int | None:
+    """Nanoseconds of frame.time_epoch: seconds with 9 decimals, or ISO 8601 with as many (tshark 4.2 and newer).
+
+    None without a time, and for one outside 0 to 2^63 - 1.
+    """
+    if not text or text.startswith("-"):
+        return None
     seconds, _, fraction = text.rstrip("Z").partition(".")
-    whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp()) if "T" in seconds else int(seconds)
-    return whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
+    try:
+        whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp()) if "T" in seconds else int(seconds)
+    except ValueError:  # a year after 9999, or no time of that form
+        return None
+    time = whole * 1_000_000_000 + int(fraction.ljust(9, "0"))
+    return time if time <= _LAST_TIME else None

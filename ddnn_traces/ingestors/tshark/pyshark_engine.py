@@ -15,6 +15,7 @@ Where the two differ, and why:
 - between MPLS and an Ethernet frame, tshark guesses whether there is a control word; numba expects one;
 - VLAN tags and PPPoE right after GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
   (DNS, ...), are not opened here;
+- a pcap's fraction of a second of 2^31 ns and more has no time here: tshark prints it as negative;
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 
@@ -274,10 +275,12 @@ class _Reader:
     def add(self, packet: Any) -> None:
         """Count one pyshark packet."""
         facts = self._facts
-        if packet.sniff_timestamp:
-            self._time_ns = time_ns(packet.sniff_timestamp)
-        else:  # it gets the time of the packet before it
+        time = time_ns(packet.sniff_timestamp)
+        if time is None:  # it gets the time of the packet before it
             facts.untimed_records += 1
+            facts.invalid_times += bool(packet.sniff_timestamp)
+        else:
+            self._time_ns = time
         record = Record(facts.records, self._time_ns, packet.length, captured_bytes(packet))
         self.encapsulation_types.add(encapsulation_type(packet))
         self._count_record(record)

@@ -199,7 +199,7 @@ def sections(draw: st.DrawFn) -> bytes:
         for record in draw(records(link)):
             number = draw(st.sampled_from([links.index(link)] * 20 + [0, 1]))
             frame = record.frame[: draw(st.sampled_from([54, 96, 300, 262144]))]
-            ticks = min(record.time_ns * ticks_a_second // SECOND, 2**64 - 1)
+            ticks = min(record.time_ns * ticks_a_second // SECOND, 2**64 - 1) | draw(absurd)
             way = draw(st.integers(0, 9))
             if way == 0:
                 data += section.simple(frame, record.wire)
@@ -211,7 +211,8 @@ def sections(draw: st.DrawFn) -> bytes:
 
 
 clocks = st.sampled_from([(None, 10**6), (0, 1), (9, SECOND), (10, 10 * SECOND), (0x9E, 2**30), (0x80, 1)])
-offsets = st.sampled_from([None, None, None, 0, 1, -1])
+offsets = st.sampled_from([None, None, None, None, 0, 1, -1, 2**63 - 1, -(2**63)])
+absurd = st.sampled_from([0] * 15 + [1 << 63])
 pcapngs = st.lists(sections(), min_size=1, max_size=3).map(b"".join)
 
 

@@ -114,12 +114,25 @@ def test_resolutions_and_offsets(resolution: int | None, offset: int | None, tic
         (0x80, None, 2**63),
     ],
 )
-def test_time_out_of_range(resolution: int, offset: int | None, ticks: int) -> None:
+@pytest.mark.parametrize("kind", ["enhanced", "old"])
+def test_time_out_of_range(resolution: int, offset: int | None, ticks: int, kind: str) -> None:
+    """The packet gets the time of the one before, and the next ones are read; also of the common ones."""
     section = p.Section()
-    good = section.begin() + section.interface(9) + section.interface(resolution=resolution, offset=offset)
-    bad = section.enhanced(ticks, p.segment(), interface=1) + section.enhanced(0, p.segment())
-    facts = read(good + bad)
-    assert (facts.status, facts.records, facts.trailing_bytes) == ("corrupt", 0, len(bad))
+    begin = section.begin() + section.interface() + section.interface(resolution=resolution, offset=offset)
+    good = [section.enhanced(at, p.segment(seq=100 * at)) for at in range(1, 7)]
+    bad = getattr(section, kind)(ticks, p.segment(seq=400), interface=1)
+    facts = read(begin + b"".join([*good[:3], bad, *good[4:]]))
+    assert times_of(facts) == [1000, 2000, 3000, 3000, 5000, 6000]
+    assert (facts.status, facts.untimed_records, facts.trailing_bytes) == ("complete", 1, 0)
+    assert (facts.first_ns, facts.last_ns, the_flow(facts)["retransmitted_packets"]) == (1000, 6000, 0)
+
+
+def test_fraction_beyond_a_second() -> None:
+    """It adds to the seconds, in both resolutions."""
+    for tick_ns in (1, 1000):
+        header = p.pcap([], tick_ns=tick_ns)
+        record = struct.pack("<4I", 7, 2**32 - 1, 154, 154) + p.segment()
+        assert times_of(read(header + record)) == [7 * SECOND + (2**32 - 1) * tick_ns]
 
 
 def test_simple_packets_are_cut_to_the_snaplen_of_interface_0() -> None:

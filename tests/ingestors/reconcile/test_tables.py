@@ -52,6 +52,20 @@ def test_packets_without_a_time(tmp_path: Path) -> None:
         assert contradictions(dataset) == {}
 
 
+def test_impossible_times_are_counted_and_reported(tmp_path: Path) -> None:
+    section = p.Section()
+    times = [BEGIN_NS, BEGIN_NS + 5, 2**63, BEGIN_NS + 9]
+    blocks = [section.enhanced(time, p.segment(seq=100 * at)) for at, time in enumerate(times)]
+    folder = write_captures(tmp_path / "run", {})
+    (folder / "a.pcapng").write_bytes(section.begin() + section.interface(resolution=9) + b"".join(blocks))
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
+        captures = dataset.sql("SELECT records, untimed_records, first_ns, last_ns, status FROM captures").rows()
+        assert captures == [(4, 1, BEGIN_NS, BEGIN_NS + 9, "complete")]
+        assert contradictions(dataset) == {}
+    assert [warning for warning in messages.warnings if "1 of 4 records have an impossible time" in warning]
+
+
 def test_truncated_pcapng(tmp_path: Path) -> None:
     packets = ring(A, B)
     folder = write_captures(tmp_path / "run", {})

@@ -122,6 +122,32 @@ def test_packets_without_time(tmp_path: Path) -> None:
     assert columns(packets_of(facts), "ts_ns", "captured_bytes") == [(0, 96), (START, 96), (START, 96)]
 
 
+ABSURD = {  # if_tsresol, if_tsoffset, units
+    "ns": (9, None, 2**63), "all bits, ns": (9, None, 2**64 - 1), "us": (6, None, 2**63 - 1),
+    "all bits, us": (6, None, 2**64 - 1),
+    "s": (0, None, 2**62), "2^0": (0x80, None, 2**64 - 1), "before 1970": (9, -1, 5), "offset": (6, 2**63 - 1, 7),
+    "low offset": (6, -(2**63), 7), "year 10000": (6, None, 253402300800 * 10**6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_absurd_times(name: str, tmp_path: Path) -> None:
+    """Where tshark reads all, so do both engines, and the packet has the time of the one before."""
+    resolution, offset, ticks = ABSURD[name]
+    section = p.Section()
+    content = section.begin() + section.interface(resolution=9)
+    content += section.interface(resolution=resolution, offset=offset)
+    frames = [p.segment(100, 100 * at) for at in range(4)]
+    content += section.enhanced(START, frames[0]) + section.enhanced(START + 1, frames[1])
+    content += section.enhanced(ticks, frames[2], interface=1) + section.enhanced(START + 9, frames[3])
+    path = write(tmp_path, content)
+    fast, reference = (read(engine, path, tmp_path) for engine in (numba_engine, pyshark_engine))
+    assert_same_traffic(fast, reference)
+    for facts in (fast, reference):
+        assert (facts.records, facts.untimed_records, facts.invalid_times, facts.status) == (4, 1, 1, "complete")
+        assert columns(packets_of(facts), "ts_ns") == [(START,), (START + 1,), (START + 1,), (START + 9,)]
+
+
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 

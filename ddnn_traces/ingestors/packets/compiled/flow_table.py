@@ -41,7 +41,8 @@ KEY_WORDS = 6
 RECORDS, TOTAL_WIRE, EARLIEST, LATEST, FLOW_COUNT, CELL_COUNT, PACKET_COUNT, SAMPLE_COUNT = range(8)
 TUNNEL_COUNT, SAMPLE_LIMIT, LAST_TIME, UNTIMED, FRAGMENTS, DATAGRAMS, WAITING, WINDOW, OPEN_CELLS = range(8, 17)
 HOLE_ROWS, FREE_HOLE = range(17, 19)  # rows of `holes` that were ever used; row + 1 of the first one that is free again
-TOTALS = 19
+INVALID_TIMES = 19
+TOTALS = 20
 
 #: Rows that one packet may add at most: to flows and tunnels, and to cells and packets (fragments that have waited).
 SPACE, WAITING_SPACE = 8, 4096 + 8

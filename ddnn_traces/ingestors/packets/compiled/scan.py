@@ -27,6 +27,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     FAR_PAST,
     FLOW_COUNT,
     FRAGMENTS,
+    INVALID_TIMES,
     LAST_TIME,
     LATEST,
     MARKS,
@@ -188,9 +189,8 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
     if number >= len(interfaces) or captured > length - 32:
         return corrupt
     ts = _block_time(high, low, interfaces, number)
-    if ts < 0:
-        return corrupt
-    return np.int64(-1), True, pos + 28, captured, wire, ts, number, False, following
+    untimed = ts < 0
+    return np.int64(-1), True, pos + 28, captured, wire, last_time if untimed else ts, number, untimed, following
 
 
 @compiled
@@ -255,6 +255,7 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             unit_ns, offset_ns = interfaces[number, MULTIPLIER], interfaces[number, OFFSET]
             if untimed:
                 total[UNTIMED] += 1
+                total[INVALID_TIMES] += start - pos > 12  # not a Simple Packet Block
                 unit_ns = np.int64(0)
             elif unit_ns > 0:
                 latest_high = np.int64(0x7FFFFFFF) // unit_ns - 1
