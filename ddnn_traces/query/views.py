@@ -234,8 +234,9 @@ def _table_view(table: schema.Table, place: Place, runs: Sequence[str] | None = 
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
     options = "hive_partitioning = true, hive_types = {'run_id': VARCHAR}"
-    if any("=" in file.rpartition(f"/{table.name}/")[0] for file in files):
-        options = "hive_partitioning = false"  # else a folder step=3 above the dataset replaces the column step
+    above = {file.rpartition(f"/{table.name}/")[0] for file in files}  # of a relative path: not known
+    if any(not folder or "=" in folder for folder in above):
+        options = "hive_partitioning = false"  # else a folder step=3 there replaces the column step
     only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
     found = f"read_parquet({read}, {options}"
     if not place.has_older_runs:

@@ -343,6 +343,11 @@ def test_equals_signs_above_the_dataset(tmp_path: Path) -> None:
         assert contradictions(dataset) == {}
     with duckdb.connect(out / "traces.duckdb") as connection:
         assert connection.execute("SELECT DISTINCT run_id FROM flows").fetchall() == [("run",)]
+    with duckdb.connect() as connection:  # as a release's own database does
+        connection.execute(f"SET file_search_path = '{out}'")
+        views.write_relative(connection, schema.TABLES)
+        found = connection.execute("SELECT run_id, step FROM steps ORDER BY step").fetchall()
+        assert found == [("run", i) for i in range(3)]
 
 
 @pytest.mark.parametrize("name", [b"dataset\xff", b"back\\slash"])
