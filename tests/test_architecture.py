@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from small_runs import A, B, ring, write_captures
 
 HEAVY = (
     "altair",
@@ -31,3 +33,19 @@ def test_heavy_libraries_wait_until_they_are_needed(module: str) -> None:
     )
     assert module.partition(".")[0] in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+#: What only other commands, options and inputs need.
+NOT_FOR_INGEST = {
+    "altair", "cffi", "dateutil", "http.client", "jinja2", "pandas", "polars", "pyarrow.compute", "pyarrow.dataset",
+    "pyshark", "rich", "scipy", "statsmodels", "tqdm", "yaml",
+}  # fmt: skip
+
+
+def test_a_plain_ingest_loads_only_what_it_needs(tmp_path: Path) -> None:
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    code = "import atexit, sys; from ddnn_traces.cli import main; atexit.register(lambda: print(*sys.modules)); main()"
+    call = [sys.executable, "-c", code, "ingest", tmp_path / "run", "--out", tmp_path / "dataset"]
+    loaded = set(subprocess.run(call, capture_output=True, check=True, text=True).stdout.split())
+    assert {"numba", "duckdb", "ddnn_traces.ingestors.pipeline"} <= loaded
+    assert loaded.isdisjoint(NOT_FOR_INGEST)

@@ -71,10 +71,10 @@ def cli() -> None:
 @click.option("--out", default="demo", type=click.Path(path_type=Path))
 def demo(sample: Path | None, out: Path) -> None:
     """The main job on the shipped sample, end to end: ingest, queries, regression, report."""
-    from ddnn_traces.cli import terminal
+    from ddnn_traces.cli import lines
     from ddnn_traces.cli.demo import run  # not `import demo`: that is this command
 
-    run(sample, out, terminal.messages())
+    run(sample, out, lines.messages())
 
 
 for command in (

@@ -1,4 +1,4 @@
-"""Completion in a shell: names of queries, parameters, runs and tables. Imports nothing heavy."""
+"""Completion in a shell: names of queries, parameters, runs and tables. Every command imports it: it imports little."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from urllib.parse import unquote
 import click
 from click.shell_completion import CompletionItem
 
-from ddnn_traces.query import catalogue
-from ddnn_traces.store import schema
-
 
 def query_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Queries, each with its question."""
+    from ddnn_traces.query import catalogue
+
     known = catalogue.catalogue()
     return [CompletionItem(name, help=known[name].question) for name in sorted(known) if name.startswith(incomplete)]
 
 
 def parameters(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Parameters of the query on the command line, each with its default and meaning."""
+    from ddnn_traces.query import catalogue
+
     query = catalogue.catalogue().get(_argument(context, "name", 1))
     return [
         CompletionItem(f"{param.name}=", help=f"{param.type}, default {param.default}: {param.meaning}")
@@ -38,6 +39,8 @@ def run_ids(context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def tables(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Tables, each with the meaning of a row."""
+    from ddnn_traces.store import schema
+
     return [
         CompletionItem(table.name, help=f"a row: {table.row}")
         for table in schema.tables()

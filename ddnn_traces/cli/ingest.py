@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -85,14 +86,15 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, sha256: bool | No
     continues with the other runs.
     """
     _prepare_for_ingest()
-    from ddnn_traces.cli import terminal
+    from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
 
     if sha256 is not None:
         options["hash"] = "sha256" if sha256 else hashes.NONE
-    messages = terminal.messages()
+    messages = lines.messages()
     pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
+    atexit.register(gc.freeze)  # the search for garbage at the end would take a sixth of a small ingest
     if messages.warnings:
         raise click.exceptions.Exit(1)
 
@@ -108,13 +110,24 @@ def _prepare_for_ingest() -> None:
 
 
 class _HiddenLibraries:
-    """Import hook under which scipy and pandas are not installed.
+    """Import hook under which libraries that numba and pyarrow load only where they are installed are not.
 
-    numba loads scipy's BLAS, and pyarrow loads pandas, when they are installed. Ingest needs neither, and importing
-    the two takes longer than reading a small capture.
+    Ingest needs none of them, and importing them takes longer than reading a small capture.
     """
+
+    _NAMES = (
+        "scipy",
+        "pandas",
+        "cffi",
+        "yaml",
+        "dateutil",
+        "pyarrow._s3fs",
+        "pyarrow._gcsfs",
+        "pyarrow._azurefs",
+        "pyarrow._hdfs",
+    )
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name in ("scipy", "pandas"):
+        if name in _HiddenLibraries._NAMES:
             raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)

@@ -81,11 +81,11 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
         return
     if dataset is None or out is None:
         raise UsageError(f"publish needs {'a DATASET' if dataset is None else '--out RELEASE'}; see publish --help")
-    from ddnn_traces.cli import terminal
+    from ddnn_traces.cli import lines
     from ddnn_traces.release import publish as release
 
     ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    done = release.publish(dataset, out, release.PublishOptions(**options), terminal.messages(unit="rows"), ask)
+    done = release.publish(dataset, out, release.PublishOptions(**options), lines.messages(unit="rows"), ask)
     click.echo(done.message, err=True)
     if done.key_made:
         click.echo(
@@ -112,9 +112,9 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
     RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md lists the checks. Needs the extra publish.
     """
     import ddnn_traces
-    from ddnn_traces.cli import terminal
+    from ddnn_traces.cli import lines
 
-    rows = ddnn_traces.verify(release, jobs, terminal.messages().info).to_arrow()
+    rows = ddnn_traces.verify(release, jobs, lines.messages().info).to_arrow()
     emit(rows, output_format, out, 0)
     found = rows["status"].to_pylist()
     counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))
@@ -148,7 +148,7 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
 
     Credentials come from where each service's own programs look for them (docs/push.md), and are never shown.
     """
-    from ddnn_traces.cli import terminal
+    from ddnn_traces.cli import lines
     from ddnn_traces.release import push as pushing
 
     chosen = pushing.PushOptions(**options)
@@ -158,7 +158,7 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
             click.echo(f"{parcel.bytes:>14,}  {parcel.name}  ->  {parcel.address}")
         click.echo(f"would send {len(found)} files, {sum(parcel.bytes for parcel in found):,} bytes", err=True)
         return
-    outcome = pushing.push(release, to, chosen, terminal.messages())
+    outcome = pushing.push(release, to, chosen, lines.messages())
     for note in outcome.notes:
         click.echo(note, err=True)
     click.echo(outcome.text, err=True)

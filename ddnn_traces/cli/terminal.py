@@ -90,12 +90,17 @@ def cell(value: Any, column: str = "") -> str:
     return printable(str(value))
 
 
-class LineMessages(Messages):
-    """One line a file, for logs and pipes."""
+class BarMessages(Messages):
+    """A progress bar over the bytes of all files, for terminals, instead of lines about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "packets") -> None:
         super().__init__()
         self.console = stderr()
+        self._unit = unit
+        self._progress: Progress | None = None
+        self._lock = threading.Lock()
+        self._current: list[str] = []
+        self._packets = 0
 
     def warn(self, message: str) -> None:
         super().warn(message)
@@ -103,21 +108,6 @@ class LineMessages(Messages):
 
     def info(self, message: str) -> None:
         self.console.print(Text(printable(message)))
-
-    def summarize(self, line: str) -> None:
-        self.info(line)
-
-
-class BarMessages(LineMessages):
-    """A progress bar over the bytes of all files, for terminals, instead of the lines."""
-
-    def __init__(self, unit: str = "packets") -> None:
-        super().__init__()
-        self._unit = unit
-        self._progress: Progress | None = None
-        self._lock = threading.Lock()
-        self._current: list[str] = []
-        self._packets = 0
 
     def start_reading(self, total_bytes: int | None) -> None:
         columns = (BarColumn(bar_width=12), DownloadColumn(), _Rate(self._unit), TimeRemainingColumn())
@@ -149,9 +139,6 @@ class BarMessages(LineMessages):
                 self._packets += packets
                 self._progress.update(self._task, advance=size, packets=self._packets)
 
-    def summarize(self, line: str) -> None:
-        """The bar shows it already."""
-
     def end_reading(self) -> None:
         if self._progress:
             self._progress.stop()
@@ -168,8 +155,3 @@ class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         rate = task.fields["packets"] / task.elapsed if task.elapsed else 0.0
         return Text(f"{rate / 1e6:.2f} M {self._unit}/s" if rate >= 1e5 else f"{rate:,.0f} {self._unit}/s")
-
-
-def messages(unit: str = "packets") -> LineMessages:
-    """A bar on a terminal, lines elsewhere. unit: what is counted, for the rate."""
-    return BarMessages(unit) if sys.stderr.isatty() else LineMessages()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.logs import TrainingLog, read_logs
@@ -215,10 +214,10 @@ def _report(result: ReadResult, messages: Messages) -> None:
 
 def _is_doubled(facts: CaptureFacts) -> bool:
     """Whether about half of the TCP payload was sent twice, more than any network loses."""
-    flows = facts.flows
-    payload = pc.sum(pc.filter(flows["payload_bytes"], pc.equal(flows["protocol"], 6))).as_py() or 0
-    again = pc.sum(flows["retransmitted_bytes"]).as_py() or 0
-    return payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload
+    names = ("protocol", "payload_bytes", "retransmitted_bytes")
+    protocol, sent, sent_again = (facts.flows[name].to_numpy() for name in names)
+    payload, again = np.nansum(sent[protocol == 6]), np.nansum(sent_again)
+    return bool(payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload)
 
 
 def _compare_clocks(facts: CaptureFacts, log: TrainingLog, messages: Messages) -> None:

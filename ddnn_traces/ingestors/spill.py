@@ -50,7 +50,7 @@ class Spill:
 
     def _column(self, values: Int64Array, kind: pa.DataType) -> pa.Array:
         mask = None if self._null is None else values == self._null
-        return pa.array(values, mask=mask).cast(kind)
+        return pa.array(values, kind, mask=mask)
 
 
 class CellSpill(Spill):

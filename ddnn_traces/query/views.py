@@ -1,17 +1,18 @@
 """A dataset's tables and queries as DuckDB views and macros: in memory, or in a database file next to the tables.
 
-The file, DATASET/traces.duckdb, holds definitions only, with the absolute path of the dataset: a view cannot be
-relative to its database. It serves users who have DuckDB alone; this package does not read it.
+The file, DATASET/traces.duckdb, holds definitions only, with the absolute path of the dataset in a macro: a view cannot
+be relative to its database. It serves users who have DuckDB alone; this package does not read it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,7 @@ from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
+from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.places import place
 from ddnn_traces.store.places.place import Place
 from ddnn_traces.store.whole_files import whole_file
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from ddnn_traces.query.dataset import Dataset
 
 FILE = "traces.duckdb"
+
+#: Macro in the file that has the dataset's folder: all else in it is the same for every dataset.
+_FOLDER = "ddnn_traces.folder"
 
 # Words of SQL that lists views, columns or comments: its result would be wrong while some are missing.
 _LISTS = re.compile(r"\b(duckdb_\w+|information_schema|pg_\w+|sqlite_\w+|show|describe|pragma\w*)\b|^\W*desc\b", re.I)
@@ -123,35 +128,52 @@ def write(file: Path, dataset: Path) -> None:
     """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
 
-    _write_queries(file)
+    _write_definitions(file, place.in_folder(dataset.resolve()))
+    about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
+    columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
     with duckdb.connect(str(file)) as connection:
-        connection.execute("BEGIN")
-        Views(connection, place.in_folder(dataset.resolve()))
-        connection.execute(";".join(_table_comments()))
-        connection.execute("COMMIT")
-        about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
-        columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
-        connection.execute(f"CREATE SCHEMA ddnn_traces; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
+        connection.execute(f"{_folder_is(dataset.resolve())}; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
 
 
-def _write_queries(file: Path) -> None:
-    """Make a database file of all queries, without the tables that they read. Raises OSError, duckdb.Error.
+def _write_definitions(file: Path, here: Place) -> None:
+    """Make a database file of all views and macros but for the dataset's folder. Raises OSError, duckdb.Error.
 
     It is the same for all datasets and takes as long as all else of a small ingest: so it is cached.
     """
-    import duckdb
-
-    folder, definitions = cache.folder("queries"), _without_tables(_query_definitions())
-    key = hashlib.sha256(f"{duckdb.__version__}\0{definitions}".encode()).hexdigest()[:16]
-    cached = folder / f"{key}.duckdb" if folder else None
+    folder = cache.folder("queries")
+    cached = folder / f"{_definitions(here)[:16]}.duckdb" if folder else None
     if cached and cached.is_file():
         shutil.copyfile(cached, file)
         return
-    with duckdb.connect(str(file)) as connection:
-        connection.execute(f"BEGIN;{definitions};COMMIT")
+    _make_definitions(file, here)
     if cached:
         with contextlib.suppress(OSError), whole_file(cached) as half_written:
             shutil.copyfile(file, half_written)
+
+
+def _make_definitions(file: Path, here: Place) -> None:
+    """As _write_definitions(), without the cache. The views are bound to files without rows, in a folder of now."""
+    import duckdb
+    import pyarrow.parquet as pq
+
+    relative = {table: [f"/{table}/*/*.parquet"] if files else [] for table, files in here.files.items()}
+    tables = Place("", relative, has_older_runs=here.has_older_runs)
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as empty, duckdb.connect(str(file)) as connection:
+        for table in schema.tables():
+            path = partition(Path(empty), table.name, "none") / "part-0.parquet"
+            path.parent.mkdir(parents=True)
+            pq.write_table(table.arrow().empty_table(), path)
+        connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(Path(empty))}")
+        connection.execute(_without_tables(_query_definitions()))
+        for table in schema.tables():
+            connection.execute(_table_view(table, tables, path_sql=lambda path: f"{_FOLDER}() || {sql_literal(path)}"))
+        connection.execute(f"{';'.join(_table_comments())}; COMMIT")
+
+
+def _folder_is(folder: Path) -> str:
+    meaning = "Folder of the dataset, as read_parquet takes it: another one after the dataset was moved"
+    value = sql_literal(glob.escape(str(folder)))
+    return f"CREATE OR REPLACE MACRO {_FOLDER}() AS {value}; COMMENT ON MACRO {_FOLDER} IS {sql_literal(meaning)}"
 
 
 def _without_tables(definitions: Sequence[str]) -> str:
@@ -212,11 +234,25 @@ def is_current(file: Path, dataset: Path) -> bool:
 
 
 def _fingerprint(dataset: Path) -> str:
-    """SHA-256 of all definitions."""
+    """SHA-256 of all that is in the database file of a dataset."""
     here = place.in_folder(dataset.resolve())
-    parts = [_table_view(table, here) for table in schema.tables()]
-    parts += [*_query_definitions(), *_table_comments(), __version__]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return hashlib.sha256(f"{dataset.resolve()}\0{_definitions(here)}".encode(errors="surrogateescape")).hexdigest()
+
+
+def _definitions(here: Place) -> str:
+    """SHA-256 of all that definitions are made from: to read the heads of the queries would take far longer."""
+    import duckdb
+
+    known = [table for table, files in here.files.items() if files]
+    made = hashlib.sha256(f"{duckdb.__version__}\0{__version__}\0{here.has_older_runs}\0{known}".encode())
+    sources = [Path(source.__file__ or "") for source in (catalogue, schema)]
+    for path in (Path(__file__), *sources, *_files("queries", "*.sql"), *_files("schemas", "*.toml")):
+        made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def _files(name: str, pattern: str) -> list[Path]:
+    return sorted(schema.shipped_folder(name).glob(pattern))
 
 
 def _empty_table(table: schema.Table) -> str:
@@ -224,13 +260,19 @@ def _empty_table(table: schema.Table) -> str:
     return f"CREATE TABLE {table.name} ({columns})"
 
 
-def _table_view(table: schema.Table, place: Place, runs: Sequence[str] | None = None) -> str:
+def _table_view(
+    table: schema.Table,
+    place: Place,
+    runs: Sequence[str] | None = None,
+    path_sql: Callable[[str], str] = sql_literal,
+) -> str:
+    """SQL of a table's view. path_sql: what stands in it for a path of the place's files."""
     files = place.files[table.name]
     nulls = ", ".join(f'NULL::{column.types.duckdb} AS "{column.name}"' for column in table.columns)
     if not files:
         return f"CREATE VIEW {table.name} AS SELECT {nulls} WHERE false"
     # run_id from the folder names prunes files; it has a type so that a run named 2021-05-01 stays text.
-    listed = ", ".join(map(sql_literal, files))
+    listed = ", ".join(map(path_sql, files))
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
     options = "hive_partitioning = true, hive_types = {'run_id': VARCHAR}"

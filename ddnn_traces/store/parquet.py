@@ -96,7 +96,17 @@ def row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, size: int) -
         if rows >= size:
             table = pa.Table.from_batches(waiting)
             full = rows - rows % size
-            yield table.slice(0, full).cast(arrow)
+            yield _annotated(table.slice(0, full), arrow)
             waiting, rows = table.slice(full).to_batches(), rows - full
     if waiting:
-        yield pa.Table.from_batches(waiting).cast(arrow)
+        yield _annotated(pa.Table.from_batches(waiting), arrow)
+
+
+def _annotated(table: pa.Table, arrow: pa.Schema) -> pa.Table:
+    """The table in this schema. Raises ValueError for null where there may be none."""
+    same = (table.schema.names, table.schema.types) == (arrow.names, arrow.types)
+    if same and not any(
+        column.null_count for column, known in zip(table.columns, arrow, strict=True) if not known.nullable
+    ):
+        return pa.Table.from_arrays(table.columns, schema=arrow)  # cast() imports pyarrow.compute, which takes a while
+    return table.cast(arrow)

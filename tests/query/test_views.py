@@ -70,7 +70,8 @@ def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
         "SELECT table_name, column_name, comment FROM duckdb_columns() "
         "WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
         "SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal ORDER BY ALL",
-        "SELECT function_name, comment, parameters FROM duckdb_functions() WHERE NOT internal ORDER BY ALL",
+        "SELECT function_name, comment, parameters FROM duckdb_functions() "
+        "WHERE NOT internal AND schema_name = 'main' ORDER BY ALL",
     )
     with duckdb.connect(str(sample_dataset.path / views.FILE), read_only=True) as connection:
         for sql in lists:
@@ -116,6 +117,25 @@ def test_moved_dataset(dataset: Path, tmp_path: Path, command: RunCommand) -> No
     assert plain(tmp_path / "moved" / views.FILE, "SELECT count(*) FROM flows") == "[(6,)]\n"
 
 
+def test_moved_dataset_with_its_new_folder(dataset: Path, tmp_path: Path) -> None:
+    """Also without this package: one macro has the folder, and the file has no other dataset's."""
+    dataset.rename(tmp_path / "moved")
+    with duckdb.connect(str(tmp_path / "moved" / views.FILE)) as connection:
+        connection.execute(f"CREATE OR REPLACE MACRO ddnn_traces.folder() AS '{tmp_path / 'moved'}'")
+    assert plain(tmp_path / "moved" / views.FILE, "SELECT count(*) FROM traffic_matrix") == "[(6,)]\n"
+
+
+@pytest.mark.parametrize("name", ["it's 100% [a] b?", "a=b", "µ 数据集"])
+def test_folders_of_any_name(tmp_path: Path, name: str) -> None:
+    write_captures(tmp_path / "runs" / "one", {"a.pcap": ring(A, B, C)})
+    ddnn_traces.ingest(tmp_path / "runs", tmp_path / name).close()
+    assert views.is_current(tmp_path / name / views.FILE, tmp_path / name)
+    shutil.copyfile(
+        tmp_path / name / views.FILE, tmp_path / "copy.duckdb"
+    )  # DuckDB takes a ? for more than a character
+    assert plain(tmp_path / "copy.duckdb", "SELECT count(*) FROM traffic_matrix") == "[(6,)]\n"
+
+
 def test_ingest_into_a_copy_writes_it_anew(dataset: Path, tmp_path: Path) -> None:
     shutil.copytree(dataset, tmp_path / "copy")
     assert not views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
@@ -149,9 +169,11 @@ def test_cached_queries_are_those_made_anew(
             assert connection.execute("SELECT count(*) FROM flow_counts()").fetchall() == [(1,)]
     assert shown[0] == shown[1] != []
     assert len(list(cached.iterdir())) == is_writable
-    # their columns have the types of the tables that they were bound to: other tables, other queries
-    table = views._empty_table
-    monkeypatch.setattr(views, "_empty_table", lambda one: f"{table(one)[:-1]}, more BIGINT)")
+    for name in ("queries", "schemas"):
+        shutil.copytree(schema.shipped_folder(name), tmp_path / name)
+    with (tmp_path / "queries" / "topology.sql").open("a") as file:
+        file.write("-- another line\n")
+    monkeypatch.setattr(schema, "shipped_folder", lambda name: tmp_path / name)
     views.write(tmp_path / "other", dataset)
     assert len(list(cached.iterdir())) == 2 * is_writable
 

@@ -119,7 +119,9 @@ class RunTables:
         for number, (file, ids) in enumerate(zip(self._run.files, encapsulation_ids, strict=True)):
             table = file.flows.append_column("file", pa.array([number] * file.flows.num_rows, pa.int32()))
             rows = file.flows["encapsulation"].combine_chunks()
-            tables.append(table.append_column("encapsulation_id", pa.array(ids, pa.int64()).take(rows)))
+            none = rows.null_count == len(rows)  # as nearly always; take() imports pyarrow.compute, which takes a while
+            found = pa.nulls(len(rows), pa.int64()) if none else pa.array(ids, pa.int64()).take(rows)
+            tables.append(table.append_column("encapsulation_id", found))
         return pa.concat_tables(tables)
 
     def _files(self) -> pa.Table:
@@ -298,7 +300,7 @@ class RunTables:
             params={"run_id": self._run.run_id, **(parameters or {})},
         )
         for batch in rows.to_arrow_reader():
-            yield batch.cast(table.arrow())
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow())
 
 
 def _sql(name: str) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, UsageError
@@ -81,12 +80,18 @@ def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
             from ddnn_traces.store.places import remote
 
         return remote.place(str(where), runs)
-    path = Path(url2pathname(urlsplit(str(where)).path)) if is_url(where) else Path(where)
+    path = _path_of(str(where)) if is_url(where) else Path(where)
     if path.is_file() and zipfile.is_zipfile(path):
         from ddnn_traces.store.places import zipped
 
         return zipped.place(path, runs)
     return in_folder(path, runs)
+
+
+def _path_of(url: str) -> Path:
+    from urllib.request import url2pathname  # here: it loads a client of HTTP
+
+    return Path(url2pathname(urlsplit(url).path))
 
 
 def in_folder(path: Path, runs: Sequence[str] | None = None) -> Place:

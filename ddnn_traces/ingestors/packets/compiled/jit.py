@@ -11,7 +11,9 @@ from pathlib import Path
 
 from llvmlite import ir
 from numba import config, njit, types
+from numba.core.caching import FunctionCache
 from numba.core.imputils import impl_ret_untracked
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
@@ -29,13 +31,28 @@ def _cache_folder() -> Path | None:
 _FOLDER = _cache_folder()
 
 
+class _Cache(FunctionCache):
+    """The cache of njit(cache=True), which prepares numba for compiling before it loads what is compiled.
+
+    That takes most of the time to the first packet. Only the runtime of numba's arrays is needed; a compilation
+    prepares the rest itself.
+    """
+
+    def load_overload(self, sig, target_context):
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
 def compiled(function, folder=_FOLDER):
     """Compile a function that Python calls, and cache the result on disk where there is a folder for it."""
     if folder is None:
         return njit(nogil=True, boundscheck=False)(function)
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)  # read once, when the decorator is applied
+    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)  # read once, when the cache is made
     try:
-        return njit(nogil=True, cache=True, boundscheck=False)(function)
+        dispatcher = njit(nogil=True, boundscheck=False)(function)
+        dispatcher._cache = _Cache(function)
+        return dispatcher
     finally:
         config.CACHE_DIR = before
 
