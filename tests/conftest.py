@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import gc
 import os
@@ -101,7 +100,6 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
             sys.stdout.flush()
         signal.signal(signal.SIGTERM, terminate)
         gc.set_threshold(*threshold)
-        atexit.unregister(gc.freeze)
         return subprocess.CompletedProcess(line, int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
 
     return run

@@ -46,6 +46,8 @@ def test_a_plain_ingest_loads_only_what_it_needs(tmp_path: Path) -> None:
     write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
     code = "import atexit, sys; from ddnn_traces.cli import main; atexit.register(lambda: print(*sys.modules)); main()"
     call = [sys.executable, "-c", code, "ingest", tmp_path / "run", "--out", tmp_path / "dataset"]
-    loaded = set(subprocess.run(call, capture_output=True, check=True, text=True).stdout.split())
+    done = subprocess.run(call, capture_output=True, check=True, text=True)
+    loaded = set(done.stdout.split())
+    assert done.stderr.splitlines()[-1] == f"{tmp_path / 'dataset'}: 1 run written"  # no leaks
     assert {"numba", "duckdb", "ddnn_traces.ingestors.pipeline"} <= loaded
     assert loaded.isdisjoint(NOT_FOR_INGEST)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import sys
@@ -94,7 +93,6 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, sha256: bool | No
         options["hash"] = "sha256" if sha256 else hashes.NONE
     messages = lines.messages()
     pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
-    atexit.register(gc.freeze)  # the search for garbage at the end would take a sixth of a small ingest
     if messages.warnings:
         raise click.exceptions.Exit(1)
 
@@ -129,5 +127,7 @@ class _HiddenLibraries:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "duckdb":  # the last library: what is loaded by now is not searched for garbage at the end, which
+            gc.freeze()  # takes a sixth of a small ingest; DuckDB itself is, as it reports objects that are not freed
         if name in _HiddenLibraries._NAMES:
             raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)

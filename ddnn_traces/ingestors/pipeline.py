@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
-
 from ddnn_traces.errors import CaptureError, LedgerError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.engines import ENGINES
@@ -177,6 +175,8 @@ class _Ingest:
             self._writer.commit({INPUTS: text})
         else:
             self._writer.replace_files({INPUTS: text})
+        import duckdb
+
         try:
             views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
         except (OSError, duckdb.Error) as error:
@@ -242,6 +242,8 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -
         "inputs": json.dumps(named, sort_keys=True),
         "parameters": json.dumps(options.parameters, sort_keys=True),
     }
+    import duckdb
+
     try:
         with RunTables(facts, writer.scratch) as tables, writer.new_run(facts.run_id):
             _check_ledger(facts, tables)

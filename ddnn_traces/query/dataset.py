@@ -34,15 +34,6 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
-    """Switch off DuckDB's progress bar, which it draws on stdout, among the data.
-
-    In Jupyter without ipywidgets it is off, and DuckDB refuses to set it.
-    """
-    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
-        connection.execute("SET enable_progress_bar = false")
-
-
 #: Errors of DuckDB that may come from a damaged file; those of SQL are of other types, or do not name a file.
 _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
 
@@ -88,7 +79,7 @@ class Dataset:
             raise
 
     def _open(self, runs: Sequence[str] | None, read_only: bool) -> None:
-        hide_progress_bar(self.connection)
+        views.hide_progress_bar(self.connection)
         self.place.attach(self.connection)
         self._views = views.Views(self.connection, self.place, runs)
         self._read_only = read_only

@@ -124,6 +124,15 @@ class StoredViews:
                     self._dataset.has_stored_views = True
 
 
+def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch off DuckDB's progress bar, which it draws on stdout, among the data.
+
+    In Jupyter without ipywidgets it is off, and DuckDB refuses to set it.
+    """
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        connection.execute("SET enable_progress_bar = false")
+
+
 def write(file: Path, dataset: Path) -> None:
     """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
@@ -156,8 +165,7 @@ def _make_definitions(file: Path, here: Place) -> None:
     import duckdb
     import pyarrow.parquet as pq
 
-    relative = {table: [f"/{table}/*/*.parquet"] if files else [] for table, files in here.files.items()}
-    tables = Place("", relative, has_older_runs=here.has_older_runs)
+    folder = glob.escape(str(here.folder))
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as empty, duckdb.connect(str(file)) as connection:
         for table in schema.tables():
             path = partition(Path(empty), table.name, "none") / "part-0.parquet"
@@ -166,8 +174,12 @@ def _make_definitions(file: Path, here: Place) -> None:
         connection.execute(f"BEGIN; CREATE SCHEMA ddnn_traces; {_folder_is(Path(empty))}")
         connection.execute(_without_tables(_query_definitions()))
         for table in schema.tables():
-            connection.execute(_table_view(table, tables, path_sql=lambda path: f"{_FOLDER}() || {sql_literal(path)}"))
+            connection.execute(_table_view(table, here, path_sql=lambda path: _in_folder(path.removeprefix(folder))))
         connection.execute(f"{';'.join(_table_comments())}; COMMIT")
+
+
+def _in_folder(path: str) -> str:
+    return f"{_FOLDER}() || {sql_literal(path)}"
 
 
 def _folder_is(folder: Path) -> str:
@@ -244,7 +256,8 @@ def _definitions(here: Place) -> str:
     import duckdb
 
     known = [table for table, files in here.files.items() if files]
-    made = hashlib.sha256(f"{duckdb.__version__}\0{__version__}\0{here.has_older_runs}\0{known}".encode())
+    about = (duckdb.__version__, __version__, here.has_older_runs, "=" in str(here.folder), known)  # see _table_view()
+    made = hashlib.sha256(repr(about).encode())
     sources = [Path(source.__file__ or "") for source in (catalogue, schema)]
     for path in (Path(__file__), *sources, *_files("queries", "*.sql"), *_files("schemas", "*.toml")):
         made.update(path.read_bytes())

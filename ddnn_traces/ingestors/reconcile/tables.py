@@ -14,7 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -33,7 +32,7 @@ from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, is_host, number_series, order_of_files
 from ddnn_traces.ingestors.reconcile.windows import CellFile, merge_windows
-from ddnn_traces.query.dataset import hide_progress_bar
+from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 
@@ -81,6 +80,8 @@ class RunTables:
     """The tables of one run, each as Arrow record batches in its schema and order. A context manager."""
 
     def __init__(self, run: RunFacts, scratch: Path) -> None:
+        import duckdb
+
         self._run = run
         self._vantages = find_vantages(run.files)
         self._con = duckdb.connect(
