@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,17 @@ def folder(name: str) -> Path | None:
         except OSError:
             continue
         if os.access(above / name, os.W_OK):
+            _remove_lost(above / name)
             return above / name
     return None
+
+
+def _remove_lost(folder: Path) -> None:
+    """Remove what a loss of power emptied of numba's files, which it neither syncs nor can read then."""
+    for path in (*folder.rglob("*.nbi"), *folder.rglob("*.nbc")):
+        with contextlib.suppress(OSError):
+            if not path.stat().st_size:
+                path.unlink()
 
 
 def _places() -> Iterator[Path]:

@@ -17,9 +17,11 @@ from small_runs import A, B, C, contradictions, hashes_of, ring, write_captures
 from tools import COMMAND, mostly_long, needs_tool
 
 import ddnn_traces
+from ddnn_traces import cache
 from ddnn_traces.errors import StorageError
 from ddnn_traces.export import targets
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.packets.compiled import jit
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import writer
@@ -146,6 +148,22 @@ def test_a_folder_that_may_not_be_read_is_left_alone(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "open", refuse)
     sync([tmp_path])
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_emptied_compiled_code_is_compiled_again(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def more(number: int) -> int:
+        return number + 1
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = cache.folder("code")
+    assert jit.compiled(more, folder)(1) == 2
+    (cached,) = tmp_path.rglob(f"*.{suffix}")
+    cached.write_bytes(b"")
+    with pytest.raises(EOFError):
+        jit.compiled(more, folder)(1)
+    assert jit.compiled(more, cache.folder("code"))(1) == 2
+    assert cached.stat().st_size > 0
 
 
 # --- images of a disk, copied without a warning
