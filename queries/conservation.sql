@@ -15,7 +15,8 @@
 -- column: startup_in_steps_bytes bytes; start-up in payload_bytes + spilled_bytes: what a receiver gets in its first step more than in each of the next ones, where that is half a model or more; null where no receiver's next steps are equal
 -- column: retransmitted_bytes bytes; part of payload_bytes and spilled_bytes that was sent again; null where it is not TCP
 -- column: framing_bytes bytes; headers of the communication library in them; null where they cannot be counted
--- column: unexplained_bytes bytes; payload_bytes + spilled_bytes - startup_in_steps_bytes - retransmitted_bytes - framing_bytes - expected_bytes, without what is null; negative where payload is missing
+-- column: missed_bytes bytes; what these pairs sent, as sequence or acknowledgement numbers prove, and was not captured (flows.missed_bytes), by the part of each flow's payload that is inside steps; null where no numbers are known
+-- column: unexplained_bytes bytes; payload_bytes + spilled_bytes - startup_in_steps_bytes - retransmitted_bytes - framing_bytes + missed_bytes - expected_bytes, without what is null; negative where payload is missing
 -- column: unexplained_share ratio; unexplained_bytes over expected_bytes
 -- column: not_estimated; the explanations that are null or partial, and why; they are in unexplained_bytes; null where there is none
 -- column: control_bytes bytes; payload inside steps of all other pairs
@@ -80,7 +81,8 @@ WITH thresholds AS (
 ), pair_sums AS (
     SELECT run_id, src_ip, dst_ip, sum(payload) AS payload, sum(before_payload) AS before_payload, sum(wire) AS wire,
            sum(CASE WHEN is_captured THEN again ELSE retransmitted_bytes * payload / nullif(payload_bytes, 0) END)
-               FILTER (protocol = 6) AS again
+               FILTER (protocol = 6) AS again,
+           sum(missed_bytes * payload / nullif(payload_bytes, 0)) AS missed
     FROM flow_sums
     JOIN flows USING (run_id, flow_id)
     GROUP BY run_id, src_ip, dst_ip
@@ -95,7 +97,7 @@ WITH thresholds AS (
 ), run_sums AS (
     SELECT run_id, coalesce(sum(payload) FILTER (is_matched), 0) AS payload, sum(spilled) FILTER (is_matched) AS spilled,
            sum(before_payload) - coalesce(sum(early_bytes), 0) AS before_payload,
-           sum(repeated) FILTER (is_matched) AS repeated,
+           sum(repeated) FILTER (is_matched) AS repeated, sum(missed) FILTER (is_matched) AS missed,
            CASE WHEN NOT coalesce(bool_or(is_way_back) FILTER (is_matched), true)
                 THEN coalesce(sum(payload - coalesce(again, 0)) FILTER (is_way_back), 0) END AS answers,
            coalesce(sum(payload) FILTER (NOT is_matched), 0) AS control, sum(wire) AS wire
@@ -143,8 +145,10 @@ WITH thresholds AS (
     GROUP BY run_id
 ), explained AS (
     SELECT run_id, run_sums.* EXCLUDE (run_id), startup, round(spilled) AS spill, round(repeated) AS again,
+           round(missed) AS missing,
            CASE WHEN lower(backend) = 'gloo' AND has_notices THEN round(2 * answers) END AS framing,
-           payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0) AS exchanged,
+           payload + coalesce(spill, 0) - coalesce(round(startup), 0) - coalesce(again, 0) - coalesce(framing, 0)
+               + coalesce(missing, 0) AS exchanged,
            concat_ws('; ',
                CASE WHEN spilled IS NULL THEN 'spill: no flow_windows or no hosts'
                     WHEN without_log > 0 THEN format('spill: {} of {} hosts have no log', without_log, all_hosts) END,
@@ -182,7 +186,7 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        expected::BIGINT AS expected_bytes, payload::BIGINT AS payload_bytes, spill::BIGINT AS spilled_bytes,
        (before_payload + coalesce(round(startup), 0))::BIGINT AS startup_bytes,
        round(startup)::BIGINT AS startup_in_steps_bytes, again::BIGINT AS retransmitted_bytes,
-       framing::BIGINT AS framing_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
+       framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
        CASE WHEN spill IS NOT NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,

@@ -1,6 +1,6 @@
 -- question: Which data checks have nothing, or not all that they need, to examine in a run, and why?
 -- row: a run and a check
--- inputs: runs, captures, capture_ledger, flows, steps, conservation
+-- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss
 -- column: run_id; run
 -- column: check_name; name of the check (queries/checks/)
 -- column: is_partial; whether the check examines something all the same; false: it can find nothing there
@@ -61,6 +61,10 @@ WITH thresholds AS (
     SELECT run_id, 'missing_worker', false, 'the number of workers is not declared'
     FROM facts
     WHERE workers IS NULL
+    UNION ALL
+    SELECT run_id, 'capture_loss', false, 'no TCP flow whose sequence numbers are known, and no counter of a capture'
+    FROM run_capture_loss()
+    WHERE flagged IS NULL
     UNION ALL
     SELECT run_id, 'conservation', false, problem
     FROM conservation()

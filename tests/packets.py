@@ -150,7 +150,7 @@ def segment(payload: int = 100, seq: int = 0, flags: int = ACK, **ends: int) -> 
 
 # --- pcapng
 
-SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, NAMES, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 4, 6
+SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, NAMES, STATISTICS, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 4, 5, 6
 RESOLUTION, OFFSET = 9, 14  # options of an interface
 
 
@@ -182,6 +182,11 @@ class Section:
         if offset is not None:
             options.append((OFFSET, struct.pack(self.order + "q", offset)))
         return self.block(INTERFACE, struct.pack(self.order + "HHI", link, 0, snaplen) + self.options(*options))
+
+    def statistics(self, *counts: tuple[int, int], interface: int = 0) -> bytes:
+        """counts: option and its number, 64 bits."""
+        options = [(code, struct.pack(self.order + "Q", count)) for code, count in counts]
+        return self.block(STATISTICS, struct.pack(self.order + "III", interface, 0, 0) + self.options(*options))
 
     def enhanced(self, ticks: int, frame: bytes, wire: int | None = None, interface: int = 0) -> bytes:
         sizes = len(frame), len(frame) if wire is None else wire

@@ -197,6 +197,9 @@ class CaptureFacts:
     samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
     cells: Path | None = None  # Parquet file with the CELLS schema; None where there are none
     cell_lag: int = 0  # windows by which a cell may come after one of a later window
+    counters: dict[str, int | str] = field(
+        default_factory=dict
+    )  # columns of captures; what the capturing program counted
     packets: Path | None = None  # Parquet file with the PACKETS schema; None where not requested or there are none
 
     @property

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ddnn_traces.ingestors.counters import is_counter_log
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.sources import RunInput
@@ -167,7 +168,7 @@ def _logs(run: RunInput) -> list[Path]:
     return [
         path
         for path in run.folder.iterdir()
-        if path.suffix in _LOG_ENDINGS and not path.name.startswith(".") and path.is_file()
+        if not path.name.startswith(".") and path.is_file() and (path.suffix in _LOG_ENDINGS or is_counter_log(path))
     ]
 
 

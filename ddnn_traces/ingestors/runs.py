@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ddnn_traces.ingestors.counters import Counters, closing_lines
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
@@ -89,11 +90,13 @@ class _Run:
         self._log_of_file: list[TrainingLog | None] = []
         self._tasks: list[ReadTask] = []
         self._files: list[CaptureFacts] = []
+        self._counters: dict[Path, Counters] = {}
 
     def tasks(self, jobs: int) -> Iterator[ReadTask]:
         """One task for each file. jobs: threads that may work inside one file."""
         self._scratch.mkdir()
         self._logs = read_logs(self._run.folder, self._log_messages)
+        self._counters = closing_lines(self._run.folder, self._run.captures)
         offset_ns = self._options.clock_offset_ns
         if offset_ns is not None:
             self._logs = [log.shifted(lambda time_ns: time_ns + offset_ns) for log in self._logs]
@@ -122,7 +125,9 @@ class _Run:
         if not self._files:
             for warning in self._log_messages.warnings:
                 self._messages.warn(warning)
-        self._files.append(result.facts)
+        facts = result.facts
+        facts.counters = facts.counters or self._counters.get(facts.path, {})
+        self._files.append(facts)
         _report(result, self._messages)
 
     def facts(self, scheduler: Scheduler) -> RunFacts:
@@ -166,7 +171,9 @@ class _Run:
         self._scratch.mkdir()
         tasks = [_with_steps(task, log) for task, log in zip(self._tasks, self._log_of_file, strict=True)]
         for number, result in enumerate(scheduler.results(tasks)):
-            self._files[number] = replace(result.facts, digests=self._files[number].digests)
+            self._files[number] = replace(
+                result.facts, digests=self._files[number].digests, counters=self._files[number].counters
+            )
 
     def _warn_of_clocks(self) -> None:
         """Warn where no packet of a file can be in a step of its log, and the reason is not known."""

@@ -114,7 +114,7 @@ def regress(
             fitted, notes=(*fitted.notes, *_loss_notes(fitted, used)), excluded=(*fitted.excluded, *unused)
         )
     notes = (*_response_notes(found, fitted, response), *fitted.notes) if is_volume else fitted.notes
-    return replace(fitted, preset=preset, notes=notes)
+    return replace(fitted, preset=preset, notes=(*_capture_notes(dataset, fitted), *notes))
 
 
 def _variant(form: str, batch: str, size: str) -> str:
@@ -144,6 +144,30 @@ def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> li
             "them."
         ]
     return []
+
+
+def _capture_notes(dataset: Dataset, fitted: Regression) -> list[str]:
+    """The runs in the fit of which the captures lost more than 0.1% (run_capture_loss), with how much."""
+    if not fitted.points.height:
+        return []
+    losses = dataset.query("run_capture_loss").filter(
+        pl.col("flagged") & pl.col(RUN).is_in(fitted.points[RUN].to_list())
+    )
+    if losses.is_empty():
+        return []
+    named = [
+        f"{run} ({', '.join(_percentages(lost, dropped))})"
+        for run, lost, dropped in losses.select(RUN, "percent_lost", "percent_dropped").iter_rows()
+    ]
+    return [
+        f"The captures of {losses.height} of the runs lost more than 0.1%, so that their volumes are too low: "
+        f"{', '.join(named[:6])}{', ...' if len(named) > 6 else ''}."
+    ]
+
+
+def _percentages(lost: float | None, dropped: float | None) -> list[str]:
+    parts = [f"{lost:.3g}% of the bytes by their sequence numbers"] if lost else []
+    return parts + ([f"{dropped:.3g}% of the packets by the capture's counters"] if dropped else [])
 
 
 def _comparable(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Excluded, ...]]:

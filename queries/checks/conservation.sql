@@ -11,12 +11,13 @@
 -- column: startup_in_steps_bytes bytes; as in conservation
 -- column: retransmitted_bytes bytes; as in conservation
 -- column: framing_bytes bytes; as in conservation
+-- column: missed_bytes bytes; as in conservation
 -- column: unexplained_bytes bytes; as in conservation
 -- column: unexplained_share ratio; unexplained_bytes over expected_bytes
--- Packets are missing (a capture that dropped some, a worker without one) or counted twice, or the declared model_bytes
+-- Packets are missing (a worker without a capture; what a capture dropped is in missed_bytes as far as numbers prove it) or counted twice, or the declared model_bytes
 -- differ from what is exchanged.
 SELECT run_id, topology, law, steps, expected_bytes, payload_bytes, spilled_bytes, startup_in_steps_bytes,
-       retransmitted_bytes, framing_bytes, unexplained_bytes, unexplained_share
+       retransmitted_bytes, framing_bytes, missed_bytes, unexplained_bytes, unexplained_share
 FROM conservation()
 WHERE flagged
 ORDER BY run_id

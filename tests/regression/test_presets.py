@@ -154,3 +154,27 @@ def test_the_left_side_may_be_any_number_of_the_rows(dataset: Dataset) -> None:
 def test_unknown_names_are_refused_with_the_known_ones(options: dict[str, Any], message: str, dataset: Dataset) -> None:
     with pytest.raises(RegressionError, match=message):
         ddnn_traces.regress(dataset, **options)
+
+
+def test_runs_whose_captures_lost_packets_are_named(tmp_path: Path) -> None:
+    """They stay in the fit; what they lost is in a note."""
+    runs, steps, flows, sent = [], [], [], []
+    for i in range(8):
+        run, size = f"r{i}", 1_000_000 * (1 + i % 4)
+        runs.append({"run_id": run, "framework": "torch", "model": f"m{i}", "model_bytes": size, "workers": 2})
+        steps.append({"run_id": run, "worker": "w", "step": 0, "start_ns": 0, "end_ns": 10**9})
+        lost = {3: 20_000, 5: 100}.get(i, 0)
+        flows.append(
+            {"run_id": run, "flow_id": 0, "protocol": 6, "payload_bytes": size - lost, "retransmitted_bytes": 0,
+             "missed_bytes": lost, "unacknowledged_missed_bytes": 0, "wire_bytes": size, "cable_bytes_estimate": size}
+        )  # fmt: skip
+        sent.append(
+            {"run_id": run, "flow_id": 0, "worker": "w", "position": "during", "step": 0, "packets": 9,
+             "wire_bytes": 2 * size + i, "payload_bytes": size - lost}
+        )  # fmt: skip
+    tables = {"runs": runs, "steps": steps, "flows": flows, "step_flows": sent}
+    with write_dataset(tmp_path / "dataset", {name: pl.DataFrame(rows) for name, rows in tables.items()}) as dataset:
+        found = ddnn_traces.regress(dataset, formula="step_bytes ~ model_bytes", response="wire")
+    assert found.runs == 8
+    (note,) = noted(found, "0.1%")
+    assert "1 of the runs" in note and "r3 (0.5% of the bytes" in note

@@ -9,8 +9,8 @@ from ddnn_traces.store import schema
 #: Columns of words that ingest chooses itself, or that are no words of anybody: nothing in them is anybody's.
 _OWN_WORDS = {
     "capture_ledger.reason", "captures.sha256", "captures.blake3", "captures.format", "captures.link_types",
-    "captures.status", "captures.engine", "captures.version", "encapsulations.kind", "events.kind",
-    "flows.initiator_source", "hosts.role", "runs.source", "step_flows.position", "steps.start_source",
+    "captures.counter_source", "captures.status", "captures.engine", "captures.version", "encapsulations.kind",
+    "events.kind", "flows.initiator_source", "hosts.role", "runs.source", "step_flows.position", "steps.start_source",
 }  # fmt: skip
 
 _COLUMNS = [(table.name, column) for table in schema.tables() for column in table.columns]

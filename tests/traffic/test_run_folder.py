@@ -20,9 +20,10 @@ RUN = SyntheticRun("r", "tree", 5, 300_000, 6, loss_pct=1)
 EXPECTED = {
     "runs": set(), "hosts": set(), "capture_ledger": set(),
     "step_flows": {"retransmitted_bytes"},  # the generator has those of a whole flow
-    "captures": {"blake3", "engine"},  # there are files
+    # there are files, and numbers to follow
+    "captures": {"blake3", "engine", "missed_bytes", "unacknowledged_missed_bytes", "followed_bytes"},
     # segments that were sent before only in part; both directions have a SYN
-    "flows": {"retransmitted_packets", "initiator_source"},
+    "flows": {"retransmitted_packets", "initiator_source", "missed_bytes", "unacknowledged_missed_bytes"},
     "steps": {"start_source", "loss", "accuracy"},  # six digits in the log
     "events": {"bytes"},  # no column of a phases file
 }  # fmt: skip

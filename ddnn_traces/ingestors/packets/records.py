@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAP_MAGICS, PCAPNG, PcapHeader
+from ddnn_traces.ingestors.counters import InterfaceStatistics, block_options
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
 from ddnn_traces.ingestors.packets.compiled import scan as loop
 from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS, MOST_BLOCK_BYTES, Framing
@@ -26,6 +27,7 @@ _MAX_CAPTURED, _MOST_SNAPLEN = 262144, 1 << 24
 
 _BYTE_ORDER_MAGIC = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
+_STATISTICS = 5  # type of a block
 _SECTION_BYTES, _INTERFACE_BYTES = 28, 20
 _MOST_NS = 2**63 - 1
 
@@ -153,9 +155,11 @@ class PcapngReader(RecordReader):
         self.described = False
         self._section: _Section | None = None
         self._described: list[_Interface] = []
+        self._sections = 0
+        self._statistics = InterfaceStatistics()
 
     def _describe(self, why: int, block: memoryview | bytes, pos: int) -> int | None:
-        """Take over the section header or interface description at `pos`; offset of the next block.
+        """Take over the section header, interface description or statistics at `pos`; offset of the next block.
 
         None where the header is not complete or damaged.
         """
@@ -166,12 +170,17 @@ class PcapngReader(RecordReader):
                     return None
                 self._section = _parse_section(bytes(block[pos : pos + size]))
                 self.described = True
+                self._sections += 1
                 pos += size
             else:
                 assert self._section
                 order: Literal["little", "big"] = "little" if self._section.byte_order == "<" else "big"
                 size = int.from_bytes(block[pos + 4 : pos + 8], order)
-                self._described.append(_add_interface(self._section, bytes(block[pos : pos + size])))
+                content = bytes(block[pos : pos + size])
+                if int.from_bytes(content[:4], order) == _STATISTICS:
+                    self._statistics.add(self._sections, self._section.byte_order, content)
+                else:
+                    self._described.append(_add_interface(self._section, content))
                 pos += size
         except _BadBlock as error:
             self.ended, self.damage = True, f"{error} at byte {self.position + pos} of the uncompressed file"
@@ -182,6 +191,7 @@ class PcapngReader(RecordReader):
 
     def finish(self, facts: CaptureFacts) -> None:
         super().finish(facts)
+        facts.counters = self._statistics.counters
         if self._described:
             links = sorted({interface.link for interface in self._described})
             facts.link_types = ",".join(map(str, links))
@@ -243,7 +253,7 @@ def _add_interface(section: _Section, block: bytes) -> _Interface:
         raise _BadBlock(f"an interface description of {len(block)} bytes")
     link, snaplen = struct.unpack_from(section.byte_order + "8xH2xI", block)
     resolution, seconds = 6, 0
-    for code, value in _options(section.byte_order, block[16:-4]):
+    for code, value in block_options(section.byte_order, block[16:-4]):
         if code == _IF_TSRESOL and len(value) == 1:
             resolution = value[0]
         elif code == _IF_TSOFFSET and len(value) == 8:
@@ -253,19 +263,6 @@ def _add_interface(section: _Section, block: bytes) -> _Interface:
         row[2], row[-1] = -1, 0
     section.interfaces = np.vstack([section.interfaces, np.array([row], np.int64)])
     return _Interface(link, snaplen, _resolution_ns(resolution))
-
-
-def _options(order: str, data: bytes) -> list[tuple[int, bytes]]:
-    """Options of a block (code, value) up to the end of options, or to bytes that are not an option."""
-    options, at = [], 0
-    while at + 4 <= len(data):
-        code, size = struct.unpack_from(order + "HH", data, at)
-        at += 4
-        if code == 0 or at + size > len(data):
-            break
-        options.append((code, data[at : at + size]))
-        at += size + -size % 4
-    return options
 
 
 def _units(resolution: int) -> tuple[int, int, int]:

@@ -6,19 +6,21 @@
 --     there is no payload.
 --   missed_ns: a series that begins so much later, or ends so much earlier, than the five-tuple in any file is cut, as one
 --     with a file that is not complete; it is partial as soon as it holds less than another.
+--   missed_share: so is one that misses more than this share of its payload, where another holds more.
 -- place_packets, series_packets: packets of the five-tuple in all files of a vantage, of a series. The packets of a series
 -- inside and outside of tunnels (a capture of all interfaces of the tunnel's host) are two copies.
 CREATE TEMP TABLE ranked AS
 WITH placed AS (
-    SELECT copies.*, series, file_order, cut, clock_ns, begin_ns, end_ns, coalesce(vantage_ip, '') AS place,
+    SELECT copies.* EXCLUDE (gaps), missed_bytes, unacknowledged_missed_bytes, first_position, next_position, series, file_order, cut, clock_ns, begin_ns, end_ns, coalesce(vantage_ip, '') AS place,
            encapsulation_id IS NOT NULL AS tunneled,
            CASE WHEN vantage_ip = src_ip THEN 0 WHEN vantage_ip = dst_ip THEN 1 ELSE 2 END AS distance,
            sum(packets) OVER vantage AS place_packets,
            sum(packets) OVER one_series AS series_packets,
            -- a mirror port of both directions captures each packet twice
            sum(CASE WHEN vantage_ip IS NULL THEN payload_bytes - retransmitted_bytes ELSE payload_bytes END)
-               OVER one_series AS series_payload
-    FROM copies JOIN files USING (file) WHERE kept
+               OVER one_series AS series_payload,
+           sum(missed_bytes) OVER one_series AS series_missed
+    FROM copies JOIN files USING (file) LEFT JOIN missed USING (file, flow) WHERE kept
     WINDOW vantage AS (PARTITION BY src_ip, dst_ip, protocol, src_port, dst_port, vantage_ip),
            one_series AS (PARTITION BY src_ip, dst_ip, protocol, src_port, dst_port, vantage_ip, series, tunneled)
 ), timed AS (
@@ -36,7 +38,9 @@ WITH placed AS (
                    WHEN max(series_payload) OVER five_tuple = 0
                    THEN series_packets < $whole_share * max(series_packets) FILTER (place <> '') OVER five_tuple
                    ELSE series_payload < $whole_share * max(series_payload) OVER five_tuple
-              END IS TRUE AS is_partial
+              END IS TRUE
+              OR (series_missed > $missed_share * (series_payload + series_missed)
+                  AND series_payload < max(series_payload) OVER five_tuple) IS TRUE AS is_partial
     FROM timed
     WINDOW five_tuple AS (PARTITION BY src_ip, dst_ip, protocol, src_port, dst_port)
 ), best AS (
@@ -47,6 +51,6 @@ WITH placed AS (
     FROM compared
 )
 SELECT * EXCLUDE (cut, clock_ns, begin_ns, end_ns, series_from_ns, series_to_ns, flow_from_ns, flow_to_ns, place,
-                  distance, place_packets, series_packets, series_payload, is_partial, tunneled, best),
+                  distance, place_packets, series_packets, series_payload, series_missed, is_partial, tunneled, best),
        (place, series, tunneled) = best AS counts
 FROM best;

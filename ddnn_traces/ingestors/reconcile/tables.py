@@ -41,7 +41,8 @@ MEMORY_LIMIT = "128MB"
 
 #: Parameters of the statements that create the intermediate tables, in this order; their meaning is in the .sql files.
 _STATEMENTS: dict[str, dict[str, object]] = {
-    "ranked": {"whole_share": Decimal("0.98"), "missed_ns": 1_000_000_000},
+    "missed": {},
+    "ranked": {"whole_share": Decimal("0.98"), "missed_ns": 1_000_000_000, "missed_share": Decimal("0.001")},
     "ledger": {"in_flows": IN_FLOWS, "duplicate_vantage": DUPLICATE_VANTAGE, "filtered": FILTERED},
     "connections": {},
     "merged": {},
@@ -51,7 +52,7 @@ _STATEMENTS: dict[str, dict[str, object]] = {
     "opcodes": {},
 }
 #: Intermediate tables that are dropped when the others are complete, to free memory.
-_DROPPED = ("ranked", "connections", "merged", "reversed")
+_DROPPED = ("missed", "ranked", "connections", "merged", "reversed")
 
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
@@ -94,6 +95,7 @@ class RunTables:
         self._con.register("files", self._files())
         for name, parameters in _STATEMENTS.items():
             self._con.execute(_sql(name), parameters)
+        self._missed = self._missed_by_file()
         for name in _DROPPED:
             self._con.execute(f"DROP TABLE {name}")
         self._con.unregister("copies")
@@ -148,6 +150,16 @@ class RunTables:
             }
         )
 
+    def _missed_by_file(self) -> list[dict[str, int]]:
+        """For each file the columns of captures that are sums over its TCP flows."""
+        names = ("missed_bytes", "unacknowledged_missed_bytes", "followed_bytes")
+        sums = self._con.execute(
+            "SELECT file, sum(missed_bytes), sum(unacknowledged_missed_bytes), "
+            "sum(different_bytes) FILTER (missed_bytes IS NOT NULL) FROM missed GROUP BY file"
+        ).fetchall()
+        found = {file: dict(zip(names, map(int, values), strict=True)) for file, *values in sums if None not in values}
+        return [found.get(number, dict.fromkeys(names, 0)) for number in range(len(self._run.files))]
+
     # --- one method a table
 
     def _runs_table(self) -> Iterable[pa.RecordBatch]:
@@ -189,8 +201,9 @@ class RunTables:
     def _captures_table(self) -> Iterable[pa.RecordBatch]:
         names = [column.name for column in schema.table("captures").columns]
         rows = []
-        for file, vantage, offset in zip(self._run.files, self._vantages, self._offsets, strict=True):
-            row = {name: getattr(file, name, None) for name in names}
+        places = zip(self._run.files, self._vantages, self._offsets, self._missed, strict=True)
+        for file, vantage, offset, missed in places:
+            row = {name: getattr(file, name, None) for name in names} | missed | file.counters
             row |= {**file.digests, "run_id": self._run.run_id, "vantage_ip": vantage, "version": self._run.version}
             if offset:
                 row |= {"clock_offset_ns": offset.offset_ns, "clock_offset_uncertainty_ns": offset.uncertainty_ns}

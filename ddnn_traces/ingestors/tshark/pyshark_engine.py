@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.counters import StatisticsFinder
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.spill import CellSpill, Spill
 from ddnn_traces.ingestors.tshark.dissect import SHOWN, Skipped, captured_bytes, dissect, encapsulation_type, time_ns
@@ -88,6 +89,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
         facts.file_bytes = file.raw_bytes
     facts.cells, facts.cell_lag = cells.written, cells.lag
     facts.packets = packets.written if packets else None
+    facts.counters = feed.finder.statistics.counters
     _describe(facts, file, feed, reader)
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
@@ -137,6 +139,7 @@ class _Feed:
         self.start = b""
         self.size = 0
         self.read_end = -1
+        self.finder = StatisticsFinder()
         self._stopped = False
 
     @contextmanager
@@ -162,6 +165,7 @@ class _Feed:
             for block in self.file.blocks():
                 self.start += bytes(block[: HEADER_BYTES - len(self.start)])
                 self.size += len(block)
+                self.finder.feed(block)
                 while len(block) and not broken:
                     try:
                         block = block[pipe.write(block) :]

@@ -27,10 +27,11 @@ def captured(section: Section, runs: pl.DataFrame) -> None:
         ]  # fmt: skip
         caption = "Partial captures: the packets that could be read are counted."
         section.table(partial, columns, caption, of_partial, "file")
+    lost = _show_losses(section)
     section.headline = (
         f"{counted(runs.height, 'run')}, {size(number_of(runs['wire_bytes'].sum()))} on the wire in "
         f"{counted(int(runs['packets'].sum()), 'packet')}; {whole}, and {percent(in_flows)} of the captured packets "
-        "are in the flows below."
+        f"are in the flows below; {lost}."
     )
     if note := section.results.synthetic_sentence:
         section.headline = f"{note} {section.headline}"
@@ -52,6 +53,39 @@ def captured(section: Section, runs: pl.DataFrame) -> None:
     ]  # fmt: skip
     caption = "The runs. A dash is a value that is not declared; a run.toml in the run's folder can declare it."
     section.table(runs, columns, caption)
+
+
+def _show_losses(section: Section) -> str:
+    """A table of the runs whose captures lost bytes; what the headline says of them."""
+    source = Source("run_capture_loss")
+    losses = section.rows(source)
+    known = losses.drop_nulls("flagged")
+    if known.is_empty():
+        return "whether the captures lost packets is not known"
+    some = known.filter((pl.col("lost_bytes").fill_null(0) > 0) | (pl.col("dropped_packets").fill_null(0) > 0))
+    if some.is_empty():
+        return "no sequence number and no counter shows that a capture lost a packet" + _of_runs(known, losses)
+    columns = [
+        texts("run", "run_id"), numbers("bytes not captured", "lost_bytes", count),
+        numbers("percent of what was sent", "percent_lost"),
+        numbers("packets dropped (counters)", "dropped_packets", count),
+        numbers("percent of the packets", "percent_dropped"),
+    ]  # fmt: skip
+    caption = (
+        "Runs whose captures lost packets: bytes that were sent, as sequence and acknowledgement numbers prove, and "
+        "what the capturing program counted."
+    )
+    section.table(some, columns, caption, source, "loss")
+    return (
+        f"the captures of {counted(some.height, 'run')} lost packets, those of {int(some['flagged'].sum()):,} more "
+        f"than 0.1%, {size(number_of(some['lost_bytes'].fill_null(0).sum()))} in all{_of_runs(known, losses)}"
+    )
+
+
+def _of_runs(known: pl.DataFrame, all_runs: pl.DataFrame) -> str:
+    return (
+        "" if known.height == all_runs.height else f" (known of {known.height:,} of {counted(all_runs.height, 'run')})"
+    )
 
 
 def _partial(captures: int) -> str:

@@ -76,14 +76,15 @@ def conservation(section: Section, frame: pl.DataFrame) -> None:
         numbers("expected payload", "expected_bytes", size), numbers("payload in steps", "payload_bytes", size),
         numbers("spilled", "spilled_bytes", size), numbers("start-up in steps", "startup_in_steps_bytes", size),
         numbers("sent again", "retransmitted_bytes", size), numbers("framing", "framing_bytes", size),
+        numbers("not captured", "missed_bytes", size),
         numbers("unexplained", "unexplained_bytes", size), numbers("unexplained share", "unexplained_share", percent),
         texts("not estimated", "not_estimated"), numbers("control", "control_bytes", size),
         numbers("headers", "header_bytes", size), texts("flagged", "flagged", yes_no), texts("problem", "problem"),
     ]  # fmt: skip
     caption = (
         "Payload of the pairs that carry the exchange, of all steps, against the law of the run's algorithm. "
-        "Unexplained is payload in steps and spilled, less start-up, sent again, framing and expected payload. "
-        "What is not estimated is in it."
+        "Unexplained is payload in steps and spilled, less start-up, sent again, framing and expected payload, and "
+        "what was not captured. What is not estimated is in it."
     )
     section.table(frame, columns, caption)
     problems = ", ".join(frame["problem"].drop_nulls().unique().sort().to_list()) or "no runs"

@@ -96,7 +96,8 @@ INTERFACE_COLUMNS = 6
 # the second one has the bit of SYN, so that it takes that rare branch.
 NO_HEADER, CUT_HEADER, NO_FLAGS = -8, -6, np.int64(-1)
 
-SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET = 0x0A0D0D0A, 1, 2, 3
+INTERFACE_STATISTICS, ENHANCED_PACKET = 5, 6
 MOST_BLOCK_BYTES = 1 << 24
 
 
@@ -162,7 +163,7 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, False, pos
     if (u32(buf, following - 4) if big_endian else u32_little(buf, following - 4)) != length:
         return corrupt
-    if kind == INTERFACE_DESCRIPTION:
+    if kind == INTERFACE_DESCRIPTION or kind == INTERFACE_STATISTICS:  # noqa: SIM109 (compiled)
         return np.int64(INTERFACE), False, nothing, nothing, nothing, nothing, nothing, False, pos
     if kind == SIMPLE_PACKET:
         if length < 16 or len(interfaces) == 0:

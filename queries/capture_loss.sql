@@ -1,0 +1,33 @@
+-- question: How much does each capture file miss of the connections in it, and what do its own counters say?
+-- row: a capture file
+-- inputs: captures
+-- param: most_percent_lost DOUBLE = 0.1; a capture is flagged beyond this percentage
+-- column: run_id; run
+-- column: capture_id; name of the capture file
+-- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and are not in this file
+-- column: unacknowledged_missed_bytes bytes; part of them that the network may have lost
+-- column: followed_bytes bytes; different payload bytes of these flows in this file
+-- column: percent_lost percent; missed_bytes less those not acknowledged, of what they and followed_bytes add up to; null where nothing is known
+-- column: kernel_dropped_packets packets; packets that the operating system dropped, as the capturing program counted
+-- column: interface_dropped_packets packets; packets that the interface dropped, as the capturing program counted
+-- column: percent_dropped percent; both of what they and the file's records add up to; null without a counter
+-- column: counter_source; where the counters are from; null without any
+-- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
+-- Also of copies that do not count: what another file has of these bytes is in flows (run_capture_loss,
+-- flow_capture_loss). The percentage is that of run_capture_loss.
+WITH percentages AS (
+    SELECT *, missed_bytes - unacknowledged_missed_bytes AS lost,
+           coalesce(kernel_dropped_packets, 0) + coalesce(interface_dropped_packets, 0) AS dropped
+    FROM captures
+)
+SELECT run_id, capture_id, missed_bytes, unacknowledged_missed_bytes, followed_bytes,
+       (100 * lost / nullif(lost + followed_bytes, 0))::DOUBLE AS percent_lost,
+       kernel_dropped_packets, interface_dropped_packets,
+       CASE WHEN counter_source IS NOT NULL
+            THEN coalesce(100 * dropped / nullif(dropped + records, 0), 0) END::DOUBLE AS percent_dropped,
+       counter_source,
+       CASE WHEN percent_lost IS NOT NULL OR percent_dropped IS NOT NULL
+            THEN coalesce(percent_lost > $most_percent_lost, false) OR coalesce(percent_dropped > $most_percent_lost, false)
+       END AS flagged
+FROM percentages
+ORDER BY run_id, capture_id
