@@ -3,6 +3,9 @@
 Peers that are not installed are named and left out. tshark reads the first two million packets. Every command is run
 once to warm caches (page cache, numba's) and then --repeat times; the median is printed. A program that takes over half
 a minute runs once. --cores 1 pins each process to one core; 0 lets it use all.
+
+--start measures what a small ingest (2 MB) takes beside the import of its libraries: into a new dataset, and again into
+the same one, where nothing has changed. The processes take turns; the ratio is the median over the turns.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from make_capture import write
 OUT = Path(__file__).parent / "out"
 LONG_S = 30
 TSHARK_PACKETS = 2_000_000
+START_PACKETS = 17_000  # 2 MB
 
 NFSTREAM = """
 import sys
@@ -120,9 +124,13 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=1, help="cores a process may use; 0: all")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", help="only the commands whose names begin so")
+    parser.add_argument("--start", action="store_true", help="only the start of small ingests")
     options = parser.parse_args()
 
     OUT.mkdir(exist_ok=True)
+    if options.start:
+        start(options.cores, max(5, options.repeat))
+        return
     capture = options.capture or generated(options.packets, options.flows)
     with tempfile.TemporaryDirectory(dir=OUT) as name:
         scratch = Path(name)
@@ -138,6 +146,36 @@ def main() -> None:
                 print(f"{peer.name:<32} {rate:>11.3f} {m.wall_s:>8.2f} {m.cpu_s:>8.2f} {m.peak_mb:>8.0f}", flush=True)
     if missing:
         print(f"\nnot installed: {', '.join(missing)}")
+
+
+def start(cores: int, turns: int) -> None:
+    """Print wall and CPU seconds of small ingests, and their ratios to the import of their libraries."""
+    with tempfile.TemporaryDirectory(dir=OUT) as name:
+        command = [
+            sys.executable,
+            "-c",
+            "from ddnn_traces.cli import main; main()",
+            "ingest",
+            "--out",
+            f"{name}/dataset",
+        ]
+        ingest = [*command, str(generated(START_PACKETS, 24))]
+        libraries = Peer("import of the libraries", [sys.executable, "-c", "import numpy, numba, pyarrow, duckdb"])
+        peers = [libraries, Peer("ingest into a new dataset", ingest), Peer("again, unchanged", ingest)]
+        found: dict[str, list[Measured]] = {peer.name: [] for peer in peers}
+        for _ in range(1 + turns):
+            shutil.rmtree(f"{name}/dataset", ignore_errors=True)
+            for peer in peers:
+                found[peer.name].append(run(peer, cores))
+    print(f"{_machine()}; {cores or 'all'} core(s) a process; {time.strftime('%Y-%m-%d')}; {turns} turns\n")
+    print(f"{'process':<28} {'wall s':>8} {'ratio':>8} {'CPU s':>8} {'ratio':>8}")
+    base = found[libraries.name][1:]  # without the first turn, which warms caches
+    for name, runs in found.items():
+        columns = []
+        for field in ("wall_s", "cpu_s"):
+            pairs = [(getattr(m, field), getattr(b, field)) for m, b in zip(runs[1:], base, strict=True)]
+            columns += [statistics.median(m for m, _ in pairs), statistics.median(m / b for m, b in pairs)]
+        print(f"{name:<28} {columns[0]:>8.2f} {columns[1]:>8.2f} {columns[2]:>8.2f} {columns[3]:>8.2f}")
 
 
 def generated(packets: int, flows: int) -> Path:

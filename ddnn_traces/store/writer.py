@@ -136,12 +136,13 @@ class DatasetWriter:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
         new = {run_id: checksums.of_run(self.next, run_id) for run_id in checksums.run_ids(self.next)}
         oldest = schema.SCHEMA_VERSION
+        before = read_marker(self.out).oldest if is_dataset(self.out) else oldest
         for table in schema.TABLES:
             (self.next / table).mkdir(parents=True, exist_ok=True)
             for old in sorted((self.out / table).glob("run_id=*")):
                 if not (self.next / table / old.name).exists():
                     _link_tree(old, self.next / table / old.name)
-                    oldest = min(oldest, read_marker(self.out).oldest)
+                    oldest = before
         there = checksums.run_ids(self.next)
         self._stored = {run_id: stored for run_id, stored in (self._stored | new).items() if run_id in there}
         files = {**files, checksums.FILE: checksums.text(self._stored)}
