@@ -38,7 +38,7 @@ from ddnn_traces.cli import cli
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import missing
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store import checksums, schema
+from ddnn_traces.store import checksums, hashes, schema
 from ddnn_traces.store.writer import partition
 
 GOOD = p.pcap(packet.record for packet in ring(A, B))
@@ -243,6 +243,23 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
     assert "it's a run" in command("runs", "my dataset").stdout.decode()
     again = command("ingest", name, "--out", "my dataset", "--force")
     assert lines(again.stderr)[-1] == "my dataset: 1 run written, 1 of them in place of an older one of that name"
+
+
+@pytest.mark.parametrize(
+    ("options", "column"),
+    [
+        ([], "blake3"), (["--hash", "sha256"], "sha256"), (["--hash", "none"], None),
+        (["--sha256"], "sha256"), (["--no-sha256"], None),  # before --hash, and not in the help
+    ],
+)  # fmt: skip
+def test_hash_is_what_b3sum_and_sha256sum_print(
+    command: RunCommand, tmp_path: Path, options: list[str], column: str | None
+) -> None:
+    (tmp_path / "a.pcap.gz").write_bytes(gzip.compress(GOOD))
+    assert command("ingest", "a.pcap.gz", "--out", "dataset", *options).returncode == 0
+    (row,) = pq.read_table(tmp_path / "dataset" / "captures", partitioning=None).to_pylist()
+    known = {name: row[name] for name in hashes.ALGORITHMS if row[name]}
+    assert known == (hashes.digests_of(tmp_path / "a.pcap.gz", column) if column else {})
 
 
 def test_ingest_from_standard_input(process: RunCommand, tmp_path: Path) -> None:
