@@ -35,6 +35,18 @@ LINKS = {
     p.NULL: p.null,
     108: p.null,
     **dict.fromkeys((12, 14, 101, 228, 229), p.raw),
+    9: p.ppp,
+    50: p.ppp_compressed,
+    51: p.pppoe,
+    100: p.snap,
+    104: p.chdlc,
+    112: p.chdlc,
+    166: lambda packet, kind=p.IPV4: b"\1" + p.ppp(packet, kind)[1:],
+    192: lambda packet, kind=p.IPV4: p.ppi(p.ethernet(packet, kind), p.ETHERNET, bytes(12)),
+    204: lambda packet, kind=p.IPV4: b"\1" + p.ppp(packet, kind),
+    205: lambda packet, kind=p.IPV4: b"\1" + p.chdlc(packet, kind),
+    239: p.nflog,
+    242: p.ipoib,
 }
 
 

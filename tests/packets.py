@@ -63,6 +63,46 @@ def raw(payload: bytes, kind: int = IPV4) -> bytes:
     return payload
 
 
+def ipoib(payload: bytes, kind: int = IPV4) -> bytes:
+    """40 bytes of addresses, as libpcap has them, and the header of RFC 4391, 6."""
+    return bytes(range(40)) + type_of(kind) + bytes(2) + payload
+
+
+def ppp(payload: bytes, kind: int = IPV4, framed: bool = True) -> bytes:
+    protocol = {IPV4: 0x0021, IPV6: 0x0057, 0x8847: 0x0281}.get(kind, kind)
+    return b"\xff\3" * framed + type_of(protocol) + payload
+
+
+def ppp_compressed(payload: bytes, kind: int = IPV4) -> bytes:
+    """Without address and control, and a protocol of one byte."""
+    return bytes([0x57 if kind == IPV6 else 0x21]) + payload
+
+
+def chdlc(payload: bytes, kind: int = IPV4) -> bytes:
+    return b"\x0f\0" + type_of(kind) + payload
+
+
+def snap(payload: bytes, kind: int = IPV4, organization: bytes = bytes(3)) -> bytes:
+    return b"\xaa\xaa\3" + organization + type_of(kind) + payload
+
+
+def ethernet_llc(payload: bytes, kind: int = IPV4, tags: Sequence[int] = ()) -> bytes:
+    """IEEE 802.3 with a length, and SNAP."""
+    body = snap(payload, kind)
+    return ethernet(body, min(len(body), 1500), tags)
+
+
+def ppi(frame: bytes, link: int = ETHERNET, fields: bytes = b"") -> bytes:
+    return struct.pack("<BBHI", 0, 0, 8 + len(fields), link) + fields + frame
+
+
+def nflog(payload: bytes, kind: int = IPV4, order: str = "<") -> bytes:
+    def value(number: int, content: bytes) -> bytes:
+        return struct.pack(order + "HH", 4 + len(content), number) + padded(content)
+
+    return bytes([10 if kind == IPV6 else 2, 0, 0, 7]) + value(1, bytes(4)) + value(10, b"pre\0") + value(9, payload)
+
+
 def type_of(kind: int) -> bytes:
     return struct.pack(">H", kind)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ddnn_traces.ingestors.counters import Counters, closing_lines
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
+from ddnn_traces.ingestors.link_types import describe_links
 from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
@@ -25,6 +26,8 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes
 from ddnn_traces.text import valid_text
 from ddnn_traces.version import __version__
+
+_MANY_RECORDS = 10  # a file with fewer may well hold no IP packet, unless its link type is not known
 
 
 def read_runs(
@@ -207,6 +210,8 @@ def _report(result: ReadResult, messages: Messages) -> None:
             f"{facts.path}: {facts.invalid_times:,} of {facts.records:,} records have an impossible time (before "
             "1970 or after 2262) and count at the time of the record before them; check the program that wrote it"
         )
+    if _is_unread(facts):
+        messages.warn(_why_no_flow(facts))
     if _is_doubled(facts):
         messages.warn(
             f"{facts.path}: nearly every segment is in it twice, as at a mirror port of both directions, and counts "
@@ -217,6 +222,24 @@ def _report(result: ReadResult, messages: Messages) -> None:
         f"{_name(facts.path)}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, "
         f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
     )
+
+
+def _is_unread(facts: CaptureFacts) -> bool:
+    """Whether a file has no flow, and either many records or a link type that is not known."""
+    unknown, _ = facts.skipped.get("unknown_link_type", (0, 0))
+    return not facts.flows.num_rows and (facts.records >= _MANY_RECORDS or 0 < unknown == facts.records)
+
+
+def _why_no_flow(facts: CaptureFacts) -> str:
+    """What a file holds of which nothing could be read."""
+    links = describe_links(facts.link_types)
+    reasons = ", ".join(f"{packets:,} {reason}" for reason, (packets, _) in facts.skipped.items())
+    other = (
+        "try --engine pyshark, which reads all that tshark does"
+        if facts.engine == "numba"
+        else "look at it with tshark"
+    )
+    return f"{facts.path}: no flow in {facts.records:,} records ({reasons}) of {links}; {other}"
 
 
 def _is_doubled(facts: CaptureFacts) -> bool:

@@ -199,6 +199,7 @@ class _Cutter:
         self.records += records
         refused = {
             cut.OTHER_LINK: "packets of several link types, and a pcap has one",
+            cut.UNWRITTEN_LINK: f"headers of link type {self.link}, which are not anonymised",
             cut.NO_TIME: "shifted times that a pcap cannot hold",
         }
         if why in refused:

@@ -10,7 +10,10 @@ from ipaddress import ip_address
 from ddnn_traces.ingestors.tshark.flows import Encapsulation, Fragment, Packet, Segment
 
 ETHERTYPES = {0x0800: 4, 0x86DD: 6}
-PPP_PROTOCOLS = {0x0021: 4, 0x0057: 6}
+PPP_PROTOCOLS = {0x0021: 0x0800, 0x0057: 0x86DD, 0x0281: 0x8847, 0x0283: 0x8848}  # EtherTypes of the same meaning
+LONGEST_802_3, LEAST_ETHERTYPE = 1500, 1536
+SNAP, LLC_IP, SNAP_ORGANIZATIONS = b"\xaa\xaa\3", b"\6\6\3", {b"\0\0\0", b"\0\0\xf8"}
+NFLOG_FAMILIES, NFLOG_PAYLOAD = {2: 4, 10: 6}, 9
 VLAN_TAGS = {0x8100, 0x88A8, 0x9100}
 MPLS = {0x8847, 0x8848}
 PPPOE, BRIDGED, ERSPAN, ERSPAN_3 = 0x8864, 0x6558, 0x88BE, 0x22EB
@@ -75,24 +78,115 @@ def link_payload(frame: Part, link: int) -> Datagram:
     if link == 1:
         return ethernet(frame)
     if link == 113:  # Linux cooked
-        return by_ethertype(frame.after(14), 2)
+        return cooked(frame.after(14), 2)
     if link == 276:  # Linux cooked 2, where the type comes first
-        return by_ethertype(frame, 20)
+        return cooked(frame, 20)
     if link in (0, 108):  # BSD loopback: four bytes of address family, whose numbers differ by system
         return by_version(frame.after(4))
     if link in (12, 14, 101, 228, 229):  # raw IP
         return by_version(frame)
+    return rare_link_payload(frame, link)
+
+
+def rare_link_payload(frame: Part, link: int) -> Datagram:
+    if link in (9, 50):
+        return ppp_or_hdlc(frame)
+    if link == 204:  # a byte of direction before it
+        return ppp_or_hdlc(frame.after(1))
+    if link == 166:  # the direction in place of the address
+        return ppp(frame.after(2))
+    if link == 51:
+        return pppoe(frame)
+    if link in (104, 112):
+        return by_ethertype(frame.after(2), 2)
+    if link == 205:
+        return by_ethertype(frame.after(3), 2)
+    if link == 100:
+        return llc(frame)
+    if link == 192:
+        return ppi(frame)
+    if link == 239:
+        return nflog(frame)
+    if link == 242:  # 40 bytes of addresses, then RFC 4391, 6: EtherType and two reserved bytes
+        return by_ethertype(frame.after(40), 4)
     raise Skip("unknown_link_type")
 
 
+def ppp_or_hdlc(part: Part) -> Datagram:
+    """RFC 1662, 3.1: address and control bytes may be missing; those of C-HDLC are others."""
+    first = part.first(1)[0]
+    if first in (0x0F, 0x8F):
+        return by_ethertype(part.after(2), 2)
+    return ppp(part.after(2) if first == 0xFF else part)
+
+
+def ppp(part: Part) -> Datagram:
+    """RFC 1661, 2 and 6.5: a protocol of two bytes, or of one odd byte."""
+    size = 1 if part.first(1)[0] & 1 else 2
+    protocol = int.from_bytes(part.first(size), "big")
+    if protocol not in PPP_PROTOCOLS:
+        raise Skip("not_ip")
+    return of_ethertype(PPP_PROTOCOLS[protocol], part.after(size))
+
+
+def ppi(part: Part) -> Datagram:
+    """Per-Packet Information, in little endian: version, flags, length, link type of what follows."""
+    length, link = struct.unpack("<2xHI", part.first(8))
+    if length < 8:
+        raise Skip("malformed")
+    return link_payload(part.after(length), link)
+
+
+def nflog(part: Part) -> Datagram:
+    """Family, version and resource; then values with length and type, in the byte order of the writing host."""
+    family = part.first(4)[0]
+    if family not in NFLOG_FAMILIES:
+        raise Skip("not_ip")
+    part = part.after(4)
+    while True:
+        header = part.first(4)
+        order = ">" if header[2] & 0x3F == 0 else "<"
+        length, kind = struct.unpack(order + "HH", header)
+        if length < 4:
+            raise Skip("malformed")
+        if kind & 0xFF == NFLOG_PAYLOAD:
+            return NFLOG_FAMILIES[family], part.after(4)
+        part = part.after(length + -length % 4)
+
+
 def ethernet(frame: Part) -> Datagram:
-    return by_ethertype(frame.after(12), 2)
+    """IEEE 802.3, 3.2.6: an EtherType, or a length."""
+    (ethertype,) = struct.unpack(">H", frame.after(12).first(2))
+    return of_ethertype(ethertype, frame.after(14))
+
+
+def cooked(part: Part, size: int) -> Datagram:
+    """As by_ethertype; 4 stands for 802.2 (ETH_P_802_2 in Linux)."""
+    return llc(part.after(size)) if part.first(2) == b"\0\4" else by_ethertype(part, size)
 
 
 def by_ethertype(part: Part, size: int) -> Datagram:
-    """By the EtherType at the begin of `part`: the header `size` bytes after it."""
+    """By the EtherType at the begin of `part`, which is no length: the header `size` bytes after it."""
     (ethertype,) = struct.unpack(">H", part.first(2))
-    return of_ethertype(ethertype, part.after(size))
+    return of_ethertype(no_length(ethertype), part.after(size))
+
+
+def no_length(ethertype: int) -> int:
+    if ethertype < LEAST_ETHERTYPE:
+        raise Skip("not_ip")
+    return ethertype
+
+
+def llc(part: Part) -> Datagram:
+    """IEEE 802.2, RFC 1042: SNAP and an EtherType, or IP itself."""
+    head = part.first(3)
+    if head == LLC_IP:
+        return 4, part.after(3)
+    if head != SNAP:
+        raise Skip("not_ip")
+    if part.first(8)[3:6] not in SNAP_ORGANIZATIONS:
+        raise Skip("not_ip")
+    return by_ethertype(part.after(6), 2)
 
 
 def of_ethertype(ethertype: int, part: Part) -> Datagram:
@@ -103,6 +197,8 @@ def of_ethertype(ethertype: int, part: Part) -> Datagram:
         return mpls(part)
     if ethertype == PPPOE:
         return pppoe(part)
+    if 0 < ethertype <= LONGEST_802_3:
+        return llc(part)
     if ethertype not in ETHERTYPES:
         raise Skip("not_ip")
     return ETHERTYPES[ethertype], part
@@ -120,10 +216,7 @@ def mpls(part: Part) -> Datagram:
 
 def pppoe(part: Part) -> Datagram:
     """RFC 2516, 4."""
-    (protocol,) = struct.unpack(">6xH", part.first(8))
-    if protocol not in PPP_PROTOCOLS:
-        raise Skip("not_ip")
-    return PPP_PROTOCOLS[protocol], part.after(8)
+    return ppp(part.after(6))
 
 
 def by_version(part: Part) -> Datagram:
@@ -314,4 +407,4 @@ def geneve(part: Part) -> Tunnel:
 
 def bridged_or(kind: int, part: Part) -> Datagram:
     """An Ethernet frame, or the header that the EtherType names."""
-    return ethernet(part) if kind == BRIDGED else of_ethertype(kind, part)
+    return ethernet(part) if kind == BRIDGED else of_ethertype(no_length(kind), part)

@@ -7,7 +7,7 @@ headers in front.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -26,7 +26,7 @@ NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short",
 #: Header bytes of link-layer protocols, by their names in frame.protocols. MPLS: of an entry.
 _LINK_HEADER_BYTES = {
     "eth": 14, "ethertype": 0, "vlan": 4, "ieee8021ad": 4, "sll": 16, "raw": 0, "null": 4, "mpls": 4, "pppoes": 6,
-    "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0, "pwethcw": 4,
+    "ppp": 2, "pwethheuristic": 0, "pwethnocw": 0, "pwethcw": 4, "llc": 8, "ipoib": 44, "chdlc": 4, "pcap_pktdata": 0,
 }  # fmt: skip
 _WIRETAP_SLL2 = 210
 _NO_DISSECTOR = ("", "data", "user_dlt")
@@ -46,7 +46,7 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 #: The layers, and trees inside them, that tshark prints; printing takes most of its time.
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
-    "tcp.options.mss udp mpls gre erspan vxlan geneve"
+    "tcp.options.mss udp mpls ppp llc ppi gre erspan vxlan geneve"
 )
 
 
@@ -137,12 +137,29 @@ def _layers(packet: Any) -> Iterator[_Layer]:
         fields = waiting.pop(0) if waiting else None
         if name == "sll" and _number(packet.frame_info, "encap_type") == _WIRETAP_SLL2:
             size = 20
+        elif name in _SIZED_BY_FIELDS and fields is not None:
+            size = _SIZED_BY_FIELDS[name](fields)
         elif name == "mpls" and size:
             last = fields
             while waiting and _number_if_any(last, "bottom") == 0:  # one protocol, one layer an entry
                 last = waiting.pop(0)
                 size += 4
         yield _Layer(name, fields, size)
+
+
+def _ppp_bytes(ppp: Any) -> int:
+    """Of the protocol (taken as two bytes, for tshark does not show one) and what may be before it."""
+    if _number_if_any(ppp, "protocol") is None:
+        return 0  # C-HDLC follows
+    is_framed = _number_if_any(ppp, "address") is not None
+    return 2 + 2 * is_framed
+
+
+_SIZED_BY_FIELDS: dict[str, Callable[[Any], int | None]] = {
+    "ppp": _ppp_bytes,
+    "llc": lambda llc: 3 if _number_if_any(llc, "oui") is None else 8,
+    "ppi": lambda ppi: _number_if_any(ppi, "length"),
+}
 
 
 def _why_not_ip(packet: Any, link: list[_Layer]) -> str:

@@ -16,6 +16,8 @@ Where the two differ, and why:
 - VLAN tags and PPPoE right after GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
   (DNS, ...), are not opened here;
 - a pcap's fraction of a second of 2^31 ns and more has no time here: tshark prints it as negative;
+- PPP_PPPD, C_HDLC_WITH_DIR: tshark 4.0 does not read them; a PPP protocol of one byte, and the values before an
+  NFLOG packet, are not in its output, so an IP length of 0 is not derived right; other LLC (bridged, OSI) is opened;
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 
@@ -52,7 +54,12 @@ except ImportError as error:
 NAME = "pyshark"
 
 #: Wireshark's numbers of link types (wiretap/wtap.h) as LINKTYPE_ numbers (www.tcpdump.org/linktypes.html).
-_LINK_TYPES = {1: 1, 4: 9, 7: 101, 15: 0, 20: 105, 23: 127, 25: 113, 129: 228, 130: 229, 174: 108, 210: 276}
+_LINK_TYPES = {
+    1: 1, 4: 9, 7: 101, 10: 100, 15: 0, 19: 204, 20: 105, 23: 127, 25: 113, 28: 104, 97: 192, 129: 228, 130: 229,
+    139: 51, 141: 239, 174: 108, 180: 242, 210: 276,
+}  # fmt: skip
+#: Bytes of a frame that Wireshark's file reader takes off: PPP_WITH_DIR's direction.
+_LEFT_OUT = {19: 1}
 _PREFERENCES = {
     "ip.defragment": "FALSE",  # every fragment is a packet of its own
     "ipv6.defragment": "FALSE",
@@ -285,8 +292,11 @@ class _Reader:
             facts.invalid_times += bool(packet.sniff_timestamp)
         else:
             self._time_ns = time
-        record = Record(facts.records, self._time_ns, packet.length, captured_bytes(packet))
-        self.encapsulation_types.add(encapsulation_type(packet))
+        encapsulation = encapsulation_type(packet)
+        left_out = _LEFT_OUT.get(encapsulation, 0)
+        sizes = packet.length + left_out, captured_bytes(packet) + left_out
+        record = Record(facts.records, self._time_ns, *sizes)
+        self.encapsulation_types.add(encapsulation)
         self._count_record(record)
         try:
             dissected = dissect(packet, self._options.open_tunnels)

@@ -30,6 +30,7 @@ from ddnn_traces.ingestors.packets import numba_engine
 addresses = st.sampled_from(["10.0.0.1", "255.0.0.2"])
 addresses6 = st.sampled_from(["fd00::1", "fd01::1", "fd00::a:2"])
 ports = st.sampled_from([5000, 5000, 65535, p.ROCE_PORT, p.VXLAN_PORT, p.GENEVE_PORT])
+orders = st.sampled_from("<>")
 filler = st.integers(0, 120).map(bytes)
 SEQUENCES = [0, 1, 50, 100, 101, 2**31 - 1, 2**31, 2**31 + 60, 2**32 - 60, 2**32 - 1]
 
@@ -155,9 +156,16 @@ def framed(draw: st.DrawFn, packet: bytes, kind: int, link: int) -> bytes:
         way = draw(st.integers(0, 9))
         wrapped = {
             0: (p.mpls(packet, 2), p.MPLS), 1: (p.pseudowire(p.ethernet(packet, kind)), p.MPLS),
-            2: (p.pppoe(packet, kind), p.PPPOE),
+            2: (p.pppoe(packet, kind), p.PPPOE), 3: (p.snap(packet, kind), 100), 4: (b"\6\6\3" + packet, 1500),
+            5: (p.snap(packet, kind, draw(st.sampled_from([b"\0\0\xf8", b"\0\0\1"]))), draw(st.integers(0, 1600))),
         }.get(way, (packet, kind))  # fmt: skip
         frame = p.ethernet(*wrapped, draw(tags))
+    elif link == 192:
+        inner = draw(st.sampled_from([each for each in LINKS if each != 192] + [147]))
+        frame = p.ppi(LINKS.get(inner, p.raw)(packet, kind), inner, bytes(draw(st.integers(0, 9))))
+        frame = p.ppi(frame, 192) if draw(st.booleans()) else frame
+    elif link == 239:
+        frame = p.nflog(packet, kind, draw(orders))
     else:
         frame = LINKS.get(link, p.raw)(packet, kind)
     other = st.one_of(st.just(frame + bytes(6)), st.just(p.arp()), st.binary(max_size=80))
@@ -169,7 +177,6 @@ far_times = st.sampled_from([0, 1, T0 + 30 * SECOND, T0 + 30 * SECOND + 1000, (2
 times = st.one_of(st.integers(0, 8).map(lambda i: T0 + i * 500), far_times)
 bounds = st.lists(st.integers(0, 8).map(lambda i: T0 + i * 500), max_size=5).map(sorted)
 damages = st.lists(st.tuples(st.integers(4, 2000), st.integers(0, 255)), max_size=3)
-orders = st.sampled_from("<>")
 link_types = st.sampled_from([*LINKS, p.ETHERNET, p.ETHERNET, p.ETHERNET, 147])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 import packets as p
 import pytest
@@ -11,6 +12,7 @@ from captures_by_hand import (
     KEY6,
     LINKS,
     ODD_TIME,
+    T0,
     V4,
     V6,
     roce_frame,
@@ -129,6 +131,90 @@ def test_vlan_tags_are_wire_but_not_ip(tags: list[int]) -> None:
     flow = facts.flows[KEY]
     assert (flow["packets"], flow["payload_bytes"]) == (2, 200)
     assert flow["wire_bytes"] == 2 * 154 + 4 * len(tags)
+
+
+LLC = {
+    "SNAP": p.ethernet_llc(V4),
+    "SNAP of bridges": p.ethernet(p.snap(V4, organization=b"\0\0\xf8"), 148),
+    "SNAP in a VLAN": p.ethernet_llc(V4, tags=[p.VLAN]),
+    "a VLAN tag in SNAP": p.ethernet(p.snap(b"\0\7\x08\0" + V4, p.VLAN), 152),
+    "IP by its own service access point": p.ethernet(b"\6\6\3" + V4, 143),
+    "the longest length": p.ethernet(p.snap(V4), 1500),
+    "in a pseudowire": p.ethernet(p.pseudowire(p.ethernet_llc(V4)), p.MPLS),
+}
+
+
+@pytest.mark.parametrize("name", LLC)
+def test_llc(name: str) -> None:
+    assert list(read_frames(LLC[name]).flows) == [KEY]
+
+
+@pytest.mark.parametrize("kind", [0, 1501, 1535])
+def test_lengths_that_are_none(kind: int) -> None:
+    assert list(read_frames(p.ethernet(p.snap(V4), kind)).skipped) == ["not_ip"]
+
+
+def test_llc_of_other_protocols() -> None:
+    bodies = [
+        p.snap(V4, organization=b"\0\0\x0c"),
+        p.snap(bytes(28), p.ARP),
+        p.snap(p.snap(V4), 100),
+        b"\x42\x42\3" + V4,
+    ]
+    facts = read_frames(*(p.ethernet(body, 100) for body in bodies))
+    assert (facts.flows, facts.skipped["not_ip"][0]) == ({}, 4)
+
+
+def test_cooked_llc() -> None:
+    for make, link in ((p.sll, p.SLL), (p.sll2, p.SLL2)):
+        facts = read_frames(make(p.snap(V4), 4), make(V4, 1), make(p.snap(V4), 100), link=link)
+        assert (list(facts.flows), facts.skipped["not_ip"][0]) == ([KEY], 2)
+
+
+PPP = {
+    9: [p.ppp(V4), p.ppp(V4, framed=False), p.ppp_compressed(V4), p.chdlc(V4), b"\xff\3" + p.ppp_compressed(V4)],
+    204: [b"\0" + p.ppp(V4), b"\1" + p.ppp_compressed(V4)],
+    104: [b"\x8f\0" + p.type_of(p.IPV4) + V4, b"\x0f\0" + p.type_of(p.MPLS) + p.mpls(V4)],
+    50: [p.ppp(p.mpls(V4, 2), p.MPLS)],
+}
+
+
+@pytest.mark.parametrize("link", PPP)
+def test_ppp(link: int) -> None:
+    facts = read_frames(*PPP[link], link=link)
+    assert [flow["packets"] for flow in facts.flows.values()] == [len(PPP[link])]
+    assert list(facts.flows) == [KEY]
+
+
+def test_ppp_of_other_protocols() -> None:
+    facts = read_frames(p.ppp(V4, 0xC021), p.ppp(V4, 0x002D), p.ppp(V4)[:3], p.ppp(V4)[:2], link=9)
+    assert {reason: packets for reason, (packets, _) in facts.skipped.items()} == {"not_ip": 2, "cut_short": 2}
+
+
+def test_ppi_has_a_link_of_its_own() -> None:
+    frames = [p.ppi(make(V4), link) for link, make in LINKS.items()] + [p.ppi(p.ppi(p.segment()), 192)]
+    assert [flow["packets"] for flow in read_frames(*frames, link=192).flows.values()] == [len(frames)]
+    bad = [p.ppi(V4, 147), b"\0\0\7\0" + bytes(60), p.ppi(V4)[:7], p.ppi(b"", 101)]
+    assert {reason: packets for reason, (packets, _) in read_frames(*bad, link=192).skipped.items()} == {
+        "unknown_link_type": 1, "malformed": 1, "cut_short": 2,
+    }  # fmt: skip
+
+
+def test_nflog() -> None:
+    """In the byte order of either host; values before the packet are passed."""
+    made = [p.nflog(V4), p.nflog(V4, order=">"), b"\2\0\0\0" + struct.pack("<HH", 144, 9 | 0x8000) + V4]
+    assert [flow["packets"] for flow in read_frames(*made, link=239).flows.values()] == [3]
+    bad = [b"\7" + p.nflog(V4)[1:], p.nflog(V4)[:9], b"\2\0\0\0\3\0\1\0" + V4, b"\2\0\0\0"]
+    assert {reason: packets for reason, (packets, _) in read_frames(*bad, link=239).skipped.items()} == {
+        "not_ip": 1, "cut_short": 2, "malformed": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("link", [242, 239, 192, 204, 166, 104, 100])
+def test_every_snaplen_of_rare_links(link: int) -> None:
+    frame = LINKS[link](V4)
+    facts = read(p.pcap([p.Record(T0, frame[:n], len(frame)) for n in range(len(frame))], link=link))
+    assert facts.skipped == {"cut_short": (frame.index(V4) + 24, (frame.index(V4) + 24) * len(frame))}
 
 
 def test_unknown_link_type_is_in_the_ledger() -> None:

@@ -66,6 +66,38 @@ def test_impossible_times_are_counted_and_reported(tmp_path: Path) -> None:
     assert [warning for warning in messages.warnings if "1 of 4 records have an impossible time" in warning]
 
 
+@pytest.mark.parametrize(
+    ("link", "frame", "count", "message"),
+    [
+        (
+            147,
+            p.segment(),
+            1,
+            "1 records (1 unknown_link_type) of link type 147 (USER0); try --engine pyshark",
+        ),
+        (
+            247,
+            bytes(60),
+            30,
+            "30 records (30 unknown_link_type) of link type 247 (INFINIBAND); try --engine pyshark",
+        ),
+        (1, p.arp(), 30, "no flow in 30 records (30 not_ip) of link type 1 (ETHERNET); try --engine pyshark"),
+        (1, p.arp(), 3, None),
+        (242, p.ipoib(p.ipv4(p.tcp())), 30, None),
+    ],
+)
+def test_file_without_flows_is_reported(
+    link: int, frame: bytes, count: int, message: str | None, tmp_path: Path
+) -> None:
+    folder = write_captures(tmp_path / "run", {"a": ring(A, B)})
+    (folder / "b.pcap").write_bytes(p.pcap([p.Record(BEGIN_NS + at, frame) for at in range(count)], link=link))
+    messages = Messages()
+    with read_folder(folder, messages):
+        found = [warning for warning in messages.warnings if "no flow in" in warning]
+    assert len(found) == (message is not None)
+    assert not found or (message or "") in found[0]
+
+
 def test_truncated_pcapng(tmp_path: Path) -> None:
     packets = ring(A, B)
     folder = write_captures(tmp_path / "run", {})

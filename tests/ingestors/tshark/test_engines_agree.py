@@ -35,6 +35,17 @@ LINKS: dict[str, tuple[int, list[bytes]]] = {
     "sll": (p.SLL, [p.sll(DATA), p.sll(DATA6, p.IPV6), p.sll(bytes(28), p.ARP)]),
     "sll2": (p.SLL2, [p.sll2(DATA), p.sll2(DATA6, p.IPV6), p.sll2(bytes(28), p.ARP)]),
     "raw": (p.RAW, [DATA, DATA6]),
+    "ipoib": (242, [p.ipoib(DATA), p.ipoib(DATA6, p.IPV6)]),
+    "ppp": (9, [p.ppp(DATA), p.ppp(DATA6, p.IPV6, False), p.ppp(DATA, 0xC021)]),
+    "ppp with direction": (204, [b"\0" + p.ppp(DATA), b"\1" + p.ppp(DATA6, p.IPV6, False)]),
+    "pppoe": (51, [p.pppoe(DATA), p.pppoe(DATA6, p.IPV6)]),
+    "c-hdlc": (104, [p.chdlc(DATA), p.chdlc(DATA6, p.IPV6)]),
+    "ppi": (192, [p.ppi(p.ethernet(DATA)), p.ppi(p.ppp(DATA6, p.IPV6), 9, b"\5\0\4\0" + bytes(4))]),
+    "nflog": (239, [p.nflog(DATA), p.nflog(DATA6, p.IPV6)]),
+    "llc": (p.ETHERNET, [p.ethernet_llc(DATA), p.ethernet_llc(DATA6, p.IPV6, [p.VLAN])]),
+    "llc without snap": (p.ETHERNET, [p.ethernet(b"\6\6\3" + DATA, 143), p.ethernet(DATA6, p.IPV6)]),
+    "llc of a cooked capture": (p.SLL, [p.sll(p.snap(DATA), 4), p.sll(p.snap(DATA6, p.IPV6), 4)]),
+    "llc of atm": (100, [p.snap(DATA), p.snap(DATA6, p.IPV6)]),
     "null": (p.NULL, [p.null(DATA), p.null(DATA6, p.IPV6)]),
 }
 

@@ -18,9 +18,11 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     FOLLOW,
     GRE,
     LATER_FRAGMENT,
+    LEAST_TYPE,
     MOST_TUNNELS,
     NOT_IP,
     NULL_LINKS,
+    RARE_LINKS,
     ROCE,
     SLL,
     SLL2,
@@ -28,17 +30,19 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     UDP,
     WHOLE,
     addresses,
+    cooked_type,
     inside,
     ip_header,
     network_header,
     ports,
+    ppp_type,
 )
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, LINK, NEED_BYTES, STOPPED, pcapng_block
 
 #: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time does not fit
-#: into a pcap.
-OTHER_LINK, NO_TIME = 100, 101
+#: into a pcap, or headers of that link are not written.
+OTHER_LINK, NO_TIME, UNWRITTEN_LINK = 100, 101, 102
 
 RECORD_HEADER = 16
 _LATEST_NS = (1 << 32) * 10**9
@@ -134,8 +138,16 @@ def _copy_types(buf, kind, j, after, out, shift):
             j += 4
         elif kind == 0x8864:
             out[j + shift] = 0x11
-            _copy(buf, j + 6, j + 8, out, shift)
-            return
+            kind, following = ppp_type(buf, j + 6, after)
+            _copy(buf, j + 6, following, out, shift)
+            j = following
+        elif 0 < kind <= 1500:
+            _copy(buf, j, j + 3, out, shift)
+            if buf[j] != 0xAA:
+                return
+            _copy(buf, j + 3, j + 8, out, shift)
+            kind = u16(buf, j + 6)
+            j += 8
         elif kind == 0x8847 or kind == 0x8848:
             bottom = np.int64(0)
             while not bottom:
@@ -160,11 +172,11 @@ def _copy_link(buf, start, i, version, link, out, shift):
     elif link == SLL:
         _copy(buf, start, start + 4, out, shift)
         _copy(buf, start + 14, start + 16, out, shift)
-        _copy_types(buf, u16(buf, start + 14), start + 16, i, out, shift)
+        _copy_types(buf, cooked_type(u16(buf, start + 14)), start + 16, i, out, shift)
     elif link == SLL2:
         _copy(buf, start, start + 2, out, shift)
         _copy(buf, start + 8, start + 11, out, shift)
-        _copy_types(buf, u16(buf, start), start + 20, i, out, shift)
+        _copy_types(buf, cooked_type(u16(buf, start)), start + 20, i, out, shift)
     elif link in NULL_LINKS:
         family = 2 if version == 4 else 30
         out[start + shift if link == 0 else start + 3 + shift] = family
@@ -189,7 +201,7 @@ def _stub(buf, start, end, link, out, shift):
         after = min(end, start + size)
         _clear(start, after, out, shift)
         kind = u16(buf, at)
-        if kind in _NESTING or kind == 0x0800 or kind == 0x86DD:
+        if kind in _NESTING or kind == 0x0800 or kind == 0x86DD or kind < LEAST_TYPE:
             kind = _NO_TYPE
         _put(out, at + shift, kind, 2)
         return after
@@ -482,6 +494,9 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
         shifted = time + substitutes.offset_ns
         if this_link != link or shifted < 0 or shifted >= _LATEST_NS:
             why = OTHER_LINK if this_link != link else NO_TIME
+            break
+        if link in RARE_LINKS:
+            why = UNWRITTEN_LINK
             break
         ts = time
         shift = written + RECORD_HEADER - start

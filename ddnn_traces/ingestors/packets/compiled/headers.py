@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from ddnn_traces.ingestors.packets.compiled.flow_table import TUNNEL_COUNT, find_slot
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, inlined, u16, u32, u64
+from ddnn_traces.ingestors.packets.compiled.jit import (
+    compiled,
+    helper,
+    inlined,
+    u16,
+    u16_little,
+    u32,
+    u32_little,
+    u64,
+)
 
 # Outcomes: in a flow, or an index into facts.SKIP_REASONS.
 FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3
@@ -21,6 +30,22 @@ IPIP4, TCP, UDP, IPIP6, GRE = 4, 6, 17, 41, 47
 ETHERNET, SLL, SLL2 = 1, 113, 276
 RAW_LINKS = (12, 14, 101, 228, 229)
 NULL_LINKS = (0, 108)
+PPP_LINKS, PPP_WITH_DIRECTION, PPP_PPPD, PPP_ETHER = (9, 50), 204, 166, 51
+HDLC_LINKS, HDLC_WITH_DIRECTION = (104, 112), 205
+ATM_LLC, PPI, NFLOG, IPOIB = 100, 192, 239, 242
+RARE_LINKS = (
+    *PPP_LINKS,
+    PPP_WITH_DIRECTION,
+    PPP_PPPD,
+    PPP_ETHER,
+    *HDLC_LINKS,
+    HDLC_WITH_DIRECTION,
+    ATM_LLC,
+    PPI,
+    NFLOG,
+    IPOIB,
+)
+LEAST_TYPE, LLC_LENGTH = 1536, 1  # lower ones are lengths of IEEE 802.3; one that stands for any
 
 
 @inlined
@@ -33,8 +58,36 @@ def by_version(buf, i, end):
 
 
 @helper
+def ppp_type(buf, i, end):
+    """(EtherType of the same meaning, 0: none, -1: cut short; offset after it) of the PPP protocol (RFC 1661, 2) at i,
+    which may have one byte (RFC 1661, 6.5)."""
+    if i >= end or (not buf[i] & 1 and i + 2 > end):
+        return np.int64(-1), i
+    protocol = np.int64(buf[i])
+    i += 1
+    if not protocol & 1:
+        protocol = (protocol << 8) | np.int64(buf[i])
+        i += 1
+    kind = 0x0800 if protocol == 0x0021 else 0x86DD if protocol == 0x0057 else 0
+    kind = 0x8847 if protocol == 0x0281 else 0x8848 if protocol == 0x0283 else kind
+    return np.int64(kind), i
+
+
+@inlined
+def no_length(kind):
+    """The EtherType where a length cannot stand; 0 for a length."""
+    return kind if kind >= LEAST_TYPE else np.int64(0)
+
+
+@inlined
+def cooked_type(kind):
+    """The EtherType, or for 802.2 (protocol 4 of Linux cooked captures) a length."""
+    return np.int64(LLC_LENGTH) if kind == 4 else no_length(kind)
+
+
+@helper
 def _rare_ethertype(buf, kind, i, end):
-    """As by_ethertype: VLAN tags, MPLS and PPPoE, which may hold each other."""
+    """As by_ethertype: VLAN tags, MPLS, PPPoE and LLC, which may hold each other."""
     while True:
         if kind == 0x0800:
             return i, np.int64(4)
@@ -46,11 +99,9 @@ def _rare_ethertype(buf, kind, i, end):
             kind = u16(buf, i + 2)
             i += 4
         elif kind == 0x8864:  # PPPoE (RFC 2516, 4) and the PPP protocol
-            if i + 8 > end:
+            kind, i = ppp_type(buf, i + 6, end)
+            if kind < 0:
                 return np.int64(CUT_SHORT), np.int64(0)
-            protocol = u16(buf, i + 6)
-            kind = 0x0800 if protocol == 0x0021 else 0x86DD if protocol == 0x0057 else 0
-            i += 8
         elif kind == 0x8847 or kind == 0x8848:  # MPLS (RFC 3032, 2.1)
             bottom = np.int64(0)
             while not bottom:
@@ -67,6 +118,19 @@ def _rare_ethertype(buf, kind, i, end):
                 return np.int64(CUT_SHORT), np.int64(0)
             kind = u16(buf, i)
             i += 2
+        elif 0 < kind <= 1500:  # IEEE 802.2: SNAP (RFC 1042), also of bridges (802.1H), or IP itself
+            if i + 3 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            head = (u16(buf, i) << 8) | np.int64(buf[i + 2])
+            if head == 0x060603:
+                return i + 3, np.int64(4)
+            if head != 0xAAAA03:
+                return np.int64(NOT_IP), np.int64(0)
+            if i + 8 > end:
+                return np.int64(CUT_SHORT), np.int64(0)
+            organization = u32(buf, i + 2) & 0xFFFFFF
+            kind = no_length(u16(buf, i + 6)) if organization == 0 or organization == 0xF8 else np.int64(0)
+            i += 8
         else:
             return np.int64(NOT_IP), np.int64(0)
 
@@ -80,8 +144,8 @@ def by_ethertype(buf, kind, i, end):
 
 
 @inlined
-def network_header(buf, start, end, link):
-    """(offset of the IP header, IP version) of a frame; version 0 and an outcome where there is none."""
+def _plain_link(buf, start, end, link):
+    """As network_header, for the links that have no header of variable length."""
     if link == ETHERNET:
         i = start + 12
     elif link == SLL:
@@ -94,7 +158,91 @@ def network_header(buf, start, end, link):
         return np.int64(UNKNOWN_LINK), np.int64(0)
     if i + 2 > end:
         return np.int64(CUT_SHORT), np.int64(0)
-    return by_ethertype(buf, u16(buf, i), start + 20 if link == SLL2 else i + 2, end)
+    kind = u16(buf, i)
+    if link != ETHERNET:
+        kind = cooked_type(kind)
+    return by_ethertype(buf, kind, start + 20 if link == SLL2 else i + 2, end)
+
+
+@helper
+def _ppp(buf, i, end):
+    """As network_header, of PPP with or without the address and control bytes of HDLC (RFC 1662, 3.1), or C-HDLC."""
+    if i >= end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    if buf[i] == 0x0F or buf[i] == 0x8F:
+        return _typed(buf, i + 2, i + 4, end)
+    kind, i = ppp_type(buf, i + 2 if buf[i] == 0xFF else i, end)
+    return (np.int64(CUT_SHORT), np.int64(0)) if kind < 0 else _rare_ethertype(buf, kind, i, end)
+
+
+@helper
+def _typed(buf, at, i, end):
+    """As network_header: the EtherType is at `at`, what it names begins at i."""
+    if at + 2 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    return _rare_ethertype(buf, no_length(u16(buf, at)), i, end)
+
+
+@helper
+def _nflog(buf, i, end):
+    """As network_header, of a message of Linux's netfilter, whose value of type 9 is the packet."""
+    if i + 4 > end:
+        return np.int64(CUT_SHORT), np.int64(0)
+    version = np.int64(4 if buf[i] == 2 else 6 if buf[i] == 10 else 0)
+    i += 4
+    while version:
+        if i + 4 > end:
+            return np.int64(CUT_SHORT), np.int64(0)
+        big = buf[i + 2] & 0x3F == 0  # types are below 256, the upper two bits are flags
+        size = u16(buf, i) if big else u16_little(buf, i)
+        kind = np.int64(buf[i + 3 if big else i + 2])
+        if size < 4:
+            return np.int64(MALFORMED), np.int64(0)
+        if kind == 9:
+            return i + 4, version
+        i += (size + 3) & ~3
+    return np.int64(NOT_IP), np.int64(0)
+
+
+@helper
+def _rare_link(buf, start, end, link):
+    """As network_header, for all links."""
+    while link == PPI:  # a header of its length, which names the link of what follows
+        if start + 8 > end:
+            return np.int64(CUT_SHORT), np.int64(0)
+        size, link = u16_little(buf, start + 2), u32_little(buf, start + 4)
+        if size < 8:
+            return np.int64(MALFORMED), np.int64(0)
+        start += size
+    if link in PPP_LINKS:
+        return _ppp(buf, start, end)
+    if link == PPP_WITH_DIRECTION:
+        return _ppp(buf, start + 1, end)
+    if link == PPP_PPPD:
+        kind, i = ppp_type(buf, start + 2, end)
+        return (np.int64(CUT_SHORT), np.int64(0)) if kind < 0 else _rare_ethertype(buf, kind, i, end)
+    if link == PPP_ETHER:
+        return _rare_ethertype(buf, np.int64(0x8864), start, end)
+    if link in HDLC_LINKS:
+        return _typed(buf, start + 2, start + 4, end)
+    if link == HDLC_WITH_DIRECTION:
+        return _typed(buf, start + 3, start + 5, end)
+    if link == ATM_LLC:
+        return _rare_ethertype(buf, np.int64(LLC_LENGTH), start, end)
+    if link == NFLOG:
+        return _nflog(buf, start, end)
+    if link == IPOIB:
+        return _typed(buf, start + 40, start + 44, end)
+    return _plain_link(buf, start, end, link)
+
+
+@inlined
+def network_header(buf, start, end, link):
+    """(offset of the IP header, IP version) of a frame; version 0 and an outcome where there is none."""
+    i, version = _plain_link(buf, start, end, link)
+    if version == 0 and i == UNKNOWN_LINK:
+        return _rare_link(buf, start, end, link)
+    return i, version
 
 
 @helper
@@ -238,7 +386,7 @@ def _gre(buf, i, end):
     elif kind == 0x6558:
         inner += 12
     else:
-        at, version = by_ethertype(buf, kind, inner, end)
+        at, version = by_ethertype(buf, no_length(kind), inner, end)
         return at, version, identifier
     if inner + 2 > end:
         return nothing
@@ -277,7 +425,7 @@ def inside(buf, protocol, port, i, end):
         if kind == 0x6558:
             at, version, identifier = _ethernet(buf, inner, end, identifier)
         else:
-            at, version = by_ethertype(buf, kind, inner, end)
+            at, version = by_ethertype(buf, no_length(kind), inner, end)
         return np.int64(_GENEVE), at, version, identifier
     return none, none, none, none
 
