@@ -150,6 +150,12 @@ def hand_made() -> Iterator[tuple[str, bytes]]:
     yield "mpls", file(eth(p.mpls(V4), p.MPLS), eth(p.mpls(V6, 3), p.MPLS), eth(p.mpls(V4, 2), 0x8848))
     yield "pseudowire", file(eth(p.pseudowire(eth(V4)), p.MPLS))
     yield "pppoe", file(eth(p.pppoe(V4), p.PPPOE), eth(p.pppoe(V6, p.IPV6), p.PPPOE, [p.VLAN]))
+    yield (
+        "llc",
+        file(p.ethernet_llc(V4), p.ethernet_llc(V6, p.IPV6, [p.VLAN]), eth(b"\6\6\3" + V4, 143), eth(p.snap(b"x"), 9)),
+    )
+    yield "llc of sll", file(p.sll(p.snap(V4), 4), p.sll(p.snap(V6, p.IPV6), 4), p.sll(bytes(9), 4), link=p.SLL)
+    yield "mpls in pppoe", file(eth(p.pppoe(p.mpls(V4), 0x0281), p.PPPOE))
     yield "sll", file(p.sll(V4), p.sll(V6, p.IPV6), p.sll(bytes(28), p.ARP), link=p.SLL)
     yield "sll2", file(p.sll2(V4), p.sll2(V6, p.IPV6), p.sll2(bytes(28), p.ARP), link=p.SLL2)
     for link in (12, 14, 101):

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import naive
 import packets as p
-from captures_by_hand import CAPTURES, SHUT, T0, TUNNELS, fragment_frames, in_time, roce_frame
+from captures_by_hand import CAPTURES, LINKS, SHUT, T0, TUNNELS, V4, V6, fragment_frames, in_time, roce_frame
 from naive.captures import records
 from readings import SAMPLE, assert_balanced, assert_same, read_fast
 
@@ -48,8 +48,13 @@ def seeds() -> list[bytes]:
     pieces = [fragment_frames(body, [400, 320], six, identification=i) for six in (False, True) for i in (1, 2)]
     streams = [p.segment(10 * (i % 7), 10 * (i * 7 % 23), p.ACK) for i in range(30)]
     own = [tunnels, list(itertools.chain(*pieces)), [*streams, roce_frame(), p.segment(flags=p.SYN), *streams]]
+    links = [p.pcap(in_time(make(V4), make(V6, p.IPV6)), link=link) for link, make in LINKS.items()]
     return (
-        real + made + [p.pcap(in_time(*frames)) for frames in own] + [p.pcapng(in_time(*frames), ">") for frames in own]
+        real
+        + made
+        + links
+        + [p.pcap(in_time(*frames)) for frames in own]
+        + [p.pcapng(in_time(*frames), ">") for frames in own]
     )
 
 
