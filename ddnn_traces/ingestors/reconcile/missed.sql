@@ -3,16 +3,23 @@
 -- One row: a TCP connection in one file, also one that the filter excludes; missed_bytes null where the numbers of some of
 -- its packets are unknown. first_position, next_position: begin and end of the flow's numbers, null where it has none.
 CREATE TEMP TABLE missed AS
-WITH numbered AS (
-    SELECT file, flow, src_ip, dst_ip, src_port, dst_port, encapsulation IS NOT NULL AS tunneled, first_sequence,
-           next_sequence, first_acknowledged, acknowledged, gaps, forgotten_bytes, followed, syn_packets, fin_packets,
-           payload_bytes - retransmitted_bytes AS different_bytes,
-           row_number() OVER (five_tuple ORDER BY flow) AS number,
-           count(*) OVER five_tuple AS connections,
-           -- of overlapping tunnels, two with the same five-tuple cannot be told apart here
-           coalesce(min(encapsulation) OVER five_tuple = max(encapsulation) OVER five_tuple, true) AS single
+WITH tcp AS (
+    SELECT file, flow, src_ip, dst_ip, src_port, dst_port, encapsulation IS NOT NULL AS tunneled, encapsulation,
+           first_sequence, next_sequence, first_acknowledged, acknowledged, gaps, forgotten_bytes, followed, syn_packets,
+           fin_packets, payload_bytes - retransmitted_bytes AS different_bytes
     FROM copies WHERE protocol = 6
-    WINDOW five_tuple AS (PARTITION BY file, src_ip, dst_ip, src_port, dst_port, encapsulation IS NOT NULL)
+), several AS (
+    -- most five-tuples have one connection: the others alone are numbered, which takes longer
+    SELECT file, src_ip, dst_ip, src_port, dst_port, tunneled FROM tcp GROUP BY ALL HAVING count(*) > 1
+), numbered AS (
+    SELECT *, 1 AS number, 1 AS connections, true AS single
+    FROM tcp ANTI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, tunneled)
+    UNION ALL
+    SELECT *, row_number() OVER (five_tuple ORDER BY flow), count(*) OVER five_tuple,
+           -- of overlapping tunnels, two with the same five-tuple cannot be told apart here
+           coalesce(min(encapsulation) OVER five_tuple = max(encapsulation) OVER five_tuple, true)
+    FROM tcp SEMI JOIN several USING (file, src_ip, dst_ip, src_port, dst_port, tunneled)
+    WINDOW five_tuple AS (PARTITION BY file, src_ip, dst_ip, src_port, dst_port, tunneled)
 ), paired AS (
     -- connection by connection, and only where both directions have as many
     SELECT f.*, r.fin_packets > 0 AS peer_ended,
