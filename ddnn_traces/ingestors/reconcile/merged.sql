@@ -1,19 +1,7 @@
 -- Flows from all files. flow_id follows the first packet.
 -- One row: a connection of a directed five-tuple, tunnel and queue pair.
 CREATE TEMP TABLE merged AS
-WITH followed AS (
-    -- numbers between the row of the file before and this one: above 0 they are in no file, below 0 in both
-    SELECT *, missed_bytes IS NOT NULL AS is_followed,
-           CASE WHEN lag(fin_packets + rst_packets) OVER one_connection = 0
-                THEN (first_position % 4294967296 - lag(next_position) OVER one_connection % 4294967296 + 6442450944)
-                     % 4294967296 - 2147483648 END AS ahead,
-           lag(missed_bytes) OVER one_connection AS missed_before
-    FROM connections
-    WINDOW one_connection AS (
-        PARTITION BY src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp, connection
-        ORDER BY file_order, flow
-    )
-), summed AS (
+WITH summed AS (
     SELECT src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp, connection,
            min(first_seen_ns) AS first_seen_ns,
            max(last_seen_ns) AS last_seen_ns,
@@ -35,12 +23,12 @@ WITH followed AS (
            sum(large_payload_bytes)::BIGINT AS large_payload_bytes,
            sum(huge_packets)::BIGINT AS huge_packets,
            sum(huge_payload_bytes)::BIGINT AS huge_payload_bytes,
-           CASE WHEN bool_and(is_followed)
+           CASE WHEN bool_and(missed_bytes IS NOT NULL)
                 THEN sum(missed_bytes + greatest(coalesce(ahead, 0), 0)
                          - least(greatest(coalesce(-ahead, 0), 0), coalesce(missed_before, 0))) END::BIGINT AS missed_bytes,
-           CASE WHEN bool_and(is_followed) THEN sum(unacknowledged_missed_bytes) END::BIGINT AS unacknowledged_missed_bytes,
+           CASE WHEN bool_and(unacknowledged_missed_bytes IS NOT NULL) THEN sum(unacknowledged_missed_bytes) END::BIGINT AS unacknowledged_missed_bytes,
            arg_min(mss, (file_order, flow)) FILTER (mss IS NOT NULL) AS mss
-    FROM followed GROUP BY ALL
+    FROM connections GROUP BY ALL
 )
 SELECT * REPLACE (least(missed_bytes, unacknowledged_missed_bytes) AS unacknowledged_missed_bytes),
        row_number() OVER (
