@@ -8,6 +8,7 @@ from typing import Any
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import provenance
 from ddnn_traces.release.anonymise.description import describe
+from ddnn_traces.release.descriptions import shared
 
 
 def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, str]]]) -> list[Any]:
@@ -48,3 +49,10 @@ def test_synthetic_captures_have_a_step_of_their_own(sample_dataset: Dataset) ->
     assert "1 run " in steps[4].text
     assert ("ynthetic" in steps[3].text, "ynthetic" in steps[4].text) == (False, True)
     assert steps[4].inputs == {"two/a.pcap": "ab"}
+
+
+def test_hash_of_an_original_by_its_algorithm() -> None:
+    """schema.org has a property for SHA-256 only."""
+    assert shared.digest_property("ab" * 32) == {"sha256": "ab" * 32}
+    assert shared.digest_property("blake3:" + "ab" * 32) == {"identifier": "blake3:" + "ab" * 32}
+    assert shared.digest_property(None) == {}
