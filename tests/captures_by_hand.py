@@ -109,10 +109,44 @@ TUNNELS = {
 }
 
 
+PPTP = tunnel("pptp", p.GRE, identifier=7)
+GPE = tunnel("vxlan_gpe", p.UDP, (50000, 4790), 7)
+GTP = tunnel("gtp_u", p.UDP, (50000, 2152), 7)
+EXTENSION, LONGER_EXTENSION = b"\0\0\0\x85\1\x10\5\0", b"\0\0\0\x85\1\x10\5\x40\2" + bytes(7)
+TUNNELS |= {
+    "ppp in gre": (outer(p.gre(p.ppp(V4), p.PPP_IN_GRE, key=7), p.GRE), GRE7),
+    "pptp": (outer(p.pptp(p.ppp(V4)), p.GRE), PPTP),
+    "pptp, compressed": (outer(p.pptp(p.ppp_compressed(V4), sequence=2, acknowledged=3), p.GRE), PPTP),
+    "pptp, mpls": (outer(p.pptp(p.ppp(p.mpls(V4), p.MPLS), acknowledged=1), p.GRE), PPTP),
+    "vxlan gpe": (in_udp(p.vxlan_gpe(V4, 1), p.VXLAN_GPE_PORT), GPE),
+    "vxlan gpe ethernet": (in_udp(p.vxlan_gpe(FRAME, 3), p.VXLAN_GPE_PORT), GPE),
+    "vxlan gpe mpls": (in_udp(p.vxlan_gpe(p.mpls(V4, 2), 5), p.VXLAN_GPE_PORT), GPE),
+    "vxlan gpe without identifier": (
+        in_udp(p.vxlan_gpe(V4, 1, flags=4), p.VXLAN_GPE_PORT), tunnel("vxlan_gpe", p.UDP, (50000, 4790)),
+    ),
+    "gtp-u": (in_udp(p.gtp_u(V4), p.GTP_U_PORT), GTP),
+    "gtp-u of 32 bits": (in_udp(p.gtp_u(V4, 2**32 - 1), 2152), tunnel("gtp_u", p.UDP, (50000, 2152), 2**32 - 1)),
+    "gtp-u sequence": (in_udp(p.gtp_u(V4, flags=0x32, more=b"\0\1\0\x85"), p.GTP_U_PORT), GTP),
+    "gtp-u extension": (in_udp(p.gtp_u(V4, flags=0x34, more=EXTENSION), p.GTP_U_PORT), GTP),
+    "gtp-u extensions": (in_udp(p.gtp_u(V4, flags=0x37, more=LONGER_EXTENSION), p.GTP_U_PORT), GTP),
+}  # fmt: skip
+
+
 SHUT = {
     "ip protocol 4 with IPv6": outer(V6, p.IPIP),
     "no ip": outer(p.gre(p.arp(), p.BRIDGED), p.GRE),
-    "unknown type": outer(p.gre(V4, 0x880B), p.GRE),
+    "unknown type": outer(p.gre(V4, 0x88B5), p.GRE),
+    "pptp of another protocol": outer(p.pptp(p.ppp(V4, 0xC021)), p.GRE),
+    "pptp acknowledgement": outer(p.pptp(b"", sequence=None, acknowledged=1) + p.ppp(V4), p.GRE),
+    "vxlan gpe oam": in_udp(p.vxlan_gpe(V4, 1, flags=0x0D), p.VXLAN_GPE_PORT),
+    "vxlan gpe version 1": in_udp(p.vxlan_gpe(V4, 1, flags=0x1C), p.VXLAN_GPE_PORT),
+    "vxlan gpe without protocol": in_udp(p.vxlan_gpe(FRAME, 0, flags=8), p.VXLAN_GPE_PORT),
+    "vxlan gpe nsh": in_udp(p.vxlan_gpe(V4, 4), p.VXLAN_GPE_PORT),
+    "gtp-u echo": in_udp(p.gtp_u(V4, message=1), p.GTP_U_PORT),
+    "gtp version 2": in_udp(p.gtp_u(V4, flags=0x50), p.GTP_U_PORT),
+    "gtp prime": in_udp(p.gtp_u(V4, flags=0x20), p.GTP_U_PORT),
+    "gtp-u empty extension": in_udp(p.gtp_u(V4, flags=0x34, more=b"\0\0\0\x85" + bytes(4)), p.GTP_U_PORT),
+    "gtp-u extension beyond": in_udp(p.gtp_u(b"", flags=0x34, more=b"\0\0\0\x85\x40"), p.GTP_U_PORT),
     "gre version 1": outer(p.gre(V4, flags=1), p.GRE),
     "gre routing": outer(p.gre(V4, flags=0x4000), p.GRE),
     "malformed": outer(p.ipv4(p.tcp(), total=30), p.IPIP),

@@ -317,6 +317,25 @@ def geneve(payload: bytes, kind: int = BRIDGED, vni: int = 7, options: bytes = b
     return struct.pack(">BBHI", version << 6 | len(options) // 4, 0, kind, vni << 8) + options + payload
 
 
+PPP_IN_GRE, VXLAN_GPE_PORT, GTP_U_PORT = 0x880B, 4790, 2152
+
+
+def pptp(payload: bytes, call: int = 7, sequence: int | None = 1, acknowledged: int | None = None) -> bytes:
+    """RFC 2637: enhanced GRE."""
+    flags = 0x2001 | (sequence is not None) << 12 | (acknowledged is not None) << 7
+    numbers = b"".join(struct.pack(">I", number) for number in (sequence, acknowledged) if number is not None)
+    return struct.pack(">HHHH", flags, PPP_IN_GRE, len(payload), call) + numbers + payload
+
+
+def vxlan_gpe(payload: bytes, following: int, vni: int = 7, flags: int = 0x0C) -> bytes:
+    return struct.pack(">BxxBI", flags, following, vni << 8) + payload
+
+
+def gtp_u(payload: bytes, identifier: int = 7, flags: int = 0x30, message: int = 255, more: bytes = b"") -> bytes:
+    """more: the optional fields and extension headers that the flags announce."""
+    return struct.pack(">BBHI", flags, message, len(more) + len(payload), identifier) + more + payload
+
+
 def roce(payload: bytes = b"", opcode: int = 4, queue_pair: int = 0x123456) -> bytes:
     """Base transport header, and the checksum after the payload."""
     return struct.pack(">BBHII", opcode, 0, 0xFFFF, queue_pair, 0) + payload + bytes(4)

@@ -21,6 +21,7 @@ HOP_BY_HOP, IPIP, TCP, UDP, IPV6_IN_IP, ROUTING, FRAGMENT, GRE = 0, 4, 6, 17, 41
 AUTHENTICATION, DESTINATION, MOBILITY = 51, 60, 135
 EXTENSIONS = {HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION, MOBILITY}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = {4789, 8472}, 6081, 4791
+VXLAN_GPE_PORT, GTP_U_PORT, PPP_IN_GRE, G_PDU = 4790, 2152, 0x880B, 255
 MOST_TUNNELS = 4
 
 
@@ -366,12 +367,18 @@ def tunnel(ip: Ip, outer: Packet) -> Tunnel:
         return vxlan(ip.rest.after(8))
     if ip.protocol == UDP and outer.dst_port == GENEVE_PORT:
         return geneve(ip.rest.after(8))
+    if ip.protocol == UDP and outer.dst_port == VXLAN_GPE_PORT:
+        return vxlan_gpe(ip.rest.after(8))
+    if ip.protocol == UDP and outer.dst_port == GTP_U_PORT:
+        return gtp_u(ip.rest.after(8))
     raise Skip("not_ip")
 
 
 def gre(part: Part) -> Tunnel:
     """RFC 2784, RFC 2890; ERSPAN: draft-foschiano-erspan, 4."""
     flags, kind = struct.unpack(">HH", part.first(4))
+    if flags & 7 == 1:
+        return pptp(part)
     if flags & 0x4007:  # routing, or another version
         raise Skip("not_ip")
     checksum, key, sequence = flags & 0x8000, flags & 0x2000, flags & 0x1000
@@ -386,7 +393,51 @@ def gre(part: Part) -> Tunnel:
         return identifier, "gre", lambda: ethernet(inside.after(8 if sequence else 0))
     if kind == ERSPAN_3:
         return identifier, "gre", lambda: ethernet(inside.after(20 if inside.first(12)[11] & 1 else 12))
+    if kind == PPP_IN_GRE:
+        return identifier, "gre", lambda: ppp_or_hdlc(inside)
     return identifier, "gre", lambda: bridged_or(kind, inside)
+
+
+def pptp(part: Part) -> Tunnel:
+    """RFC 2637, 4.1: a key of payload length and call, and no checksum or routing."""
+    flags, kind, length, call = struct.unpack(">HHHH", part.first(8))
+    if flags & 0xE000 != 0x2000 or kind != PPP_IN_GRE or not length:
+        raise Skip("not_ip")
+    size = 8 + 4 * bool(flags & 0x1000) + 4 * bool(flags & 0x0080)
+    return call, "pptp", lambda: ppp_or_hdlc(part.after(size))
+
+
+def vxlan_gpe(part: Part) -> Tunnel:
+    """draft-ietf-nvo3-vxlan-gpe, 3.1."""
+    flags, following, word = struct.unpack(">BxxBI", part.first(8))
+    if flags & 0x31 or not flags & 0x04:  # version, OAM; next protocol
+        raise Skip("not_ip")
+    inside = part.after(8)
+    identifier = word >> 8 if flags & 0x08 else None
+    readers: dict[int, Callable[[], Datagram]] = {
+        1: lambda: (4, inside), 2: lambda: (6, inside), 3: lambda: ethernet(inside), 5: lambda: mpls(inside),
+    }  # fmt: skip
+    if following not in readers:
+        raise Skip("not_ip")
+    return identifier, "vxlan_gpe", readers[following]
+
+
+def gtp_u(part: Part) -> Tunnel:
+    """3GPP TS 29.281, 5.1 and 5.2."""
+    flags, message, identifier = struct.unpack(">BBxxI", part.first(8))
+    if flags >> 4 != 3 or message != G_PDU:  # version 1, GTP and not GTP'
+        raise Skip("not_ip")
+    part = part.after(8)
+    if flags & 7:
+        following = part.first(4)[3] if flags & 4 else 0
+        part = part.after(4)
+        while following:
+            size = 4 * part.first(1)[0]
+            if not size:
+                raise Skip("not_ip")
+            following = part.first(size)[-1]
+            part = part.after(size)
+    return identifier, "gtp_u", lambda: by_version(part)
 
 
 def vxlan(part: Part) -> Tunnel:

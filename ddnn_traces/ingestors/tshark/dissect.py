@@ -19,6 +19,7 @@ from ddnn_traces.ingestors.tshark.flows import SYN, Encapsulation, Fragment, Pac
 TCP, UDP, GRE = 6, 17, 47
 IPIP = {4: "ip", 41: "ipv6"}
 VXLAN_PORTS, GENEVE_PORT, ROCE_PORT = (4789, 8472), 6081, 4791
+VXLAN_GPE_PORT, GTP_U_PORT = 4790, 2152
 _MOST_TUNNELS = 4
 _LAST_TIME = 2**63 - 1
 NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = "not_ip", "malformed", "cut_short", "unknown_link_type"
@@ -46,7 +47,7 @@ _EXTENSION_NAMES = ("ipv6.hopopts", "ipv6.routing", "ipv6.fraghdr", "ipv6.dstopt
 #: The layers, and trees inside them, that tshark prints; printing takes most of its time.
 SHOWN = (
     "frame ip ipv6 ipv6.hopopts ipv6.routing ipv6.fraghdr ipv6.dstopts ah mipv6 tcp tcp.options "
-    "tcp.options.mss udp mpls ppp llc ppi gre erspan vxlan geneve"
+    "tcp.options.mss udp mpls ppp llc ppi gre erspan vxlan geneve gtp"
 )
 
 
@@ -145,6 +146,8 @@ def _layers(packet: Any) -> Iterator[_Layer]:
                 last = waiting.pop(0)
                 size += 4
         yield _Layer(name, fields, size)
+        if name == "udp" and printed.get("vxlan") and _number_if_any(fields, "dstport") == VXLAN_GPE_PORT:
+            yield _Layer("vxlan_gpe", printed["vxlan"].pop(0), None)  # frame.protocols does not name it
 
 
 def _ppp_bytes(ppp: Any) -> int:
@@ -334,6 +337,10 @@ def _tunnel(datagram: _Datagram, layers: list[_Layer], inner: str) -> tuple[Enca
             opened = _vxlan(layers)
         elif kind == "udp:geneve":
             opened = _geneve(layers)
+        elif kind == "udp:vxlan_gpe":
+            opened = _vxlan_gpe(layers)
+        elif kind == "udp:gtp" and len(layers) == 2:
+            opened = _gtp_u(layers)
         else:
             return None
     except (AttributeError, _NotOpened):
@@ -355,6 +362,9 @@ class _NotOpened(Exception):
 def _gre(layers: list[_Layer]) -> _Opened:
     gre = layers[0].fields
     flags = _number(gre, "flags_and_version")
+    if flags & 0xE007 == 0x2001:
+        size = 8 + 4 * (flags >> 12 & 1) + 4 * (flags >> 7 & 1)
+        return "pptp", 0, 0, _number(gre, "key.call_id"), size, 1
     if flags & 0x4007:  # routing, version
         raise _NotOpened
     size = 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
@@ -382,6 +392,25 @@ def _geneve(layers: list[_Layer]) -> _Opened:
     if ports[1] != GENEVE_PORT or _number(geneve, "version"):
         raise _NotOpened
     return "geneve", *ports, _number(geneve, "vni"), 16 + _number(geneve, "option.length"), 2
+
+
+def _vxlan_gpe(layers: list[_Layer]) -> _Opened:
+    udp, vxlan = layers[0].fields, layers[1].fields
+    flags = _number(vxlan, "flags")
+    if flags & 0x35 != 4:
+        raise _NotOpened
+    identifier = _number(vxlan, "vni") if flags & 8 else None
+    return "vxlan_gpe", _number(udp, "srcport"), VXLAN_GPE_PORT, identifier, 16, 2
+
+
+def _gtp_u(layers: list[_Layer]) -> _Opened:
+    """Extension headers are not in the size: tshark does not show theirs."""
+    udp, gtp = layers[0].fields, layers[1].fields
+    flags = _number(gtp, "flags")
+    if flags & 0xF0 != 0x30 or _number(gtp, "message") != 255 or _number(udp, "dstport") != GTP_U_PORT:
+        raise _NotOpened
+    size = 16 + 4 * bool(flags & 7)
+    return "gtp_u", _number(udp, "srcport"), GTP_U_PORT, _number(gtp, "teid"), size, 2
 
 
 # --- fields

@@ -18,6 +18,7 @@ Where the two differ, and why:
 - a pcap's fraction of a second of 2^31 ns and more has no time here: tshark prints it as negative;
 - PPP_PPPD, C_HDLC_WITH_DIR: tshark 4.0 does not read them; a PPP protocol of one byte, and the values before an
   NFLOG packet, are not in its output, so an IP length of 0 is not derived right; other LLC (bridged, OSI) is opened;
+- extension headers of GTP-U are not counted as headers, so an IP length of 0 inside is not derived right;
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """
 

@@ -83,8 +83,27 @@ def tunnels(draw: st.DrawFn, inside: st.SearchStrategy[Datagram]) -> Datagram:
     """An IP packet around another one."""
     packet, kind = draw(inside)
     frame = p.ethernet(packet, kind, draw(tags))
-    way = draw(st.integers(0, 6))
-    if way == 0:
+    way = draw(st.integers(0, 9))
+    if way == 7:
+        ppp = draw(st.sampled_from([p.ppp, p.ppp_compressed, p.chdlc]))(packet, kind)
+        plain = p.gre(ppp, p.PPP_IN_GRE, draw(st.sampled_from([None, 1])))
+        enhanced = p.pptp(
+            ppp, draw(st.integers(0, 1)), draw(st.sampled_from([None, 0])), draw(st.sampled_from([None, 0]))
+        )
+        body = p.GRE, draw(st.sampled_from([plain, enhanced]))
+    elif way == 8:
+        following = draw(
+            st.sampled_from([(packet, 1 if kind == p.IPV4 else 2), (frame, 3), (p.mpls(packet), 5), (frame, 4)])
+        )
+        header = p.vxlan_gpe(*following, draw(st.integers(0, 1)), draw(st.sampled_from([12, 12, 4, 8, 13])))
+        body = p.UDP, p.udp(header, 50000, p.VXLAN_GPE_PORT)
+    elif way == 9:
+        more = draw(
+            st.sampled_from([(0x30, b""), (0x32, bytes(4)), (0x34, b"\0\0\0\1\1" + bytes(3)), (0x34, b"\0\0\0\1\0")])
+        )
+        header = p.gtp_u(packet, draw(st.integers(0, 1)), more[0], draw(st.sampled_from([255, 255, 255, 1])), more[1])
+        body = p.UDP, p.udp(header, 50000, p.GTP_U_PORT)
+    elif way == 0:
         body = (p.IPIP if kind == p.IPV4 else p.IPV6_IN_IP), packet
     elif way == 1:
         key, sequence = draw(st.one_of(st.none(), st.integers(0, 2))), draw(st.sampled_from([None, 0]))

@@ -91,6 +91,12 @@ TUNNELS: dict[str, tuple[bytes, tuple[Any, ...]]] = {  # frame -> kind, protocol
         to(6081, p.geneve(NO_LENGTH, p.IPV4, 9, b"\1\2\0\1" + bytes(4))),
         ("geneve", 17, 40000, 6081, 9),
     ),
+    "ppp in gre": (over(47, p.gre(p.ppp(NO_LENGTH), p.PPP_IN_GRE, key=5)), ("gre", 47, 0, 0, 5)),
+    "pptp": (over(47, p.pptp(p.ppp(NO_LENGTH), acknowledged=3)), ("pptp", 47, 0, 0, 7)),
+    "vxlan-gpe": (to(4790, p.vxlan_gpe(NO_LENGTH, 1)), ("vxlan_gpe", 17, 40000, 4790, 7)),
+    "vxlan-gpe, bridged": (to(4790, p.vxlan_gpe(BRIDGED, 3)), ("vxlan_gpe", 17, 40000, 4790, 7)),
+    "gtp-u": (to(2152, p.gtp_u(NO_LENGTH)), ("gtp_u", 17, 40000, 2152, 7)),
+    "gtp-u, sequence": (to(2152, p.gtp_u(NO_LENGTH, flags=0x32, more=bytes(4))), ("gtp_u", 17, 40000, 2152, 7)),
     "first fragment": (p.ethernet(p.ipv4(p.gre(NO_LENGTH), protocol=47, more=True)), ("gre", 47, 0, 0, None)),
 }
 

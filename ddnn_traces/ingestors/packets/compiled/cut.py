@@ -17,17 +17,20 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     ETHERNET,
     FOLLOW,
     GRE,
+    GTP_U_PORT,
     LATER_FRAGMENT,
     LEAST_TYPE,
     MOST_TUNNELS,
     NOT_IP,
     NULL_LINKS,
+    PPP_IN_GRE,
     RARE_LINKS,
     ROCE,
     SLL,
     SLL2,
     TCP,
     UDP,
+    VXLAN_GPE_PORT,
     WHOLE,
     addresses,
     cooked_type,
@@ -338,11 +341,51 @@ def _copy_udp(buf, t, end, substitutes, out, shift):
 
 
 @helper
+def _copy_ppp(buf, j, after, out, shift):
+    """PPP, or C-HDLC, between j and the IP header at `after`: protocols and what stands before these."""
+    if buf[j] == 0x0F or buf[j] == 0x8F:
+        _copy(buf, j, j + 4, out, shift)
+        _copy_types(buf, u16(buf, j + 2), j + 4, after, out, shift)
+        return
+    kind, following = ppp_type(buf, j + 2 if buf[j] == 0xFF else j, after)
+    if buf[j] == 0xFF:
+        out[j + shift] = 0xFF
+        out[j + 1 + shift] = 3
+    _copy(buf, j + 2 if buf[j] == 0xFF else j, following, out, shift)
+    _copy_types(buf, kind, following, after, out, shift)
+
+
+@helper
+def _copy_gtp_u(buf, j, after, out, shift):
+    """The header at j and its extension headers: flags, type, length, identifier, and types and lengths of these."""
+    _copy(buf, j, j + 8, out, shift)
+    if not buf[j] & 7:
+        return
+    following = np.int64(buf[j + 11]) if buf[j] & 4 else np.int64(0)
+    out[j + 11 + shift] = following
+    j += 12
+    while following and j < after:
+        out[j + shift] = buf[j]
+        j += 4 * np.int64(buf[j])
+        following = np.int64(buf[j - 1])
+        out[j - 1 + shift] = following
+
+
+@helper
 def _copy_tunnel(buf, protocol, t, i, out, shift):
     """The headers between the transport at t and the inner IP header at i: types, lengths and identifiers."""
     if protocol == UDP:
         _clear(t + 8, i, out, shift)
-        if u16(buf, t + 2) == 6081:
+        port = u16(buf, t + 2)
+        if port == GTP_U_PORT:
+            _copy_gtp_u(buf, t + 8, i, out, shift)
+            return
+        if port == VXLAN_GPE_PORT:
+            following, j = np.int64(buf[t + 11]), t + 16
+            kind = np.int64(0x6558 if following == 3 else 0x8847 if following == 5 else 0)
+            out[t + 8 + shift] = buf[t + 8] & 0x0C
+            out[t + 11 + shift] = following
+        elif port == 6081:
             kind, j = u16(buf, t + 10), t + 16 + 4 * (np.int64(buf[t + 8]) & 63)
             out[t + 8 + shift] = buf[t + 8]
             _copy(buf, t + 10, t + 12, out, shift)
@@ -358,6 +401,11 @@ def _copy_tunnel(buf, protocol, t, i, out, shift):
         _clear(t, i, out, shift)
         flags, kind = u16(buf, t), u16(buf, t + 2)
         _copy(buf, t, t + 4, out, shift)
+        if flags & 7 == 1:  # PPTP
+            _copy(buf, t + 4, t + 8, out, shift)
+            j = t + 8 + 4 * ((flags >> 12) & 1) + 4 * ((flags >> 7) & 1)
+            _copy_ppp(buf, j, i, out, shift)
+            return
         key_at = t + 4 + 4 * ((flags >> 15) & 1)
         j = key_at + 4 * ((flags >> 13) & 1) + 4 * ((flags >> 12) & 1)
         if flags & 0x2000:
@@ -369,6 +417,9 @@ def _copy_tunnel(buf, protocol, t, i, out, shift):
             j += 12 + 8 * (np.int64(buf[j + 11]) & 1) + 12
         elif kind == 0x6558:
             j += 12
+        elif kind == PPP_IN_GRE:
+            _copy_ppp(buf, j, i, out, shift)
+            return
         else:
             _copy_types(buf, kind, j, i, out, shift)
             return

@@ -354,8 +354,9 @@ FOUND = 8
 # Words of `found_key`: the flow's key, then the datagram's.
 DATAGRAM_KEY, FOUND_WORDS = 6, 12
 
-KINDS = ("ipip", "gre", "vxlan", "geneve")
-_IPIP, _GRE, _VXLAN, _GENEVE = range(4)
+KINDS = ("ipip", "gre", "vxlan", "geneve", "pptp", "vxlan_gpe", "gtp_u")  # at most 8: 3 bits of a key
+_IPIP, _GRE, _VXLAN, _GENEVE, _PPTP, _VXLAN_GPE, _GTP_U = range(7)
+PPP_IN_GRE, VXLAN_GPE_PORT, GTP_U_PORT = 0x880B, 4790, 2152
 MOST_TUNNELS = 4
 _MOST_ROWS = (1 << 24) - 2  # 24 bits of a key
 ROCE = 4791
@@ -385,6 +386,9 @@ def _gre(buf, i, end):
         inner += 12 + 8 * (np.int64(buf[inner + 11]) & 1) + 12
     elif kind == 0x6558:
         inner += 12
+    elif kind == PPP_IN_GRE:
+        at, version = _ppp(buf, inner, end)
+        return at, version, identifier
     else:
         at, version = by_ethertype(buf, no_length(kind), inner, end)
         return at, version, identifier
@@ -403,6 +407,57 @@ def _ethernet(buf, i, end, identifier):
 
 
 @helper
+def _pptp(buf, i, end):
+    """As _gre, of enhanced GRE (RFC 2637, 4.1) at i, whose identifier is the call."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    if i + 8 > end:
+        return nothing
+    flags = u16(buf, i)
+    if flags & 0xE007 != 0x2001 or u16(buf, i + 2) != PPP_IN_GRE or u16(buf, i + 4) == 0:
+        return nothing
+    at, version = _ppp(buf, i + 8 + 4 * ((flags >> 12) & 1) + 4 * ((flags >> 7) & 1), end)
+    return at, version, u16(buf, i + 6) + 1
+
+
+@helper
+def _vxlan_gpe(buf, i, end):
+    """As _gre, of VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe, 3.1) at i, of which 8 bytes were captured."""
+    flags, following = np.int64(buf[i]), np.int64(buf[i + 3])
+    identifier = (u32(buf, i + 4) >> 8) + 1 if flags & 8 else np.int64(0)
+    if flags & 0x35 != 4:  # version 0, no OAM, with a next protocol
+        return np.int64(-1), np.int64(0), np.int64(0)
+    if following == 3:
+        return _ethernet(buf, i + 8, end, identifier)
+    kind = 0x0800 if following == 1 else 0x86DD if following == 2 else 0x8847 if following == 5 else 0
+    at, version = _rare_ethertype(buf, np.int64(kind), i + 8, end)
+    return at, version, identifier
+
+
+@helper
+def _gtp_u(buf, i, end):
+    """As _gre, of a G-PDU (3GPP TS 29.281, 5.1) at i, of which 8 bytes were captured."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0)
+    flags, identifier = np.int64(buf[i]), u32(buf, i + 4) + 1
+    if flags & 0xF0 != 0x30 or buf[i + 1] != 255:
+        return nothing
+    i += 8
+    if flags & 7:
+        if i + 4 > end:
+            return nothing
+        following = np.int64(buf[i + 3]) if flags & 4 else np.int64(0)
+        i += 4
+        while following:  # extension headers, of 4 bytes times their first one
+            if i >= end or buf[i] == 0:
+                return nothing
+            i += 4 * np.int64(buf[i])
+            if i > end:
+                return nothing
+            following = np.int64(buf[i - 1])
+    at, version = by_version(buf, i, end)
+    return at, version, identifier
+
+
+@helper
 def inside(buf, protocol, port, i, end):
     """(kind, offset of the inner IP header, its version, identifier + 1 or 0); version 0 where there is no tunnel."""
     none = np.int64(0)
@@ -411,6 +466,9 @@ def inside(buf, protocol, port, i, end):
     if protocol == IPIP6:
         return np.int64(_IPIP), i, np.int64(6), none
     if protocol == GRE:
+        if i + 2 <= end and buf[i + 1] & 7 == 1:
+            at, version, identifier = _pptp(buf, i, end)
+            return np.int64(_PPTP), at, version, identifier
         at, version, identifier = _gre(buf, i, end)
         return np.int64(_GRE), at, version, identifier
     if protocol != UDP or i + 16 > end:
@@ -427,6 +485,12 @@ def inside(buf, protocol, port, i, end):
         else:
             at, version = by_ethertype(buf, no_length(kind), inner, end)
         return np.int64(_GENEVE), at, version, identifier
+    if port == VXLAN_GPE_PORT:
+        at, version, identifier = _vxlan_gpe(buf, i, end)
+        return np.int64(_VXLAN_GPE), at, version, identifier
+    if port == GTP_U_PORT:
+        at, version, identifier = _gtp_u(buf, i, end)
+        return np.int64(_GTP_U), at, version, identifier
     return none, none, none, none
 
 
