@@ -380,20 +380,18 @@ def _nullable(values: Int64Array, known: npt.NDArray[np.bool_]) -> pa.Array:
 
 def _five_tuples(keys: npt.NDArray[np.uint64]) -> dict[str, Any]:
     word = keys[:, 4].astype(np.int64)
-    version = (word >> 40).tolist()
-    ends = {"src_ip": keys[:, :2].tolist(), "dst_ip": keys[:, 2:4].tolist()}
-    known: dict[tuple[int, int, int], str] = {}
-    columns: dict[str, Any] = {
-        name: [_address(known, v, high, low) for v, (high, low) in zip(version, words, strict=True)]
-        for name, words in ends.items()
-    }
+    version = keys[:, 4] >> np.uint64(40)
+    ends = {"src_ip": _addresses(version, keys[:, :2]), "dst_ip": _addresses(version, keys[:, 2:4])}
     ports = {"src_port": (word >> 16) & 0xFFFF, "dst_port": word & 0xFFFF}
-    return columns | {"protocol": (word >> 32) & 0xFF} | ports
+    return {**ends, "protocol": (word >> 32) & 0xFF, **ports}
 
 
-def _address(known: dict[tuple[int, int, int], str], version: int, high: int, low: int) -> str:
-    """Text form of an address: IPv4 dotted, IPv6 as in RFC 5952."""
-    key = version, high, low
-    if key not in known:
-        known[key] = str(ipaddress.IPv4Address(low) if version == 4 else ipaddress.IPv6Address((high << 64) | low))
-    return known[key]
+def _addresses(version: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> pa.Array:
+    """Text form of addresses: IPv4 dotted, IPv6 as in RFC 5952. words: (n, 2), high and low."""
+    # An object for each row of many flows would take more memory than their table.
+    different, rows = np.unique(np.column_stack([version, words]), axis=0, return_inverse=True)
+    texts = [
+        str(ipaddress.IPv4Address(low) if kind == 4 else ipaddress.IPv6Address((high << 64) | low))
+        for kind, high, low in different.tolist()
+    ]
+    return pa.array(texts, pa.string()).take(pa.array(rows.reshape(-1)))

@@ -3,4 +3,4 @@
 CREATE TEMP TABLE opcodes AS
 SELECT flow_id, roce_opcode, sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
        sum(payload_bytes)::BIGINT AS payload_bytes
-FROM ranked JOIN flow_map USING (file, flow) WHERE counts AND roce_opcode IS NOT NULL GROUP BY ALL;
+FROM connections JOIN flow_map USING (file, flow) WHERE roce_opcode IS NOT NULL GROUP BY ALL;

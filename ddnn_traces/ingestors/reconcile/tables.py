@@ -46,13 +46,15 @@ _STATEMENTS: dict[str, dict[str, object]] = {
     "ledger": {"in_flows": IN_FLOWS, "duplicate_vantage": DUPLICATE_VANTAGE, "filtered": FILTERED},
     "connections": {},
     "merged": {},
-    "reversed": {},
-    "run_flows": {},
     "flow_map": {},
     "opcodes": {},
+    "reversed": {},
+    "run_flows": {},
 }
-#: Intermediate tables that are dropped when the others are complete, to free memory.
-_DROPPED = ("missed", "ranked", "connections", "merged", "reversed")
+#: Intermediate tables that are dropped, to free memory, as soon as this statement was executed.
+_DROPPED = {
+    "ranked": ["missed"], "connections": ["ranked"], "opcodes": ["connections"], "run_flows": ["merged", "reversed"],
+}  # fmt: skip
 
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
 MOST_LAG = 10_000
@@ -95,9 +97,10 @@ class RunTables:
         self._con.register("files", self._files())
         for name, parameters in _STATEMENTS.items():
             self._con.execute(_sql(name), parameters)
-        self._missed = self._missed_by_file()
-        for name in _DROPPED:
-            self._con.execute(f"DROP TABLE {name}")
+            if name == "missed":
+                self._missed = self._missed_by_file()
+            for dropped in _DROPPED.get(name, []):
+                self._con.execute(f"DROP TABLE {dropped}")
         self._con.unregister("copies")
         self._con.register("no_cells", CELLS.empty_table())
         cells = ["SELECT NULL::INTEGER AS file, * FROM no_cells", *self._rows_of_files("cells")]
