@@ -29,7 +29,6 @@ _BYTE_ORDER_MAGIC = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
 _STATISTICS = 5  # type of a block
 _SECTION_BYTES, _INTERFACE_BYTES = 28, 20
-_MOST_NS = 2**63 - 1
 
 
 def pcap_framing(header: PcapHeader) -> Framing:
@@ -258,20 +257,18 @@ def _add_interface(section: _Section, block: bytes) -> _Interface:
             resolution = value[0]
         elif code == _IF_TSOFFSET and len(value) == 8:
             (seconds,) = struct.unpack(section.byte_order + "q", value)
-    row = [link, snaplen, *_units(resolution), seconds * 10**9]
-    if abs(row[-1]) > _MOST_NS:  # no time can be right
-        row[2], row[-1] = -1, 0
-    section.interfaces = np.vstack([section.interfaces, np.array([row], np.int64)])
+    row = np.array([[link, snaplen, *_units(resolution), seconds]], np.int64)
+    section.interfaces = np.vstack([section.interfaces, row])
     return _Interface(link, snaplen, _resolution_ns(resolution))
 
 
 def _units(resolution: int) -> tuple[int, int, int]:
-    """ns a unit, units a ns, bits of the fraction: see scan.py. resolution: if_tsresol."""
+    """ns a unit, units a second or a ns, bits of the fraction: see scan.py. resolution: if_tsresol."""
     exponent = resolution & 0x7F
     if resolution & 0x80:
         return 0, 0, exponent
     if exponent <= 9:
-        return 10 ** (9 - exponent), 0, -1
+        return 10 ** (9 - exponent), 10**exponent, -1
     return 0, 10 ** (exponent - 9) if exponent <= 27 else 0, -1
 
 

@@ -92,6 +92,10 @@ def test_time_of_a_simple_packet_is_that_before_it_in_the_file() -> None:
         (12, -3, 3 * 10**12 + 7, 0),
         (9, None, 2**63 - 1, 2**63 - 1),
         (9, 9_223_372_036, 854_775_807, 2**63 - 1),
+        (0, -(2**63), 2**63 + 7, 7 * SECOND),
+        (0, -10_000_000_000, 10_000_000_007, 7 * SECOND),
+        (3, -(2**53), 1000 * 2**53 + 7, 7_000_000),
+        (0x80, -(2**63), 2**63 + 7, 7 * SECOND),
     ],
 )
 def test_resolutions_and_offsets(resolution: int | None, offset: int | None, ticks: int, time: int) -> None:
@@ -110,6 +114,9 @@ def test_resolutions_and_offsets(resolution: int | None, offset: int | None, tic
         (0, None, 2**64 - 1),
         (6, 2**63 - 1, 0),
         (6, -(2**63), 2**64 - 1),
+        (0, 2**63 - 1, 2**64 - 1),
+        (0, 7, 2**64 - 7),
+        (0, -(2**63), 2**63 + 9_223_372_037),
         (9, 9_223_372_036, 854_775_808),
         (0x80, None, 2**63),
     ],
@@ -125,6 +132,16 @@ def test_time_out_of_range(resolution: int, offset: int | None, ticks: int, kind
     assert times_of(facts) == [1000, 2000, 3000, 3000, 5000, 6000]
     assert (facts.status, facts.untimed_records, facts.trailing_bytes) == ("complete", 1, 0)
     assert (facts.first_ns, facts.last_ns, the_flow(facts)["retransmitted_packets"]) == (1000, 6000, 0)
+
+
+@pytest.mark.parametrize("offset", [-(2**63), -10_000_000_000, -9_223_372_036])
+def test_large_offset_in_common_packets(offset: int) -> None:
+    """The second half of the ticks is right only in numbers that overflow."""
+    section = p.Section()
+    data = section.begin() + section.interface(resolution=0, offset=offset)
+    ticks = [*range(-offset, 8 - offset), *range(8)]
+    facts = read(data + b"".join(section.enhanced(at, p.segment(seq=100 * i)) for i, at in enumerate(ticks)))
+    assert times_of(facts) == [at * SECOND for at in [*range(8), *[7] * 8]]
 
 
 def test_fraction_beyond_a_second() -> None:

@@ -86,11 +86,12 @@ from ddnn_traces.ingestors.packets.compiled.jit import (
 # described here, or `stop` is reached.
 NEED_BYTES, FULL, CORRUPT, SECTION, INTERFACE, STOPPED = range(6)
 
-# Columns of `interfaces`: link type, snaplen, ns a unit of time (0: none), units a ns (0: too many), bits of the
-# fraction where units are powers of two (-1: they are powers of ten), ns to add. A row whose ns a unit are -1 has no
-# valid times.
+# Columns of `interfaces`: link type, snaplen, ns a unit of time (0: less than one, or units are powers of two), units a
+# second, or a ns where units are shorter (0: too many), bits of the fraction where units are powers of two (-1: they
+# are powers of ten), seconds to add.
 LINK, SNAPLEN, MULTIPLIER, DIVISOR, SHIFT, OFFSET = range(6)
 INTERFACE_COLUMNS = 6
+BILLION, MOST_SECONDS = 10**9, (2**63 - 1) // 10**9
 
 # In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
 # the second one has the bit of SYN, so that it takes that rare branch.
@@ -117,31 +118,30 @@ def _block_time(high, low, interfaces, number):
     """Time stamp of a pcapng packet in ns, cut; -1 where it is outside 0 to 2^63 - 1."""
     units = np.uint64(high << 32) | np.uint64(low)
     multiplier, divisor, shift = interfaces[number, MULTIPLIER], interfaces[number, DIVISOR], interfaces[number, SHIFT]
-    most = np.uint64(FAR_FUTURE)
-    if multiplier < 0:
-        return np.int64(-1)
+    billion = np.uint64(BILLION)
     if shift >= 0:
         seconds = units >> np.uint64(shift) if shift < 64 else np.uint64(0)
-        if seconds > np.uint64(9223372036):
-            return np.int64(-1)
         fraction = units - (seconds << np.uint64(shift)) if shift < 64 else units
-        billion, half = np.uint64(1000000000), np.uint64(32)
+        half = np.uint64(32)
         if shift < 32:
             part = (fraction * billion) >> np.uint64(shift)
         else:
             part = (fraction >> half) * billion + (((fraction & np.uint64(0xFFFFFFFF)) * billion) >> half)
             part = part >> np.uint64(shift - 32) if shift < 96 else np.uint64(0)
-        ns = seconds * billion + part
     elif multiplier > 0:
-        if units > most // np.uint64(multiplier):
-            return np.int64(-1)
-        ns = units * np.uint64(multiplier)
+        seconds = units // np.uint64(divisor)
+        part = (units - seconds * np.uint64(divisor)) * np.uint64(multiplier)
     else:
         ns = units // np.uint64(divisor) if divisor > 0 else np.uint64(0)
+        seconds = ns // billion
+        part = ns - seconds * billion
     offset = interfaces[number, OFFSET]
-    if ns > most or (offset > 0 and ns > most - np.uint64(offset)):
+    if offset > 0 and seconds > np.uint64(MOST_SECONDS):
         return np.int64(-1)
-    return max(np.int64(ns) + offset, np.int64(-1))
+    seconds += np.uint64(offset)  # modulo 2^64: a sum below 0 is far above the most
+    if seconds > np.uint64(MOST_SECONDS):
+        return np.int64(-1)
+    return max(np.int64(seconds * billion + part), np.int64(-1))
 
 
 @helper
@@ -253,7 +253,10 @@ def scan(buf, pos, size, stop, framing, interfaces, options, state):
             ts = time
             end = start + captured
             link = interfaces[number, LINK]
-            unit_ns, offset_ns = interfaces[number, MULTIPLIER], interfaces[number, OFFSET]
+            unit_ns, offset = interfaces[number, MULTIPLIER], interfaces[number, OFFSET]
+            offset_ns = offset * BILLION
+            if offset < -MOST_SECONDS or offset > MOST_SECONDS:
+                unit_ns = np.int64(0)  # offset_ns has overflowed: not in the loop of common packets
             if untimed:
                 total[UNTIMED] += 1
                 total[INVALID_TIMES] += start - pos > 12  # not a Simple Packet Block
