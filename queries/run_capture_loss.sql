@@ -12,9 +12,9 @@
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped (captures); null without a counter
 -- column: percent_dropped percent; dropped_packets of what they and the records of the captures with counters add up to
 -- column: flagged; whether percent_lost or percent_dropped is beyond most_percent_lost; null where both are null
--- Zeek's capture_loss.log has percent_lost, the percentage of acknowledgements of data that was not captured, and warns from
--- 0.1 on (CaptureLoss::too_much_loss in policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on
--- how many segments an acknowledgement covers.
+-- Zeek's capture_loss.log has the percentage of acknowledgements of data that was not captured (its
+-- scripts/policy/misc/capture-loss.zeek). Bytes are counted here, which do not depend on how many segments an
+-- acknowledgement covers.
 WITH lost AS (
     SELECT run_id, sum(missed_bytes)::BIGINT AS missed_bytes,
            sum(unacknowledged_missed_bytes)::BIGINT AS unacknowledged_missed_bytes,
