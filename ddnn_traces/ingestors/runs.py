@@ -204,7 +204,9 @@ def _report(result: ReadResult, messages: Messages) -> None:
     facts = result.facts
     if facts.status != "complete":
         read = f"{facts.records:,} records before that were read" if facts.format else "nothing of it was read"
-        messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; copy it again, or leave it out")
+        is_unsupported = "TShark doesn't support" in str(facts.status_detail)
+        advice = "try --engine numba" if is_unsupported else "copy it again, or leave it out"
+        messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
     if facts.invalid_times:
         messages.warn(
             f"{facts.path}: {facts.invalid_times:,} of {facts.records:,} records have an impossible time (before "

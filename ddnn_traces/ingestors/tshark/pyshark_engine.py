@@ -16,8 +16,11 @@ Where the two differ, and why:
 - VLAN tags and PPPoE right after GRE, and a VXLAN or Geneve packet whose source port is another, smaller protocol's
   (DNS, ...), are not opened here;
 - a pcap's fraction of a second of 2^31 ns and more has no time here: tshark prints it as negative;
-- PPP_PPPD, C_HDLC_WITH_DIR: tshark 4.0 does not read them; a PPP protocol of one byte, and the values before an
-  NFLOG packet, are not in its output, so an IP length of 0 is not derived right; other LLC (bridged, OSI) is opened;
+- PPP_PPPD, C_HDLC_WITH_DIR, and LOOP in little endian: tshark 4.0 does not read them;
+- other LLC than SNAP and IP (bridged, OSI) is opened here;
+- a PPP protocol of one byte is taken for two, for tshark's output does not show it: where nothing follows the IP
+  packet, its length is a byte too small;
+- the values before an NFLOG packet are not in tshark's output, so an IP length of 0 is not derived right;
 - extension headers of GTP-U are not counted as headers, so an IP length of 0 inside is not derived right;
 - samples stay empty: they serve to compare clocks, which is not checked with this engine.
 """

@@ -43,8 +43,11 @@ from tools import needs_tool
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.ingestors.pipeline import ingest
 from ddnn_traces.ingestors.tshark import dissect
+from ddnn_traces.messages import Messages
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -179,6 +182,15 @@ def test_unknown_link_type(tmp_path: Path) -> None:
     facts = read(pyshark_engine, write(tmp_path, p.pcap(records(p.segment()), link=9999)), tmp_path)
     assert (facts.status, facts.records) == ("corrupt", 0)
     assert "9999" in str(facts.status_detail)
+
+
+def test_link_type_that_only_numba_reads(tmp_path: Path) -> None:
+    """tshark says why it reads nothing; the message names the engine that does."""
+    path = write(tmp_path, p.pcap(records(b"\1" + p.ppp(DATA)[1:]), link=166))
+    messages = Messages()
+    ingest([str(path)], tmp_path / "dataset", IngestOptions(engine="pyshark"), messages)
+    (warning,) = messages.warnings
+    assert "network type 166 unknown or unsupported" in warning and warning.endswith("try --engine numba")
 
 
 def test_damage_in_gzip_costs_no_record(tmp_path: Path) -> None:
