@@ -40,18 +40,20 @@ WITH thresholds AS (
     FROM flow_windows
     JOIN limits USING (run_id)
     WHERE payload_bytes > 0 AND window_start_ns >= first_ns AND window_start_ns < last_ns
+), flow_steps AS MATERIALIZED (  -- joined before the windows: by time alone, these would meet the steps of all runs
+    SELECT run_id, flow_id, src_ip, dst_ip, step, CASE WHEN step = 0 THEN begin_ns ELSE start_ns END AS start_ns, end_ns
+    FROM pair_flows AS p
+    JOIN (SELECT log_number, step, start_ns, end_ns FROM first_steps) USING (log_number)
 ), sums AS (
-    SELECT p.run_id, src_ip, dst_ip, step, sum(payload_bytes) AS payload_bytes
-    FROM early_windows AS w
-    JOIN pair_flows AS p ON p.run_id = w.run_id AND p.flow_id = w.flow_id
-    JOIN first_steps AS s ON s.log_number = p.log_number
-    WHERE window_start_ns < s.end_ns AND window_start_ns >= CASE WHEN step = 0 THEN begin_ns ELSE s.start_ns END
+    SELECT run_id, src_ip, dst_ip, step, sum(payload_bytes) AS payload_bytes
+    FROM early_windows
+    JOIN flow_steps USING (run_id, flow_id)
+    WHERE window_start_ns >= start_ns AND window_start_ns < end_ns
     GROUP BY ALL
 ), pair_steps AS (
-    SELECT DISTINCT p.run_id, src_ip, dst_ip, step
-    FROM pair_flows AS p
-    JOIN first_steps USING (log_number)
-    WHERE p.run_id IN (SELECT run_id FROM early_windows)
+    SELECT DISTINCT run_id, src_ip, dst_ip, step
+    FROM flow_steps
+    WHERE run_id IN (SELECT run_id FROM early_windows)
 )
 SELECT run_id, src_ip, dst_ip, step, coalesce(payload_bytes, 0)::BIGINT AS payload_bytes
 FROM pair_steps
