@@ -18,35 +18,54 @@
 -- column: packets packets; packets of the flow in the burst's windows that count as sending
 -- column: wire_bytes bytes; their original lengths
 -- column: payload_bytes bytes; their payload
--- A burst is a stretch of base windows with payload; windows without payload (acknowledgements) are silence, unless
+-- A burst is a row of base windows with payload; windows without payload (acknowledgements) are silence, unless
 -- counted is wire. The query groups by run_id, not by a number for it, so that WHERE run_id = ... reads that run's
 -- files alone.
-WITH bins AS (  -- inside a bin as long as the gap there is none: only the bins' edges need a look
-    SELECT run_id, flow_id, window_start_ns // greatest(($gap_ms * 1e6)::BIGINT, window_ns) AS bin,
+WITH stretches AS (  -- ten times as long as the gap
+    SELECT run_id, flow_id, window_start_ns // (10 * greatest(($gap_ms * 1e6)::BIGINT, window_ns)) AS stretch,
            max(greatest(($gap_ms * 1e6)::BIGINT, window_ns)) AS gap_ns,
            min(window_start_ns) AS first_ns, max(window_start_ns + window_ns) AS last_ns,
+           last_ns - first_ns - count(*) * max(window_ns) >= max(greatest(($gap_ms * 1e6)::BIGINT, window_ns)) AS may_pause,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
     FROM flow_windows
     WHERE payload_bytes > 0 OR $counted = 'wire'
-    GROUP BY run_id, flow_id, bin
+    GROUP BY run_id, flow_id, stretch
+), pausing AS (
+    SELECT run_id, flow_id, stretch
+    FROM stretches
+    WHERE may_pause
+), parts AS (  -- without a silence as long as the gap inside: only their edges need a look
+    SELECT run_id, flow_id, gap_ns, first_ns, last_ns, packets, wire_bytes, payload_bytes
+    FROM stretches
+    WHERE NOT may_pause
+    UNION ALL
+    SELECT w.run_id, w.flow_id, max(greatest(($gap_ms * 1e6)::BIGINT, window_ns)),
+           min(window_start_ns), max(window_start_ns + window_ns),
+           sum(packets)::BIGINT, sum(wire_bytes)::BIGINT, sum(payload_bytes)::BIGINT
+    FROM flow_windows AS w
+    JOIN pausing AS p
+        ON p.run_id = w.run_id AND p.flow_id = w.flow_id
+       AND p.stretch = window_start_ns // (10 * greatest(($gap_ms * 1e6)::BIGINT, window_ns))
+    WHERE payload_bytes > 0 OR $counted = 'wire'
+    GROUP BY w.run_id, w.flow_id, window_start_ns // greatest(($gap_ms * 1e6)::BIGINT, window_ns)
 ), edges AS (
-    SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY bin) AS silence_ns,
-           CASE WHEN coalesce(silence_ns >= gap_ns, true) THEN bin END AS edge
-    FROM bins
-), marked AS (  -- each bin with its burst's first one: a running count of edges takes four times as long
-    SELECT *, last_value(edge IGNORE NULLS) OVER (PARTITION BY run_id, flow_id ORDER BY bin
-                                                  ROWS UNBOUNDED PRECEDING) AS first_bin
+    SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY first_ns) AS silence_ns,
+           CASE WHEN coalesce(silence_ns >= gap_ns, true) THEN first_ns END AS edge_ns
+    FROM parts
+), marked AS (  -- each part with its burst's begin: a running count of edges takes four times as long
+    SELECT *, last_value(edge_ns IGNORE NULLS) OVER (PARTITION BY run_id, flow_id ORDER BY first_ns
+                                                     ROWS UNBOUNDED PRECEDING) AS begin_ns
     FROM edges
 ), bursts AS (
-    SELECT run_id, flow_id, first_bin, min(first_ns) AS begin_ns, max(last_ns) AS finish_ns,
-           max(silence_ns) FILTER (edge IS NOT NULL) AS silence_ns,
+    SELECT run_id, flow_id, begin_ns, max(last_ns) AS finish_ns,
+           max(silence_ns) FILTER (edge_ns IS NOT NULL) AS silence_ns,
            sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,
            sum(payload_bytes)::BIGINT AS payload_bytes
     FROM marked
-    GROUP BY ALL
+    GROUP BY run_id, flow_id, begin_ns
 )
 SELECT run_id, src_ip, dst_ip, protocol, src_port, dst_port, flow_id,
-       row_number() OVER (PARTITION BY run_id, flow_id ORDER BY first_bin) - 1 AS burst,
+       row_number() OVER (PARTITION BY run_id, flow_id ORDER BY begin_ns) - 1 AS burst,
        begin_ns AS start_ns, finish_ns AS end_ns,
        silence_ns / 1e6 AS gap_before_ms, (finish_ns - begin_ns) / 1e6 AS burst_ms,
        b.packets, b.wire_bytes, b.payload_bytes
