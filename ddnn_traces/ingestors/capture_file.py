@@ -8,6 +8,7 @@ raised: the bytes before it count.
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import select
 import struct
@@ -28,7 +29,7 @@ from ddnn_traces.store import hashes
 
 HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 22
 #: About the size of decompressed blocks, and how many of them may wait for the reader.
 OUTPUT_BYTES = 1 << 20
 BLOCKS_AHEAD = 3
@@ -182,7 +183,8 @@ class CaptureFile:
             self.file_bytes = self.raw_bytes
 
     def _raw_blocks(self) -> Iterator[memoryview]:
-        buffers = [bytearray(BLOCK_BYTES), bytearray(BLOCK_BYTES)]
+        # Whole pages: the kernel copies into a buffer that does not begin at one at half the speed.
+        buffers = [mmap.mmap(-1, BLOCK_BYTES), mmap.mmap(-1, BLOCK_BYTES)]
         while True:
             self._wait_for_hash(1)  # the buffer to be filled has been hashed, the other may still be
             view = memoryview(buffers[0])

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.ingestors.facts import CELLS, Int64Array
 
-ROW_GROUP_ROWS = 1 << 16  # a reader holds one row group of each file
+ROW_GROUP_ROWS = 1 << 14  # a reader holds one row group of each file
 
 
 class Spill:

@@ -394,4 +394,5 @@ def _addresses(version: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -
         str(ipaddress.IPv4Address(low) if kind == 4 else ipaddress.IPv6Address((high << 64) | low))
         for kind, high, low in different.tolist()
     ]
-    return pa.array(texts, pa.string()).take(pa.array(rows.reshape(-1)))
+    # Not by take() of an Arrow array: it imports pyarrow.compute, which takes a while.
+    return pa.array(np.array(texts, object)[rows.reshape(-1)], pa.string())

@@ -53,7 +53,7 @@ _STATEMENTS: dict[str, dict[str, object]] = {
 }
 #: Intermediate tables that are dropped, to free memory, as soon as this statement was executed.
 _DROPPED = {
-    "ranked": ["missed"], "connections": ["ranked"], "opcodes": ["connections"], "run_flows": ["merged", "reversed"],
+    "connections": ["ranked"], "opcodes": ["connections"], "run_flows": ["merged", "reversed"],
 }  # fmt: skip
 
 #: Windows by which the cells of a file may be out of the order of time to be merged while they are read.
@@ -97,11 +97,12 @@ class RunTables:
         self._con.register("files", self._files())
         for name, parameters in _STATEMENTS.items():
             self._con.execute(_sql(name), parameters)
-            if name == "missed":
-                self._missed = self._missed_by_file()
             for dropped in _DROPPED.get(name, []):
                 self._con.execute(f"DROP TABLE {dropped}")
+        self._missed = self._missed_by_file()
         self._con.unregister("copies")
+        for file in run.files:  # their columns are in the tables now; of many flows they are 30 MB
+            file.flows = file.flows.select(["flow"])
         self._con.register("no_cells", CELLS.empty_table())
         cells = ["SELECT NULL::INTEGER AS file, * FROM no_cells", *self._rows_of_files("cells")]
         self._con.execute(f"CREATE TEMP VIEW cells AS {' UNION ALL '.join(cells)}")

@@ -18,7 +18,7 @@ from ddnn_traces.ingestors.facts import Int64Array
 from ddnn_traces.ingestors.packets.compiled.cells import sum_cells
 
 #: Rows that are sorted at once, at least.
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 14
 
 
 @dataclass
