@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import packets as p
 import polars as pl
+import pyarrow as pa
 import pytest
 from datasets import write_dataset
 from small_runs import (
@@ -63,6 +65,11 @@ def offending(dataset: Dataset) -> dict[str, int]:
     return {name: rows.num_rows for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
 
 
+def rows_of(dataset: Dataset, check: str) -> list[dict[str, Any]]:
+    """What one check finds."""
+    return dataset.sql((checks.folder() / f"{check}.sql").read_text()).to_dicts()
+
+
 def test_sound_datasets_pass(sound: Path, sample_dataset: Dataset) -> None:
     assert offending(sample_dataset) == {}
     with ddnn_traces.open(sound) as dataset:
@@ -86,6 +93,10 @@ def drop(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.slice(1)
 
 
+def unchanged(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
+
+
 def nothing(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.clear()
 
@@ -95,15 +106,6 @@ def moved(rows: pl.DataFrame) -> pl.DataFrame:
     at = pl.int_range(pl.len())
     sign = pl.when(at == 0).then(-1).when(at == pl.len() - 1).then(1).otherwise(0)
     return rows.with_columns(pl.col("wire_bytes") + sign)
-
-
-def one_of_each_quick(cases: Sequence[Any]) -> list[Any]:
-    """Cases as parameters; those that find nothing that no earlier one found are long."""
-    params, known = [], set[str]()
-    for case in cases:
-        params.append(pytest.param(*case, marks=[pytest.mark.long] if case[2] <= known else []))
-        known |= case[2]
-    return params
 
 
 BROKEN = [
@@ -129,26 +131,9 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("table", "change", "found"), one_of_each_quick(BROKEN))
-def test_what_is_broken_is_found(sound: Path, tmp_path: Path, table: str, change: Change, found: set[str]) -> None:
-    shutil.copytree(sound, tmp_path / "dataset")
-    path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
-    rows = pl.read_parquet(path, hive_partitioning=False)
-    change(rows).write_parquet(path)
-    with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        assert set(offending(dataset)) == found
-
-
-def test_flow_that_is_there_twice(sound: Path, tmp_path: Path) -> None:
-    shutil.copytree(sound, tmp_path / "dataset")
-    path = partition(tmp_path / "dataset", "flows", "run") / "part-0.parquet"
-    rows = pl.read_parquet(path, hive_partitioning=False)
-    twin = rows.filter(flow_id=0).with_columns(flow_id=pl.lit(98, pl.Int64))
-    pl.concat([rows, twin]).write_parquet(path)
-    with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        problems = checks.run_checks(dataset)["flow_references"].to_pylist()
-    reported = [row["flow_id"] for row in problems if row["problem"].startswith("another flow has the same addresses")]
-    assert reported == [0, 98]
+def with_a_twin(rows: pl.DataFrame) -> pl.DataFrame:
+    """The first flow is there twice."""
+    return pl.concat([rows, rows.filter(flow_id=0).with_columns(flow_id=pl.lit(98, pl.Int64))])
 
 
 # --- a training with logs, phases and captures at both ends
@@ -231,12 +216,22 @@ def all_after(rows: pl.DataFrame) -> pl.DataFrame:
     return sums.select(rows.columns).cast(dict(rows.schema))
 
 
-def broken(sound: Path, tmp_path: Path, table: str, change: Change) -> Dataset:
-    """A copy of the dataset with another content of one table."""
-    shutil.copytree(sound, tmp_path / "dataset")
-    path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
-    change(pl.read_parquet(path, hive_partitioning=False)).write_parquet(path)
-    return ddnn_traces.open(tmp_path / "dataset")
+def in_a_tunnel_too(rows: pl.DataFrame) -> pl.DataFrame:
+    """The first flow is there inside and outside of a tunnel."""
+    twin = rows.filter(flow_id=0).with_columns(
+        flow_id=pl.lit(99, pl.Int64), encapsulation_id=pl.lit(0, pl.Int64), reverse_flow_id=pl.lit(None, pl.Int64)
+    )
+    return pl.concat([rows, twin])
+
+
+def with_a_copied_file(rows: pl.DataFrame) -> pl.DataFrame:
+    copy = rows.filter(capture_id="worker-1.pcap").with_columns(capture_id=pl.lit("copy-of-1.pcap"))
+    return pl.concat([rows, copy])
+
+
+def sent_again(retransmitted: int) -> Change:
+    sizes = {"payload_bytes": 2_000_000, "retransmitted_bytes": retransmitted}
+    return lambda rows: rows.with_columns(**sizes)
 
 
 BROKEN_IN_A_TRAINING = [
@@ -280,6 +275,58 @@ BROKEN_IN_A_TRAINING = [
 ]
 
 
+HOUR_NS = 3600 * 10**9
+#: Runs of which a test looks at what is found.
+NAMED: dict[str, tuple[str, dict[str, Change]]] = {
+    "flow twice": ("sound", {"flows": with_a_twin}),
+    "capture twice": ("trained", dict.fromkeys(("captures", "capture_ledger"), with_a_copied_file)),
+    "in a tunnel too": ("trained", {"flows": in_a_tunnel_too}),
+    "applied clock offset": (
+        "trained",
+        {"runs": lambda rows: rows.with_columns(clock_offset_estimate_ns=HOUR_NS, clock_offset_ns=HOUR_NS)},
+    ),
+    **{f"sent again {size}": ("trained", {"flows": sent_again(size)}) for size in (500_000, 900_000, 1_800_000)},
+}
+
+
+def runs_to_break() -> dict[str, tuple[str, dict[str, Change]]]:
+    """Run -> the dataset that it is a copy of, and what changes in its tables."""
+    numbered = {
+        f"{source} {number}": (source, {table: change})
+        for source, cases in (("sound", BROKEN), ("trained", BROKEN_IN_A_TRAINING))
+        for number, (table, change, _) in enumerate(cases)
+    }
+    return numbered | NAMED
+
+
+@pytest.fixture(scope="module")
+def broken(
+    sound: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], set[tuple[str, str]]]:
+    """What each check finds in each broken run, and the runs and checks with nothing to examine.
+
+    All runs are in one dataset: most of a check's time does not depend on the number of runs.
+    """
+    folder = tmp_path_factory.mktemp("broken") / "dataset"
+    shutil.copytree(sound, folder)
+    for table in schema.TABLES:
+        whole = {
+            name: pl.read_parquet(partition(source, table, "run") / "part-0.parquet", hive_partitioning=False)
+            for name, source in (("sound", sound), ("trained", trained))
+        }
+        for run, (source, changes) in runs_to_break().items():
+            rows = changes.get(table, unchanged)(whole[source].with_columns(run_id=pl.lit(run)))
+            partition(folder, table, run).mkdir()
+            rows.write_parquet(partition(folder, table, run) / "part-0.parquet")
+    found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    with ddnn_traces.open(folder) as dataset:
+        for check, table in checks.run_checks(dataset).items():
+            for row in table.to_pylist():
+                found[row["run_id"]][check].append(row)
+        unchecked = dataset.query("unchecked").filter(~pl.col("is_partial"))
+        return found, set(unchecked.select("run_id", "check_name").rows())
+
+
 def test_every_check_is_broken_here() -> None:
     rows = [*BROKEN, *BROKEN_IN_A_TRAINING]
     assert set[str]().union(*(found for _, _, found in rows), {"conservation"}) == checks.names()
@@ -290,23 +337,31 @@ def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> N
     tables = {table: case / f"{table}.csv" for table in schema.TABLES}
     given = {table: pl.read_csv(path, infer_schema=False) for table, path in tables.items() if path.exists()}
     with write_dataset(tmp_path / "dataset", given) as dataset:
-        assert "conservation" in offending(dataset)
+        assert rows_of(dataset, "conservation")
 
 
-@pytest.mark.parametrize(("table", "change", "found"), one_of_each_quick(BROKEN_IN_A_TRAINING))
-def test_what_is_broken_in_a_training_is_found(
-    trained: Path, tmp_path: Path, table: str, change: Change, found: set[str]
-) -> None:
-    with broken(trained, tmp_path, table, change) as dataset:
-        assert set(offending(dataset)) == found
-        assert not found & {row["check_name"] for row in dataset.query("unchecked").to_dicts() if not row["is_partial"]}
+@pytest.mark.parametrize("source", ["sound", "trained"])
+def test_what_is_broken_is_found(broken: Any, source: str) -> None:
+    problems, unchecked = broken
+    expected = {
+        f"{source} {number}": found
+        for number, (*_, found) in enumerate(BROKEN if source == "sound" else BROKEN_IN_A_TRAINING)
+    }
+    assert {run: set(problems[run]) for run in expected} == expected
+    if source == "trained":
+        assert not {(run, check) for run, found in expected.items() for check in found} & unchecked
 
 
-def test_an_applied_clock_offset_is_no_suspicion(trained: Path, tmp_path: Path) -> None:
-    hour = 3600 * 10**9
-    both = {"clock_offset_estimate_ns": hour, "clock_offset_ns": hour}
-    with broken(trained, tmp_path, "runs", lambda rows: rows.with_columns(**both)) as dataset:
-        assert offending(dataset) == {}
+def test_an_unbroken_run_beside_broken_ones_passes(broken: Any) -> None:
+    problems, _ = broken
+    assert not problems["run"] and not problems["applied clock offset"]
+
+
+def test_flow_that_is_there_twice(broken: Any) -> None:
+    problems, _ = broken
+    rows = problems["flow twice"]["flow_references"]
+    reported = [row["flow_id"] for row in rows if row["problem"].startswith("another flow has the same addresses")]
+    assert reported == [0, 98]
 
 
 def test_captures_that_share_no_time(tmp_path: Path) -> None:
@@ -317,9 +372,9 @@ def test_captures_that_share_no_time(tmp_path: Path) -> None:
         "worker-2.pcap": [packet for packet in packets[half:] if packet.src == B],
     }
     with ingest(tmp_path, captures) as dataset:
-        assert set(offending(dataset)) == {"host_clock"}
-        reported = checks.run_checks(dataset)["host_clock"].to_pylist()
-    assert [row["capture_id"] for row in reported] == ["worker-1.pcap", "worker-2.pcap"]
+        found = checks.run_checks(dataset)
+    assert {name for name, rows in found.items() if rows.num_rows} == {"host_clock"}
+    assert found["host_clock"]["capture_id"].to_pylist() == ["worker-1.pcap", "worker-2.pcap"]
 
 
 def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:
@@ -328,65 +383,49 @@ def test_a_declared_worker_without_a_capture(tmp_path: Path) -> None:
     entries = [f'[[hosts]]\nip = "{ip}"\nlabel = "worker-{n}"\nrole = "worker"\n' for n, ip in ((1, A), (2, B))]
     (folder / "run.toml").write_text("\n".join(["workers = 2", *entries]))
     with read_folder(folder) as dataset:
-        rows = checks.run_checks(dataset)["missing_worker"].to_pylist()
+        rows = rows_of(dataset, "missing_worker")
     assert [(row["worker"], row["host_ip"]) for row in rows] == [("worker-2", B), (None, None)]
 
 
-def test_one_capture_given_twice_counts_twice(trained: Path, tmp_path: Path) -> None:
+def test_one_capture_given_twice_counts_twice(broken: Any) -> None:
     """What an ingest that takes copies for different packets would leave: both files count, and so do the flows."""
-    shutil.copytree(trained, tmp_path / "dataset")
-    for table in ("captures", "capture_ledger"):
-        path = partition(tmp_path / "dataset", table, "run") / "part-0.parquet"
-        rows = pl.read_parquet(path, hive_partitioning=False)
-        copy = rows.filter(capture_id="worker-1.pcap").with_columns(capture_id=pl.lit("copy-of-1.pcap"))
-        pl.concat([rows, copy]).write_parquet(path)
-    with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+    problems, _ = broken
+    rows = problems["capture twice"]["both_vantages"]
     assert [row["capture_id"] for row in rows] == ["copy-of-1.pcap", "worker-1.pcap"]
 
 
-def test_a_flow_inside_and_outside_of_a_tunnel(trained: Path, tmp_path: Path) -> None:
-    def twin(rows: pl.DataFrame) -> pl.DataFrame:
-        first_flow = rows.filter(flow_id=0).with_columns(
-            flow_id=pl.lit(99, pl.Int64), encapsulation_id=pl.lit(0, pl.Int64), reverse_flow_id=pl.lit(None, pl.Int64)
-        )
-        return pl.concat([rows, first_flow])
-
-    with broken(trained, tmp_path, "flows", twin) as dataset:
-        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+def test_a_flow_inside_and_outside_of_a_tunnel(broken: Any) -> None:
+    problems, _ = broken
+    rows = problems["in a tunnel too"]["both_vantages"]
     assert [(row["flow_id"], row["problem"]) for row in rows] == [
         (0, "flow 99 has the same packets in another tunnel, or in none"),
         (99, "flow 0 has the same packets in another tunnel, or in none"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("again", "is_found"), [(900_000, True), (500_000, False), pytest.param(1_800_000, False, marks=pytest.mark.long)]
-)
-def test_a_flow_whose_every_segment_is_there_twice(trained: Path, tmp_path: Path, again: int, is_found: bool) -> None:
-    sizes = {"payload_bytes": 2_000_000, "retransmitted_bytes": again}
-    with broken(trained, tmp_path, "flows", lambda rows: rows.with_columns(**sizes)) as dataset:
-        rows = checks.run_checks(dataset)["both_vantages"].to_pylist()
+@pytest.mark.parametrize(("again", "is_found"), [(900_000, True), (500_000, False), (1_800_000, False)])
+def test_a_flow_whose_every_segment_is_there_twice(broken: Any, again: int, is_found: bool) -> None:
+    problems, _ = broken
+    rows = problems[f"sent again {again}"]["both_vantages"]
     assert [row["flow_id"] for row in rows] == ([0, 1, 2, 3, 4, 5] if is_found else [])
 
 
 def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of the halves are put together."""
     sizes: list[int] = []
 
     def opened(runs: list[str]) -> Dataset:
         sizes.append(len(runs))
         return Dataset(sample_dataset.path, runs)
 
-    whole = checks.run_checks
-
-    def short(dataset: Dataset) -> dict[str, Any]:  # as DuckDB answers where many runs are asked
+    def short(dataset: Dataset) -> dict[str, pa.Table]:  # as DuckDB answers where many runs are asked
         if len(dataset.run_ids) > 3:
             raise QueryError("no memory") from duckdb.OutOfMemoryException("no memory")
-        return whole(dataset)
+        return {name: pa.table({"run_id": dataset.run_ids}) for name in checks.names()}
 
     monkeypatch.setattr(checks, "run_checks", short)
     rows = dict.fromkeys(sample_dataset.run_ids[:6], 1)
-    assert checks.run_in_groups(opened, rows)["ledger"].num_rows == 0
+    assert checks.run_in_groups(opened, rows)["ledger"]["run_id"].to_pylist() == list(rows)
     assert sizes == [6, 3, 3]
     monkeypatch.setattr(checks, "run_checks", lambda _: short(sample_dataset))
     with pytest.raises(QueryError, match="no memory"):
