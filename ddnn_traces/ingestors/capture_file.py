@@ -108,6 +108,11 @@ def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
     return start
 
 
+def page_aligned(size: int) -> mmap.mmap:
+    """A buffer that begins at a page: into another one the kernel copies a file at half the speed."""
+    return mmap.mmap(-1, size)
+
+
 class CaptureFile:
     """A capture file being read, as a context manager; STDIN is read from standard input.
 
@@ -183,8 +188,7 @@ class CaptureFile:
             self.file_bytes = self.raw_bytes
 
     def _raw_blocks(self) -> Iterator[memoryview]:
-        # Whole pages: the kernel copies into a buffer that does not begin at one at half the speed.
-        buffers = [mmap.mmap(-1, BLOCK_BYTES), mmap.mmap(-1, BLOCK_BYTES)]
+        buffers = [page_aligned(BLOCK_BYTES), page_aligned(BLOCK_BYTES)]
         while True:
             self._wait_for_hash(1)  # the buffer to be filled has been hashed, the other may still be
             view = memoryview(buffers[0])

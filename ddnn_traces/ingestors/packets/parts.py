@@ -7,6 +7,7 @@ that of one pass for any number of threads.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections import deque
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES
+from ddnn_traces.ingestors.capture_file import HEADER_BYTES, page_aligned
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.packets.compiled.join import find_record
 from ddnn_traces.ingestors.packets.records import RecordReader
@@ -35,7 +36,7 @@ class _Part:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.buffer = bytearray(BLOCK_BYTES)
+        self.buffer = page_aligned(BLOCK_BYTES)
         self.begin = -1  # offset of its first record, -1 where none was found
         self.reader = RecordReader(scanner, 0)
 
@@ -91,7 +92,7 @@ class PartsReader:
     def _read_in_one_pass(self, file: int, stop: int) -> None:
         """The records from the reader's position on that begin before `stop`."""
         self.reader = RecordReader(self._whole, self.reader.position, stop)
-        for block in self._blocks(file, self.reader.position, bytearray(BLOCK_BYTES)):
+        for block in self._blocks(file, self.reader.position, page_aligned(BLOCK_BYTES)):
             position, records = self.reader.position, self._whole.records
             self.reader.feed(block)
             self._options.progress(self.reader.position - position, self._whole.records - records)
@@ -133,7 +134,7 @@ class PartsReader:
             else:
                 self._read_in_one_pass(file, stop)
 
-    def _blocks(self, file: int, start: int, buffer: bytearray) -> Iterator[memoryview]:
+    def _blocks(self, file: int, start: int, buffer: mmap.mmap) -> Iterator[memoryview]:
         view = memoryview(buffer)
         while not self._stopped.is_set() and (size := os.preadv(file, [view], start)):
             yield view[:size]
