@@ -193,7 +193,7 @@ def test_an_empty_folder_may_become_one(small: Path, tmp_path: Path) -> None:
         ({"key": "out/key"}, "out/key: the key would be inside the release"),
         ({"key": "short"}, "short: a key of 2 bytes is too short"),
         ({"previous": "nowhere"}, "nowhere: not a release"),
-        ({"about": "nowhere"}, "nowhere: cannot be read"),
+        ({"about": "nowhere"}, "nowhere: there is no such file"),
         ({"addresses": "random"}, "--addresses random: "),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
