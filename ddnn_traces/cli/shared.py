@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -60,10 +62,8 @@ def emit_text(text: str, out: Path | None) -> None:
     if out is None:
         click.echo(text)
         return
-    try:
-        out.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    with _opened(out) as file:
+        file.write(f"{text}\n".encode())
 
 
 def emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:
@@ -74,12 +74,18 @@ def emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> No
     if output_format == "table" and out is None:
         terminal.print_table(rows, limit=limit)
         return
+    with _opened(out) if out else contextlib.nullcontext(sys.stdout.buffer) as file:
+        formats.write(rows, "csv" if output_format == "table" else output_format, file)
+
+
+@contextlib.contextmanager
+def _opened(out: Path) -> Iterator[BinaryIO]:
+    """A file to write into: whole in its place when the context is left; a device or a pipe as it is."""
+    from ddnn_traces.store.whole_files import whole_file
+
+    is_file = out.is_file() or not out.exists()
     try:
-        written: Any = out.open("wb") if out else sys.stdout.buffer
+        with whole_file(out.resolve()) if is_file else contextlib.nullcontext(out) as path, path.open("wb") as file:
+            yield file
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    try:
-        formats.write(rows, "csv" if output_format == "table" else output_format, written)
-    finally:
-        if out:
-            written.close()

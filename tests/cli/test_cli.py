@@ -29,6 +29,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from datasets import write_dataset
 from small_runs import BEGIN_NS, A, B, C, counted, ring, sent, sent_by, write_captures, write_log
 from tools import CODE, COMMAND, RunCommand
@@ -36,7 +37,7 @@ from tools import CODE, COMMAND, RunCommand
 import ddnn_traces
 from ddnn_traces.cli import cli
 from ddnn_traces.errors import QueryError
-from ddnn_traces.query import missing
+from ddnn_traces.query import formats, missing
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import checksums, hashes, schema
 from ddnn_traces.store.writer import partition
@@ -710,3 +711,27 @@ def test_text_that_is_not_utf_8_is_named(command: RunCommand, small: Dataset, ca
     assert done.returncode == 2
     assert b"\\udcff" in done.stderr
     assert b"not in UTF-8" in done.stderr
+
+
+def test_what_is_written_is_whole_or_as_before(
+    sample_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, link = tmp_path / "counts.csv", tmp_path / "link.csv"
+    out.write_text("old")
+    link.symlink_to(out)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def query(path: Path) -> BaseException | None:
+        arguments = ["query", str(sample_dataset.path), "flow_counts", "--format", "csv", "--out", str(path)]
+        return CliRunner().invoke(cli, arguments).exception
+
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "write", fails)
+        assert "cannot be written (No space left on device)" in str(query(out))
+    assert (out.read_text(), sorted(tmp_path.iterdir())) == ("old", [out, link])
+    assert query(link) is None
+    assert (link.is_symlink(), out.read_text().count("\n") > 1) == (True, True)
+    assert query(Path(os.devnull)) is None
+    assert Path(os.devnull).is_char_device()
