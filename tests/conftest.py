@@ -22,7 +22,7 @@ from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 
 # make test runs few examples of each property, make test-all (HYPOTHESIS_PROFILE=all) many
-settings.register_profile("quick", max_examples=20, deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("all", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

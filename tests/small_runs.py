@@ -257,5 +257,6 @@ def hashes_of(dataset: Path) -> dict[str, str]:
 
 def contradictions(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """Broken rules of CONTRADICTIONS with the rows that break them; empty for a sound dataset."""
-    found = {rule: dataset.sql(query) for rule, query in CONTRADICTIONS.items()}
-    return {rule: rows for rule, rows in found.items() if len(rows)}
+    counts = [f"SELECT {n} AS n, count(*) AS rows FROM ({query})" for n, query in enumerate(CONTRADICTIONS.values())]
+    broken = dict(dataset.sql(" UNION ALL ".join(counts)).rows())  # one statement: less planning
+    return {rule: dataset.sql(query) for n, (rule, query) in enumerate(CONTRADICTIONS.items()) if broken[n]}

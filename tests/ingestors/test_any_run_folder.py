@@ -195,7 +195,7 @@ def words_of(tree: Tree, top: Path, out: Path) -> set[str]:
 
 
 @settings(
-    max_examples=settings.default.max_examples // 2 if settings.default else 10,
+    max_examples=max(10, settings.default.max_examples // 2) if settings.default else 10,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -229,8 +229,9 @@ def test_cut_inside_a_block_that_is_stored(tmp_path: Path, name: str) -> None:
         assert file.truncated
 
 
-@MOSTLY_LONG
-@pytest.mark.parametrize("output", [5000, pytest.param(1 << 20, marks=pytest.mark.long)])
+@pytest.mark.long
+@EVERY
+@pytest.mark.parametrize("output", [5000, 1 << 20])
 def test_flipped_bytes(tmp_path: Path, name: str, output: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that the library gives before the error, after a whole member."""
     monkeypatch.setattr(capture_file, "OUTPUT_BYTES", output)

@@ -454,7 +454,7 @@ def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException)
     monkeypatch.setattr(pipeline, "_check_ledger", check_or_stop)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+@pytest.mark.parametrize("seconds", mostly_long([0.0, 3600.0], 0.0))
 def test_interrupted_ingest_keeps_what_was_put_in_place(
     runs: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def of_the_sample(sample_dataset: Dataset) -> dict[str, dict[str, Any]]:
     return conservation(sample_dataset)
 
 
+@pytest.mark.long
 def test_a_lossy_ring_leaves_what_its_siblings_leave(of_the_sample: dict[str, dict[str, Any]]) -> None:
     """They have as many steps and send the same messages; the lossy one repeats 0.5% of its packets."""
     lossless, lossy = (of_the_sample[f"torch-mlp1-sgd-32-gloo-0ms-ring{word}"] for word in ("", "-loss05"))
@@ -38,6 +39,7 @@ def test_a_lossy_ring_leaves_what_its_siblings_leave(of_the_sample: dict[str, di
     assert lossless["unexplained_bytes"] == lossy["unexplained_bytes"] == -352
 
 
+@pytest.mark.long
 def test_pair_averaging_counts_all_that_was_requested(of_the_sample: dict[str, dict[str, Any]]) -> None:
     """Fast workers serve slower ones after their own last step: two models here, more than half a step."""
     row = of_the_sample["torchp2p-mlp1-pairavg-32-gloo-0ms-gossip"]
@@ -45,6 +47,7 @@ def test_pair_averaging_counts_all_that_was_requested(of_the_sample: dict[str, d
     assert abs(row["unexplained_share"]) < 0.0004
 
 
+@pytest.mark.long
 def test_nothing_is_unexplained_by_construction(of_the_sample: dict[str, dict[str, Any]]) -> None:
     assert [name for name, row in of_the_sample.items() if row["unexplained_bytes"] == 0] == []
     assert [name for name, row in of_the_sample.items() if row["flagged"] is not False] == []
@@ -61,6 +64,7 @@ def changed(
     return ddnn_traces.open(tmp_path / "dataset")
 
 
+@pytest.mark.long
 def test_explanations_do_not_know_what_is_missing(
     sample_dataset: Dataset, of_the_sample: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -148,7 +152,7 @@ def asynchronous_server(
 
 
 @pytest.mark.parametrize("first_models", mostly_long(["in steps", "before steps"], "in steps"))
-@pytest.mark.parametrize("server", mostly_long(["with a log", "without a log"], "with a log"))
+@pytest.mark.parametrize("server", mostly_long(["with a log", "without a log"]))
 def test_an_asynchronous_server_hands_out_the_first_models(tmp_path: Path, first_models: str, server: str) -> None:
     """Three workers get a model before they send a gradient, and one after each of them."""
     pulls_in_steps = first_models == "in steps"

@@ -72,14 +72,22 @@ STABLE = {
 RUN_NAMES = ["2021-05-01", "007", "1e5", "NULL", "a b", "x'y", "50%", "50%25", "ä=/ü", "..", "*", "a+b", "run[1]?#"]
 
 
+#: Further queries that DuckDB plans for a second or two.
+SLOW = (
+    "figure_runs", "inferred_steps", "pause_recurrence", "step_inference_score", "step_synchrony", "timeline_intervals",
+)  # fmt: skip
+
+
 def case_name(case: Path) -> str:
     """QUERY/CASE."""
     return f"{case.parent.name}/{case.name}"
 
 
 def is_quick(case: Path) -> bool:
-    """Whether the case's query reads no view on several ways: DuckDB plans such a query for a second."""
+    """Whether the case's query reads no view on several ways: DuckDB plans such a query for a second or two."""
     query = catalogue.find(case.parent.name)
+    if query.name in SLOW:
+        return False
     return query.name in ("topology", "conservation", "bus_bandwidth") or query.statement == query.sql
 
 
@@ -160,7 +168,7 @@ def test_case_gives_the_expected_rows(case: Path, tmp_path: Path) -> None:
         assert_expected(opened.query(case.parent.name, **read_params(case)), case)
 
 
-@pytest.mark.parametrize("case", mostly_long(CASES, *CASES[::20], name=case_name))
+@pytest.mark.parametrize("case", mostly_long(CASES, *CASES[::60], name=case_name))
 def test_case_gives_the_same_rows_in_sql_and_for_rows_in_another_order(case: Path, tmp_path: Path) -> None:
     name, params, inputs = case.parent.name, read_params(case), read_inputs(case)
     backwards = {table: frame.reverse() for table, frame in inputs.items()}
@@ -224,7 +232,7 @@ def test_rows_come_in_an_order(subtests: pytest.Subtests, dataset: Dataset) -> N
             assert order_columns(syntax_tree(dataset, catalogue.find(name).sql)) != []
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", mostly_long(QUERIES, *list(QUERIES)[::5]))
 def test_result_has_the_columns_of_the_head_in_plain_types(name: str, dataset: Dataset) -> None:
     """DuckDB sums BIGINT to HUGEINT, which other programs do not know and Arrow makes a double of."""
     described = dataset.sql(f"DESCRIBE {in_sql(name, {})}")

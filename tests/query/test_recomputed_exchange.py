@@ -35,7 +35,6 @@ RUNS = {
     "torchp2p-mlp1-sgd-32-gloo-0ms-star": 6.0,
     "torchp2p-mlp1-sgd-32-gloo-0ms-tree": 6.0,
 }
-QUICK = ("torchp2p-mlp1-sgd-32-gloo-0ms-star",)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def sent_again(packets: Array) -> Array:
     return again
 
 
-of_the_sample = pytest.mark.parametrize("name", mostly_long(list(RUNS), *QUICK, name=str))
+of_the_sample = pytest.mark.parametrize("name", mostly_long(list(RUNS), name=str))
 
 
 @of_the_sample

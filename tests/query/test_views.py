@@ -56,7 +56,7 @@ def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    [*schema.TABLES, *mostly_long(catalogue.catalogue(), "traffic_matrix", "topology", "pair_throughput")],
+    [*schema.TABLES, *mostly_long(catalogue.catalogue(), "traffic_matrix", "pair_throughput")],
 )
 def test_file_shows_the_same(few_runs: Dataset, name: str) -> None:
     call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
@@ -153,7 +153,8 @@ def test_only_a_change_writes_it(dataset: Path, tmp_path: Path) -> None:
     assert plain(dataset / views.FILE, "SELECT run_id FROM runs ORDER BY 1") == "[('one',), ('two',)]\n"
 
 
-@pytest.mark.parametrize("is_writable", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_writable", [True, False])
 def test_cached_queries_are_those_made_anew(
     dataset: Path, tmp_path: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

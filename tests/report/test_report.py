@@ -221,6 +221,7 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
 
 
 @pytest.mark.usefixtures("page_only")
+@pytest.mark.long
 def test_a_figure_states_what_it_leaves_out(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "CHAPTERS", (zerwas.chapter,))
     monkeypatch.setattr(zerwas, "HEATMAP_HOSTS", 2)
@@ -283,6 +284,7 @@ def test_a_dataset_without_flows_has_a_report(tables: tuple[str, ...], dataset: 
 
 
 @pytest.mark.usefixtures("page_only")
+@pytest.mark.long
 def test_partial_captures_are_named(
     sample: Path, runs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_new_times_of_inputs(runs: Path, tmp_path: Path, disk: Disk) -> None:
 
 
 @pytest.mark.views
+@pytest.mark.long
 def test_synthetic_runs(tmp_path: Path, disk: Disk) -> None:
     scenarios.generate(tmp_path / "dataset", "zerwas-75", steps=1)
     disk.assert_durable("dataset", "traces.duckdb")

@@ -82,6 +82,7 @@ def test_the_list_of_flows_has_the_step_of_each_transfer() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.long
 def test_a_pcap_ends_with_its_seconds(tmp_path: Path) -> None:
     """Steps of a day are no trouble for a list of flows until the year 2106."""
     for days in (1, 31_500):

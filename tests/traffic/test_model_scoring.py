@@ -29,6 +29,7 @@ def test_the_model_is_nearer_than_the_baselines(captured: Dataset) -> None:
     assert best["gap_ms_ks"] == {"distance": "gap_ms_ks", "model": 1, "constant_rate": 0, "poisson": 0}
 
 
+@pytest.mark.long
 def test_a_held_out_run_is_not_fitted_to(captured: Dataset) -> None:
     """Its neighbours with the same framework, backend, model and topology are, and no others."""
     scores = model.score(captured, MPI[:1])

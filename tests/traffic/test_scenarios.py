@@ -150,6 +150,7 @@ def test_of_the_frameworks_only_pair_averaging_is_significant_and_it_sends_less(
     assert all(c.p_value is not None and c.p_value > 0.05 for c in levels.values())
 
 
+@pytest.mark.long
 def test_pair_averaging_sends_about_30_percent_less(dataset: Dataset) -> None:
     """Section V-A: for all of the models."""
     volume = dataset.query("volume_by_model")

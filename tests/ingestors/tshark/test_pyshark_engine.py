@@ -39,7 +39,7 @@ from engines import (
     write,
 )
 from readings import SAMPLE, SAMPLE_RUNS
-from tools import needs_tool
+from tools import mostly_long, needs_tool
 
 from ddnn_traces.errors import EngineError
 from ddnn_traces.ingestors.facts import ReadOptions
@@ -133,7 +133,7 @@ ABSURD = {  # if_tsresol, if_tsoffset, units
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ABSURD)
+@pytest.mark.parametrize("name", mostly_long(ABSURD, "year 10000"))
 def test_absurd_times(name: str, tmp_path: Path) -> None:
     """Where tshark reads all, so do both engines, and the packet has the time of the one before."""
     resolution, offset, ticks = ABSURD[name]
@@ -205,6 +205,7 @@ def test_time_stamps_of_other_versions() -> None:
     assert dissect.time_ns("2023-11-14T22:13:20.123456789Z") == 1_700_000_000_123_456_789
 
 
+@pytest.mark.long
 def test_cells_and_packets_are_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyshark_engine, "_CELLS_AT_ONCE", 3)
     monkeypatch.setattr(pyshark_engine, "_PACKETS_AT_ONCE", 3)
@@ -249,6 +250,7 @@ def test_many_times_in_a_process_and_its_threads(tmp_path: Path) -> None:
     assert children() == before
 
 
+@pytest.mark.long
 def test_error_in_the_reader_leaves_no_process(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 20_000)))
 
@@ -352,6 +354,7 @@ def test_missing_file(tmp_path: Path) -> None:
         read(pyshark_engine, tmp_path / "none.pcap", tmp_path)
 
 
+@pytest.mark.long
 def test_slow_reader_is_waited_for(tmp_path: Path) -> None:
     """tshark blocks on a full pipe while packets are counted; nothing may be lost."""
     path = write(tmp_path, p.pcap(records(*[p.segment()] * 2000)))
