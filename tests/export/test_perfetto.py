@@ -171,6 +171,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert odd in [event["args"].get("name") for event in of_phase(trace, "M")]
 
 
+@pytest.mark.long
 def test_what_overlaps_is_asynchronous(tmp_path: Path) -> None:
     steps = {
         "worker": ["worker-1"] * 2,
@@ -194,6 +195,7 @@ def test_what_overlaps_is_asynchronous(tmp_path: Path) -> None:
     assert [e["args"] for e in of_phase(trace, "b")] == [{"step": 0}, {"step": 0, "bytes": 1000, "priority": 2}]
 
 
+@pytest.mark.long
 def test_interval_that_ends_before_it_begins_is_reported(tmp_path: Path) -> None:
     steps = {"worker": ["worker-1"] * 2, "step": [0, 1], "epoch": [0, 0], "start_ns": [0, 30], "end_ns": [10, 20]}
     with make(tmp_path / "d", steps=steps) as dataset:

@@ -199,6 +199,7 @@ def test_shell_completes(small: Path, tmp_path: Path) -> None:
     assert " 10.0.0.2 " in shown
 
 
+@pytest.mark.long
 def test_words_of_the_shell(small: Path) -> None:
     from ddnn_traces.cli.shell import Completer
 

@@ -61,6 +61,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_run_names_come_back_as_they_were(tmp_path: Path) -> None:
     for name in NAMES:
         write_captures(tmp_path / "runs" / name, {"a.pcap": ring(A, B)})

@@ -77,6 +77,7 @@ def test_fit_finds_the_parameters_of_the_run(known: Document) -> None:
     assert known["provenance"]["sources"] == ["synthetic"]
 
 
+@pytest.mark.long
 def test_retransmissions_are_not_part_of_the_model(tmp_path: Path) -> None:
     """Nor of the measured pairs: they come on top, once."""
     folder = write_folder(tmp_path / "r", make_traffic(replace(KNOWN, model_bytes=400_000, steps=12, loss_pct=3.0)))

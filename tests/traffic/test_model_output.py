@@ -32,6 +32,7 @@ def test_the_same_seed_gives_the_same_bytes(to: str, tmp_path: Path) -> None:
     assert files["a"] == files["b"] != files["c"]
 
 
+@pytest.mark.long
 def test_all_formats_hold_the_same(tmp_path: Path) -> None:
     job = Job(4, 500_000, "pair_averaging", 20, run_id="synthetic-pulls")
     for to in ("dataset", "pcap", "flows"):

@@ -12,6 +12,7 @@ from ddnn_traces.traffic.model import Job
 from ddnn_traces.traffic.model.scoring import BASELINES, DISTANCES, acf, acf_rmse, baseline, tolerant_ks
 
 
+@pytest.mark.long
 def test_the_model_is_nearer_than_the_baselines(captured: Dataset) -> None:
     run = RINGS[0]
     scores = model.score(captured, [run])

@@ -123,6 +123,7 @@ def test_payload_of_a_step_is_that_of_the_law(tmp_path: Path) -> None:
 # --- the findings of section VI, through the same tables, query and fit as captured runs
 
 
+@pytest.mark.long
 def test_the_model_explains_the_volume(fit: Regression) -> None:
     """R2 0.98 and a correlation of 0.97 in the paper, 5.7 MB a MB; 2(N-1) = 6 for 4 workers."""
     assert fit.rows == 75 and not fit.excluded

@@ -49,6 +49,7 @@ def single(folder: Path, **fields: object) -> Dataset:
 # --- whole
 
 
+@pytest.mark.long
 def test_all_checks_are_clean(dataset: Dataset) -> None:
     results = checks.run_checks(dataset)
     assert {"ledger", "flow_parts"} <= set(results)
