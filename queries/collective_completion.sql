@@ -45,40 +45,43 @@ WITH thresholds AS (
     JOIN carrying_lists USING (run_id)
     WHERE list_contains(flow_ids, flow_id)
     GROUP BY w.run_id, flow_id
-), fastest_lists AS (
-    SELECT run_id, list({'flow_id': flow_id, 'worker': worker, 'sender': sender, 'window_ns': window_ns,
-                         'fastest': fastest}) AS flows
+), numbered AS (  -- numbers for a flow and for the logs that end its steps: text takes twice as long to join and to group by
+    SELECT run_id, flow_id, worker, sender, window_ns, fastest, row_number() OVER (ORDER BY run_id, flow_id) AS flow_number,
+           dense_rank() OVER (ORDER BY run_id, worker, sender) AS log_number
     FROM fastest
     JOIN carrying USING (run_id, flow_id)
-    GROUP BY run_id
+), numbered_list AS (  -- one row, so that DuckDB expects few rows of it and builds the join on them, not on the windows
+    SELECT list({'run_id': run_id, 'flow_id': flow_id, 'flow_number': flow_number, 'worker': worker, 'sender': sender,
+                 'log_number': log_number, 'window_ns': window_ns, 'fastest': fastest}) AS flows
+    FROM numbered
 ), read AS MATERIALIZED (
-    SELECT run_id, unnest(flows, recursive := true)
-    FROM fastest_lists
+    SELECT unnest(flows, recursive := true)
+    FROM numbered_list
 ), own_ends AS (
-    SELECT steps.run_id, worker, sender, steps.step,
+    SELECT steps.run_id, log_number, steps.step,
            greatest(steps.end_ns, coalesce(s.end_ns, steps.end_ns)) AS end_ns, steps.start_ns
     FROM steps
-    JOIN (SELECT DISTINCT run_id, worker, sender FROM read) AS r USING (run_id, worker)
+    JOIN (SELECT DISTINCT run_id, worker, sender, log_number FROM read) AS r USING (run_id, worker)
     LEFT JOIN steps AS s ON s.run_id = steps.run_id AND s.worker = sender AND s.step = steps.step
 ), spans AS (  -- a pause between two steps counts to the later one, as in step_flows
-    SELECT run_id, worker, sender, step, end_ns,
-           coalesce(lag(end_ns) OVER (PARTITION BY run_id, worker, sender ORDER BY end_ns, step), start_ns) AS begin_ns
+    SELECT run_id, log_number, step, end_ns,
+           coalesce(lag(end_ns) OVER (PARTITION BY log_number ORDER BY end_ns, step), start_ns) AS begin_ns
     FROM own_ends
 ), stretched AS (  -- in stretches of 30 windows, each with few steps
-    SELECT run_id, worker, sender, step, begin_ns, end_ns,
+    SELECT run_id, log_number, step, begin_ns, end_ns,
            unnest(range(begin_ns // (30 * window_ns), end_ns // (30 * window_ns) + 1)) AS stretch
     FROM spans
     JOIN (SELECT run_id, any_value(window_ns) AS window_ns FROM read GROUP BY run_id) USING (run_id)
 ), stretch_lists AS (
-    SELECT run_id, list({'worker': worker, 'sender': sender, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
+    SELECT run_id, list({'log_number': log_number, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
                          'stretch': stretch}) AS stretches
     FROM stretched
     GROUP BY run_id
 ), listed AS MATERIALIZED (
     SELECT run_id, unnest(stretches, recursive := true)
     FROM stretch_lists
-), sums AS MATERIALIZED (
-    SELECT w.run_id, step, w.flow_id, s.stretch, any_value(w.window_ns) AS window_ns,
+), flow_sums AS (
+    SELECT flow_number, step, s.stretch, any_value(w.window_ns) AS window_ns,
            sum(payload_bytes) AS payload, sum(wire_bytes) AS wire, sum(retransmitted_bytes) AS again,
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) AS sent,
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30))
@@ -86,12 +89,15 @@ WITH thresholds AS (
            bit_or(1::BIGINT << (window_start_ns // w.window_ns % 30)) FILTER (retransmitted_bytes > 0) AS sent_again
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
-    LEFT JOIN listed AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
-                            AND s.stretch = window_start_ns // (30 * w.window_ns)
+    LEFT JOIN listed AS s ON s.log_number = read.log_number AND s.stretch = window_start_ns // (30 * w.window_ns)
                             AND window_start_ns + w.window_ns // 2 >= begin_ns AND window_start_ns + w.window_ns // 2 < end_ns
     CROSS JOIN thresholds
     WHERE payload_bytes > 0
-    GROUP BY w.run_id, step, w.flow_id, s.stretch
+    GROUP BY flow_number, step, s.stretch
+), sums AS MATERIALIZED (
+    SELECT run_id, flow_id, flow_sums.* EXCLUDE flow_number
+    FROM flow_sums
+    JOIN (SELECT flow_number, run_id, flow_id FROM read) USING (flow_number)
 ), edges AS MATERIALIZED (  -- stretches in which the interval may begin or end
     SELECT *
     FROM (
@@ -106,7 +112,7 @@ WITH thresholds AS (
     CROSS JOIN thresholds
     WHERE 100 * before <= (100 - held_percent) * total OR 100 * (before + payload) >= held_percent * total
 ), near_lists AS (
-    SELECT run_id, list({'worker': worker, 'sender': sender, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
+    SELECT run_id, list({'log_number': log_number, 'step': step, 'begin_ns': begin_ns, 'end_ns': end_ns,
                          'stretch': stretch}) AS stretches
     FROM listed
     SEMI JOIN edges USING (run_id, step, stretch)
@@ -119,7 +125,7 @@ WITH thresholds AS (
            sum(payload_bytes)::BIGINT AS payload
     FROM flow_windows AS w
     JOIN read USING (run_id, flow_id)
-    JOIN near AS s ON s.run_id = w.run_id AND s.worker = read.worker AND s.sender = read.sender
+    JOIN near AS s ON s.run_id = w.run_id AND s.log_number = read.log_number
                   AND s.stretch = window_start_ns // (30 * w.window_ns)
                   AND window_start_ns + w.window_ns // 2 >= begin_ns AND window_start_ns + w.window_ns // 2 < end_ns
     WHERE payload_bytes > 0

@@ -53,7 +53,7 @@ WITH thresholds AS (
 ), pair_steps AS (
     SELECT DISTINCT run_id, src_ip, dst_ip, step
     FROM flow_steps
-    WHERE run_id IN (SELECT run_id FROM early_windows)
+    WHERE run_id IN (SELECT DISTINCT run_id FROM early_windows)
 )
 SELECT run_id, src_ip, dst_ip, step, coalesce(payload_bytes, 0)::BIGINT AS payload_bytes
 FROM pair_steps
