@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+_WEEK_S = 7 * 24 * 3600
 
 
 def folder(name: str) -> Path | None:
@@ -19,6 +22,24 @@ def folder(name: str) -> Path | None:
             _remove_lost(above / name)
             return above / name
     return None
+
+
+def remove_older(new: Path, pattern: str) -> None:
+    """Remove files and folders beside a new one whose name fits, and to which nothing was added for a week.
+
+    They are of other versions. A process that uses one has loaded it already, or makes it again. Younger ones may be of
+    a second checkout.
+    """
+    import shutil
+
+    for other in new.parent.glob(pattern):
+        with contextlib.suppress(OSError):
+            if other == new or time.time() - other.stat().st_mtime <= _WEEK_S:
+                continue
+            if other.is_dir():
+                shutil.rmtree(other, ignore_errors=True)
+            else:
+                other.unlink()
 
 
 def _remove_lost(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,33 @@ def test_where_nothing_is_writable_nothing_is_cached(
     from ddnn_traces.ingestors.packets.compiled import jit
 
     assert jit.compiled(lambda number: number + 1, folder=None)(1) == 2
+
+
+def test_compiled_code_of_older_versions_is_removed_with_the_first_compilation_of_a_new_one(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ddnn_traces.ingestors.packets.compiled import jit
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    above = tmp_path / "ddnn_traces"
+    for name in ("packet-loop-old", "packet-loop-checked-old", "packet-loop-of-a-second-checkout", "queries"):
+        (above / name / "inside").mkdir(parents=True)
+        (above / name / "inside" / "code.nbc").write_bytes(b"code")
+        if name != "packet-loop-of-a-second-checkout":
+            os.utime(above / name, (0, 0))
+    current = jit._cache_folder()
+    assert current
+    assert {path.name for path in above.iterdir()} == {"packet-loop-of-a-second-checkout", "queries", current.name}
+    (current / "code").mkdir()
+    os.utime(above / "packet-loop-of-a-second-checkout", (0, 0))
+    assert jit._cache_folder() == current  # it is compiled: nothing is looked for
+    assert (above / "packet-loop-of-a-second-checkout").exists()
+
+
+def test_older_files_are_removed_and_others_stay(tmp_path: Path) -> None:
+    for name in ("old.duckdb", "young.duckdb", "new.duckdb", "old.txt"):
+        (tmp_path / name).touch()
+        if name != "young.duckdb":
+            os.utime(tmp_path / name, (0, 0))
+    cache.remove_older(tmp_path / "new.duckdb", "*.duckdb")
+    assert {path.name for path in tmp_path.iterdir()} == {"young.duckdb", "new.duckdb", "old.txt"}

@@ -158,6 +158,7 @@ def _write_definitions(file: Path, here: Place) -> None:
     if cached:
         with contextlib.suppress(OSError), whole_file(cached) as half_written:
             shutil.copyfile(file, half_written)
+        cache.remove_older(cached, "*.duckdb")
 
 
 def _make_definitions(file: Path, here: Place) -> None:

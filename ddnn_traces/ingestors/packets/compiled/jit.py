@@ -23,9 +23,12 @@ CHECKED = bool(config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: for tests; every read
 
 
 def _cache_folder() -> Path | None:
-    """Folder for the compiled code, named by all sources."""
+    """Folder for the compiled code, named by all sources. Where it is new, those of older versions are removed."""
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    return cache.folder("packet-loop-" + "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16])
+    folder = cache.folder("packet-loop-" + "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16])
+    if folder and not any(folder.iterdir()):
+        cache.remove_older(folder, "packet-loop-*")
+    return folder
 
 
 _FOLDER = _cache_folder()
