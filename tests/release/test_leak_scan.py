@@ -151,6 +151,7 @@ PLACES: dict[str, Plant] = {
     "JSON with escapes": lambda folder, text: (folder / "x.json").write_text(
         '{"a": ["' + "".join(f"\\u{ord(letter):04x}" for letter in text) + '"]}'
     ),
+    "a line of a log": lambda folder, text: (folder / "train.log").write_text(f"a\n{text}\n"),
     "a log": lambda folder, text: (folder / "train.log").write_text(f"a\nhost {text}\n"),
     "gzip": lambda folder, text: (folder / "x.gz").write_bytes(gzip.compress(f"a {text} b".encode())),
     "zip in zip": lambda folder, text: (folder / "x.zip").write_bytes(_zipped(_zipped(f"a {text} b".encode()))),

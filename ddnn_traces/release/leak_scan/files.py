@@ -107,9 +107,8 @@ def _in_blocks(path: Path, searcher: Searcher, where: str) -> Iterator[Hit]:
 def _in_json(data: bytes, searcher: Searcher) -> Iterator[Hit]:
     """Strings, without the escapes of JSON."""
     with contextlib.suppress(ValueError, RecursionError):
-        texts = (text.encode(errors="replace") for text in _strings(json.loads(data)))
-        for _, kind in distinct(hit for text in texts for hit in searcher.kinds(text)):
-            yield kind, "a value"
+        # in one text: a search takes longer than to read one of them, and a release of 66 runs has 144,000
+        yield from _in_text("\n".join(_strings(json.loads(data))), searcher, "a value")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -133,24 +132,46 @@ def _in_parquet(path: Path, searchers: Searchers) -> Iterator[Hit]:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-        metadata = file.metadata
+        with pq.ParquetFile(path) as file:
+            metadata, fields = file.metadata, list(enumerate(file.schema_arrow))
     except pa.ArrowInvalid as error:
         raise UsageError(f"{path}: cannot be searched ({error}); publish again") from error
     yield from _in_footer(path, metadata, searchers)
-    for number, field in enumerate(file.schema_arrow):
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        where = f"values of {field.name}"
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
-            texts: set[Any] = set()
-            for values in _batches(path, field.name, dictionary=True):
-                texts.update(values.dictionary.to_pylist())
-            data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
-            yield from _in_text(data, searchers.every, where)
-            if _PATH.search(data):
-                yield "an absolute path", where
-        elif pa.types.is_integer(kind):
-            yield from _in_numbers(path, metadata, number, field, searchers.words, where)
+    texts_of = [field.name for _, field in fields if _is_text(field.type)]
+    with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts_of) as file:
+        for number, field in fields:
+            yield from _in_column(file, path, number, field, searchers)
+
+
+def _values(kind: Any) -> Any:
+    """The type of a column's values."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    values = _values(kind)
+    return bool(pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_binary(values))
+
+
+def _in_column(file: Any, path: Path, number: int, field: Any, searchers: Searchers) -> Iterator[Hit]:
+    """Values of a column of strings, numbers that may be addresses, times. file: reads strings as dictionaries."""
+    import pyarrow as pa
+
+    where = f"values of {field.name}"
+    if _is_text(field.type):
+        texts: set[Any] = set()
+        for values in _batches(file, field.name):
+            texts.update(values.dictionary.to_pylist())
+        data = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts if t is not None)
+        yield from _in_text(data, searchers.every, where)
+        if _PATH.search(data):
+            yield "an absolute path", where
+    elif pa.types.is_integer(_values(field.type)):
+        yield from _in_numbers(file, path, number, field, searchers.words, where)
 
 
 def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]:
@@ -185,21 +206,18 @@ def _unescaped(value: bytes) -> bytes:
     return b""
 
 
-def _batches(path: Path, name: str, dictionary: bool) -> Iterator[Any]:
+def _batches(file: Any, name: str) -> Iterator[Any]:
     """A column, a batch at a time."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, read_dictionary=[name] if dictionary else None) as file:
-        for batch in file.iter_batches(1 << 18, columns=[name]):
-            yield batch.column(0)
+    return (batch.column(0) for batch in file.iter_batches(1 << 18, columns=[name]))
 
 
-def _in_numbers(path: Path, metadata: Any, column: int, field: Any, words: Words, where: str) -> Iterator[Hit]:
+def _in_numbers(file: Any, path: Path, column: int, field: Any, words: Words, where: str) -> Iterator[Hit]:
     """Addresses as numbers where there is no unit; times of the source in the statistics of times."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     unit = (field.metadata or {}).get(b"unit", b"").decode(errors="replace") or _unit(path, field.name)
+    metadata = file.metadata
     groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
     bounds = [(s.min, s.max) for s in groups if s is not None and s.has_min_max]
     if "since the epoch" in unit or (not unit and field.name.endswith("_ns")):
@@ -211,7 +229,7 @@ def _in_numbers(path: Path, metadata: Any, column: int, field: Any, words: Words
         if len(bounds) == len(groups) and all(high < min(words.numbers) for _, high in bounds):
             return
         numbers = pa.array(sorted(words.numbers), pa.int64())
-        for values in _batches(path, field.name, dictionary=False):
+        for values in _batches(file, field.name):
             if pc.any(pc.is_in(values.cast(pa.int64(), safe=False), numbers)).as_py():
                 yield "an IP address", where
                 return

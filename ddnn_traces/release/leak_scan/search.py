@@ -29,12 +29,12 @@ _DOTTED = re.compile(rb"\d+(?:[._-]\d+){3}")
 #: What may not precede and follow a word of each kind, in small letters: then it is part of another word. An underscore
 #: is no letter here. A number after an address and a dot is a port (tcpdump); two numbers make another word.
 _AROUND = {
-    "an IP address": (r"(?:[0-9a-z]|[0-9]\.)$", r"^(?:[0-9a-z]|\.[0-9]+\.[0-9])"),
-    "the time of a run": (r"(?:[0-9a-f]|[0-9]\.)$", r"^[0-9a-f]"),
+    "an IP address": (r"(?:[0-9a-z]|[0-9]\.)\Z", r"^(?:[0-9a-z]|\.[0-9]+\.[0-9])"),
+    "the time of a run": (r"(?:[0-9a-f]|[0-9]\.)\Z", r"^[0-9a-f]"),
     "a path": (r"$.", r"^[0-9a-z]"),
 }
-_AROUND_DOTTED = (r"(?:[0-9]|[0-9][._-])$", r"^(?:[0-9]|\.[0-9]+\.[0-9])")
-_AROUND_OTHERS = (r"[^\W_]$", r"^[^\W_]")
+_AROUND_DOTTED = (r"(?:[0-9]|[0-9][._-])\Z", r"^(?:[0-9]|\.[0-9]+\.[0-9])")
+_AROUND_OTHERS = (r"[^\W_]\Z", r"^[^\W_]")
 
 
 class Shape(Protocol):
@@ -166,10 +166,10 @@ _WRITTEN = tuple(
         rf"(?P<day>\d\d?)[ _/-]?(?P<name>[a-z]{{3}})[ _/-]?(?P<year>\d{{4}})(?::|{_BETWEEN}){_CLOCK}",
     )
 )
-_DIGIT = re.compile(rb"[0-9]$")
+_DIGIT = re.compile(rb"[0-9]\Z")
 _HOME = re.compile(rb"(?:/(?:home|users|root)/|\\users[\\/]+)[0-9a-z_.\x80-\xff]")
 #: What precedes a folder in the middle of a path. -I/home/alice is the begin of a path, and so is file:///home/alice.
-_MIDDLE = re.compile(r"(?<!^-)(?<![\W_]-)[^\W_]$|[.~]$|(?<!:/)/$")
+_MIDDLE = re.compile(r"(?<!^-)(?<![\W_]-)[^\W_]\Z|[.~]\Z|(?<!:/)/\Z")
 
 
 class Moments:
