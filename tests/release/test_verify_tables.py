@@ -20,6 +20,7 @@ from damages import (
     sealed,
     with_values,
 )
+from datasets import record_checksums
 from publishing import ABOUT
 
 import ddnn_traces
@@ -50,6 +51,7 @@ def flagged(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("flagged")
     dataset = Path(shutil.copytree(small, folder / "dataset"))
     rewritten("capture_ledger", with_values("packets", lambda n: n + 1))(dataset)
+    record_checksums(dataset)
     ddnn_traces.publish(dataset, folder / "traces", allow_flagged=[RUN], **ABOUT)
     return folder / "traces"
 
