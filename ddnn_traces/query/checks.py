@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import QueryError
+from ddnn_traces.query.views import StoredViews
 from ddnn_traces.store import checksums, schema
 from ddnn_traces.store.places import place
 
@@ -20,11 +23,18 @@ if TYPE_CHECKING:
 #: Rows of all tables that are checked at once. With 1 GB of memory, the conservation check of 74 million rows spilled
 #: to disk and took four times as long.
 _TOGETHER = 40_000_000
+#: Groups of runs that are checked side by side: within a group, much of a query is the work of one thread.
+_AT_ONCE = 2
+
+#: Opens runs of a dataset. The number: of datasets that are open at once, which share memory and threads.
+OpenRuns = Callable[[list[str], int], AbstractContextManager["Dataset"]]
 
 
 def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     """Offending rows of every check, by the check's name."""
-    return {name: dataset.sql_arrow((folder() / f"{name}.sql").read_text(encoding="utf-8")) for name in sorted(names())}
+    texts = {name: (folder() / f"{name}.sql").read_text(encoding="utf-8") for name in sorted(names())}
+    dataset.provide("\n".join(texts.values()))
+    return {name: dataset.sql_arrow(text) for name, text in texts.items()}
 
 
 def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
@@ -38,40 +48,78 @@ def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
     return checksums.all_damages(folder)
 
 
-def run_in_groups(
-    open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], rows: Mapping[str, int]
-) -> dict[str, pa.Table]:
-    """As run_checks(), in groups of runs whose windows fit into memory. rows: number of rows of each run."""
+def run_in_groups(open_runs: OpenRuns, rows: Mapping[str, int], threads: int) -> dict[str, pa.Table]:
+    """As run_checks(), in groups of runs whose windows fit into memory, two at once where there are threads for it.
+
+    rows: number of rows of each run.
+    """
     import pyarrow as pa
 
-    parts = [part for runs in _groups(rows) for part in _run_some(open_runs, runs)]
+    at_once = _AT_ONCE if threads >= _AT_ONCE and max(rows.values(), default=0) <= _TOGETHER // _AT_ONCE else 1
+    groups = _groups(rows, _TOGETHER // at_once)
+    at_once = min(at_once, len(groups))
+    running = _Running()
+    with ThreadPoolExecutor(at_once, "checks") as pool:
+        futures = [pool.submit(_run_some, lambda runs: open_runs(runs, at_once), runs, running) for runs in groups]
+        try:
+            parts = [part for future in futures for part in future.result()]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            running.end()
+            raise
     return {
         name: pa.concat_tables([part[name] for part in parts], promote_options="permissive") for name in sorted(names())
     }
 
 
+class _Running:
+    """The datasets that are being checked, so that all of them end where one fails or the user interrupts."""
+
+    def __init__(self) -> None:
+        self._datasets: list[Dataset] = []
+        self._ended = threading.Event()
+
+    def checks(self, dataset: Dataset) -> dict[str, pa.Table]:
+        """As run_checks(). Raises QueryError where end() was called."""
+        self._datasets.append(dataset)
+        try:
+            if self._ended.is_set():
+                raise QueryError("the checks of other runs have failed")
+            with StoredViews(dataset) as stored:
+                stored.store_inputs("conservation")  # the only check that reads many queries
+                return run_checks(dataset)
+        finally:
+            self._datasets.remove(dataset)
+
+    def end(self) -> None:
+        """End the queries of all datasets."""
+        self._ended.set()
+        for dataset in [*self._datasets]:
+            dataset.close()
+
+
 def _run_some(
-    open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], runs: list[str]
+    open_runs: Callable[[list[str]], AbstractContextManager[Dataset]], runs: list[str], running: _Running
 ) -> list[dict[str, pa.Table]]:
     """Results of the checks for these runs; where memory is short, for each half of them."""
     import duckdb
 
     try:
         with open_runs(runs) as dataset:
-            return [run_checks(dataset)]
+            return [running.checks(dataset)]
     except QueryError as error:
         if len(runs) <= 1 or not isinstance(error.__cause__, duckdb.OutOfMemoryException):
             raise
     half = len(runs) // 2
-    return _run_some(open_runs, runs[:half]) + _run_some(open_runs, runs[half:])
+    return [part for some in (runs[:half], runs[half:]) for part in _run_some(open_runs, some, running)]
 
 
-def _groups(rows: Mapping[str, int]) -> list[list[str]]:
-    """The runs in order, in groups of not much more than _TOGETHER rows; one group at least."""
+def _groups(rows: Mapping[str, int], together: int) -> list[list[str]]:
+    """The runs in order, in groups of not more than so many rows, or of one run; one group at least."""
     groups: list[list[str]] = [[]]
     held = 0
     for run_id, number in rows.items():
-        if groups[-1] and held + number > _TOGETHER:
+        if groups[-1] and held + number > together:
             groups.append([])
             held = 0
         groups[-1].append(run_id)

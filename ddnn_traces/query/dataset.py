@@ -188,6 +188,10 @@ class Dataset:
                 raise failure from error
             raise QueryError(self._message(error, text, params)) from error
 
+    def provide(self, text: str) -> None:
+        """Make all queries that SQL of this text may read at once: one by one, as it is run, takes far longer."""
+        self._views.provide(text)
+
     def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
         self._views.provide(text)
         try:

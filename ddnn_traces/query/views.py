@@ -115,6 +115,7 @@ class StoredViews:
 
     def store_inputs(self, name: str) -> None:
         """Store the views that the query of this name reads, and those that they read."""
+        self._dataset.provide(name)
         for read in catalogue.find(name).inputs:
             if read in catalogue.catalogue() and read not in self._names:
                 self.store_inputs(read)

@@ -120,13 +120,16 @@ def publish(
 
 
 @contextlib.contextmanager
-def _open(dataset: str | Path, options: PublishOptions, out: Path) -> Iterator[Dataset]:
-    """The dataset, or the chosen runs of it, with little memory for queries; DuckDB spills to the disk of `out`."""
+def _open(dataset: str | Path, options: PublishOptions, out: Path, at_once: int = 1) -> Iterator[Dataset]:
+    """The dataset, or the chosen runs of it, with little memory for queries; DuckDB spills to the disk of `out`.
+
+    at_once: as in tables.dataset().
+    """
     existing = next(folder for folder in out.resolve().parents if folder.exists())
     # DuckDB makes the folder when it needs it; after a kill remove_left_behind() removes it by its name
     spill = existing / f".{out.name}.spill-{secrets.token_hex(4)}.{os.getpid()}"
     try:
-        with tables.dataset(dataset, sorted(set(options.runs)), options.threads, spill) as opened:
+        with tables.dataset(dataset, sorted(set(options.runs)), options.threads, spill, at_once) as opened:
             yield opened
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -251,8 +254,11 @@ class _Publishing:
         rows = dict.fromkeys(dataset.run_ids, 0)
         for source in self.sources:
             rows[source.run_id] += source.rows
-        groups = checks.run_in_groups(lambda runs: _open(dataset.path, replace(options, runs=runs), self.out), rows)
-        failed = dict(sorted(checks.by_run(groups).items()))
+
+        def open_runs(runs: list[str], at_once: int) -> contextlib.AbstractContextManager[Dataset]:
+            return _open(dataset.path, replace(options, runs=runs), self.out, at_once)
+
+        failed = dict(sorted(checks.by_run(checks.run_in_groups(open_runs, rows, options.threads)).items()))
         refused = [
             f"{run_id}: " + ", ".join(f"{name} ({counted(count, 'row')})" for name, count in sorted(found.items()))
             for run_id, found in failed.items()

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 1 << 20
 _BATCH_ROWS = 1 << 17
 _PREFIX = b"ddnn_traces."
+#: Memory for queries of a dataset, MB.
+_QUERY_MB = 1000
 #: Bytes of rows that are sorted in memory; more go through a file.
 _IN_MEMORY = 256 << 20
 
@@ -67,11 +69,15 @@ class _StoppedError(Exception):
 
 
 @contextlib.contextmanager
-def dataset(where: str | Path, runs: list[str], threads: int, spill: Path) -> Iterator[Dataset]:
-    """A dataset, or some runs of it, queried with 1 GB of memory. spill: folder for the rest, made when needed."""
+def dataset(where: str | Path, runs: list[str], threads: int, spill: Path, at_once: int = 1) -> Iterator[Dataset]:
+    """A dataset, or some runs of it, queried with 1 GB of memory. spill: folder for the rest, made when needed.
+
+    at_once: datasets that are open at the same time, and share memory and threads.
+    """
     with Dataset(where, runs or None) as opened:
         opened.connection.execute(
-            f"SET memory_limit = '1GB'; SET threads = {threads}; SET temp_directory = {sql_literal(str(spill))}"
+            f"SET memory_limit = '{_QUERY_MB // at_once}MB'; SET threads = {max(1, threads // at_once)}; "
+            f"SET temp_directory = {sql_literal(str(spill))}"
         )
         yield opened
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -414,7 +415,8 @@ def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypa
     """The rows of the halves are put together."""
     sizes: list[int] = []
 
-    def opened(runs: list[str]) -> Dataset:
+    def opened(runs: list[str], at_once: int) -> Dataset:
+        assert at_once == 1
         sizes.append(len(runs))
         return Dataset(sample_dataset.path, runs)
 
@@ -425,8 +427,51 @@ def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypa
 
     monkeypatch.setattr(checks, "run_checks", short)
     rows = dict.fromkeys(sample_dataset.run_ids[:6], 1)
-    assert checks.run_in_groups(opened, rows)["ledger"]["run_id"].to_pylist() == list(rows)
+    assert checks.run_in_groups(opened, rows, 2)["ledger"]["run_id"].to_pylist() == list(rows)
     assert sizes == [6, 3, 3]
     monkeypatch.setattr(checks, "run_checks", lambda _: short(sample_dataset))
     with pytest.raises(QueryError, match="no memory"):
-        checks.run_in_groups(opened, rows)
+        checks.run_in_groups(opened, rows, 2)
+
+
+def test_groups_of_runs_side_by_side(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once, in the order of the runs; where a run alone fills the memory of one, or there is one thread, one."""
+    both_run = threading.Barrier(2, timeout=60)
+    shared: list[int] = []
+
+    def opened(runs: list[str], at_once: int) -> Dataset:
+        shared.append(at_once)
+        return Dataset(sample_dataset.path, runs)
+
+    def meet(dataset: Dataset) -> dict[str, pa.Table]:
+        if shared[-1] == 2:
+            both_run.wait()
+        return {name: pa.table({"run_id": dataset.run_ids}) for name in checks.names()}
+
+    monkeypatch.setattr(checks, "run_checks", meet)
+    runs = sample_dataset.run_ids[:4]
+    half = dict.fromkeys(runs, 10_000_000)
+    assert checks.run_in_groups(opened, half, 2)["ledger"]["run_id"].to_pylist() == runs
+    assert shared == [2, 2]
+    for rows, threads in ((half, 1), (half | {runs[0]: 30_000_000}, 2)):
+        shared.clear()
+        assert checks.run_in_groups(opened, rows, threads)["ledger"]["run_id"].to_pylist() == runs
+        assert set(shared) == {1}
+
+
+def test_a_check_that_fails_ends_those_of_other_runs(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query beside it would run for hours."""
+    endless = threading.Event()
+    runs = sample_dataset.run_ids[:2]
+
+    def check(dataset: Dataset) -> dict[str, pa.Table]:
+        if dataset.run_ids == runs[:1]:
+            assert endless.wait(60)
+            raise QueryError("a damaged file")
+        endless.set()
+        dataset.sql("SELECT sum(hash(a.range + b.range)) FROM range(10000000) AS a, range(10000000) AS b")
+        raise AssertionError
+
+    monkeypatch.setattr(checks, "run_checks", check)
+    with pytest.raises(QueryError, match="a damaged file"):
+        checks.run_in_groups(lambda some, _: Dataset(sample_dataset.path, some), dict.fromkeys(runs, 20_000_000), 2)

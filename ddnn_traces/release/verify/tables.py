@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -196,7 +197,9 @@ def check_data(examined: Examined) -> Iterator[Finding]:
         rows_of_runs[file.run_id] += file.rows
     try:
         found = checks.run_in_groups(
-            lambda runs: dataset(examined.folder, runs, examined.jobs, examined.scratch / "duckdb"), rows_of_runs
+            lambda runs, at_once: dataset(examined.folder, runs, examined.jobs, _spill(examined), at_once),
+            rows_of_runs,
+            examined.jobs,
         )
     except DdnnTracesError as error:
         raise WrongError(f"the tables cannot be queried ({shown(error)}); see the failures above") from None
@@ -211,6 +214,11 @@ def check_data(examined: Examined) -> Iterator[Finding]:
             yield from _of_check(name, rows, inputs - tables, allowed)
     for name in sorted({name for counts in release.flagged.values() for name in counts} - found.keys()):
         yield not_checked(shown(name), f"{layout.RELEASE} names a check that this program does not have")
+
+
+def _spill(examined: Examined) -> Path:
+    """A folder of its own for each DuckDB."""
+    return examined.scratch / f"duckdb-{secrets.token_hex(4)}"
 
 
 def _of_check(name: str, rows: pa.Table, absent: set[str], allowed: dict[str, int]) -> Iterator[Finding]:
