@@ -26,7 +26,7 @@ from publishing import ABOUT
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.errors import LeakError, PublishError, StorageError, UsageError
+from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, StorageError, UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, packaging, publish, tables, versions
@@ -80,6 +80,17 @@ def test_what_is_in_a_release(small: Path, release: Path) -> None:
         assert dataset.sql(same).equals(source.sql(same))
         addresses = set(dataset.sql("SELECT src_ip FROM flows")["src_ip"])
     assert addresses == {"worker-1", "worker-2", "worker-3", "worker-4"}
+
+
+def test_a_dataset_with_a_damaged_file_is_refused(small: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(small, tmp_path / "dataset"))
+    file = partition(damaged, "flows", RUN) / "part-0.parquet"
+    content = bytearray(file.read_bytes())
+    content[40] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DdnnTracesError, match=rf"run {RUN}: flows/run_id={RUN}/part-0\.parquet: changed"):
+        ddnn_traces.publish(damaged, tmp_path / "release", **ABOUT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset"]
 
 
 def test_checksums_are_those_that_sha256sum_reads(release: Path) -> None:

@@ -6,7 +6,6 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +13,7 @@ from small_runs import A, B, C, hashes_of, ring, write_captures, write_log
 from tools import RunCommand, mostly_long
 
 import ddnn_traces
-from ddnn_traces.errors import DdnnTracesError, QueryError, UsageError
+from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
@@ -160,15 +159,6 @@ def test_mistakes_in_sql_are_not_of_files(out: Path) -> None:
         for text in ("SELECT nothing FROM flows", "SELECT 'x'::BIGINT", "SELEC 1"):
             with pytest.raises(QueryError, match="Error"):
                 dataset.sql(text)
-
-
-def test_publish_refuses_what_is_damaged(out: Path, tmp_path: Path) -> None:
-    flip(out / FLOWS, 8 * 40)
-    about: dict[str, Any] = {"title": "Runs", "licence": "CC-BY-4.0", "creators": ["Ada Example"], "date": "2026-01-31"}
-    pytest.importorskip("ahocorasick_rs", reason="the extra publish is not installed")
-    with pytest.raises(DdnnTracesError, match=r"run one: flows/run_id=one/part-0\.parquet: changed"):
-        ddnn_traces.publish(out, tmp_path / "release", **about)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset"]
 
 
 # --- the records
