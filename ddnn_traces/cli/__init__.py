@@ -18,7 +18,7 @@ from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
-from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, QueryError
+from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
 
 _SHOWN = 300  # letters of a text in a message
@@ -35,7 +35,7 @@ def main() -> NoReturn:
         error.show(said)
         click.echo(printable_lines(said.getvalue()), err=True, nl=False)
         sys.exit(2)
-    except (QueryError, PublishError, LeakError) as error:  # which have several lines
+    except (QueryError, PredictionError, PublishError, LeakError) as error:  # which have several lines
         _fail(str(error), error.exit_code, printable_lines)
     except DdnnTracesError as error:
         _fail(str(error), error.exit_code)

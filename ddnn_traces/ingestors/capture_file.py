@@ -75,8 +75,8 @@ class PcapHeader:
         major, minor = struct.unpack(byte_order + "HH", header[4:8])
         if major != _MAJOR:
             return (
-                f"pcap of version {major}.{minor}, only {_MAJOR} is read: convert it with 'editcap -F pcap' or, where "
-                "only the file header is damaged, write 2.4 into the bytes 4 to 7"
+                f"pcap of version {major}.{minor}, only {_MAJOR} is read, as by libpcap: where only the file "
+                "header is damaged, write 2.4 into the bytes 4 to 7"
             )
         snaplen, link = struct.unpack(byte_order + "II", header[16:24])
         return cls(byte_order, tick_ns, snaplen, link & 0xFFFF)  # upper bits: FCS length, reserved

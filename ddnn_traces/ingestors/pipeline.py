@@ -22,7 +22,7 @@ from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS
+from ddnn_traces.store.layout import INPUTS, is_dataset
 from ddnn_traces.store.parquet import check_name, partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
@@ -138,7 +138,8 @@ class _Ingest:
             self._messages.end_reading()
         written, unchanged = len(self._writer.written), len(planned) - len(todo)
         if not written and not unchanged:
-            raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} is unchanged")
+            kept = "is unchanged" if is_dataset(self._writer.out) else "was not made"
+            raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} {kept}")
         self._finish()
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
         details += f", {unchanged} unchanged" if unchanged else ""

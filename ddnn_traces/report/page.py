@@ -35,10 +35,10 @@ def write(dataset: Dataset, out: Path) -> Path:
     """Write the report to `out` and its charts to the folder `<stem of out>-charts` next to it; return `out`.
 
     The same dataset gives the same bytes. Files are replaced whole, and a chart that the dataset no longer has is
-    removed. Raises UsageError where `out` is a folder.
+    removed. Raises UsageError where `out` is a folder or a pipe.
     """
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; name the report's file, for example {out / 'report.html'}")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
     chapters: dict[Chapter, list[Section]] = {}
     drawings: dict[str, Future[dict[str, bytes]]] = {}
     with ThreadPoolExecutor(1) as artist, Results(dataset) as results:  # the thread draws while DuckDB runs queries

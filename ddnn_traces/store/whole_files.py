@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ddnn_traces.errors import UsageError
+
 #: `errno` of an OSError that means that nothing more can be written: disk or quota full, file too large, read-only.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -94,8 +96,12 @@ def make_folders(path: Path) -> None:
 def whole_file(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """The path to write to: it takes the place of `path` when the context is left, and is removed after an error.
 
-    folder: for what is half written, on the file system of `path`; None: that of `path`. Raises OSError.
+    folder: for what is half written, on the file system of `path`; None: that of `path`. A link stays, and its
+    file is replaced. Raises OSError, and UsageError where something else than a file is there, such as a pipe.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is there and not a file; give the name of a file to write")
+    path = path.resolve()
     half_written = (folder or path.parent) / f".{path.name}.{os.getpid()}"
     try:
         yield half_written

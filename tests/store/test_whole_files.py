@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddnn_traces.errors import UsageError
 from ddnn_traces.store.whole_files import is_running, sha256_of, whole_file, whole_folder
 
 
@@ -79,3 +80,15 @@ def test_running_processes() -> None:
     assert is_running(os.getpid())
     assert is_running(1)
     assert is_running(2**70)  # no process number at all: it may be another system's
+
+
+def test_a_link_stays_and_a_pipe_is_refused(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    with whole_file(link) as half_written:
+        half_written.write_text("new")
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+    with pytest.raises(UsageError, match="pipe: is there and not a file"), whole_file(pipe):
+        raise AssertionError("not reached")
+    assert sorted(tmp_path.iterdir()) == [link, pipe, target]

@@ -76,6 +76,8 @@ def add_packet(counts: Counts, packet: dict[str, str]) -> None:
     if inner is None:
         return
     ends = packet[f"{layers[inner]}.src"], packet[f"{layers[inner]}.dst"]
+    if not all(ends):  # an IP header that was not captured whole
+        return
     transport = next((layer for layer in layers[inner + 1 :] if layer in PROTOCOLS), None)
     ports = (0, 0)
     if transport:
