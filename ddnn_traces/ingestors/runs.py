@@ -210,8 +210,8 @@ def _report(result: ReadResult, messages: Messages) -> None:
     if facts.invalid_times:
         messages.warn(
             f"{facts.path}: {facts.invalid_times:,} of {facts.records:,} records have an impossible time (before "
-            "1970 or after 2262) and count at the time of the record before them, the first ones at 1970; check the program "
-            "that wrote it, and remove such first ones with editcap"
+            "1970 or after 2262) and count at the time of the record before them, the first ones at 1970; check the "
+            "program that wrote it, and remove such first ones with editcap"
         )
     if _is_unread(facts):
         messages.warn(_why_no_flow(facts))
