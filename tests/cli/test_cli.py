@@ -181,7 +181,7 @@ def test_nothing_could_be_read(command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "bad.pcap").write_bytes(b"text")
     done = command("ingest", "bad.pcap", "--out", "dataset")
     assert done.returncode == 1
-    assert lines(done.stderr)[-1] == "ddnn-traces: no run could be read from bad.pcap; dataset is unchanged"
+    assert lines(done.stderr)[-1] == "ddnn-traces: no run could be read from bad.pcap; dataset was not made"
     assert [path.name for path in tmp_path.iterdir()] == ["bad.pcap"]
 
 
@@ -196,6 +196,7 @@ def test_metadata_that_is_wrong(command: RunCommand, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.long
 def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) -> None:
     write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
     ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset").close()

@@ -212,6 +212,7 @@ def test_basic_sim_has_the_run_s_times_and_links(exported: Exported) -> None:
     assert flows[-1].metadata.startswith(f"{exported.replay.run};flow={rows['flow_id'][-1]};step=")
 
 
+@pytest.mark.long
 def test_the_same_bytes_again(sample_dataset: Dataset, tmp_path: Path) -> None:
     files: list[dict[str, bytes]] = []
     for name in ("one", "two"):

@@ -434,7 +434,7 @@ def test_run_without_a_readable_file_is_left_out(runs: Path, tmp_path: Path) -> 
 
 def test_nothing_readable_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"nothing")
-    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* is unchanged"):
+    with pytest.raises(CaptureError, match=r"no run could be read from .*a\.pcap; .* was not made"):
         ingest(tmp_path / "a.pcap", out=tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["a.pcap"]
 

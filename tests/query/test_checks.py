@@ -411,6 +411,7 @@ def test_a_flow_whose_every_segment_is_there_twice(broken: Any, again: int, is_f
     assert [row["flow_id"] for row in rows] == ([0, 1, 2, 3, 4, 5] if is_found else [])
 
 
+@pytest.mark.long
 def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the halves are put together."""
     sizes: list[int] = []

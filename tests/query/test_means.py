@@ -75,6 +75,7 @@ def test_the_steps_of_a_matrix_add_up_to_those_of_the_runs(sample_dataset: Datas
     assert both["mean_step_payload_bytes"].to_list() == pytest.approx(both["payload"].to_list())
 
 
+@pytest.mark.long
 def test_a_burst_is_what_a_pair_sends_in_a_step(sample_dataset: Dataset) -> None:
     bursts = sample_dataset.query("batch_burst_structure")
     found = sample_dataset.query("step_inference_score").select("run_id", "inferred", "structured")

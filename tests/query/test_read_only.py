@@ -193,6 +193,7 @@ def test_shell_refuses_and_goes_on(small: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
 
 
+@pytest.mark.long
 def test_shell_completes(small: Path, tmp_path: Path) -> None:
     shown = shell(small, tmp_path, ["SELECT DISTINCT src_i\t FROM traffic_m\t;\n"])
     assert re.search(r"SELECT DISTINCT src_ip +FROM traffic_matrix *;", shown)

@@ -135,6 +135,7 @@ def test_the_model_explains_the_volume(fit: Regression) -> None:
     assert slope.estimate == pytest.approx(6, abs=0.3)
 
 
+@pytest.mark.long
 def test_batch_and_topology_are_insignificant(fit: Regression) -> None:
     verdicts = significant(fit)
     assert verdicts[SIZE] is True
