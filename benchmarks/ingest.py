@@ -7,8 +7,8 @@ a minute runs once. --cores 1 pins each process to one core; 0 lets it use all.
 --form gzip and --form pcapng give all programs the same capture in that form (by gzip, by editcap); softflowd, which
 reads no gzip, gets it from gzip -dc.
 
---start measures what a small ingest (2 MB) takes beside the import of its libraries: into a new dataset, and again into
-the same one, where nothing has changed. The processes take turns; the ratio is the median over the turns.
+--start measures what a small ingest (2 MB) takes, compared with the import of its libraries: into a new dataset, and
+again into the same one, where nothing has changed. The processes take turns; the ratio is the median over the turns.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def folder(name: str) -> Path | None:
 
 
 def remove_older(new: Path, pattern: str) -> None:
-    """Remove files and folders beside a new one whose name fits, and to which nothing was added for a week.
+    """Remove files and folders next to a new one whose name fits, and to which nothing was added for a week.
 
     They are of other versions. A process that uses one has loaded it already, or makes it again. Younger ones may be of
     a second checkout.

@@ -85,7 +85,7 @@ def _opened(out: Path) -> Iterator[BinaryIO]:
 
     is_file = out.is_file() or not out.exists()
     try:
-        with whole_file(out.resolve()) if is_file else contextlib.nullcontext(out) as path, path.open("wb") as file:
+        with whole_file(out) if is_file else contextlib.nullcontext(out) as path, path.open("wb") as file:
             yield file
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error

@@ -119,9 +119,9 @@ class CaptureFile:
     `file_bytes` is the file's size, for standard input 0 until all is read. After the last block: `raw_bytes` is what
     has been read of the file, `compression` the name of a format or empty, `damage` states the damage of the
     compressed stream (None: none), `truncated` whether it only ends early, and `digests` has the hash of the file as
-    it lies on disk, by `hash`, one of store.hashes.CHOICES; with `beside` a thread of its own computes it. `progress`
-    is called, in the reader's thread, with the number of bytes of the file read since the last call. Raises OSError,
-    and UsageError where standard input cannot be one.
+    it lies on disk, by `hash`, one of store.hashes.CHOICES; with `own_thread` in a thread of its own.
+    `progress` is called, in the reader's thread, with the number of bytes of the file read since the last call.
+    Raises OSError, and UsageError where standard input cannot be one.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class CaptureFile:
         path: Path,
         progress: Callable[[int], None] = lambda _: None,
         hash: str = hashes.DEFAULT,
-        beside: bool = False,
+        own_thread: bool = False,
     ) -> None:
         self.path = path
         self.compression = ""
@@ -144,7 +144,7 @@ class CaptureFile:
         self._algorithm = hash
         self._hash = None if hash == hashes.NONE else hashes.hasher(hash)
         # On one core the blocks are hashed where they are read, while they are in its cache.
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash") if beside else None
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash") if own_thread else None
         self._hashed: list[Future[object]] = []
         self._ahead: _Ahead | None = None
         self._stopped = False

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ddnn_traces.ingestors.capture_file import PCAPNG
 from ddnn_traces.ingestors.sources import host_label, run_name
 
 Counters = dict[str, int | str]
@@ -21,8 +22,9 @@ _OPTIONS = {
 }  # fmt: skip
 _STATISTICS_BYTES = 24  # of the shortest block
 _MOST_COUNT = 2**63 - 1
-_STATISTICS, _SECTION = 5, b"\n\r\r\n"  # types of blocks
-_BYTE_ORDERS = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+STATISTICS_BLOCK = 5
+#: Byte order of a pcapng's section by the magic number in its header.
+BYTE_ORDERS = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _SECTION_START, _MOST_BLOCK_BYTES = 12, 1 << 24
 
 #: Endings of files in a run's folder that may hold the closing lines of a capturing program.
@@ -90,7 +92,7 @@ class StatisticsFinder:
         at = 0
         while len(self._waiting) - at >= _SECTION_START and not self._ended:
             size = self._block_bytes(at)
-            is_wanted = size and self._waiting[at : at + 4] == struct.pack(self._byte_order + "I", _STATISTICS)
+            is_wanted = size and self._waiting[at : at + 4] == struct.pack(self._byte_order + "I", STATISTICS_BLOCK)
             if is_wanted and at + size > len(self._waiting):
                 break
             if is_wanted:
@@ -101,8 +103,8 @@ class StatisticsFinder:
 
     def _block_bytes(self, at: int) -> int:
         """Length of the block that begins there; 0 ends the search."""
-        if self._waiting[at : at + 4] == _SECTION:
-            self._byte_order = _BYTE_ORDERS.get(bytes(self._waiting[at + 8 : at + 12]), "")
+        if self._waiting[at : at + 4] == PCAPNG:
+            self._byte_order = BYTE_ORDERS.get(bytes(self._waiting[at + 8 : at + 12]), "")
             self._sections += 1
         size = int(struct.unpack_from(self._byte_order + "I", self._waiting, at + 4)[0]) if self._byte_order else 0
         self._ended = not _SECTION_START <= size <= _MOST_BLOCK_BYTES or size % 4 != 0

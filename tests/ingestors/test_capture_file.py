@@ -281,17 +281,17 @@ def test_without_hashing(tmp_path: Path) -> None:
     assert (file.digests, file.raw_bytes) == ({}, len(GZIP))
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["in its thread", "beside it"])
+@pytest.mark.parametrize("own_thread", [False, True])
 @pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
 @pytest.mark.parametrize("content", [b"", PCAP * 3, GZIP], ids=["empty", "plain", "gzip"])
 def test_digest_is_that_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, algorithm: str, beside: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, algorithm: str, own_thread: bool
 ) -> None:
     """Of many blocks, whose buffers are filled again."""
     monkeypatch.setattr(capture_file, "BLOCK_BYTES", len(PCAP) // 7)
     path = tmp_path / "capture"
     path.write_bytes(content)
-    with CaptureFile(path, hash=algorithm, beside=beside) as file:
+    with CaptureFile(path, hash=algorithm, own_thread=own_thread) as file:
         for _ in file.blocks():
             pass
         truth = {"blake3": blake3, "sha256": hashlib.sha256}[algorithm](content)

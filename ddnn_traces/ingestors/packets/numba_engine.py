@@ -54,7 +54,7 @@ def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
 
 
 def _opened(path: Path, options: ReadOptions) -> CaptureFile:
-    return CaptureFile(path, lambda size: options.progress(size, 0), options.hash, beside=options.jobs > 1)
+    return CaptureFile(path, lambda size: options.progress(size, 0), options.hash, own_thread=options.jobs > 1)
 
 
 def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAP_MAGICS, PCAPNG, PcapHeader
-from ddnn_traces.ingestors.counters import InterfaceStatistics, block_options
+from ddnn_traces.ingestors.counters import BYTE_ORDERS, STATISTICS_BLOCK, InterfaceStatistics, block_options
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
 from ddnn_traces.ingestors.packets.compiled import scan as loop
 from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS, MOST_BLOCK_BYTES, Framing
@@ -25,9 +25,7 @@ _AT_ONCE = 4096  # bytes that are tried first to complete a record that is cut b
 # A captured length above this and above the file's snaplen is damage, as in libpcap and Wireshark.
 _MAX_CAPTURED, _MOST_SNAPLEN = 262144, 1 << 24
 
-_BYTE_ORDER_MAGIC = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
-_STATISTICS = 5  # type of a block
 _SECTION_BYTES, _INTERFACE_BYTES = 28, 20
 
 
@@ -176,7 +174,7 @@ class PcapngReader(RecordReader):
                 order: Literal["little", "big"] = "little" if self._section.byte_order == "<" else "big"
                 size = int.from_bytes(block[pos + 4 : pos + 8], order)
                 content = bytes(block[pos : pos + size])
-                if int.from_bytes(content[:4], order) == _STATISTICS:
+                if int.from_bytes(content[:4], order) == STATISTICS_BLOCK:
                     self._statistics.add(self._sections, self._section.byte_order, content)
                 else:
                     self._described.append(_add_interface(self._section, content))
@@ -226,7 +224,7 @@ def _section_bytes(start: bytes) -> int | None:
     """Length of the section header block that begins so; None while there are too few bytes. Raises _BadBlock."""
     if len(start) < 12:
         return None
-    order = _BYTE_ORDER_MAGIC.get(start[8:12])
+    order = BYTE_ORDERS.get(start[8:12])
     if order is None:
         raise _BadBlock("a section without a byte-order magic")
     (length,) = struct.unpack_from(order + "I", start, 4)
@@ -237,7 +235,7 @@ def _section_bytes(start: bytes) -> int | None:
 
 def _parse_section(block: bytes) -> _Section:
     """A whole section header block. Raises _BadBlock."""
-    section = _Section(_BYTE_ORDER_MAGIC[block[8:12]])
+    section = _Section(BYTE_ORDERS[block[8:12]])
     length, major, at_end = struct.unpack(section.byte_order + "4xI4xH" + f"{len(block) - 18}x" + "I", block)
     if length != at_end:
         raise _BadBlock("a section header whose two lengths differ")

@@ -36,7 +36,7 @@ from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
 
-#: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 516 MB in all.
+#: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 412 MB in all.
 MEMORY_LIMIT = "128MB"
 
 #: Parameters of the statements that create the intermediate tables, in this order; their meaning is in the .sql files.

@@ -88,7 +88,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with ExitStack() as stack:
         pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         stack.enter_context(pool)  # ends last: closing the file ends a wait for input
-        file = stack.enter_context(CaptureFile(path, hash=options.hash, beside=options.jobs > 1))
+        file = stack.enter_context(CaptureFile(path, hash=options.hash, own_thread=options.jobs > 1))
         cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
         facts = CaptureFacts(path, NAME, file.file_bytes)

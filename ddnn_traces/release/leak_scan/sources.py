@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ddnn_traces.ingestors.capture_file import PCAPNG, CaptureFile
+from ddnn_traces.ingestors.counters import block_options
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.store import hashes
@@ -103,7 +103,7 @@ def pcapng_names(path: Path) -> set[str]:
         elif kind == 4:
             found |= {
                 text
-                for code, value in _options(order, body)
+                for code, value in block_options(order, body)
                 if code in (1, 2)
                 for text in value[4 if code == 1 else 16 :].decode(errors="replace").split("\0")
                 if text
@@ -116,18 +116,7 @@ def pcapng_names(path: Path) -> set[str]:
 
 
 def _option_texts(order: str, data: bytes, codes: tuple[int, ...]) -> set[str]:
-    return {value.decode(errors="replace") for code, value in _options(order, data) if code in codes}
-
-
-def _options(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 4 <= len(data):
-        code, size = struct.unpack_from(order + "HH", data, at)
-        at += 4
-        if code == 0 or at + size > len(data):
-            return
-        yield code, data[at : at + size]
-        at += size + -size % 4
+    return {value.decode(errors="replace") for code, value in block_options(order, data) if code in codes}
 
 
 def log_words(run: RunInput) -> dict[str, set[str]]:
