@@ -33,6 +33,9 @@ COMMIT_SECONDS = 2.0
 #: and this many times what the last time took: a dataset of thousands of runs has as many links to make.
 _COMMIT_SHARE = 20.0
 
+#: Of what was sent, percent; more that captures lost is a warning. As in the check capture_loss.
+MOST_PERCENT_LOST = 0.1
+
 
 @dataclass(frozen=True)
 class _Planned:
@@ -218,7 +221,8 @@ class _Ingest:
         changed = inputs.changed_meanwhile(plan.run, plan.record.files)
         for name in changed:
             self._messages.warn(f"{run_id}/{name}: changed while it was read; ingest again when it is complete")
-        _write_run(facts, self._writer, self._options)
+        lost = _write_run(facts, self._writer, self._options)
+        _report_loss(run_id, *lost, self._messages)
         warnings = tuple(inputs.without_folders(warning, plan.run) for warning in self._messages.warnings[warned:])
         files: tuple[FileState, ...] = inputs.after_reading(plan.record.files, facts.files, changed)
         self._records[run_id] = replace(plan.record, files=files, warnings=warnings)
@@ -235,7 +239,8 @@ class _Ingest:
         self._last_cost = self._put_in_place - begin
 
 
-def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> None:
+def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> tuple[float, float]:
+    """Write a run's tables; return RunTables.percentages_lost()."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -250,12 +255,26 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -
             _check_ledger(facts, tables)
             for name in schema.TABLES:
                 writer.write(name, facts.run_id, tables.batches(name), provenance)
+            return tables.percentages_lost()
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # DuckDB's error after Ctrl-C
             raise
         raise KeyboardInterrupt from None
     except duckdb.Error as error:  # mostly: no disk space for what does not fit into memory
         raise _no_space(writer.out, f"{facts.run_id}: {str(error).splitlines()[0]}") from error
+
+
+def _report_loss(run_id: str, payload: float, packets: float, messages: Messages) -> None:
+    """Warn of what captures lost, in percent; a share below the bar of the check capture_loss is only stated."""
+    lost = {"the TCP payload by its sequence numbers": payload, "the packets by their counters": packets}
+    stated = " and ".join(f"{percent:.2g}% of {what}" for what, percent in lost.items() if percent)
+    if not stated:
+        return
+    step = "'ddnn-traces query DATASET capture_loss' shows which files"
+    if max(lost.values()) > MOST_PERCENT_LOST:
+        messages.warn(f"{run_id}: its captures lost {stated}, so its volumes are too low; {step}")
+    else:
+        messages.info(f"{run_id}: its captures lost {stated}; {step}")
 
 
 def _check_ledger(facts: RunFacts, tables: RunTables) -> None:

@@ -118,6 +118,20 @@ class RunTables:
         batches: Iterable[pa.RecordBatch] = getattr(self, f"_{name}_table")()
         return batches
 
+    def percentages_lost(self) -> tuple[float, float]:
+        """What the captures lost, in percent of the TCP payload and of the packets, as in the query run_capture_loss.
+
+        0 also where nothing is known.
+        """
+        sums = self._con.execute(
+            "SELECT sum(missed_bytes - unacknowledged_missed_bytes), "
+            "sum(payload_bytes - retransmitted_bytes) FILTER (missed_bytes IS NOT NULL) FROM run_flows"
+        ).fetchall()
+        names = ("kernel_dropped_packets", "interface_dropped_packets")
+        files = [file for file in self._run.files if file.counters]
+        dropped = sum(int(file.counters.get(name, 0)) for file in files for name in names)
+        return _percent_lost(*sums[0]), _percent_lost(dropped, sum(file.records for file in files))
+
     # --- inputs of the SQL
 
     def _copies(self, encapsulation_ids: Sequence[Sequence[int]]) -> pa.Table:
@@ -328,6 +342,10 @@ def _sql(name: str) -> str:
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:
     return [pa.RecordBatch.from_pylist(rows, schema=schema.table(name).arrow())]
+
+
+def _percent_lost(lost: int | None, captured: int | None) -> float:
+    return 100 * lost / (lost + (captured or 0)) if lost else 0.0
 
 
 def _role(label: str | None) -> str | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import packets as p
 import pytest
-from small_runs import BEGIN_NS, SPACING_NS, A, B, ingest_frames, read_folder, write_captures
+from small_runs import BEGIN_NS, SPACING_NS, A, B, ingest_frames, read_folder, write_captures, write_frames
 from tools import mostly_long
 
+from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
@@ -72,6 +73,44 @@ def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) 
         assert (pair["missed_bytes"], pair["reverse_missed_bytes"], pair["percent_lost"]) == (16 * SIZE, 0, 16)
         (run,) = checks.run_checks(dataset)["capture_loss"].to_pylist()
         assert (run["missed_bytes"], run["percent_lost"]) == (16 * SIZE, 16)
+
+
+@pytest.mark.parametrize(
+    ("segments", "lost", "dropped", "said"),
+    [
+        (100, 16, 0, "16% of the TCP payload by its sequence numbers"),
+        (100, 0, 1, "0.48% of the packets by their counters"),
+        (100, 16, 1, "16% of the TCP payload by its sequence numbers and 0.52% of the packets by their counters"),
+        (2000, 1, 0, "0.05% of the TCP payload by its sequence numbers"),
+        (100, 0, 0, None),
+    ],
+)
+def test_ingest_states_what_was_lost(segments: int, lost: int, dropped: int, said: str | None, tmp_path: Path) -> None:
+    """As in run_capture_loss; below the bar of the check it is no warning. An unchanged run is warned of again."""
+    frames = opening(5000) + data(5000, range(segments), range(40, 40 + lost)) + closing(5000 + segments * SIZE)
+    folder = write_frames(tmp_path / "run", {"a.pcap": frames})
+    log = f"{len(frames)} packets captured\n1 packets received by filter\n{dropped} packets dropped by kernel\n"
+    (folder / "a.log").write_text(log)
+    messages, again = Notes(), Notes()
+    with read_folder(folder, messages) as dataset:
+        (row,) = dataset.query("run_capture_loss").to_dicts()
+    assert row["flagged"] == bool(messages.warnings) == (lost > 1 or dropped > 0)
+    stated = [line for line in [*messages.warnings, *messages.notes] if "lost" in line]
+    assert bool(stated) == bool(said)
+    assert all(line.startswith(f"run: its captures lost {said}") and "DATASET capture_loss" in line for line in stated)
+    read_folder(folder, again).close()
+    assert again.warnings == [f"run run: {warning}" for warning in messages.warnings]
+
+
+class Notes(Messages):
+    """Warnings, and the other lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def info(self, message: str) -> None:
+        self.notes.append(message)
 
 
 def test_nothing_is_missed(tmp_path: Path) -> None:
