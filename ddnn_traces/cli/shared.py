@@ -43,10 +43,13 @@ runs_option = click.option(
 
 
 def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: bool = False) -> Dataset:
-    """Open a dataset; runs: the visible ones, empty: all. Raises UsageError."""
+    """Open a dataset, and print which of its files are gone; runs: the visible ones, empty: all. Raises UsageError."""
     import ddnn_traces
 
-    return ddnn_traces.open(dataset, list(runs) or None, read_only)
+    opened = ddnn_traces.open(dataset, list(runs) or None, read_only)
+    for line in opened.missing_files():
+        click.echo(f"note: {line}", err=True)
+    return opened
 
 
 def key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:

@@ -82,10 +82,12 @@ class Dataset:
         views.hide_progress_bar(self.connection)
         self.place.attach(self.connection)
         self._views = views.Views(self.connection, self.place, runs)
-        self._read_only = read_only
+        self._read_only, self._runs = read_only, runs
         if read_only:
             self.connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
         if runs and (unknown := sorted(set(runs) - set(self.run_ids))):
+            if gone := self.missing_files():
+                raise UsageError(f"{self.name}: {gone[0]}")
             near = nearest(unknown[0], self._all_run_ids())
             raise UsageError(
                 f"{self.name}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {self.name}' lists them"
@@ -228,7 +230,11 @@ class Dataset:
 
     def missing(self, name: str) -> list[str]:
         """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
-        return missing.lines(self.connection, self.place, name, self.run_ids)
+        return missing.lines_of(self.connection, self.place, missing.tables(name), self.run_ids)
+
+    def missing_files(self) -> list[str]:
+        """Files that ingest wrote and that are gone: a line for each run, with the remedy."""
+        return missing.lines_of_files(self.place, self._runs)
 
     def statements(self, text: str) -> list[str]:
         """The SQL statements in a text. Raises QueryError with DuckDB's message.

@@ -1,4 +1,4 @@
-"""What a query's runs lack: tables without rows, and how to get them."""
+"""What a query's runs lack: files that are gone, tables without rows, and how to get them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ddnn_traces.query import catalogue
-from ddnn_traces.store import schema
+from ddnn_traces.store import checksums, schema
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,15 +43,11 @@ def tables(name: str) -> list[str]:
     return [table for table in schema.TABLES if table in read]
 
 
-def lines(connection: duckdb.DuckDBPyConnection, place: Place, name: str, runs: list[str]) -> list[str]:
-    """A line for each kind of data that the query reads and some of the runs lack."""
-    return lines_of(connection, place, tables(name), runs)
-
-
 def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[str], runs: list[str]) -> list[str]:
-    """As lines(), for tables. Reads the ends of Parquet files only."""
+    """A line for each kind of data that these tables hold and some of the runs lack. Reads the ends of files only."""
     lines = []
     needed = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
+    gone = _missing_files(place, runs)
     lacking: dict[str, list[str]] = {}
     for table in needed:
         if table == "runs":
@@ -58,10 +55,32 @@ def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[s
         filled = _runs_with_rows(connection, place.files[table])
         explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
         lacking[table] = [run for run in runs if run not in filled]
-        if unexplained := [run for run in lacking[table] if run not in explained]:
+        without_file = {run for run, names in gone.items() if table in map(_table, names)}
+        if unexplained := [run for run in lacking[table] if run not in {*explained, *without_file}]:
             what, remedy = _HINTS[table]
             lines.append(f"{_named(unexplained, len(runs))}: {what} (table {table} is empty); {remedy}")
     return lines
+
+
+def lines_of_files(place: Place, runs: Sequence[str] | None) -> list[str]:
+    """A line for each run, or each of these runs, that lacks files which were written."""
+    return [
+        f"run {run}: {names[0]} is missing{_more(len(names) - 1)}; ingest the run again"
+        for run, names in sorted(_missing_files(place, runs).items())
+    ]
+
+
+def _more(files: int) -> str:
+    return f", and {counted(files, 'more file')}" if files else ""
+
+
+def _missing_files(place: Place, runs: Sequence[str] | None) -> dict[str, list[str]]:
+    """The files that are gone; a release has no record of them."""
+    return {} if place.folder is None else checksums.missing(place.folder, runs)
+
+
+def _table(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _named(lacking: list[str], runs: int) -> str:

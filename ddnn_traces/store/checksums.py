@@ -127,6 +127,16 @@ def run_ids(dataset: Path) -> set[str]:
     return {unquote(name.removeprefix("run_id=")) for name in folders}
 
 
+def missing(dataset: Path, runs: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """The files of each run, or of these runs, that were written and are not there, in order. Reads none of them."""
+    recorded = read(dataset)
+    chosen = recorded if runs is None else {run_id: recorded.get(run_id, {}) for run_id in runs}
+    found = {
+        run_id: [name for name in sorted(files) if not (dataset / name).exists()] for run_id, files in chosen.items()
+    }
+    return {run_id: names for run_id, names in found.items() if names}
+
+
 def summary(found: Sequence[Damage]) -> str:
     """The first of these files with its problem, and the number of the others."""
     return f"{found[0]}" + (f", and {len(found) - 1:,} more damaged files" if found[1:] else "")

@@ -153,6 +153,23 @@ def test_a_query_names_the_damaged_run(out: Path) -> None:
         ddnn_traces.open(out)
 
 
+@pytest.mark.parametrize("call", [("runs",), ("query", "traffic_matrix"), ("sql", "FROM flows"), ("regress",)])
+def test_a_run_whose_files_are_gone_is_named(out: Path, command: RunCommand, call: tuple[str, ...]) -> None:
+    """Also one that no table shows any more."""
+    for folder in out.glob("*/run_id=one"):
+        shutil.rmtree(folder)
+    (out / "flows/run_id=two").rename(out / "flows/run_id=other")  # without any file of flows, DuckDB opens nothing
+    said = command(call[0], "dataset", *call[1:]).stderr.decode().splitlines()
+    first, others = "capture_ledger/run_id=one/part-0.parquet", len(schema.TABLES) - 1
+    assert said[:2] == [
+        f"note: run one: {first} is missing, and {others} more files; ingest the run again",
+        "note: run two: flows/run_id=two/part-0.parquet is missing; ingest the run again",
+    ]
+    assert not any("is empty" in line for line in said)
+    done = command("query", "dataset", "traffic_matrix", "--run", "one")
+    assert (done.returncode, b"run one: capture_ledger/run_id=one" in done.stderr) == (2, True)
+
+
 def test_mistakes_in_sql_are_not_of_files(out: Path) -> None:
     (out / FLOWS).with_name("part-1.parquet").touch()
     with ddnn_traces.open(out, ["two"]) as dataset:
