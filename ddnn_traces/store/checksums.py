@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS, MARKER, marker_is_as_written
+from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, marker_is_as_written
 from ddnn_traces.store.parquet import partition
 
-FILE = "checksums.json"
+FILE = STORED_FILES
 
 _ALGORITHM = "blake3"
 _READERS = 4  # threads

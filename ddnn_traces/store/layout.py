@@ -38,6 +38,7 @@ DATA_PACKAGE = "datapackage.json"
 RO_CRATE = "ro-crate-metadata.json"
 DATACITE = "datacite.json"
 INPUTS = "inputs.json"
+STORED_FILES = "checksums.json"
 CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name
 
@@ -114,10 +115,29 @@ def read_marker(dataset: Path, name: str = "") -> Marker:
     if not dataset.is_dir():
         raise UsageError(f"{name}: no such dataset; check the path, or make one with 'ddnn-traces ingest'")
     try:
-        text = read_bytes(dataset / MARKER, MOST_DOCUMENT, UsageError)
+        text = _marker_text(dataset, name)
+        return parse_marker(text, name)
+    except UsageError as error:
+        if not has_marker(dataset) and (dataset / STORED_FILES).is_file():
+            raise UsageError(
+                f"{name}: {MARKER} is damaged or missing; ingest one of its runs again into it, which writes that file"
+            ) from error
+        raise
+
+
+def has_marker(dataset: Path) -> bool:
+    """Whether dataset.json can be read, of any schema version."""
+    try:
+        return isinstance(json.loads(_marker_text(dataset, ""))["schema_version"], int)
+    except (UsageError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _marker_text(dataset: Path, name: str) -> bytes:
+    try:
+        return read_bytes(dataset / MARKER, MOST_DOCUMENT, UsageError)
     except UsageError as error:
         raise _no_dataset(name) from error
-    return parse_marker(text, name)
 
 
 def parse_marker(text: bytes, name: str) -> Marker:

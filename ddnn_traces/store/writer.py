@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, layout, schema
-from ddnn_traces.store.layout import MARKER, is_dataset, read_marker, write_marker
+from ddnn_traces.store.layout import MARKER, has_marker, is_dataset, read_marker, write_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.store.whole_files import is_running, make_folders, sync, sync_tree, whole_file
@@ -60,7 +60,8 @@ class DatasetWriter:
         self._stored: dict[str, checksums.Files] = {}
         self._wait, self._report = wait, report
         self._lock = DatasetLock(self.out)
-        check_target(self.out)
+        if not _lacks_marker(self.out):
+            check_target(self.out)
         self.partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
 
     def __enter__(self) -> Self:
@@ -69,12 +70,13 @@ class DatasetWriter:
             self.waited = self._lock.acquire(self._wait, self._report)
             try:
                 _remove_stale(self.out, all_are_stale=self._lock.is_held)
+                self.scratch.mkdir(parents=True)
+                if _lacks_marker(self.out):
+                    self._write_marker()
                 check_target(self.out)  # again: no other process changes it now
                 self._stored = checksums.read(self.out)
-                self.partial.mkdir()
-                self.scratch.mkdir()
             except BaseException:
-                self._lock.release()
+                self.__exit__()
                 raise
         except OSError as error:
             raise UsageError(f"{self.out}: cannot be written ({error.strerror}); choose another --out") from error
@@ -85,6 +87,16 @@ class DatasetWriter:
             _discard(self.partial, self.out)
         finally:
             self._lock.release()
+
+    def _write_marker(self) -> None:
+        """Write dataset.json, which is damaged or gone, as the files of the runs have it; not of a newer version's."""
+        versions = {schema.SCHEMA_VERSION, *map(_schema_version, (self.out / "runs").glob("*/*.parquet"))}
+        if max(versions) > schema.SCHEMA_VERSION:
+            return
+        write_marker(self.scratch, oldest=min(versions))
+        sync([self.scratch / MARKER])
+        (self.scratch / MARKER).replace(self.out / MARKER)
+        self._report(f"{self.name}/{MARKER}: damaged or missing; it is written again")
 
     @property
     def scratch(self) -> Path:
@@ -180,6 +192,19 @@ def check_target(out: Path) -> None:
             f"{out}: is a mount point, which cannot be replaced by another folder; choose a folder in it, like "
             f"{out / 'dataset'}"
         )
+
+
+def _lacks_marker(out: Path) -> bool:
+    """Whether a folder is a dataset but for dataset.json, which is damaged or gone: DatasetWriter writes it again."""
+    return not has_marker(out) and bool(checksums.read(out))
+
+
+def _schema_version(path: Path) -> int:
+    """As a Parquet file states it; of a damaged one that of this program, which will write it again."""
+    try:
+        return int((pq.read_schema(path).metadata or {})[b"ddnn_traces.schema_version"])
+    except (OSError, ValueError, KeyError, pa.ArrowException):
+        return schema.SCHEMA_VERSION
 
 
 def _is_mount_point(folder: Path) -> bool:

@@ -19,7 +19,9 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.store import checksums, schema
+from ddnn_traces.store.layout import read_marker
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.writer import DatasetWriter
 
 
 class Heard(Messages):
@@ -192,6 +194,37 @@ def test_damaged_records_are_found_and_written_again(runs: Path, out: Path, name
     assert heard.read == (set() if name == checksums.FILE else {"one", "two"})
     assert hashes_of(out) == before
     assert checks.damaged_files(out) == []
+
+
+@pytest.mark.parametrize("text", [b"", b'{"format": "ddnn', b"[]", None])
+def test_damaged_marker_is_written_again(runs: Path, out: Path, text: bytes | None, command: RunCommand) -> None:
+    """No run is read again; nothing else can be done with the dataset before."""
+    before = hashes_of(out)
+    (out / "dataset.json").unlink()
+    if text is not None:
+        (out / "dataset.json").write_bytes(text)
+    done = command("runs", "dataset")
+    assert (done.returncode, b"dataset.json is damaged or missing; ingest one of its runs" in done.stderr) == (2, True)
+    heard = ingest(runs, out)
+    assert (heard.said[0], heard.read) == (f"{out}/dataset.json: damaged or missing; it is written again", set())
+    assert hashes_of(out) == before
+
+
+@pytest.mark.parametrize("version", [schema.OLDEST_VERSION, schema.SCHEMA_VERSION + 1])
+def test_damaged_marker_of_a_dataset_of_another_version(out: Path, version: int) -> None:
+    """That of a newer one is left as it is."""
+    path = partition(out, "runs", "two") / "part-0.parquet"
+    rows = pq.read_table(path)
+    stated = {**rows.schema.metadata, b"ddnn_traces.schema_version": b"%d" % version}
+    pq.write_table(rows.replace_schema_metadata(stated), path)
+    (out / "dataset.json").write_bytes(b"")
+    if version < schema.SCHEMA_VERSION:
+        with DatasetWriter(out):
+            assert read_marker(out).oldest == version
+    else:
+        with pytest.raises(UsageError, match="is damaged or missing"), DatasetWriter(out):
+            pass
+        assert (out / "dataset.json").read_bytes() == b""
 
 
 def test_runs_without_a_record_have_their_pages_read(runs: Path, out: Path) -> None:
