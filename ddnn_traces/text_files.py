@@ -30,12 +30,17 @@ _KINDS = {
 }  # fmt: skip
 
 
+def name_of_kind(mode: int) -> str:
+    """What a path is that is not a file, by its st_mode."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
 def read_bytes(path: Path, most: int, error: type[DdnnTracesError]) -> bytes:
     """Content of a regular file of at most so many bytes. Raises `error`."""
     try:
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind):
-            raise error(f"{path}: {_KINDS.get(stat.S_IFMT(kind), 'something else')}, not a file; remove or replace it")
+            raise error(f"{path}: {name_of_kind(kind)}, not a file; remove or replace it")
         with path.open("rb") as file:
             data = file.read(most + 1)
             size = max(len(data), os.fstat(file.fileno()).st_size)

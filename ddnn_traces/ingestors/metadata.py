@@ -4,13 +4,15 @@ Every field comes from the first of these that has it: `run.toml` in the run's f
 next to the folder; the folder's name in the published scheme
 `framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit;
 a number alone is a loss in percent, as the scripts published with zerwas write it). A row of runs.csv that is wrong is
-not used, and `bad_rows` has it; a wrong run.toml, or a runs.csv without a right header, is an error.
+not used, and `bad_rows` has it; a wrong run.toml, or a runs.csv without a right header, is an error: the first leaves
+out its run, the second ends the ingest.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ from typing import Any
 
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.store import schema
-from ddnn_traces.text import shown, valid_text
+from ddnn_traces.text import counted, listed, shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
 
 #: Declared topologies by the words that the frameworks and papers use.
@@ -53,6 +55,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _CONDITION = re.compile(
     rf"normal|(?:loss_)?(?P<loss>{_NUMBER})|(?P<delay>{_NUMBER})ms|(?P<rate>{_NUMBER})(?P<unit>[mg])bit", re.IGNORECASE
 )
+_MOST_NAMED = 3  # runs in a message
 _NO_TEXT = ("\ufffd", "\0")  # what csv_lines makes of bytes that are not UTF-8, and what UTF-16 has between letters
 _BATCH_SIZE = re.compile(r"[0-9]{1,18}")
 
@@ -83,8 +86,14 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def bad_rows(folder: Path) -> tuple[str, ...]:
-    """The rows that are wrong in the runs.csv next to a run's folder, a message each. Raises MetadataError."""
-    return _runs_csv(folder.parent).bad
+    """The rows that are wrong in the runs.csv next to a run's folder, a message each, and one of all rows without a
+    folder. Raises MetadataError."""
+    table = _runs_csv(folder.parent)
+    absent = [shown(name) for name in table.rows if not os.path.isdir(folder.parent / name)]  # noqa: PTH112 (False for impossible names)
+    if not absent:
+        return table.bad
+    what = f"{counted(len(absent), 'row')} without a folder of that name next to it: {listed(absent, _MOST_NAMED)}"
+    return (*table.bad, f"{folder.parent / 'runs.csv'}: {what}; correct run_id, or remove such rows")
 
 
 def read_metadata(folder: Path | None) -> RunMetadata:

@@ -6,11 +6,11 @@ import contextlib
 import errno
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddnn_traces.errors import CaptureError, LedgerError, StorageError, UsageError
+from ddnn_traces.errors import CaptureError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.inputs import FileState, RunRecord
@@ -60,34 +60,46 @@ def ingest(
     """
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()
-    planned = _plan(sources, options)  # errors in metadata and names are found before hours of reading
+    planned, problems = _plan(sources, options)  # errors in metadata and names are found before hours of reading
     with _errors_of_writing(out), DatasetWriter(out, options.wait, messages.info) as writer:
         if writer.waited:
-            planned = _plan(sources, options)
-        for bad in _bad_rows(planned):
-            messages.warn(bad)
+            planned, problems = _plan(sources, options)
+        for problem in problems:
+            messages.warn(problem)
         _Ingest(writer, options, messages).run(planned, sources)
         return writer.written
 
 
-def _plan(sources: list[str], options: IngestOptions) -> list[_Planned]:
-    runs = find_runs(sources)
+def _plan(sources: list[str], options: IngestOptions) -> tuple[list[_Planned], list[str]]:
+    """The runs, and what is wrong with the sources: rows of runs.csv and runs that are left out, names without a file.
+
+    Raises MetadataError where no run is left.
+    """
+    problems: list[str] = []
+    runs = find_runs(sources, problems.append)
     if options.run_id is not None:
         runs = rename_run(runs, options.run_id)
+    tables = {run.folder.parent: run.folder for run in runs if run.folder}
+    problems += [bad for folder in tables.values() for bad in bad_rows(folder)]
     planned = []
     for run in runs:
         check_name(run.run_id)
-        files = inputs.current_files(run, options.hash)  # before anything of it is read: a later change is noticed
-        metadata = read_metadata(run.folder)
-        parameters = inputs.run_parameters(options.parameters, metadata)
-        planned.append(_Planned(run, metadata, RunRecord(parameters, files)))
-    return planned
+        try:
+            planned.append(_planned(run, options))
+        except MetadataError as error:
+            if len(runs) == 1:
+                raise
+            problems.append(f"{error}; run {run.run_id} is left out")
+    if not planned:
+        raise MetadataError(f"no run can be read: {'; '.join(problems[-3:])}")
+    return planned, problems
 
 
-def _bad_rows(planned: Sequence[_Planned]) -> list[str]:
-    """The rows that are wrong in the runs.csv next to the runs."""
-    folders = (plan.run.folder for plan in planned)
-    return list(dict.fromkeys(bad for folder in folders if folder for bad in bad_rows(folder)))
+def _planned(run: RunInput, options: IngestOptions) -> _Planned:
+    files = inputs.current_files(run, options.hash)  # before anything of it is read: a later change is noticed
+    metadata = read_metadata(run.folder)
+    parameters = inputs.run_parameters(options.parameters, metadata)
+    return _Planned(run, metadata, RunRecord(parameters, files))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import glob
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.text import valid_text
+from ddnn_traces.text_files import name_of_kind
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?[0-9]*", re.IGNORECASE)
@@ -53,17 +55,20 @@ def run_name(capture: Path) -> str:
     return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
 
 
-def find_runs(sources: list[str]) -> list[RunInput]:
-    """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures."""
+def find_runs(sources: list[str], warn: Callable[[str], None] = lambda _: None) -> list[RunInput]:
+    """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures.
+
+    warn: called with a message for each name that is left out: a link that leads nowhere, a pipe or device in a folder.
+    """
     files: list[Path] = []
     folders: dict[Path, tuple[Path, ...]] = {}  # with their captures
     for source in sources:
         if source == "-":
             files.append(_standard_input(again=STDIN in files))
             continue
-        for path in _expand(source):
+        for path in _expand(source, warn):
             if path.is_dir():
-                found = _run_folders(path)
+                found = _run_folders(path, warn)
                 if not found:
                     raise UsageError(f"{path}: no captures in this folder; name the folder that holds .pcap files")
                 folders.update(found)
@@ -102,16 +107,29 @@ def rename_run(runs: list[RunInput], run_id: str) -> list[RunInput]:
     return [replace(run, run_id=valid_text(run_id)) for run in runs]
 
 
-def _expand(source: str) -> list[Path]:
+def _expand(source: str, warn: Callable[[str], None]) -> list[Path]:
     if not source:
         raise UsageError("a source is empty (an unset shell variable?); name a file or folder, '.' for the current one")
     if Path(source).exists():
         return [_absolute(source)]
     found = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 (absolute patterns too)
-    paths = [_absolute(path) for path in found if Path(path).exists()]  # a link may lead nowhere
+    paths = [] if found == [source] else _readable([_absolute(path) for path in found], warn)
     if not paths:
         raise UsageError(f"{source}: no such file or folder; check the path")
     return paths
+
+
+def _readable(paths: list[Path], warn: Callable[[str], None]) -> list[Path]:
+    """The files and folders among the paths, and missing captures, which are reported when they are read."""
+    readable = []
+    for path in paths:
+        if path.is_file() or path.is_dir() or _is_capture(path):
+            readable.append(path)
+        elif path.exists():
+            warn(f"{path}: {name_of_kind(path.stat().st_mode)}, which is not read; to read it, name it as a source")
+        elif path.is_symlink():
+            warn(f"{path}: a link to {path.readlink()}, which is not there; correct or remove it")
+    return readable
 
 
 def _absolute(path: str) -> Path:
@@ -119,7 +137,7 @@ def _absolute(path: str) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute() leaves '..' in)
 
 
-def _run_folders(top: Path) -> dict[Path, tuple[Path, ...]]:
+def _run_folders(top: Path, warn: Callable[[str], None]) -> dict[Path, tuple[Path, ...]]:
     """The folders with captures from `top` on, also those that links lead to, and their captures."""
     found: dict[Path, tuple[Path, ...]] = {}
     seen = set(top.resolve().parents)  # a link to one of these would lead back to `top`
@@ -127,14 +145,14 @@ def _run_folders(top: Path) -> dict[Path, tuple[Path, ...]]:
     while links:  # folders before links, so that a run has its own name
         start = links.pop(0)
         if start.resolve() not in seen:
-            links += _walk(start, seen, found)
+            links += _walk(start, seen, found, warn)
     return found
 
 
-def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]]) -> list[Path]:
+def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]], warn: Callable[[str], None]) -> list[Path]:
     """Add the folders below `top` to those seen, and those with captures to those found; return the links to others."""
     links: list[Path] = []
-    for folder, subfolders, _ in os.walk(top, onerror=_unreadable):
+    for folder, subfolders, names in os.walk(top, onerror=_unreadable):
         path = Path(folder)
         if is_dataset(path) or path.resolve() in seen:
             subfolders.clear()
@@ -142,7 +160,8 @@ def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]]) -> li
         seen.add(path.resolve())
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         links += [path / name for name in subfolders if (path / name).is_symlink()]
-        if captures := _captures_in(path):
+        files = _readable([path / name for name in sorted(names) if not name.startswith(".")], warn)
+        if captures := tuple(filter(_is_capture, files)):
             found[path] = captures
     return links
 
@@ -151,12 +170,8 @@ def _unreadable(error: OSError) -> None:
     raise UsageError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions")
 
 
-def _captures_in(folder: Path) -> tuple[Path, ...]:
-    """Captures by name, and other files that begin like one (tcpdump -C and -W name them freely)."""
-    return tuple(path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_capture(path))
-
-
 def _is_capture(path: Path) -> bool:
+    """By its name, or as files that begin like one (tcpdump -C and -W name them freely)."""
     named = bool(_CAPTURE_NAME.search(path.name))
     if path.is_file():
         return named or _sniff(path)

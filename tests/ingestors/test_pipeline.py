@@ -254,11 +254,36 @@ def test_unknown_engine(runs: Path, tmp_path: Path) -> None:
         ingest(runs, out=tmp_path / "dataset", engine="steam")
 
 
-def test_metadata_that_is_wrong_stops_the_ingest(runs: Path, tmp_path: Path) -> None:
+def test_metadata_that_is_wrong_leaves_out_the_run(runs: Path, tmp_path: Path) -> None:
+    """And does not change what the dataset has of it; without any other run nothing is written."""
     (runs / "two" / "run.toml").write_text("workers = 'many'")
-    with pytest.raises(MetadataError, match=r"two/run\.toml: workers"):
-        ingest(runs, out=tmp_path / "dataset")
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    (said,) = ingest(runs, out=tmp_path / "dataset")
+    assert said.startswith(f"{runs}/two/run.toml: workers = 'many' is not of type int")
+    assert said.endswith("; run two is left out")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.run_ids == ["one"]
+    shutil.copy2(runs / "two" / "run.toml", runs / "one")
+    for sources in ((runs,), (runs / "two",)):
+        with pytest.raises(MetadataError, match=r"two/run\.toml: workers"):
+            ingest(*sources, out=tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "runs"]
+
+
+def test_what_is_left_out_is_named(runs: Path, tmp_path: Path) -> None:
+    """Links that lead nowhere, pipes, which are never opened, and rows of runs.csv without a folder."""
+    (runs / "three").symlink_to("gone")
+    (runs / ".hidden").symlink_to("gone")
+    os.mkfifo(runs / "one" / "worker-3.pcap")
+    (runs / "runs.csv").write_text(f"run_id,workers\none,2\nthree,2\nfour,2\n{'x' * 3000},1\n")
+    said = ingest(runs, out=tmp_path / "dataset")
+    assert said == [
+        f"{runs}/three: a link to gone, which is not there; correct or remove it",
+        f"{runs}/one/worker-3.pcap: a pipe, which is not read; to read it, name it as a source",
+        f"{runs}/runs.csv: 3 rows without a folder of that name next to it: 'three', 'four', '{'x' * 96}...; correct "
+        "run_id, or remove such rows",
+    ]
+    assert ingest(f"{runs}/*", out=tmp_path / "dataset")[0] == said[0]
+    assert ingest(f"{runs}/one/*", out=tmp_path / "dataset")[0] == said[1]
 
 
 def test_unreadable_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
