@@ -143,12 +143,11 @@ class _Ingest:
         try:
             replaced = self._read(todo) if todo else 0
         except KeyboardInterrupt:
+            self._writer.commit_finished({INPUTS: inputs.inputs_text(self._current())})
             if not self._writer.committed:
                 raise
-            raise KeyboardInterrupt(
-                f"interrupted; the {self._writer.committed} runs that were finished are in the dataset, ingest again "
-                "for the others"
-            ) from None
+            finished = counted(self._writer.committed, "finished run")
+            raise KeyboardInterrupt(f"interrupted; the dataset has {finished}, ingest again for the others") from None
         finally:
             self._messages.end_reading()
         written, unchanged = len(self._writer.written), len(planned) - len(todo)

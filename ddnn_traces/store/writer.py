@@ -57,6 +57,7 @@ class DatasetWriter:
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
         self.committed = 0
+        self._is_committing = False
         self._stored: dict[str, checksums.Files] = {}
         self._wait, self._report = wait, report
         self._lock = DatasetLock(self.out)
@@ -146,6 +147,7 @@ class DatasetWriter:
 
     def commit(self, files: Mapping[str, str]) -> None:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
+        self._is_committing = True
         new = {run_id: checksums.of_run(self.next, run_id) for run_id in checksums.run_ids(self.next)}
         oldest = schema.SCHEMA_VERSION
         before = read_marker(self.out).oldest if is_dataset(self.out) else oldest
@@ -167,6 +169,15 @@ class DatasetWriter:
         self.committed = len(self.written)
         for old in (self.next, self.partial / _OLD):
             shutil.rmtree(old, ignore_errors=True)
+        self._is_committing = False
+
+    def commit_finished(self, files: Mapping[str, str]) -> None:
+        """As commit(), after an interrupt; nothing where that came during a commit: `next` may mix versions then."""
+        if self.uncommitted and not self._is_committing:
+            for run_id in checksums.run_ids(self.next) - {*self.written}:
+                for table in schema.TABLES:
+                    shutil.rmtree(partition(self.next, table, run_id), ignore_errors=True)
+            self.commit(files)
 
     def replace_files(self, files: Mapping[str, str]) -> None:
         """Write these text files and the record of checksums where they differ, and nothing else of the dataset."""
