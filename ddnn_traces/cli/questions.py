@@ -23,9 +23,12 @@ from ddnn_traces.cli.shared import (
     runs_option,
 )
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import counted, listed, printable
 
 if TYPE_CHECKING:
     from ddnn_traces.store.checksums import Damage
+
+_MOST_NAMES = 3  # captures in a message
 
 
 @click.command()
@@ -108,7 +111,7 @@ def query(
         given = key_values(params) | ({} if by is None else {"pool_by": by})
         rows = opened.query_arrow(name, given)
         for line in opened.missing(name):
-            click.echo(f"note: {line}", err=True)
+            click.echo(f"note: {printable(line)}", err=True)
         emit(rows, output_format, out, limit)
 
 
@@ -159,7 +162,8 @@ def check(dataset: str | Path) -> None:
 
     stored_files compares each file with its size and BLAKE3 (checksums.json) and with the checksums of its pages; the
     other checks leave out runs with a damaged file. A check that has nothing to examine in a run is "not checked"
-    there; query `unchecked` lists these.
+    there; query `unchecked` lists these. Captures that were truncated or corrupt when they were ingested are named, and
+    are no failure.
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
@@ -173,11 +177,14 @@ def check(dataset: str | Path) -> None:
         stored.store_inputs("unchecked")  # the check of conservation reads the same
         found, runs = checks.run_checks(opened), len(opened.run_ids)
         unchecked = opened.query_arrow("unchecked", {}).to_pylist()
+        partial = opened.query_arrow("partial_captures", {}).to_pylist()
     for name, rows in found.items():
         lacking = [row for row in unchecked if row["check_name"] == name]
         click.echo(f"{name}: {_outcome(rows.num_rows, lacking, runs)}", err=True)
         if rows.num_rows:
             terminal.print_table(rows, name)
+    if partial:
+        click.echo(printable(_partial_captures(partial)), err=True)
     if damaged or any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
 
@@ -188,7 +195,6 @@ def _check_files(dataset: str | Path) -> list[Damage]:
 
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
-    from ddnn_traces.text import counted
 
     damaged = checks.damaged_files(dataset)
     if damaged is None:
@@ -209,12 +215,21 @@ def _sound_runs(dataset: str | Path, damaged: list[Damage]) -> tuple[str, ...]:
     return tuple(sorted(checksums.run_ids(layout.content(Path(dataset))) - {damage.run_id for damage in damaged}))
 
 
+def _partial_captures(rows: list[dict[str, Any]]) -> str:
+    """What was damaged before ingest: no mistake of the dataset, which has what could be read."""
+    names = listed([f"{row['run_id']}/{row['capture_id']} {row['status']}" for row in rows], _MOST_NAMES)
+    files = counted(len(rows), "capture file")
+    return (
+        f"partial_captures: {files} read only in part ({names}); 'ddnn-traces query DATASET partial_captures' says why"
+    )
+
+
 def _outcome(rows: int, lacking: list[dict[str, Any]], runs: int) -> str:
     """What a check found. rows: those that offend; lacking: its rows of the query `unchecked`; runs: in the dataset."""
     unchecked = sum(not row["is_partial"] for row in lacking)
     parts = []
     if rows:
-        parts.append(f"{rows} offending rows")
+        parts.append(counted(rows, "offending row"))
     elif unchecked < runs:
         parts.append(f"ok in {runs - unchecked} of {runs} runs" if unchecked else "ok")
     for (is_partial, reason), number in Counter((row["is_partial"], row["reason"]) for row in lacking).items():

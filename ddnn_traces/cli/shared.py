@@ -13,6 +13,7 @@ import click
 from ddnn_traces.cli import completion
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store.places.place import is_url
+from ddnn_traces.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +49,7 @@ def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: boo
 
     opened = ddnn_traces.open(dataset, list(runs) or None, read_only)
     for line in opened.missing_files():
-        click.echo(f"note: {line}", err=True)
+        click.echo(f"note: {printable(line)}", err=True)
     return opened
 
 

@@ -230,6 +230,22 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     assert both["ledger"] == "ok"
 
 
+def test_check_names_truncated_captures(command: RunCommand, tmp_path: Path) -> None:
+    """The dataset has what could be read of them: no failure."""
+    for name, content in (("one", GOOD), ("two", GOOD[:-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.pcap").write_bytes(content)
+    command("ingest", "one", "two", "--out", "dataset")
+    done = command("check", "dataset")
+    assert done.returncode == 0
+    assert lines(done.stderr)[-1] == (
+        "partial_captures: 1 capture file read only in part (two/a.pcap truncated); "
+        "'ddnn-traces query DATASET partial_captures' says why"
+    )
+    command("ingest", "one", "--out", "sound")
+    assert b"partial_captures" not in command("check", "sound").stderr
+
+
 # --- good calls
 
 
