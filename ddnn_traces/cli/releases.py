@@ -11,6 +11,7 @@ import click
 from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import DatasetPath, emit, format_option, out_option
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import counted
 
 _path = click.Path(path_type=Path)
 
@@ -156,7 +157,9 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
         found = pushing.parcels(release, to, chosen)
         for parcel in found:
             click.echo(f"{parcel.bytes:>14,}  {parcel.name}  ->  {parcel.address}")
-        click.echo(f"would send {len(found)} files, {sum(parcel.bytes for parcel in found):,} bytes", err=True)
+        click.echo(
+            f"would send {counted(len(found), 'file')}, {sum(parcel.bytes for parcel in found):,} bytes", err=True
+        )
         return
     outcome = pushing.push(release, to, chosen, lines.messages())
     for note in outcome.notes:

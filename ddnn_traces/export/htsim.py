@@ -21,6 +21,7 @@ import polars as pl
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     from ddnn_traces.export.simulators import Replay
@@ -50,7 +51,7 @@ def write(replay: Replay, out: Path) -> list[str]:
     notes = [
         f"{nodes:,} nodes, {hosts:,} of them hosts of the run; --nodes sets another network than the "
         "smallest fat tree of three tiers",
-        f"{triggers:,} of {len(transfers):,} transfers start by a trigger, the others at their times in the run: "
+        f"{triggers:,} of {counted(len(transfers), 'transfer')} by a trigger, the others at their times in the run: "
         "htsim's matrix has no computation",
     ]
     if large:

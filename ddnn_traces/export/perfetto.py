@@ -116,7 +116,7 @@ def _at_most(timed: Iterable[Drawn], most: int) -> tuple[list[Event], int | None
 def _left_out(backwards: int, counters: list[dict[str, Any]], options: TimelineOptions) -> list[str]:
     lines = []
     if backwards:
-        lines.append(f"{backwards} steps or events that end before they begin; 'ddnn-traces check' lists them")
+        lines.append(f"steps or events that end before they begin: {backwards:,}; 'ddnn-traces check' lists them")
     if any(row["flow_place"] > options.flows for row in counters):
         lines.append(f"the counters of all flows but the {options.flows} largest: they are one, other flows (--flows)")
     return lines

@@ -265,7 +265,7 @@ def _row(names: list[str], cells: list[str] | None) -> dict[str, str]:
         raise MetadataError("not text in UTF-8; save the file as CSV in UTF-8")
     filled = len(cells) - next((i for i, cell in enumerate(reversed(cells)) if cell), len(cells))
     if filled > len(names):
-        raise MetadataError(f"{filled} cells, but {len(names)} columns; put text with commas in quotes")
+        raise MetadataError(f"{filled} cells, but {counted(len(names), 'column')}; put text with commas in quotes")
     row = {name: cell for name, cell in zip(names, cells, strict=False) if cell}
     if "" in row:
         raise MetadataError(f"{shown(row[''])} is in a column without a name; name the column, or remove the cell")

@@ -24,7 +24,7 @@ from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
 from ddnn_traces.ingestors.sources import RunInput, host_label
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes
-from ddnn_traces.text import valid_text
+from ddnn_traces.text import counted, valid_text
 from ddnn_traces.version import __version__
 
 _MANY_RECORDS = 10  # a file with fewer may well hold no IP packet, unless its link type is not known
@@ -203,15 +203,15 @@ def _report(result: ReadResult, messages: Messages) -> None:
     """Warn of a file's problems, and summarize it."""
     facts = result.facts
     if facts.status != "complete":
-        read = f"{facts.records:,} records before that were read" if facts.format else "nothing of it was read"
+        read = f"{counted(facts.records, 'record')} before that read" if facts.format else "nothing of it was read"
         is_unsupported = "TShark doesn't support" in str(facts.status_detail)
         advice = "try --engine numba" if is_unsupported else "copy it again, or leave it out"
         messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
     if facts.invalid_times:
         messages.warn(
-            f"{facts.path}: {facts.invalid_times:,} of {facts.records:,} records have an impossible time (before "
-            "1970 or after 2262) and count at the time of the record before them, the first ones at 1970; check the "
-            "program that wrote it, and remove such first ones with editcap"
+            f"{facts.path}: an impossible time (before 1970 or after 2262) in {facts.invalid_times:,} of "
+            f"{counted(facts.records, 'record')}: such count at the time before them, the first ones at 1970; check "
+            "the program that wrote it, and remove such first ones with editcap"
         )
     if _is_unread(facts):
         messages.warn(_why_no_flow(facts))
@@ -222,7 +222,7 @@ def _report(result: ReadResult, messages: Messages) -> None:
         )
     seconds = max(result.seconds, 1e-6)
     messages.summarize(
-        f"{_name(facts.path)}: {facts.records:,} packets, {facts.flows.num_rows:,} flows, "
+        f"{_name(facts.path)}: {counted(facts.records, 'packet')}, {counted(facts.flows.num_rows, 'flow')}, "
         f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
     )
 
@@ -242,7 +242,7 @@ def _why_no_flow(facts: CaptureFacts) -> str:
         if facts.engine == "numba"
         else "look at it with tshark"
     )
-    return f"{facts.path}: no flow in {facts.records:,} records ({reasons}) of {links}; {other}"
+    return f"{facts.path}: no flow in {counted(facts.records, 'record')} ({reasons}) of {links}; {other}"
 
 
 def _is_doubled(facts: CaptureFacts) -> bool:

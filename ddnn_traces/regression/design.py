@@ -20,6 +20,7 @@ import polars.selectors as cs
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
 from ddnn_traces.regression.results import SIZES, Excluded
+from ddnn_traces.text import counted
 
 #: Numbers, of any shape.
 Vector = np.ndarray[Any, np.dtype[np.float64]]
@@ -323,7 +324,7 @@ def crowded_terms(design: Design, dropped: Mapping[str, str]) -> dict[str, str]:
         columns = [c for c in design.columns if c.term == INTERCEPT or c.term in terms]
         if len(split_aliased(columns)[0]) < runs:
             break
-        reasons[terms.pop()] = f"{runs} runs for {len(columns)} coefficients"
+        reasons[terms.pop()] = f"{counted(runs, 'run')} for {counted(len(columns), 'coefficient')}"
     return reasons
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ddnn_traces.regression import words
 from ddnn_traces.regression.results import LEVEL, Job, Predicted, Prediction, Regression, plain
+from ddnn_traces.text import counted
 
 #: Version of the JSON document of a regression; it increases when a key is renamed, removed, or changes its meaning.
 VERSION = 2
@@ -229,7 +230,7 @@ def _prediction_table(found: Prediction) -> str:
     lines = [
         found.formula,
         ", ".join(f"{name} = {plain(value)}" for name, value in _described(found.job).items() if value is not None),
-        f"from {found.runs} runs",
+        f"from {counted(found.runs, 'run')}",
     ]
     if found.synthetic:
         lines.append(f"SYNTHETIC: {found.synthetic}.")
@@ -243,7 +244,7 @@ def _prediction_table(found: Prediction) -> str:
 
 def _cells(predicted: Predicted, steps: int | None) -> tuple[str, ...]:
     name, unit, divisor = _QUANTITIES[predicted.quantity]
-    name += f" of {steps:,} steps" if predicted.quantity == "run" else ""
+    name += f" of {counted(steps or 0, 'step')}" if predicted.quantity == "run" else ""
     name += ", median" if predicted.statistic == "median" else ""
     estimate, *ends = (
         None if value is None else f"{value / divisor:,.3f}"

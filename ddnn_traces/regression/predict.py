@@ -24,7 +24,7 @@ from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
 from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, VOLUMES, Job, Predicted, Prediction, plain
-from ddnn_traces.text import nearest
+from ddnn_traces.text import counted, nearest
 
 #: Draws of volume and step time for the interval of an hour, and their seed.
 DRAWS, SEED = 200_000, 0
@@ -249,8 +249,8 @@ def _point(rows: pl.DataFrame, text: str, responses: Collection[str], job: Job) 
     kept, place, response_values = _design_with(usable, formula, values)
     if len(kept) >= usable.height:
         raise PredictionError(
-            f"{usable.height} runs for {len(kept)} coefficients leave no scatter to compute an interval from; "
-            "give a --formula with fewer terms"
+            f"{counted(usable.height, 'run')} for {counted(len(kept), 'coefficient')} leave no scatter for an "
+            "interval; give a --formula with fewer terms"
         )
     power, deviations = design.scatter_power(response_values, kept, usable, formula)
     size = next((name for name in SIZES if name in formula.right_names), None)

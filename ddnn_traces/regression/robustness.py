@@ -16,6 +16,7 @@ from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.design import MIN_RUNS, RUN
 from ddnn_traces.regression.formula import INTERCEPT, Formula
 from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, plain
+from ddnn_traces.text import counted
 
 #: Attributes of a run. The model's name is not among them: it stands for its size.
 ATTRIBUTES = (
@@ -47,7 +48,7 @@ def _refit(
     longer = with_attribute(formula, name, rows)
     found = Refit(name, tuple(plain(value) for value in known[name].unique().sort().to_list()), longer)
     if known[RUN].n_unique() < MIN_RUNS:
-        return replace(found, reason=f"only {known[RUN].n_unique()} runs have it")
+        return replace(found, reason=f"known of only {counted(known[RUN].n_unique(), 'run')}")
     try:
         before = fit if known.height == rows.height else ols(known, formula.text)
         after = ols(known, longer)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, VOLUMES, Coefficient, LeftOut, Regression, SingleRun
 from ddnn_traces.store import schema
+from ddnn_traces.text import counted
 
 #: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
 _COLLINEAR = 30
@@ -97,13 +98,17 @@ def _single_run(run: SingleRun) -> str:
 def summary(regression: Regression) -> str:
     """The number of rows and the quality of the fit, in one line."""
     by_step = regression.grain == "step"
-    count = f"{regression.rows} steps of {regression.runs} runs" if by_step else f"{regression.rows} runs"
+    count = (
+        f"{counted(regression.rows, 'step')} of {counted(regression.runs, 'run')}"
+        if by_step
+        else counted(regression.rows, "run")
+    )
     if regression.r_squared is None or regression.adj_r_squared is None:
         return count
     parts = [count, f"R2 = {regression.r_squared:.6f}", f"adjusted R2 = {regression.adj_r_squared:.6f}"]
     if regression.residual_std_error is not None:
         parts.append(f"residual standard error {_amount(regression.left, regression.residual_std_error)}")
-    parts.append(f"{regression.df_resid} residual degrees of freedom")
+    parts.append(f"{counted(regression.df_resid or 0, 'residual degree')} of freedom")
     if regression.correlation is not None:
         name = VOLUMES.get(regression.left, regression.left)
         parts.append(f"correlation of model size with {name} {regression.correlation:.3f}")
@@ -293,7 +298,7 @@ def _influence(regression: Regression) -> Iterator[str]:
     influential = regression.influential
     named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in influential[:_MOST_NAMED])
     if len(influential) > _MOST_NAMED:
-        named += f" and {len(influential) - _MOST_NAMED} more runs"
+        named += f" and {counted(len(influential) - _MOST_NAMED, 'more run')}"
     yield f"Cook's distance is above 4/{runs} = {4 / runs:.3g} for: {named or 'no run'}."
     alone = [run.run_id for run in regression.influence if run.cooks_distance is None]
     if len(alone) > 1:

@@ -107,7 +107,7 @@ def _captured(dataset: Dataset, names: Sequence[str]) -> facts.Step:
     (row,) = dataset.sql_arrow(query).to_pylist()
     files, hosts = row.pop("files"), row.pop("hosts")
     parameters = {name: [value for value in values or [] if value is not None] for name, values in row.items()}
-    captured = f"{files:,} capture files at {hosts:,} hosts of runs"
+    captured = f"{counted(files, 'capture file')} at {counted(hosts, 'host')} of runs"
     text = f"Packets were captured during {counted(len(names), 'run')}: {captured}."
     return facts.Step("capture", text, "packet capture (program not recorded)", parameters, runs=tuple(names))
 

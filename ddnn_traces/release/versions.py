@@ -254,7 +254,7 @@ def changelog(release: facts.Release, changes: Changes | None, before: str | Non
     if changes is None:
         rows = sum(table.rows for table in release.tables)
         runs, tables = counted(len(release.runs), "run"), counted(len(release.tables), "table")
-        lines = [f"First release: {runs}, {tables}, {rows:,} rows."]
+        lines = [f"First release: {runs}, {tables}, {counted(rows, 'row')}."]
     else:
         lines = _lines(changes)
     entry = "\n".join([title, "", *(f"- {line}" for line in lines), ""])

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, marker_is_as_written
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.text import counted
 
 FILE = STORED_FILES
 
@@ -139,7 +140,7 @@ def missing(dataset: Path, runs: Iterable[str] | None = None) -> dict[str, list[
 
 def summary(found: Sequence[Damage]) -> str:
     """The first of these files with its problem, and the number of the others."""
-    return f"{found[0]}" + (f", and {len(found) - 1:,} more damaged files" if found[1:] else "")
+    return f"{found[0]}" + (f", and {counted(len(found) - 1, 'more damaged file')}" if found[1:] else "")
 
 
 def damaged_records(dataset: Path) -> Iterator[Damage]:
@@ -173,7 +174,7 @@ def _problem(path: Path, file: StoredFile) -> str | None:
     try:
         size = path.stat().st_size
         if size != file.bytes:
-            return f"has {size:,} bytes instead of {file.bytes:,}"
+            return f"has {counted(size, 'byte')} instead of {file.bytes:,}"
         return None if _state(path) == file else f"changed: it does not match its checksum{_place(path)}"
     except FileNotFoundError:
         return "missing"

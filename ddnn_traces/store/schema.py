@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +144,7 @@ def markdown(names: Sequence[str] = (), counts: Mapping[str, int] | None = None)
 
 
 def _markdown(table: Table, rows: int | None) -> str:
-    size = "" if rows is None else f" {rows:,} rows."
+    size = "" if rows is None else f" {counted(rows, 'row')}."
     lines = [f"## {table.name}", "", f"One row is {table.row}.{size} Key: {', '.join(table.key)}.", ""]
     lines += ["| column | type | unit | meaning | source | known inaccuracy |", "|---|---|---|---|---|---|"]
     for c in table.columns:

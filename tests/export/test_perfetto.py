@@ -202,7 +202,7 @@ def test_interval_that_ends_before_it_begins_is_reported(tmp_path: Path) -> None
         trace, left_out = write(dataset, tmp_path)
     assert [event["name"] for event in of_phase(trace, "X", "b")] == ["step 0"]
     (line,) = left_out
-    assert line.startswith("1 steps or events that end before they begin")
+    assert line.startswith("steps or events that end before they begin: 1;")
 
 
 def test_run_without_anything(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_an_attribute_that_is_known_of_few_runs_is_named_as_not_examined() -> No
     some = pl.when(pl.int_range(24) < 2).then(pl.int_range(24))
     result = fit(noisy_runs(delay_ms=some), PAPER_FORMULA)
     (refit,) = result.refits
-    assert refit.reason == "only 2 runs have it"
-    assert noted(result, "delay_ms (0, 1)", "was not examined", "only 2 runs have it")
+    assert refit.reason == "known of only 2 runs"
+    assert noted(result, "delay_ms (0, 1)", "was not examined", "known of only 2 runs")
 
 
 def test_both_fits_are_to_the_rows_that_have_the_attribute() -> None:

@@ -153,7 +153,7 @@ def test_an_unknown_topology_is_refused_for_another_number(generated: Dataset) -
         *((Job(4, 1000, "ring", 1, compute_ms=ms), "0 to 86,400,000") for ms in (-1.0, 9e7, 1e300, math.inf, math.nan)),
         (Job(2, 1000, "ring", 90_000, compute_ms=86_400_000.0), "would last .* years"),
         (Job(2, 10**13, "star", 1), "too large and too slow"),
-        (Job(1, 1000, "ring", 1), "1 workers of ring have nothing to send; give --workers 2 or more"),
+        (Job(1, 1000, "ring", 1), "1 worker of ring: nothing to send; give --workers 2 or more"),
         (Job(4, 1000, "ring", 1, servers=2), "--servers does not apply to ring"),
         (Job(4, 1000, "sharded_parameter_server", 1, group_size=2), "--group-size does not apply to sharded"),
         (Job(4, 1000, "unknown", 1, shape="heap"), "--shape does not apply to unknown"),

@@ -212,7 +212,7 @@ def _composition(release: facts.Release) -> str:
     if release.windows_ns:
         lengths = ", ".join(f"{length / 1e6:g} ms" for length in sorted(set(release.windows_ns.values())))
         parts.append(f"Length of the base windows of `flow_windows`: {lengths}.\n")
-    captures = f"{len(release.captures)} files in `{layout.CAPTURES}/`" if release.captures else "none"
+    captures = f"{counted(len(release.captures), 'file')} in `{layout.CAPTURES}/`" if release.captures else "none"
     parts += [
         f"Cut-down captures (headers only) with their logs: {captures}.\n",
         "A value that a run's metadata lack is null. Records of a capture that are in no flow are in `capture_ledger` "

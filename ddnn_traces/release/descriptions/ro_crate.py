@@ -15,6 +15,7 @@ from ddnn_traces.query.views import FILE as DATABASE
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import shared
 from ddnn_traces.store import layout
+from ddnn_traces.text import counted
 
 VERSION = "https://w3id.org/ro/crate/1.1"
 
@@ -50,7 +51,7 @@ def document(release: facts.Release) -> dict[str, Any]:
     contact = _contact(about)
     people = [_person(person, number, about, contact) for number, person in enumerate(about.creators, 1)]
     folders = [_folder(release, table) for table in release.tables]
-    tables = [_file(file, f"{file.rows} rows of run {file.run_id}.") for file in release.table_files]
+    tables = [_file(file, f"{counted(file.rows, 'row')} of run {file.run_id}.") for file in release.table_files]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
     described = [_described(name) for name in _DESCRIBED]
     licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]
@@ -122,7 +123,7 @@ def _path(path: str) -> str:
 
 def _folder(release: facts.Release, table: facts.Table) -> Entity:
     row = shared.definition(release, table).row
-    description = f"Table {table.name}: a row is {row}. {table.rows} rows."
+    description = f"Table {table.name}: a row is {row}. {counted(table.rows, 'row')}."
     files = [{"@id": _path(file.path)} for file in table.files]
     return _entity(f"{table.name}/", "Dataset", name=table.name, description=description, hasPart=files)
 

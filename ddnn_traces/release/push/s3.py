@@ -18,6 +18,7 @@ from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents, Item, other_content, refuse_damaged
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, parcels_below, scrub, seconds
+from ddnn_traces.text import counted
 
 _Result = TypeVar("_Result")
 
@@ -70,9 +71,9 @@ def _refused(place: str, contents: Contents, strange: list[str], other: list[str
     if contents.last.path in other or not strange:
         return other_content(place, contents, other, ", or choose another prefix")
     return PushError(
-        f"{place}: holds files that are not of this release ({len(strange)} objects: {', '.join(strange[:3])}), which "
-        "readers would take for the release's; publish yours under another --version, choose another prefix, or "
-        "remove them"
+        f"{place}: holds files that are not of this release ({counted(len(strange), 'object')}: "
+        f"{', '.join(strange[:3])}), which readers would take for the release's; publish yours under another "
+        "--version, choose another prefix, or remove them"
     )
 
 

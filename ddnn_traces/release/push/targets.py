@@ -12,6 +12,7 @@ from ddnn_traces import extras
 from ddnn_traces.errors import PushError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release.push.contents import Contents
+from ddnn_traces.text import counted
 
 _Result = TypeVar("_Result")
 
@@ -62,9 +63,9 @@ class Outcome:
     def text(self) -> str:
         """A summary in one line."""
         if not self.sent:
-            return f"{self.where}: already there, all {self.there} files are equal"
+            return f"{self.where}: already there, and equal: {counted(self.there, 'file')}"
         there = f", {self.there} were there already" if self.there else ""
-        return f"{self.where}: sent {self.sent} files, {self.sent_bytes:,} bytes{there}"
+        return f"{self.where}: sent {counted(self.sent, 'file')}, {self.sent_bytes:,} bytes{there}"
 
 
 def parcels_below(place: str, contents: Contents) -> list[Parcel]:

@@ -53,7 +53,11 @@ class Trial:
     @property
     def extent(self) -> str:
         """The rows that were read, in words."""
-        return "all rows" if self.whole else f"up to {self.rows} rows of each of {len(self.files)} files"
+        return (
+            "all rows"
+            if self.whole
+            else f"up to {counted(self.rows, 'row')} of each of {counted(len(self.files), 'file')}"
+        )
 
 
 def trial(examined: Examined) -> Trial:

@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 
 from ddnn_traces.report.charts import style
+from ddnn_traces.text import counted
 
 _SETTING = alt.Legend(title="framework, backend", orient="top", labelLimit=0, columns=4)
 
@@ -129,7 +130,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ),
         ).properties(
             width=330, height=style.row_step(len(flows), 11),
-            title=style.panel_title(run_id, 400, f"{len(flows)} flows, {window_s:g} s windows"),
+            title=style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows"),
         )  # fmt: skip
 
     return style.run_panels(frame, panel, 480)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import layout
-from ddnn_traces.text import is_plain_name
+from ddnn_traces.text import counted, is_plain_name
 from ddnn_traces.traffic import run_folder, tables
 from ddnn_traces.traffic.collectives import GROUPED, SHAPES, Collective, Round, Transfer, broadcast
 from ddnn_traces.traffic.model import pacing
@@ -80,11 +80,13 @@ def modelled_run(document: Document, job: Job) -> ModelledRun:
     )  # fmt: skip
     number = sum(len(round_) for round_ in run.collective.rounds(job.model_bytes)) * job.steps
     if not number:
-        raise UsageError(f"{job.workers} workers of {job.topology} have nothing to send; give --workers 2 or more")
+        raise UsageError(
+            f"{counted(job.workers, 'worker')} of {job.topology}: nothing to send; give --workers 2 or more"
+        )
     if number > MOST_TRANSFERS:
         raise UsageError(
-            f"{job.run_id}: {number:,} transfers in {job.steps} steps, more than the {MOST_TRANSFERS:,} that are made "
-            "at a time; give fewer --steps or --workers"
+            f"{job.run_id}: {counted(number, 'transfer')} in {counted(job.steps, 'step')}, more than the "
+            f"{MOST_TRANSFERS:,} that are made at a time; give fewer --steps or --workers"
         )
     return run
 
@@ -181,7 +183,7 @@ def _write_captures(document: Document, job: Job, folder: Path, report: Callable
             f"{folder}: would have {needed:,} bytes, and {there} has space for {free:,}; give fewer --steps or another "
             "--out, or write it --to dataset, which takes far less"
         )
-    report(f"writing {int(generated.transfers.packets.sum()):,} packets, about {needed:,} bytes, to {folder}")
+    report(f"writing {counted(int(generated.transfers.packets.sum()), 'packet')}, about {needed:,} bytes, to {folder}")
     return run_folder.write_folder(folder, generated)
 
 
