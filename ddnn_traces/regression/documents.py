@@ -59,12 +59,12 @@ def _aligned(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
     return [form.format(*row).rstrip() for row in rows]
 
 
-def json_text(regression: Regression, verbose: bool = True) -> str:
-    """One JSON object, always of all results; an unknown value, and a number that JSON cannot write, is null."""
+def json_text(regression: Regression) -> str:
+    """One JSON object of all results; an unknown value, and a number that JSON cannot write, is null."""
     return json.dumps(_plain(_document(regression)), indent=2, allow_nan=False)
 
 
-def csv_text(regression: Regression, verbose: bool = True) -> str:
+def csv_text(regression: Regression) -> str:
     """A row a coefficient, unknown values as empty fields. The last columns are of the fit, the same in each row."""
     about = _document(regression) | {"r_squared": regression.r_squared}
     shared = {name: about[name] for name in _OF_FIT}
@@ -197,9 +197,10 @@ def _code_point(letter: str | re.Match[str]) -> str:
     return f"U+{ord(letter if isinstance(letter, str) else letter[0]):04X}"
 
 
-#: Documents of a regression by format; report.page has its page.
+#: Documents of a regression by format, of text and LaTeX also the long ones (verbose); report.page has its page.
 FORMATS: dict[str, Callable[[Regression, bool], str]] = {
-    "text": text, "table": text, "latex": latex, "json": json_text, "csv": csv_text,
+    "text": text, "table": text, "latex": latex,
+    "json": lambda regression, _: json_text(regression), "csv": lambda regression, _: csv_text(regression),
 }  # fmt: skip
 
 

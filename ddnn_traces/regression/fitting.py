@@ -293,7 +293,8 @@ def ols(
     kept, aliases = split_aliased(columns)
     if made.terms and {column.term for column in kept} <= {INTERCEPT}:
         nothing = tuple(not_estimable(term.name, dropped[term.name]) for term in made.terms)
-        return OlsFit(verdicts=nothing, notes=("Nothing is fitted: no term of the formula can be estimated.",))
+        note = "Nothing is fitted: no term of the formula can be estimated."
+        return OlsFit(verdicts=nothing, crowded=tuple(crowded), notes=(note,))
     power, deviations = design.scatter_power(made.response, kept, rows, made.formula, powers)
     estimate = Estimate(made.response, tuple(kept), tuple(str(run) for run in rows[RUN]), deviations)
     statistic, p_value = inference.breusch_pagan(estimate)
@@ -323,7 +324,7 @@ def ols(
     return OlsFit(
         coefficients=coefficients, tests=tests,
         verdicts=verdicts(estimate, made, rows, dropped, by_term, coefficients, tests, errors, unsettled),
-        notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors)),
+        crowded=tuple(crowded), notes=(*notes, *fit_notes(estimate, made, crowded, aliases, errors)),
         errors=errors, robust=robust, scatter_power=power, clusters=len(estimate.rows_of), df_resid=estimate.df_resid,
         r_squared=float(estimate.result.rsquared), adj_r_squared=float(estimate.result.rsquared_adj),
         residual_std_error=None if estimate.is_exact else estimate.variance**0.5,

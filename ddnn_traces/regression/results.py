@@ -224,12 +224,13 @@ class OlsFit:
 
     `fitted` has a number for every row of the frame, on the scale of the formula's left side. errors: the chosen
     standard errors; robust: those in std_error_robust. scatter_power: of the model's size, with which the scatter of
-    rows grows. clusters: runs, in which rows may depend on each other.
+    rows grows. clusters: runs, in which rows may depend on each other. crowded: terms for which there are too few runs.
     """
 
     coefficients: tuple[Coefficient, ...] = ()
     tests: tuple[TermTest, ...] = ()
     verdicts: tuple[TermVerdict, ...] = ()
+    crowded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     errors: str = "classic"
     robust: str = "hc3"

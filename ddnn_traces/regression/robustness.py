@@ -54,8 +54,9 @@ def _refit(
         after = ols(known, longer)
     except RegressionError as error:
         return replace(found, reason=str(error))
-    own = next((verdict for verdict in after.verdicts if verdict.term == longer.rpartition(" + ")[2]), None)
-    if not (before.coefficients and after.coefficients) or own is None or _is_crowded(own):
+    own = longer.rpartition(" + ")[2]
+    is_judged = any(verdict.term == own for verdict in after.verdicts)
+    if not (before.coefficients and after.coefficients and is_judged) or own in after.crowded:
         return replace(found, reason="too few runs for one more term")
     return replace(found, changes=tuple(_changes(before, after)))
 
@@ -64,10 +65,6 @@ def with_attribute(formula: Formula, name: str, rows: pl.DataFrame) -> str:
     """The formula with one more attribute: a number, or levels."""
     is_number = rows[name].dtype.is_numeric() and name not in _LEVELS
     return f"{formula.text} + {name if is_number else f'C({name})'}"
-
-
-def _is_crowded(verdict: TermVerdict) -> bool:
-    return not verdict.estimable and verdict.sentence.endswith(" coefficients")
 
 
 def _changes(before: OlsFit, after: OlsFit) -> Iterator[Change]:

@@ -88,6 +88,12 @@ def test_an_attribute_that_is_known_of_few_runs_is_named_as_not_examined() -> No
     assert noted(result, "delay_ms (0, 1)", "was not examined", "known of only 2 runs")
 
 
+@pytest.mark.parametrize(("runs", "reason"), [(7, "too few runs for one more term"), (8, None)])
+def test_an_attribute_for_which_there_are_too_few_runs_is_named_as_not_examined(runs: int, reason: str | None) -> None:
+    (refit,) = fit(noisy_runs(delay_ms=pl.int_range(24) % 5).head(runs), PAPER_FORMULA).refits
+    assert refit.reason == reason
+
+
 def test_both_fits_are_to_the_rows_that_have_the_attribute() -> None:
     """Where the frameworks differ in the other rows only, nothing changes by the attribute itself."""
     rows = noisy_runs().with_columns(delay_ms=pl.when(pl.int_range(24) < 18).then(pl.int_range(24) % 3))
