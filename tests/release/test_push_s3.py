@@ -195,7 +195,7 @@ def test_damaged_copy_is_no_other_version(release: Path, front: Front, store: tu
 
 def test_objects_of_others(release: Path, front: Front, store: tuple[str, int]) -> None:
     place(store, "flows/run_id=x/part-0.parquet", b"")
-    assert "holds files that are not of this release (1 objects" in refused(release, front)
+    assert "holds files that are not of this release (1 object:" in refused(release, front)
     assert len(stored(store)) == 1
 
 
