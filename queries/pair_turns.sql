@@ -38,10 +38,13 @@ WITH thresholds AS (
     FROM flow_windows
     JOIN span USING (run_id)
     WHERE payload_bytes > 0 AND window_start_ns BETWEEN begin_ns AND end_ns
-), pair_windows AS MATERIALIZED (
-    SELECT run_number, pair_number, window_start_ns, max(window_ns) AS window_ns, sum(w.payload_bytes)::DOUBLE AS bytes
-    FROM early_windows AS w
+), numbered_windows AS MATERIALIZED (  -- else DuckDB groups them twice, before the join by text, and after it
+    SELECT run_number, pair_number, window_start_ns, window_ns, payload_bytes
+    FROM early_windows
     JOIN pair_flows USING (run_id, flow_id)
+), pair_windows AS MATERIALIZED (
+    SELECT run_number, pair_number, window_start_ns, max(window_ns) AS window_ns, sum(payload_bytes)::DOUBLE AS bytes
+    FROM numbered_windows
     GROUP BY run_number, pair_number, window_start_ns
 ), run_windows AS MATERIALIZED (
     SELECT run_number, window_start_ns, sum(bytes) AS bytes

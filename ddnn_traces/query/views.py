@@ -12,7 +12,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -115,13 +115,17 @@ class StoredViews:
 
     def store_inputs(self, name: str) -> None:
         """Store the views that the query of this name reads, and those that they read."""
-        self._dataset.provide(name)
-        for read in catalogue.find(name).inputs:
-            if read in catalogue.catalogue() and read not in self._names:
-                self.store_inputs(read)
-                if not catalogue.find(read).params:
-                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {read} AS FROM {read}")
-                    self._names[read] = None
+        self.store(catalogue.find(name).inputs)
+
+    def store(self, names: Collection[str]) -> None:
+        """Store the views among these tables and queries, and those that they read."""
+        self._dataset.provide(" ".join(names))
+        for name in names:
+            if name in catalogue.catalogue() and name not in self._names:
+                self.store_inputs(name)
+                if not catalogue.find(name).params:
+                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {name} AS FROM {name}")
+                    self._names[name] = None
                     self._dataset.has_stored_views = True
 
 

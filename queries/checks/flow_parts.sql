@@ -1,6 +1,6 @@
 -- question: Which flows are not the sum of their windows, steps, opcodes or packets?
 -- row: a flow and a table whose rows do not add up to it
--- inputs: flows, steps, flow_windows, step_flows, flow_opcodes, packets
+-- inputs: flows, steps, flow_window_sums, step_flows, flow_opcodes, packets
 -- column: run_id; run
 -- column: flow_id; number of the flow in its run, as in flows
 -- column: table_name; table whose rows do not add up to the flow
@@ -11,10 +11,8 @@
 -- column: flow_payload_bytes bytes; payload of the flow in flows
 -- column: table_payload_bytes bytes; sum of the table's rows
 WITH parts AS (
-    SELECT run_id, flow_id, 'flow_windows' AS table_name, sum(packets)::BIGINT AS packets,
-           sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
-    FROM flow_windows
-    GROUP BY ALL
+    SELECT run_id, flow_id, 'flow_windows' AS table_name, packets, wire_bytes, payload_bytes
+    FROM flow_window_sums
     UNION ALL
     SELECT run_id, flow_id, 'step_flows', sum(packets)::BIGINT, sum(wire_bytes)::BIGINT, sum(payload_bytes)::BIGINT
     FROM step_flows

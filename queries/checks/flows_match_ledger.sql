@@ -1,6 +1,6 @@
 -- question: In which runs do flows, windows or steps hold other packets than the ledger?
 -- row: a run and a table whose sums differ from the ledger's in_flows
--- inputs: runs, capture_ledger, flows, flow_windows, step_flows
+-- inputs: runs, capture_ledger, flows, flow_window_sums, step_flows
 -- column: run_id; run
 -- column: table_name; table whose sums differ
 -- column: ledger_packets packets; packets in the ledger under in_flows
@@ -18,7 +18,7 @@ WITH expected AS (
     GROUP BY run_id
     UNION ALL
     SELECT run_id, 'flow_windows', sum(packets)::BIGINT, sum(wire_bytes)::BIGINT
-    FROM flow_windows
+    FROM flow_window_sums
     GROUP BY run_id
     UNION ALL  -- empty where a run has no log
     SELECT run_id, 'step_flows', sum(packets)::BIGINT, sum(wire_bytes)::BIGINT

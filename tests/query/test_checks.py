@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from datasets import write_dataset
+from polars.testing import assert_frame_equal
 from small_runs import (
     BEGIN_NS,
     SPACING_NS,
@@ -36,6 +37,7 @@ import ddnn_traces
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.query.views import StoredViews
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 
@@ -476,3 +478,13 @@ def test_a_check_that_fails_ends_those_of_other_runs(sample_dataset: Dataset, mo
     monkeypatch.setattr(checks, "run_checks", check)
     with pytest.raises(QueryError, match="a damaged file"):
         checks.run_in_groups(lambda some, _: Dataset(sample_dataset.path, some), dict.fromkeys(runs, 20_000_000), 2)
+
+
+def test_stored_inputs_leave_conservation_as_it_is(sample_dataset: Dataset) -> None:
+    with Dataset(sample_dataset.path) as opened, StoredViews(opened) as stored:
+        inputs = ("pair_turns", "spilled_payload", "first_steps_received", "conservation")
+        expected = {name: opened.query(name) for name in inputs}
+        checks.store_inputs(stored, opened)
+        assert (expected["spilled_payload"]["late_bytes"] != 0).any()
+        for name, rows in expected.items():
+            assert_frame_equal(opened.query(name), rows)
