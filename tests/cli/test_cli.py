@@ -341,7 +341,7 @@ def test_describe_names_every_column(command: RunCommand, small: Dataset) -> Non
         ]
         assert named[2:] == [column.name for column in table.columns]
         rows = small.sql(f"SELECT count(*) FROM {table.name}").item()
-        assert f" {rows:,} rows." in sections[table.name]
+        assert f" {rows:,} row{'' if rows == 1 else 's'}." in sections[table.name]
 
 
 def test_describe_one_table_without_a_dataset(command: RunCommand) -> None:
