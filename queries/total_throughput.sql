@@ -90,10 +90,14 @@ WITH wanted AS (
            greatest(least(whole_batches, CASE WHEN NOT as_paper THEN most_batches END), 0) AS sample_count
     FROM stretches
     JOIN members USING (run_id)
+), length_list AS (  -- one row, so that DuckDB expects few rows of it and builds the join on them, not on the windows
+    SELECT list({'run_id': run_id, 'stretch_begin_ns': stretch_begin_ns, 'length_ns': length_ns, 'sample_count': sample_count})
+           AS rows
+    FROM lengths
 ), volumes AS (
     SELECT run_id, (window_start_ns - stretch_begin_ns) // length_ns AS number, sum(wire_bytes) AS bytes
     FROM flow_windows
-    JOIN lengths USING (run_id)
+    JOIN (SELECT unnest(rows, recursive := true) FROM length_list) USING (run_id)
     WHERE window_start_ns - stretch_begin_ns >= 0 AND window_start_ns - stretch_begin_ns - sample_count * length_ns < 0
     GROUP BY ALL
 ), numbered AS (
