@@ -143,6 +143,7 @@ def test_batch_and_topology_are_insignificant(fit: Regression) -> None:
     assert verdicts["C(topology)"] is False
 
 
+@pytest.mark.long
 def test_of_the_frameworks_only_pair_averaging_is_significant_and_it_sends_less(fit: Regression) -> None:
     levels = {c.name: c for c in fit.coefficients if c.term == "C(framework_backend)"}
     pair_averaging = levels.pop("C(framework_backend)[T.kungfu-pairavg]")
