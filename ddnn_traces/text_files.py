@@ -8,6 +8,7 @@ the caller's choice, with file, fault and next step.
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import stat
@@ -92,3 +93,13 @@ def csv_lines(data: bytes) -> Iterator[tuple[int, list[str] | None]]:
         else:
             if cells:
                 yield number, cells
+
+
+def why_it_leads_nowhere(link: Path) -> str:
+    """Why a symbolic link cannot be followed."""
+    try:
+        link.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"a link to {link.readlink()}, which leads back to it"
+    return f"a link to {link.readlink()}, which is not there"

@@ -175,6 +175,8 @@ def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
         return {}, ()
     text = read_toml(path, MetadataError)
     hosts = text.pop("hosts", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, dict) for host in hosts):
+        raise MetadataError(f"{path}: hosts = {shown(hosts)} is not a list of [[hosts]] tables; change it")
     text.pop("origin", None)  # free text on the run's origin
     return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
 
@@ -278,7 +280,8 @@ def _typed(path: Path, name: str, value: Any) -> Any:
     if wanted is float and _has_type(value, int):
         value = float(value)
     if not _has_type(value, wanted):
-        raise MetadataError(f"{path}: {name} = {shown(value)} is not of type {wanted.__name__}; change it")
+        fault = "is beyond 64 bits" if type(value) is wanted else f"is not of type {wanted.__name__}"
+        raise MetadataError(f"{path}: {name} = {shown(value)} {fault}; change it")
     _check_range(f"{path}:", name, value)
     return value
 

@@ -119,9 +119,9 @@ def _errors_of_writing(out: Path) -> Iterator[None]:
 
 
 def _no_space(out: Path, reason: str) -> StorageError:
+    finished = f"{out} holds what was finished before" if out.exists() else "nothing was finished"
     return StorageError(
-        f"{out.resolve().parent}: no space to write ({reason}); {out} holds what was finished before; free some space "
-        "there and ingest again"
+        f"{out.resolve().parent}: no space to write ({reason}); {finished}; free some space there and ingest again"
     )
 
 

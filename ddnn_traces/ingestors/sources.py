@@ -24,7 +24,7 @@ from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.text import valid_text
-from ddnn_traces.text_files import name_of_kind
+from ddnn_traces.text_files import name_of_kind, why_it_leads_nowhere
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?[0-9]*", re.IGNORECASE)
@@ -68,9 +68,13 @@ def find_runs(sources: list[str], warn: Callable[[str], None] = lambda _: None) 
             continue
         for path in _expand(source, warn):
             if path.is_dir():
-                found = _run_folders(path, warn)
+                left_out: list[str] = []
+                found = _run_folders(path, left_out.append)
                 if not found:
-                    raise UsageError(f"{path}: no captures in this folder; name the folder that holds .pcap files")
+                    why = f"{path}: no captures in this folder; name the folder that holds .pcap files"
+                    raise UsageError("; ".join([why, *left_out]))
+                for message in left_out:
+                    warn(message)
                 folders.update(found)
             else:
                 files.append(path)
@@ -126,9 +130,11 @@ def _readable(paths: list[Path], warn: Callable[[str], None]) -> list[Path]:
         if path.is_file() or path.is_dir() or _is_capture(path):
             readable.append(path)
         elif path.exists():
-            warn(f"{path}: {name_of_kind(path.stat().st_mode)}, which is not read; to read it, name it as a source")
+            warn(
+                f"{path}: {name_of_kind(path.stat().st_mode)}, which is not read; a capture from one is named as a source"
+            )
         elif path.is_symlink():
-            warn(f"{path}: a link to {path.readlink()}, which is not there; correct or remove it")
+            warn(f"{path}: {why_it_leads_nowhere(path)}; correct or remove it")
     return readable
 
 

@@ -140,8 +140,8 @@ def _response_notes(rows: pl.DataFrame, fitted: Regression, response: str) -> li
     if response == "cable" and lost:
         return [
             f"Bytes on the cable are not known of {', '.join(lost[:6])}{', ...' if len(lost) > 6 else ''}: "
-            "super-frames were captured, and the MSS of their connections was not. The response wire or payload has "
-            "them."
+            "their flows are missing, or super-frames were captured and the MSS of their connections was not. The "
+            "response wire or payload has what was captured."
         ]
     return []
 

@@ -220,7 +220,7 @@ def test_wrong_host(tmp_path: Path, entry: str, named: str) -> None:
 
 @pytest.mark.parametrize("hosts", ["5", '"10.0.0.1"', '["10.0.0.1"]'])
 def test_hosts_are_a_table(tmp_path: Path, hosts: str) -> None:
-    assert "[[hosts]] entry is wrong" in refused(tmp_path, toml=f"hosts = {hosts}")
+    assert "is not a list of [[hosts]] tables" in refused(tmp_path, toml=f"hosts = {hosts}")
 
 
 # --- what is wrong is named
@@ -294,6 +294,7 @@ def test_toml_that_is_not_text(tmp_path: Path) -> None:
         ("batch_size = " + "9" * 5000, "a number has too many digits"),
         ("batch_size = 0x" + "f" * 5000, "batch_size = a value of type int too long to be shown"),
         ("batch_size = " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("batch_size = " + "9" * 400, "is beyond 64 bits"),
         ("batch_size = " + "[" * 300 + "]" * 300, "is not of type int"), ("x" * 5000 + " = 1", "unknown key 'xxx"),
         ("#" + "x" * (1 << 20), "1,048,577 bytes; of such a file at most 1,048,576 are read"),
     ],

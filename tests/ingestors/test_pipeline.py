@@ -278,7 +278,7 @@ def test_what_is_left_out_is_named(runs: Path, tmp_path: Path) -> None:
     said = ingest(runs, out=tmp_path / "dataset")
     assert said == [
         f"{runs}/three: a link to gone, which is not there; correct or remove it",
-        f"{runs}/one/worker-3.pcap: a pipe, which is not read; to read it, name it as a source",
+        f"{runs}/one/worker-3.pcap: a pipe, which is not read; a capture from one is named as a source",
         f"{runs}/runs.csv: 3 rows without a folder of that name next to it: 'three', 'four', '{'x' * 96}...; correct "
         "run_id, or remove such rows",
     ]

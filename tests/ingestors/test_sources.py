@@ -265,6 +265,13 @@ def test_folder_without_captures(tmp_path: Path) -> None:
     make(tmp_path, "run/notes.txt", content=b"nothing")
     message = refused(tmp_path / "run")
     assert message == f"{tmp_path / 'run'}: no captures in this folder; name the folder that holds .pcap files"
+    (tmp_path / "run" / "one").symlink_to("gone")
+    (tmp_path / "run" / "two").symlink_to("two")
+    message = refused(tmp_path / "run")
+    assert message.endswith(
+        f"; {tmp_path}/run/one: a link to gone, which is not there; correct or remove it"
+        f"; {tmp_path}/run/two: a link to two, which leads back to it; correct or remove it"
+    )
 
 
 def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,3 +116,11 @@ def test_whoever_finds_the_disk_full(
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
     assert hashes_of(tmp_path / "dataset") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]
+
+
+def test_full_disk_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    monkeypatch.setattr(writer.pq, "ParquetWriter", no_room)
+    with pytest.raises(StorageError, match=r"No space left on device\); nothing was finished; "):
+        ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

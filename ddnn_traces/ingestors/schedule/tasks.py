@@ -16,6 +16,7 @@ from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
 from ddnn_traces.store.whole_files import NO_SPACE
+from ddnn_traces.text_files import why_it_leads_nowhere
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
         if error.errno in NO_SPACE:
             raise
         reason = f"cannot be read ({error.strerror}), check its permissions"
+        if task.path.is_symlink() and not task.path.exists():
+            reason = why_it_leads_nowhere(task.path)
         facts = CaptureFacts(task.path, "none", _size(task.path), status="corrupt", status_detail=reason)
     if task.filter is not None:
         apply_filter(facts, parse(task.filter))

@@ -45,11 +45,13 @@ def test_packets_without_a_time(tmp_path: Path) -> None:
     blocks = section.interface(resolution=9) + section.enhanced(BEGIN_NS, frame) + section.simple(frame) * 2
     folder = write_captures(tmp_path / "run", {})
     (folder / "a.pcapng").write_bytes(section.begin() + blocks)
-    with read_folder(folder) as dataset:
+    messages = Messages()
+    with read_folder(folder, messages) as dataset:
         captures = dataset.sql("SELECT records, untimed_records, first_ns, last_ns, status FROM captures").rows()
         assert captures == [(3, 2, BEGIN_NS, BEGIN_NS, "complete")]
         assert column(dataset, "SELECT packets FROM flows") == [3]
         assert contradictions(dataset) == {}
+    assert [warning for warning in messages.warnings if "no time in 2 of 3 records (Simple Packet Blocks)" in warning]
 
 
 def test_impossible_times_are_counted_and_reported(tmp_path: Path) -> None:
