@@ -131,7 +131,8 @@ def _readable(paths: list[Path], warn: Callable[[str], None]) -> list[Path]:
             readable.append(path)
         elif path.exists():
             warn(
-                f"{path}: {name_of_kind(path.stat().st_mode)}, which is not read; a capture from one is named as a source"
+                f"{path}: {name_of_kind(path.stat().st_mode)}, which is not read; "
+                "a capture from one is named as a source"
             )
         elif path.is_symlink():
             warn(f"{path}: {why_it_leads_nowhere(path)}; correct or remove it")
