@@ -216,7 +216,7 @@ def _report(result: ReadResult, messages: Messages) -> None:
     if without_time := facts.untimed_records - facts.invalid_times:
         messages.warn(
             f"{facts.path}: no time in {without_time:,} of {counted(facts.records, 'record')} (Simple Packet Blocks): "
-            "such count at the time before them, the first ones at 1970; capture again with times where you need windows"
+            "such count at the time before them, the first ones at 1970; capture with times where you need windows"
         )
     if _is_unread(facts):
         messages.warn(_why_no_flow(facts))
