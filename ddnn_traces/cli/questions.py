@@ -196,6 +196,7 @@ def _check_files(dataset: str | Path) -> list[Damage]:
 
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
+    from ddnn_traces.store import checksums, layout
 
     damaged = checks.damaged_files(dataset)
     if damaged is None:
@@ -205,7 +206,9 @@ def _check_files(dataset: str | Path) -> list[Damage]:
         click.echo(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again", err=True)
         terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")
     else:
-        click.echo("stored_files: ok", err=True)
+        runs = len(checksums.unrecorded(layout.content(Path(dataset))))
+        only = f" by its pages alone in {counted(runs, 'run')} without a record in checksums.json" if runs else ""
+        click.echo(f"stored_files: ok{only}", err=True)
     return damaged
 
 

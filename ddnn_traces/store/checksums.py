@@ -138,6 +138,11 @@ def missing(dataset: Path, runs: Iterable[str] | None = None) -> dict[str, list[
     return {run_id: names for run_id, names in found.items() if names}
 
 
+def unrecorded(dataset: Path) -> set[str]:
+    """The runs without recorded sizes and checksums: of an older version, of a release, or the record is gone."""
+    return run_ids(dataset) - read(dataset).keys()
+
+
 def summary(found: Sequence[Damage]) -> str:
     """The first of these files with its problem, and the number of the others."""
     return f"{found[0]}" + (f", and {counted(len(found) - 1, 'more damaged file')}" if found[1:] else "")

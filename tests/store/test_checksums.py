@@ -196,6 +196,15 @@ def test_damaged_records_are_found_and_written_again(runs: Path, out: Path, name
     assert checks.damaged_files(out) == []
 
 
+def test_check_states_where_there_is_no_record(out: Path, command: RunCommand) -> None:
+    assert b"stored_files: ok\n" in command("check", "dataset").stderr
+    (out / "checksums.json").unlink()
+    assert (
+        b"stored_files: ok by its pages alone in 2 runs without a record in checksums.json\n"
+        in command("check", "dataset").stderr
+    )
+
+
 @pytest.mark.parametrize("text", [b"", b'{"format": "ddnn', b"[]", None])
 def test_damaged_marker_is_written_again(runs: Path, out: Path, text: bytes | None, command: RunCommand) -> None:
     """No run is read again; nothing else can be done with the dataset before."""
