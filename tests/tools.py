@@ -1,4 +1,4 @@
-"""Programs and captures that some tests need."""
+"""Programs, captures and recorded messages that some tests need."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import ddnn_traces
+from ddnn_traces.messages import Messages
 
 #: What the `ddnn-traces` command runs, also in another folder and where the package is not installed.
 CODE = f"import sys; sys.path.insert(0, {str(Path(ddnn_traces.__file__).parents[1])!r})\n"
@@ -23,6 +24,17 @@ RunCommand = Callable[..., subprocess.CompletedProcess[bytes]]
 
 #: The full captures, where they are at hand: they are not shipped, and the sample is cut from them.
 FULL = Path(__file__).parents[2] / "shared" / "captures"
+
+
+class Notes(Messages):
+    """Warnings, and the other lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def info(self, message: str) -> None:
+        self.notes.append(message)
 
 
 def mostly_long(cases: Iterable[Any], *quick: Any, name: Callable[[Any], str] = str) -> list[Any]:

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import record_checksums
 from publishing import ABOUT
+from tools import Notes
 
 import ddnn_traces
 from ddnn_traces.errors import UsageError
-from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts, versions
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
@@ -114,22 +114,14 @@ def test_only_words_changed(small: Path, release: Path, tmp_path: Path) -> None:
 
 
 def test_another_key_is_reported(small: Path, release: Path, tmp_path: Path) -> None:
-    class Recorder(Messages):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[str] = []
-
-        def info(self, message: str) -> None:
-            self.lines.append(message)
-
     from ddnn_traces.release import publish
 
     shutil.copytree(release, tmp_path / "before")  # without its key
-    messages = Recorder()
+    messages = Notes()
     options = publish.PublishOptions(**ABOUT, previous=tmp_path / "before", window_ms=10)
     made = publish.publish(small, tmp_path / "new", options, messages)
     assert made.key_made
-    assert any("key" in line and "before" in line for line in messages.lines)
+    assert any("key" in line and "before" in line for line in messages.notes)
     text = (tmp_path / "new" / layout.CHANGELOG).read_text()
     first, *others = [line for line in text.partition("## 2.0.0")[2].partition("\n## ")[0].splitlines()[1:] if line]
     assert first.startswith("- Anonymised with another key: labels")

@@ -8,9 +8,8 @@ from pathlib import Path
 import packets as p
 import pytest
 from small_runs import BEGIN_NS, SPACING_NS, A, B, ingest_frames, read_folder, write_captures, write_frames
-from tools import mostly_long
+from tools import Notes, mostly_long
 
-from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 
@@ -100,17 +99,6 @@ def test_ingest_states_what_was_lost(segments: int, lost: int, dropped: int, sai
     assert all(line.startswith(f"run: its captures lost {said}") and "DATASET capture_loss" in line for line in stated)
     read_folder(folder, again).close()
     assert again.warnings == [f"run run: {warning}" for warning in messages.warnings]
-
-
-class Notes(Messages):
-    """Warnings, and the other lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: list[str] = []
-
-    def info(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def test_nothing_is_missed(tmp_path: Path) -> None:
