@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import tempfile
@@ -230,11 +231,15 @@ class Dataset:
 
     def missing(self, name: str) -> list[str]:
         """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
-        return missing.lines_of(self.connection, self.place, missing.tables(name), self.run_ids)
+        return missing.lines_of(self.connection, self.place, missing.tables(name), self.run_ids, self._gone)
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""
-        return missing.lines_of_files(self.place, self._runs)
+        return missing.lines_of_files(self._gone)
+
+    @functools.cached_property
+    def _gone(self) -> dict[str, list[str]]:
+        return missing.files(self.place, self._runs)
 
     def statements(self, text: str) -> list[str]:
         """The SQL statements in a text. Raises QueryError with DuckDB's message.

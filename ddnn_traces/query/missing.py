@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -43,11 +43,19 @@ def tables(name: str) -> list[str]:
     return [table for table in schema.TABLES if table in read]
 
 
-def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[str], runs: list[str]) -> list[str]:
-    """A line for each kind of data that these tables hold and some of the runs lack. Reads the ends of files only."""
+def lines_of(
+    connection: duckdb.DuckDBPyConnection,
+    place: Place,
+    wanted: list[str],
+    runs: list[str],
+    gone: Mapping[str, list[str]],
+) -> list[str]:
+    """A line for each kind of data that these tables hold and some of the runs lack. Reads the ends of files only.
+
+    gone: files(), which have lines of their own.
+    """
     lines = []
     needed = dict.fromkeys(source for table in wanted for source in (_EXPLAINED_BY.get(table, table), table))
-    gone = _missing_files(place, runs)
     lacking: dict[str, list[str]] = {}
     for table in needed:
         if table == "runs":
@@ -62,21 +70,21 @@ def lines_of(connection: duckdb.DuckDBPyConnection, place: Place, wanted: list[s
     return lines
 
 
-def lines_of_files(place: Place, runs: Sequence[str] | None) -> list[str]:
-    """A line for each run, or each of these runs, that lacks files which were written."""
+def files(place: Place, runs: Sequence[str] | None) -> dict[str, list[str]]:
+    """The files of each run, or of these runs, that were written and are gone; a release has no record of them."""
+    return {} if place.folder is None else checksums.missing(place.folder, runs)
+
+
+def lines_of_files(gone: Mapping[str, list[str]]) -> list[str]:
+    """A line for each run that lacks files. gone: files()."""
     return [
         f"run {run}: {names[0]} is missing{_more(len(names) - 1)}; ingest the run again"
-        for run, names in sorted(_missing_files(place, runs).items())
+        for run, names in sorted(gone.items())
     ]
 
 
 def _more(files: int) -> str:
     return f", and {counted(files, 'more file')}" if files else ""
-
-
-def _missing_files(place: Place, runs: Sequence[str] | None) -> dict[str, list[str]]:
-    """The files that are gone; a release has no record of them."""
-    return {} if place.folder is None else checksums.missing(place.folder, runs)
 
 
 def _table(name: str) -> str:

@@ -682,7 +682,9 @@ def test_query_tells_what_the_runs_lack(command: RunCommand, bare: Dataset) -> N
 def test_every_table_that_may_be_empty_has_a_hint(tmp_path: Path) -> None:
     empty = write_dataset(tmp_path / "empty", {"runs": pl.DataFrame({"run_id": ["x"]})})
     with empty:
-        reported = {table: missing.lines_of(empty.connection, empty.place, [table], ["x"]) for table in schema.TABLES}
+        reported = {
+            table: missing.lines_of(empty.connection, empty.place, [table], ["x"], {}) for table in schema.TABLES
+        }
     assert reported.pop("runs") == []
     for table, found in reported.items():
         (line,) = found
