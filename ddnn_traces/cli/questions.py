@@ -174,7 +174,7 @@ def check(dataset: str | Path) -> None:
         click.echo("no run is left for the other checks", err=True)
         raise click.exceptions.Exit(1)
     with open_dataset(dataset, sound if damaged else ()) as opened, StoredViews(opened) as stored:
-        checks.store_inputs(stored, opened)
+        checks.store_inputs(stored)
         stored.store_inputs("unchecked")
         found, runs = checks.run_checks(opened), len(opened.run_ids)
         unchecked = opened.query_arrow("unchecked", {}).to_pylist()

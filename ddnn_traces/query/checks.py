@@ -27,30 +27,6 @@ _TOGETHER = 40_000_000
 #: Groups of runs that are checked side by side: within a group, much of a query is the work of one thread.
 _AT_ONCE = 2
 
-#: In the place of flow_windows, those of its rows that conservation's inputs read (pair_turns, spilled_payload,
-#: first_steps_received): 3 to 7% of them, read once instead of three times. Windows with payload up to the end of the
-#: tenth step, or after the first log's end; and a row without payload of each run with windows.
-_EDGE_WINDOWS = """
-CREATE TEMP TABLE flow_windows AS
-WITH logs AS (
-    SELECT run_id, worker, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-           max(end_ns) FILTER (step < 10 OR place <= 10) AS begun_ns
-    FROM (SELECT *, row_number() OVER (PARTITION BY run_id, worker ORDER BY end_ns) AS place FROM steps)
-    GROUP BY run_id, worker
-), limits AS (
-    SELECT run_id, max(greatest(start_ns, begun_ns)) AS begun_ns, min(end_ns) AS end_ns
-    FROM logs
-    GROUP BY run_id
-)
-SELECT run_id, flow_id, window_start_ns, window_ns, payload_bytes, retransmitted_bytes
-FROM flow_windows
-JOIN limits USING (run_id)
-WHERE payload_bytes > 0 AND (window_start_ns <= begun_ns OR window_start_ns >= limits.end_ns)
-UNION ALL BY NAME
-SELECT DISTINCT run_id, 0 AS payload_bytes
-FROM flow_windows
-"""
-
 #: Opens runs of a dataset. The number: of datasets that are open at once, which share memory and threads.
 OpenRuns = Callable[[list[str], int], AbstractContextManager["Dataset"]]
 
@@ -62,14 +38,9 @@ def run_checks(dataset: Dataset) -> dict[str, pa.Table]:
     return {name: dataset.sql_arrow(text) for name, text in texts.items()}
 
 
-def store_inputs(stored: StoredViews, dataset: Dataset) -> None:
+def store_inputs(stored: StoredViews) -> None:
     """Store the views that the checks read: several read the same, and conservation many."""
-    read = {name for check in names() for name in catalogue.read(folder() / f"{check}.sql").inputs}
-    dataset.provide(" ".join(read))  # which makes the views of tables anew
-    dataset.sql_arrow(_EDGE_WINDOWS)
-    stored.store_inputs("conservation")
-    dataset.sql_arrow("DROP TABLE temp.flow_windows")
-    stored.store(sorted(read))
+    stored.store(sorted({name for check in names() for name in catalogue.read(folder() / f"{check}.sql").inputs}))
 
 
 def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
@@ -121,7 +92,7 @@ class _Running:
             if self._ended.is_set():
                 raise QueryError("the checks of other runs have failed")
             with StoredViews(dataset) as stored:
-                store_inputs(stored, dataset)
+                store_inputs(stored)
                 return run_checks(dataset)
         finally:
             self._datasets.remove(dataset)
