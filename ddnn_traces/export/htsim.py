@@ -51,8 +51,8 @@ def write(replay: Replay, out: Path) -> list[str]:
     notes = [
         f"{nodes:,} nodes, {hosts:,} of them hosts of the run; --nodes sets another network than the "
         "smallest fat tree of three tiers",
-        f"{triggers:,} of {counted(len(transfers), 'transfer')} by a trigger, the others at their times in the run: "
-        "htsim's matrix has no computation",
+        f"started by a trigger: {triggers:,} of {counted(len(transfers), 'transfer')}; the others at their times in "
+        "the run: htsim's matrix has no computation",
     ]
     if large:
         notes.append(f"{large:,} transfers above {MAX_BYTES:,} bytes are several connections each")
