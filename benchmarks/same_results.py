@@ -82,7 +82,7 @@ def record(out: Path) -> None:
     key = scratch / "key"
     key.write_text(KEY)
     run("ingest", SAMPLE, "--out", dataset)
-    about = ["--title", "The sample", "--licence", "CC-BY-4.0", "--creator", "Ada Example", "--date", "2026-01-31"]
+    about = ["--title", "The sample", "--licence", "CC-BY-4.0", "--creator", "Ada Lovelace", "--date", "2026-01-31"]
     run("publish", dataset, "--out", release, *about, "--key", key, "--captures", SAMPLE)
     run("generate", "--out", generated, "--seed", "1")
     found: dict[str, object] = {}

@@ -99,7 +99,7 @@ def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
     """Publish a dataset as the release `out`; return where it is, its facts, its key, and whether it is new.
 
     options: as of the command `ddnn-traces publish`, with underscores and several as lists (title="...",
-    licence="CC-BY-4.0", creators=["Ada Example"], tables=["flows"], allow_flagged=["run"], captures=["folder"]); see
+    licence="CC-BY-4.0", creators=["Ada Lovelace"], tables=["flows"], allow_flagged=["run"], captures=["folder"]); see
     releases.publish.PublishOptions. Raises errors.DdnnTracesError.
     """
     from ddnn_traces.release import publish as releases

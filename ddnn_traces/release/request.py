@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import facts, versions
+from ddnn_traces.release import facts, placeholders, versions
 from ddnn_traces.text import nearest, one_line, without_bidi
 from ddnn_traces.text_files import MOST_DOCUMENT, is_missing, read_text, read_toml
 
@@ -26,14 +26,17 @@ OWN_LICENCE = "LicenseRef-of-this-release"
 
 #: Keys without a default: key, question, how to give it.
 _NEEDED = (
-    ("title", "the release needs a title: what is it called?", '--title "Packet traces of ..."'),
+    ("title", "the release needs a title: what is it called?", "--title TITLE"),
     (
         "licence",
         "the release needs a licence, an SPDX identifier: what may others do with it? CC-BY-4.0 asks them to name you",
         "--licence CC-BY-4.0, or --licence-file FILE",
     ),
-    ("creators", "the release needs a creator: who made the data?", '--creator "Ada Example <0000-0002-1825-0097>"'),
+    ("creators", "the release needs a creator: who made the data?", '--creator "NAME <ORCID>"'),
 )
+
+#: Characters of a placeholder that a message shows.
+_MOST_SHOWN = 60
 
 #: Keys of texts with several lines; all others are one line.
 _TEXTS = ("motivation", "collection", "uses", "limitations", "sensitive")
@@ -43,7 +46,8 @@ _RESOLVER = re.compile(r"^(https?://(dx\.)?doi\.org/|doi:)", re.IGNORECASE)
 
 TEMPLATE = """\
 # Statements on a release: ddnn-traces publish DATASET --about release.toml --out RELEASE
-# Options of the command line win over this file. Lines that begin with # are comments.
+# Options of the command line win over this file. Lines that begin with # are comments. Replace the values: publish
+# refuses those that are still examples.
 
 title = "Packet traces of distributed training on ..."
 licence = "CC-BY-4.0"  # an SPDX identifier; another licence: --licence-file FILE
@@ -57,9 +61,16 @@ licence = "CC-BY-4.0"  # an SPDX identifier; another licence: --licence-file FIL
 # contact = "traces@example.org"
 # funding = ["Example Foundation, grant 42"]
 
+# The publisher's own words in the datasheet, Markdown; the datasheet names each text that is missing:
+# motivation = "Why the data was made."
+# collection = "How: machines, network, software, who ran it."
+# uses = "What it is good for, and what not."
+# limitations = "What it does not show."
+# sensitive = "Whether people or secrets are in it."
+
 [[creators]]
 name = "Ada Example"
-# orcid = "0000-0002-1825-0097"
+# orcid = "0000-0000-0000-0000"
 # affiliation = "Example University"
 
 # [[papers]]  # to be cited with the data
@@ -67,13 +78,6 @@ name = "Ada Example"
 # authors = "A. Example, B. Example"
 # year = 2026
 # doi = "10.0000/example"
-
-# The publisher's own words in the datasheet, Markdown; the datasheet names each text that is missing:
-# motivation = "Why the data was made."
-# collection = "How: machines, network, software, who ran it."
-# uses = "What it is good for, and what not."
-# limitations = "What it does not show."
-# sensitive = "Whether people or secrets are in it."
 """
 
 
@@ -227,6 +231,24 @@ def _check(stated: Statements, file: str) -> None:
             date.fromisoformat(published)
         except ValueError as error:
             raise UsageError(f"{where}published: {published} is not a day of the calendar; write YYYY-MM-DD") from error
+    _refuse_placeholders(stated, where, rules)
+
+
+def _refuse_placeholders(stated: Statements, where: str, rules: Mapping[str, Any]) -> None:
+    """Raise UsageError naming every statement that is an example or still to be written, and what to write there."""
+    options = {name: f", here or with {option}" for name, _, option in _NEEDED}
+    found = []
+    for key, text, why in placeholders.found(stated, TEMPLATE):
+        first, _, second = key.partition(".")
+        rule = rules[first]["items"]["properties"][second] if second else rules[first].get("items", rules[first])
+        needed = second in ("", "name") and options.get(first)
+        shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+        found.append(
+            f"{where}{key} = {json.dumps(shown, ensure_ascii=False)}: {why}; write your own ({rule['description']})"
+            f"{needed or ', or leave the key out'}"
+        )
+    if found:
+        raise UsageError("\n".join(found))
 
 
 def _check_keys(stated: Statements, kind: Any, where: str) -> None:

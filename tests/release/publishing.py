@@ -10,7 +10,7 @@ from pathlib import Path
 import ddnn_traces
 
 #: What every release needs; the date, so that a test at midnight does not fail.
-ABOUT = {"title": "Two runs", "licence": "CC-BY-4.0", "creators": ["Ada Example"], "date": "2026-01-31"}
+ABOUT = {"title": "Two runs", "licence": "CC-BY-4.0", "creators": ["Ada Lovelace"], "date": "2026-01-31"}
 
 
 def run_push(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:

@@ -36,7 +36,7 @@ from ddnn_traces.store.parquet import partition
 ROOT = Path(ddnn_traces.__file__).parents[1]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom ddnn_traces.cli import main; main()"
 COMMAND = (sys.executable, "-c", CODE)
-OPTIONS = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Example", "--date", "2026-01-31")
+OPTIONS = ("--title", "Two runs", "--licence", "CC-BY-4.0", "--creator", "Ada Lovelace", "--date", "2026-01-31")
 RUN, OTHER = "torch-mlp1-sgd-32-gloo-0ms-ring", "mpi-mlp1-sgd-32-openmpi-0ms-ring"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release import request
+from ddnn_traces.release import facts, request
 
 OPTIONS = {"title": "T", "licence": "CC0-1.0", "creators": ["Ada"]}
 
@@ -31,19 +34,116 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
     assert [(person.name, person.orcid) for person in about.creators] == [("Ada", None), ("Bob", "0000-0002-1825-0097")]
 
 
-def test_the_template_can_be_read_and_all_of_its_keys_are_known(tmp_path: Path) -> None:
-    plain = request.complete(request.read(written(tmp_path, request.TEMPLATE), {}))
-    assert plain["title"].startswith("Packet traces")
-    lines = [line.removeprefix("# ") for line in request.TEMPLATE.splitlines()[3:] if " = " in line or "[[" in line]
-    keys = tomllib.loads("\n".join(lines))  # without comment signs; the texts of the datasheet fall into the last paper
-    words = {
-        name: keys["papers"][0].pop(name) for name in ("motivation", "collection", "uses", "limitations", "sensitive")
-    }
-    full = request.complete(request.read(written(tmp_path, request.TEMPLATE), {**keys, **words, "creators": []}))
-    about = request.about(full, "1.0.0", "2020-01-01")
-    assert about.version == "1.0.0"
-    assert about.papers[0].doi == "10.0000/example"
-    assert about.limitations == "What it does not show."
+def template() -> dict[str, Any]:
+    """The values of the template with its comment signs removed: no key is in the table of another."""
+    return tomllib.loads(re.sub(r"(?m)^# (?=\w+ = |\[\[)", "", request.TEMPLATE))
+
+
+def test_all_keys_of_the_template_are_known_and_stand_in_their_tables() -> None:
+    assert set(template()) <= {field.name for field in dataclasses.fields(facts.About)}
+    assert set(template()["creators"][0]) == {field.name for field in dataclasses.fields(facts.Person)}
+    assert set(template()["papers"][0]) < {field.name for field in dataclasses.fields(facts.Publication)}
+
+
+def test_the_unedited_template_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        request.read(written(tmp_path, request.TEMPLATE), {})
+    title, creator = str(caught.value).splitlines()
+    assert title.endswith(
+        'release.toml: title = "Packet traces of distributed training on ...": the template\'s own example; '
+        "write your own (title), here or with --title TITLE"
+    )
+    assert 'release.toml: creators.name = "Ada Example": the template\'s own example; ' in creator
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["title", "description", "publisher", "doi", "url", "contact", "funding", "creators", "papers", "motivation",
+     "collection", "uses", "limitations", "sensitive"],
+)  # fmt: skip
+def test_every_example_of_the_template_is_refused(key: str) -> None:
+    with pytest.raises(UsageError, match=f"^{key}[. ].*: the template's own example; write your own"):
+        request.read(None, {key: template()[key]} if key != "creators" else {"creators": ["ada  EXAMPLE"]})
+
+
+def test_examples_that_are_good_as_they_are() -> None:
+    names = ("licence", "keywords", "version", "published")
+    assert request.read(None, {name: template()[name] for name in names})["keywords"] == template()["keywords"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("title", "Packet traces of training on \u2026"),
+        ("title", "Packet traces (...)"),
+        ("title", "..."),
+        ("title", "<title>"),
+        ("title", "{{ title }}"),
+        ("title", "Traces of <your cluster>"),
+        ("title", "Traces of <model>"),
+        ("title", "todo"),
+        ("title", "TODO: a title"),
+        ("title", "Untitled"),
+        ("title", "Title."),
+        ("title", "???"),
+        ("publisher", "XXX"),
+        ("publisher", "[Insert institution]"),
+        ("description", "What was trained: FIXME"),
+        ("uses", "Studies.\n\n- TODO"),
+        ("keywords", ["pcap", "TBD"]),
+        ("funding", ["..."]),
+        ("contact", "me@example.com"),
+        ("contact", "Ada <ada@cs.example.edu>"),
+        ("contact", "https://www.example.net/me"),
+        ("url", "http://data.example.com:8080/x"),
+        ("url", "https://traces.example/1"),
+        ("doi", "10.5281/zenodo.XXXXXXX"),
+        ("doi", "10.5281/zenodo.1234567"),
+        ("doi", "https://doi.org/10.1234/anything"),
+        ("doi", "10.xxxx/y"),
+        ("creators", ["Your Name"]),
+        ("creators", ["NAME"]),
+        ("creators", ["Ada <0000-0002-1825-0098>"]),
+        ("creators", ["Ada <0000-0000-0000-0000>"]),
+        ("papers", [{"title": "TODO"}]),
+        ("papers", [{"title": "T", "url": "https://example.org/paper"}]),
+        ("licence", "TODO"),
+    ],
+)
+def test_placeholders_are_refused(key: str, text: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^{key}(\.\w+)? = .*; write your own \("):
+        request.read(None, {key: text})
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("title", "Ring ... or tree? Traces of all-reduce"),
+        ("title", "[dataset] Traces of TODOs, examples and names of <i>E. coli</i>"),
+        ("title", "The name of the example"),
+        ("description", "Pings, retransmissions, and so on ..."),
+        ("uses", "See [the example](https://example.org/a), and `publish <name>`."),
+        ("publisher", "Example-Haus GmbH"),
+        ("keywords", ["example", "test"]),
+        ("contact", "ada@example-lab.org"),
+        ("contact", "https://cs.test.edu/~ada"),
+        ("url", "https://example.org.uk/traces"),
+        ("url", "http://127.0.0.1:8000/traces"),
+        ("doi", "10.5281/zenodo.5000000"),
+        ("doi", "10.5072/zenodo.7"),
+        ("creators", ["Ada Lovelace <0000-0002-1825-0097>", "Jo Bloggs <0000-0002-1694-233X>"]),
+        ("creators", ["Max Example-Meyer"]),
+        ("papers", [{"title": "TODO comments in the wild...", "authors": "A. Name, ..."}]),
+    ],
+)
+def test_statements_that_look_alike_are_taken(key: str, text: Any) -> None:
+    assert key in request.read(None, {key: text})
+
+
+def test_an_answer_that_is_a_placeholder_is_refused() -> None:
+    for answer in ("TODO", "Packet traces of distributed training on ..."):
+        with pytest.raises(UsageError, match=r"^title = .*; write your own"):
+            request.complete(request.read(None, OPTIONS | {"title": None}), lambda question, text=answer: text)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +240,7 @@ def test_texts_are_one_line_but_for_the_words_of_the_datasheet(tmp_path: Path) -
         'title = """A\n  title\\u0007"""\nkeywords = ["a\\r\\nb", "c"]\npublisher = "P\\u2028Q"\nfunding = ["x\\ty"]\n'
         'licence_text = "a\\n\\fb\\n"\ndescription = """\nOne\n\nTwo"""\n'
         'uses = """\n- one\n\t- two\\u0000\r\n\nend\n"""\n'
-        '[[creators]]\nname = "Ada\\nExample"\n[[papers]]\ntitle = " A\\n# paper "\n',
+        '[[creators]]\nname = "Ada\\nLovelace"\n[[papers]]\ntitle = " A\\n# paper "\n',
     )
     assert request.read(file, {}) == {
         "title": "A title",
@@ -150,11 +250,11 @@ def test_texts_are_one_line_but_for_the_words_of_the_datasheet(tmp_path: Path) -
         "description": "One Two",
         "licence_text": "a\n\x0cb\n",
         "uses": "- one\n\t- two\n\nend",
-        "creators": [{"name": "Ada Example"}],
+        "creators": [{"name": "Ada Lovelace"}],
         "papers": [{"title": "A # paper"}],
     }
-    assert request.read(None, {"creators": ["Ada\nExample <0000-0002-1825-0097>"]})["creators"] == [
-        {"name": "Ada Example", "orcid": "0000-0002-1825-0097"}
+    assert request.read(None, {"creators": ["Ada\nLovelace <0000-0002-1825-0097>"]})["creators"] == [
+        {"name": "Ada Lovelace", "orcid": "0000-0002-1825-0097"}
     ]
 
 
@@ -178,11 +278,11 @@ def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://example.org/a",
+        "ftp://traces.net/a",
         "javascript:alert(1)",
-        "https://example.org/a b",
+        "https://traces.net/a b",
         "https://",
-        "example.org",
+        "traces.net",
         "https://a/<b>",
     ],
 )
@@ -190,8 +290,8 @@ def test_the_date_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None
 def test_addresses_are_of_the_web(tmp_path: Path, url: str, place: str) -> None:
     with pytest.raises(UsageError, match=r"url: .* is not: .*begins with http:// or https://"):
         request.read(written(tmp_path, place.format(url)), OPTIONS)
-    fine = request.read(written(tmp_path, place.format("https://example.org/a%20b?c=d#e")), OPTIONS)
-    assert "https://example.org/a%20b?c=d#e" in str(fine)
+    fine = request.read(written(tmp_path, place.format("https://traces.net/a%20b?c=d#e")), OPTIONS)
+    assert "https://traces.net/a%20b?c=d#e" in str(fine)
 
 
 def test_nothing_turns_the_direction_of_writing() -> None:
