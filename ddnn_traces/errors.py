@@ -75,3 +75,7 @@ class MissingExtra(UsageError):
 
 class PushError(DdnnTracesError):
     """A release that could not be uploaded, or a target that holds other files."""
+
+
+class DraftError(PushError):
+    """A draft at the target that holds other content under this version, which may be overwritten on request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from ddnn_traces.cli import completion
 from ddnn_traces.cli.shared import DatasetPath, emit, format_option, out_option
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 
 _path = click.Path(path_type=Path)
@@ -85,7 +86,7 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
     from ddnn_traces.cli import lines
     from ddnn_traces.release import publish as release
 
-    ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+    ask = _ask if _is_terminal() else None
     done = release.publish(dataset, out, release.PublishOptions(**options), lines.messages(unit="rows"), ask)
     click.echo(done.message, err=True)
     if done.key_made:
@@ -94,6 +95,10 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
             "it: the next release needs it for the same labels",
             err=True,
         )
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _ask(question: str) -> str:
@@ -143,6 +148,11 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
 @click.option(
     "--publish-deposit", is_flag=True, help="zenodo: make the deposit public, which cannot be undone. Default: a draft."
 )
+@click.option(
+    "--overwrite-draft",
+    is_flag=True,
+    help="zenodo: make a draft of the same version with other content this release. Default: ask, or refuse.",
+)
 @click.option("--private", is_flag=True, help="hf: make a new repository private.")
 def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
     """Upload a release: proven by its checksums first, never over another version, continuing after an interruption.
@@ -161,7 +171,12 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
             f"would send {counted(len(found), 'file')}, {sum(parcel.bytes for parcel in found):,} bytes", err=True
         )
         return
-    outcome = pushing.push(release, to, chosen, lines.messages())
+    try:
+        outcome = pushing.push(release, to, chosen, lines.messages())
+    except DraftError as error:
+        if not _is_terminal() or not click.confirm(f"{error}\nOverwrite the draft?", err=True):
+            raise
+        outcome = pushing.push(release, to, replace(chosen, overwrite_draft=True), lines.messages())
     for note in outcome.notes:
         click.echo(note, err=True)
     click.echo(outcome.text, err=True)

@@ -17,11 +17,14 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Person:
-    """A creator or contributor. orcid: the identifier alone, 0000-0000-0000-0000."""
+    """A creator. orcid: the identifier alone, 0000-0000-0000-0000. organisation: a group or institution, whose name is
+    one piece; None: shared.is_organisation tells by the name.
+    """
 
     name: str
     orcid: str | None = None
     affiliation: str | None = None
+    organisation: bool | None = None
 
 
 @dataclass(frozen=True)

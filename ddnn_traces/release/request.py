@@ -72,6 +72,7 @@ licence = "CC-BY-4.0"  # an SPDX identifier; another licence: --licence-file FIL
 name = "Ada Example"
 # orcid = "0000-0000-0000-0000"
 # affiliation = "Example University"
+# organisation = false  # true: a group or institution, whose name is not split into given and family name
 
 # [[papers]]  # to be cited with the data
 # title = "On the traffic of training"
@@ -244,11 +245,11 @@ def _refuse_placeholders(stated: Statements, where: str, rules: Mapping[str, Any
         needed = second in ("", "name") and options.get(first)
         shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
         found.append(
-            f"{where}{key} = {json.dumps(shown, ensure_ascii=False)}: {why}; write your own ({rule['description']})"
+            f"{key} = {json.dumps(shown, ensure_ascii=False)}: {why}; write your own ({rule['description']})"
             f"{needed or ', or leave the key out'}"
         )
     if found:
-        raise UsageError("\n".join(found))
+        raise UsageError(where + "; ".join(found))
 
 
 def _check_keys(stated: Statements, kind: Any, where: str) -> None:

@@ -23,10 +23,15 @@ SMALL = {
 
 def facts_of(version: str = "1.0.0", **about: object) -> facts.Release:
     """Facts with nothing in the tables."""
-    given = {"title": "Sample <traces>", "licence": "CC-BY-4.0", "published": "2026-11-22"} | about
     person = facts.Person("Example, Ada", "0000-0002-1825-0097", "Example University")
+    given = {
+        "title": "Sample <traces>",
+        "licence": "CC-BY-4.0",
+        "published": "2026-11-22",
+        "creators": (person,),
+    } | about
     paper = facts.Publication("Under the microscope", doi="10.23919/CNSM52442.2021.9615524")
-    known = facts.About(creators=(person,), version=version, papers=(paper,), **given)  # type: ignore[arg-type]
+    known = facts.About(version=version, papers=(paper,), **given)  # type: ignore[arg-type]
     kept = facts.Anonymisation("roles", "kept", "shifted", None)
     return facts.Release(known, 1, "ddnn_traces", (), (), {}, (), kept)
 

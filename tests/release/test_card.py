@@ -188,10 +188,25 @@ def test_the_citation_names_people(made: facts.Release) -> None:
         ("van der Berg, Jan", ("Jan", "van der Berg")),
         ("Plato", ("", "Plato")),
         ("Ada B. Example", ("Ada B.", "Example")),
+        ("Maria de la Cruz", ("Maria", "de la Cruz")),
+        ("University of Somewhere", ("", "University of Somewhere")),
     ],
 )
 def test_names(name: str, parts: tuple[str, str]) -> None:
     assert shared.names(facts.Person(name)) == parts
+
+
+def test_organisations_stay_whole_in_every_description(made: facts.Release) -> None:
+    group = dataclasses.replace(made, about=dataclasses.replace(ABOUT, creators=(facts.Person("Sand and Sea Group"),)))
+    texts = descriptions.texts(group)
+    assert yaml.safe_load(texts[layout.CITATION])["authors"] == [{"name": "Sand and Sea Group"}]
+    assert json.loads(texts[layout.DATACITE])["creators"] == [
+        {"name": "Sand and Sea Group", "nameType": "Organizational"}
+    ]
+    assert json.loads(texts[layout.CROISSANT])["creator"][0]["@type"] == "sc:Organization"
+    authors = [one for one in json.loads(texts[layout.RO_CRATE])["@graph"] if one.get("name") == "Sand and Sea Group"]
+    assert [one["@type"] for one in authors] == ["Organization"]
+    assert "author = {{Sand and Sea Group}}" in texts[layout.CARD]
 
 
 @pytest.mark.parametrize("about", [ABOUT, BARE, HOSTILE_ABOUT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 from publishing import run_push
 from small_release import SMALL, content, facts_of, make
+from tools import RunCommand
 from web import Answer, Request, json_answer, server
 from zenodo_server import ZenodoServer
 
-from ddnn_traces.errors import PushError
-from ddnn_traces.release import push
+from ddnn_traces.cli import releases
+from ddnn_traces.errors import DraftError, PushError
+from ddnn_traces.release import facts, push
 from ddnn_traces.release.push import contents, zenodo
 
 pytest.importorskip("requests")
@@ -65,7 +68,7 @@ def test_draft(release: Path, site: ZenodoServer) -> None:
     assert not deposit.submitted
     assert any("10.5281/zenodo.1000" in note for note in outcome.notes)
     assert all(TOKEN not in request.path for request in site.requests)
-    with zipfile.ZipFile(io.BytesIO(deposit.files[ARCHIVE])) as packed:
+    with zipfile.ZipFile(io.BytesIO(deposit.files[ARCHIVE] or b"")) as packed:
         assert {name: packed.read(name) for name in packed.namelist()} == content(release)
 
 
@@ -82,6 +85,7 @@ def test_metadata(site: ZenodoServer, tmp_path: Path) -> None:
         "description": "<p>First &lt;b&gt;.</p><p>Second.</p>",
         "access_right": "open",
         "license": "cc-by-4.0",
+        "language": "eng",
         "keywords": ["pcap"],
         "related_identifiers": [
             {
@@ -92,6 +96,41 @@ def test_metadata(site: ZenodoServer, tmp_path: Path) -> None:
         ],
         "prereserve_doi": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("person", "name"),
+    [
+        (facts.Person("Ada Lovelace"), "Lovelace, Ada"),
+        (facts.Person("Lovelace, Ada King"), "Lovelace, Ada King"),
+        (facts.Person("Jan van der Berg"), "van der Berg, Jan"),
+        (facts.Person("Plato"), "Plato"),
+        (facts.Person("Technical University of Munich"), "Technical University of Munich"),
+        (facts.Person("Institute for Networks, Munich"), "Institute for Networks, Munich"),
+        (facts.Person("Sand and Sea", organisation=True), "Sand and Sea"),
+        (facts.Person("Ada Group", organisation=False), "Group, Ada"),
+        (facts.Person("Ada Group", "0000-0002-1825-0097"), "Group, Ada"),
+        (facts.Person("Lab, Ada"), "Lab, Ada"),
+    ],
+)
+def test_creators_are_family_and_given_name(person: facts.Person, name: str) -> None:
+    described = zenodo.metadata_of(facts_of(creators=(person,)), "zenodo")
+    assert described["creators"] == [{"name": name} | ({"orcid": person.orcid} if person.orcid else {})]
+
+
+@pytest.mark.parametrize(
+    ("licence", "known"),
+    [("ODbL-1.0", "odbl-1.0"), ("CDLA-Permissive-2.0", "other-open"), ("LicenseRef-mine", "notspecified")],
+)
+def test_licences_are_those_that_zenodo_knows(licence: str, known: str) -> None:
+    described = zenodo.metadata_of(facts_of(licence=licence, licence_text="Text."), "zenodo")
+    assert described["license"] == known
+    assert (f"<p>Licence: {licence}, see LICENSE</p>" in described.get("notes", "")) == (known != "odbl-1.0")
+
+
+def test_contact_and_funding_are_notes() -> None:
+    described = zenodo.metadata_of(facts_of(contact="Ada <ada@uni.de>", funding=("A 1", "B 2")), "zenodo")
+    assert described["notes"] == "<p>Contact: Ada &lt;ada@uni.de&gt;</p><p>Funding: A 1; B 2</p>"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +158,143 @@ def test_cut_off_push_goes_on_in_the_same_draft(release: Path, site: ZenodoServe
     assert not any(ARCHIVE in path for path in writes(site))
     assert outcome.sent + outcome.there == 5
     assert set(site.deposits[1000].files) == {ARCHIVE, *WITH_ARCHIVE}
+
+
+def cut(data: bytes) -> Iterator[bytes]:
+    """The first half, and a Ctrl-C."""
+    yield data[: len(data) // 2]
+    raise KeyboardInterrupt
+
+
+def test_interrupted_in_the_middle_of_the_archive(
+    release: Path, site: ZenodoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"".join(contents.archive_of(contents.read(release)))
+    broken_off = threading.Event()
+    answer = site.answer
+
+    def tell(request: Request) -> Answer:
+        answered = answer(request)
+        if request.path.endswith(ARCHIVE):
+            broken_off.set()
+        return answered
+
+    site.answer = tell  # type: ignore[method-assign]
+    with monkeypatch.context() as patched:
+        patched.setattr(contents.Archive, "__iter__", lambda self: cut(data))
+        with pytest.raises(KeyboardInterrupt, match="the same command continues"):
+            send(release, site)
+    assert broken_off.wait(60)
+    assert site.deposits[1000].files == {ARCHIVE: None}
+    outcome, _ = send(release, site)
+    assert list(site.deposits) == [1000]
+    assert (outcome.sent, site.deposits[1000].files[ARCHIVE]) == (5, data)
+
+
+def test_interrupted_before_it_is_made_public(release: Path, site: ZenodoServer) -> None:
+    site.spoil = lambda request: Answer(0) if request.path.endswith("/publish") else None
+    assert "the same command continues" in refused(release, site, publish_deposit=True)
+    assert not site.deposits[1000].submitted
+    site.spoil = lambda request: None
+    site.requests.clear()
+    outcome, _ = send(release, site, publish_deposit=True)
+    assert (outcome.sent, outcome.there, site.deposits[1000].submitted) == (0, 5, True)
+    assert writes(site) == ["POST /api/deposit/depositions/1000/actions/publish"]
+
+
+@pytest.mark.parametrize(
+    "lost", ["POST /api/deposit/depositions", "POST /api/deposit/depositions/1000/actions/publish"]
+)
+def test_an_answer_that_is_lost_is_not_repeated(release: Path, site: ZenodoServer, lost: str) -> None:
+    """The request was carried out: a second deposit would be made, or a public one refuse to be published."""
+    answer, losses = site.answer, [lost]
+
+    def lose(request: Request) -> Answer:
+        answered = answer(request)
+        if f"{request.method} {request.path}" in losses:
+            losses.clear()
+            return Answer(0)
+        return answered
+
+    site.answer = lose  # type: ignore[method-assign]
+    outcome, _ = send(release, site, publish_deposit=True)
+    assert list(site.deposits) == [1000]
+    assert (outcome.notes, losses) == (("public; DOI 10.5281/zenodo.1000",), [])
+
+
+def test_only_what_is_missing_is_sent(release: Path, site: ZenodoServer) -> None:
+    send(release, site)
+    del site.deposits[1000].files["LICENSE"]
+    site.requests.clear()
+    assert send(release, site)[0].sent == 1
+    assert writes(site) == ["PUT /api/files/1000/LICENSE"]
+
+
+@pytest.mark.parametrize("record", [None, 1000])
+def test_draft_with_other_content_is_overwritten_on_request_only(
+    release: Path, site: ZenodoServer, tmp_path: Path, record: int | None
+) -> None:
+    send(release, site)
+    site.deposits[1000].metadata["description"] = "by hand"
+    before = dict(site.deposits[1000].files)
+    other = make(tmp_path / "other", SMALL | {"LICENSE": b"other"}, description="Other.")
+    site.requests.clear()
+    with pytest.raises(
+        DraftError, match=r"a draft of version 1.0.0 is there with other content \(LICENSE, SHA256SUMS, "
+    ):
+        send(other, site, record=record)
+    assert (writes(site), site.deposits[1000].files) == ([], before)
+    outcome, _ = send(other, site, record=record, overwrite_draft=True)
+    assert list(site.deposits) == [1000]
+    assert (outcome.sent, outcome.there) == (3, 2)
+    assert site.deposits[1000].files["LICENSE"] == b"other"
+    assert site.deposits[1000].metadata["description"] == "<p>Other.</p>"
+
+
+def test_draft_of_another_title_is_not_overwritten(release: Path, site: ZenodoServer) -> None:
+    site._new({"title": "Another", "version": "3"})
+    with pytest.raises(DraftError, match=r"other content \(title and version \(Another 3\)\); .* --overwrite-draft"):
+        send(release, site, record=1000)
+    assert writes(site) == []
+    site._new({})  # made there by hand, and empty
+    send(release, site, record=1001)
+    assert site.deposits[1001].metadata["title"] == "Sample <traces>"
+
+
+def test_description_edited_in_the_draft_stays(release: Path, site: ZenodoServer) -> None:
+    send(release, site)
+    site.deposits[1000].metadata["description"] = "by hand"
+    send(release, site, publish_deposit=True)
+    assert site.deposits[1000].metadata["description"] == "by hand"
+
+
+def test_interrupted_new_version_continues(release: Path, site: ZenodoServer, tmp_path: Path) -> None:
+    """Files of the version before are not other content."""
+    send(release, site, publish_deposit=True)
+    following = make(tmp_path / "next", SMALL | {"LICENSE": b"other"}, "1.1.0")
+    site.spoil = lambda request: Answer(0) if request.path.endswith("/SHA256SUMS") else None
+    refused(following, site, record=1000)
+    site.spoil = lambda request: None
+    outcome, _ = send(following, site, record=1000)
+    assert (outcome.sent, outcome.there) == (1, 4)
+
+
+def test_the_command_asks_before_it_overwrites_a_draft(
+    release: Path, site: ZenodoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand
+) -> None:
+    send(release, site)
+    other = make(tmp_path / "other", SMALL | {"LICENSE": b"other"})
+    call = ("push", other, "--to", "zenodo-sandbox", "--endpoint-url", site.url)
+    before = dict(site.deposits[1000].files)
+    not_asked = command(*call)
+    monkeypatch.setattr(releases, "_is_terminal", lambda: True)
+    no = command(*call, stdin=b"n\n")
+    assert site.deposits[1000].files == before
+    yes = command(*call, stdin=b"y\n")
+    assert [answer.returncode for answer in (not_asked, no, yes)] == [1, 1, 0]
+    assert b"--overwrite-draft" in not_asked.stderr
+    assert b"Overwrite the draft? [y/N]" in no.stderr
+    assert site.deposits[1000].files["LICENSE"] == b"other"
 
 
 def test_trouble_that_passes(release: Path, site: ZenodoServer) -> None:

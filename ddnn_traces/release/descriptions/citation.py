@@ -160,10 +160,11 @@ def datacite_document(release: facts.Release) -> dict[str, Any]:
 
 def _datacite_creator(person: facts.Person) -> dict[str, Any]:
     given, family = shared.names(person)
-    if not given:
-        creator: dict[str, Any] = {"name": family}
-    else:
-        creator = {"name": f"{family}, {given}", "nameType": "Personal", "givenName": given, "familyName": family}
+    creator: dict[str, Any] = {"name": shared.inverted(person)}
+    if given:
+        creator |= {"nameType": "Personal", "givenName": given, "familyName": family}
+    elif shared.is_organisation(person):
+        creator["nameType"] = "Organizational"
     if person.affiliation:
         creator["affiliation"] = [{"name": person.affiliation}]
     if person.orcid:

@@ -65,7 +65,8 @@ def document(release: facts.Release) -> dict[str, Any]:
 
 def _person(person: facts.Person) -> dict[str, Any]:
     affiliation = {"@type": "sc:Organization", "name": person.affiliation} if person.affiliation else None
-    entity = {"@type": "sc:Person", "name": person.name, "sameAs": shared.orcid_url(person.orcid)}
+    kind = "sc:Organization" if shared.is_organisation(person) else "sc:Person"
+    entity = {"@type": kind, "name": person.name, "sameAs": shared.orcid_url(person.orcid)}
     return shared.given(entity | {"affiliation": affiliation})
 
 

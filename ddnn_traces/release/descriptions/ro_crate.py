@@ -149,7 +149,7 @@ def _person(person: facts.Person, number: int, about: facts.About, contact: list
     """A creator. The contact is that of the first one, where there is no publisher."""
     return _entity(
         shared.orcid_url(person.orcid) or f"#person-{number}",
-        "Person",
+        "Organization" if shared.is_organisation(person) else "Person",
         name=person.name,
         affiliation={"@id": _id("organisation", person.affiliation)} if person.affiliation else None,
         contactPoint=_refer(contact) if number == 1 and not about.publisher else None,

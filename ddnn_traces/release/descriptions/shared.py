@@ -107,14 +107,43 @@ def paper_url(paper: facts.Publication) -> str | None:
     return doi_url(paper.doi) or paper.url
 
 
+#: Words that name an organisation in English, French, German, Italian and Spanish.
+_ORGANISATIONS = re.compile(
+    r"\b(?:universit\w+|institut\w*|istituto|college|school|hochschule|laborator\w+|lab|labs|cent(?:er|re|ro)|zentrum"
+    r"|department|facult[yé]|group|team|project|consortium|collaboration|foundation|stiftung|society|association"
+    r"|agency|council|ministry|research|network|networks|initiative|alliance|gmbh|inc|ltd|llc|corp|corporation|company)\b",
+    re.IGNORECASE,
+)
+
+
+def is_organisation(person: facts.Person) -> bool:
+    """As stated, else by the words of its name; what has an ORCID or one word before a comma is a person."""
+    if person.organisation is not None:
+        return person.organisation
+    family, comma, _ = person.name.partition(",")
+    inverted_name = bool(comma) and " " not in family.strip()
+    return not person.orcid and not inverted_name and bool(_ORGANISATIONS.search(person.name))
+
+
 def names(person: facts.Person) -> tuple[str, str]:
-    """Given names and family name of "Family, Given", else of "Given Family", the last word being the family's as in
-    BibTeX; of a single word ("", word)."""
+    """Given names and family name of "Family, Given", else of "Given Family", the last word with the particles before
+    it being the family's as in BibTeX; of a single word and of an organisation ("", name)."""
+    if is_organisation(person):
+        return "", person.name
     family, comma, given = person.name.partition(",")
     if comma:
         return given.strip(), family.strip()
-    given, _, family = person.name.strip().rpartition(" ")
-    return given.strip(), family
+    words = person.name.split()
+    first = len(words) - 1
+    while first > 1 and words[first - 1].islower():  # van der Berg, de la Cruz
+        first -= 1
+    return " ".join(words[:first]), " ".join(words[first:])
+
+
+def inverted(person: facts.Person) -> str:
+    """Family, Given; of a single word and of an organisation its name."""
+    given, family = names(person)
+    return f"{family}, {given}" if given else family
 
 
 def summary(release: facts.Release) -> str:
@@ -181,7 +210,9 @@ def recommended(about: facts.About) -> list[str]:
         "url or doi (Croissant requires an address)": address(about),
         "publisher": about.publisher,
         "contact": about.contact,
-        "an affiliation of each creator": all(person.affiliation for person in about.creators),
+        "an affiliation of each creator": all(
+            person.affiliation or is_organisation(person) for person in about.creators
+        ),
     }
     return [name for name, value in values.items() if not value]
 

@@ -24,6 +24,7 @@ __all__ = ["Outcome", "Parcel", "PushOptions", "Retry", "Target", "parcels", "pu
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]+)(?:/(?P<prefix>.*))?")
 _HUB = re.compile(r"hf://datasets/(?P<name>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)/?")
+_OF_ZENODO = ("endpoint_url", "record", "publish_deposit", "overwrite_draft")
 _KINDS = "a folder, s3://BUCKET/PREFIX, hf://datasets/OWNER/NAME, zenodo or zenodo-sandbox"
 
 
@@ -75,8 +76,7 @@ def target_of(text: str, options: PushOptions, release: Path) -> Target:
 
 def _parsed(text: str, options: PushOptions, release: Path) -> tuple[Target, set[str]]:
     if text in SITES:
-        zenodo = Zenodo(text, options.endpoint_url, options.record, options.publish_deposit)
-        return zenodo, {"endpoint_url", "record", "publish_deposit"}
+        return Zenodo(text, **{name: getattr(options, name) for name in _OF_ZENODO}), set(_OF_ZENODO)
     if match := _S3.fullmatch(text):
         prefix = "/".join(part for part in (match["prefix"] or "").split("/") if part)
         if {".", ".."} & set(prefix.split("/")):

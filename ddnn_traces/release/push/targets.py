@@ -21,13 +21,14 @@ _Result = TypeVar("_Result")
 class PushOptions:
     """endpoint_url: another server of the same kind. record: of Zenodo; the release becomes its new version.
 
-    publish_deposit: make the deposit at Zenodo public, which cannot be undone. private: a new repository at the Hub is
-    made private.
+    publish_deposit: make the deposit at Zenodo public, which cannot be undone. overwrite_draft: make a draft there that
+    holds other content under this version the release. private: a new repository at the Hub is made private.
     """
 
     endpoint_url: str | None = None
     record: int | None = None
     publish_deposit: bool = False
+    overwrite_draft: bool = False
     private: bool = False
 
 

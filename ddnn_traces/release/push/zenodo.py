@@ -1,7 +1,8 @@
 """Upload into a deposit at Zenodo through its REST API (developers.zenodo.org): a draft, made public only on request.
 
 A deposit has no folders, so that the release is sent as one ZIP archive, along with its main descriptions for
-readers of the record. A file is recognised by the MD5 that Zenodo returns. A public record is never changed.
+readers of the record. A file is recognised by the MD5 that Zenodo returns. A public record is never changed, and what
+a draft holds under the same version only on request.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ddnn_traces import extras
-from ddnn_traces.errors import PushError, UsageError
+from ddnn_traces.errors import DraftError, PushError, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import shared
 from ddnn_traces.release.push.contents import Archive, Contents, Item, archive_of, other_content
 from ddnn_traces.release.push.targets import TRANSIENT, Outcome, Parcel, Retry, Transient, scrub, seconds
 from ddnn_traces.store import layout
@@ -32,6 +34,9 @@ _SEPARATE = (layout.CARD, layout.DATASHEET, layout.LICENCE, layout.CHANGELOG, la
 #: Prefixes of the DOIs of Zenodo itself and of its sandbox.
 _OWN_DOIS = ("10.5281/zenodo.", "10.5072/zenodo.")
 _TIMEOUT_S = (20, 300)
+#: Zenodo knows SPDX's identifiers in small letters, those of 2021: for others it has these words.
+_UNKNOWN_LICENCES = {"CDLA-Permissive-2.0": "other-open"}
+_OWN_LICENCE = "notspecified"
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,16 @@ class _File:
 
 @dataclass(frozen=True)
 class Zenodo:
-    """A deposit. site: a key of SITES. record: that it is a new version of, or a draft to continue."""
+    """A deposit. site: a key of SITES. record: that it is a new version of, or a draft to continue.
+
+    overwrite_draft: whether a draft of this version with other content becomes this release.
+    """
 
     site: str
     endpoint_url: str | None = None
     record: int | None = None
     publish_deposit: bool = False
+    overwrite_draft: bool = False
 
     @property
     def url(self) -> str:
@@ -63,29 +72,39 @@ class Zenodo:
         return [Parcel(file.name, file.bytes, f"{place}/{file.name}") for file in _files(contents)]
 
     def push(self, contents: Contents, retry: Retry, messages: Messages) -> Outcome:
-        """Fill a draft; publish it on request. Raises PushError, MissingExtra."""
+        """Fill a draft; publish it on request. Raises PushError, MissingExtra; DraftError where the draft holds other
+        content under this version.
+        """
         api = _Api(self, retry, messages)
         metadata = metadata_of(contents.release, self.site)
         files = _files(contents)
-        deposit, removable = _deposit(api, self.record, metadata)
-        where = _html(deposit)
-        if deposit.get("submitted"):
-            if other := _differing(files, api.files(deposit)):
+        draft = _draft(api, self.record, metadata)
+        where, there = _html(draft.deposit), api.files(draft.deposit)
+        if draft.deposit.get("submitted"):
+            if other := _differing(files, there):
                 raise other_content(where, contents, other)
             return Outcome.of(where, files)
-        there = api.files(deposit)
+        _refuse_others(where, files, there, draft.inherited)
+        if other := _others(files, there, draft, metadata):
+            if not self.overwrite_draft:
+                raise _draft_error(where, metadata["version"], other)
+            messages.info(f"{where}: overwriting {', '.join(other)}")
+        if other or not _is_of(draft.deposit, metadata):
+            api.describe(draft.deposit, metadata)
         missing = [file for file in files if there.get(file.name, {}).get("md5") != file.md5]
-        _remove_others(api, where, files, there, removable)
+        for name in sorted(there.keys() - {file.name for file in files}):  # of the version before
+            api.request("DELETE", api.own(there[name]["url"]))
         for file in missing:
-            api.upload(deposit, file)
-        if other := _differing(files, api.files(deposit)):
+            api.upload(draft.deposit, file)
+        if other := _differing(files, api.files(draft.deposit)):
             raise PushError(f"{where}: {', '.join(other[:3])} did not arrive; run the same command again")
         notes: tuple[str, ...] = (
-            _doi_note(deposit),
+            _doi_note(draft.deposit),
+            *_creator_notes(contents.release.about),
             "a draft: examine it and publish it there, or run this again with --publish-deposit",
         )
         if self.publish_deposit:
-            published = api.request("POST", api.link(deposit, "publish"))
+            published = api.publish(draft.deposit)
             notes = (f"public; DOI {published.get('doi') or 'as in the record'}",)
         return Outcome.of(where, files, missing, notes)
 
@@ -93,17 +112,21 @@ class Zenodo:
 def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
     """A deposit's metadata of a release's facts, as developers.zenodo.org names them."""
     about = release.about
-    text = about.description or about.title
+    text = shared.summary(release)
     described: dict[str, Any] = {
         "upload_type": "dataset",
         "title": about.title,
         "publication_date": about.published,
         "version": about.version,
-        "creators": [{key: value for key, value in vars(person).items() if value} for person in about.creators],
+        "creators": [
+            shared.given({"name": shared.inverted(person), "affiliation": person.affiliation, "orcid": person.orcid})
+            for person in about.creators
+        ],
         "description": "".join(f"<p>{html.escape(part)}</p>" for part in re.split(r"\n\s*\n", text.strip())),
         "access_right": "open",
-        "license": about.licence.lower(),
-        "keywords": list(about.keywords),
+        "license": _licence(about.licence),
+        "language": "eng",
+        "keywords": shared.keywords(release),
         "related_identifiers": [
             {"identifier": paper.doi or paper.url, "relation": "isSupplementTo", "resource_type": "publication-article"}
             for paper in about.papers
@@ -111,9 +134,36 @@ def metadata_of(release: facts.Release, site: str) -> dict[str, Any]:
         ],
         "prereserve_doi": True,
     }
+    if notes := _notes(about):
+        described["notes"] = notes
     if about.doi and not about.doi.startswith(_OWN_DOIS) and site == "zenodo":
         described["doi"] = about.doi
     return described
+
+
+def _licence(licence: str) -> str:
+    """A licence by Zenodo's identifiers; it answers others with an internal error."""
+    if shared.licence_url(licence) is None:
+        return _OWN_LICENCE
+    return _UNKNOWN_LICENCES.get(licence, licence.lower())
+
+
+def _notes(about: facts.About) -> str:
+    """What Zenodo has no field for, as HTML: its funding is by identifiers, its contributors are names of persons."""
+    lines = {
+        "Licence": f"{about.licence}, see {layout.LICENCE}" if _licence(about.licence) != about.licence.lower() else "",
+        "Contact": about.contact,
+        "Funding": "; ".join(about.funding),
+    }
+    return "".join(f"<p>{name}: {html.escape(text)}</p>" for name, text in lines.items() if text)
+
+
+def _creator_notes(about: facts.About) -> list[str]:
+    """Creators that Zenodo's API takes apart: it reads every name as a person's."""
+    names = [person.name for person in about.creators if not shared.names(person)[0]]
+    if not names:
+        return []
+    return [f"Zenodo reads every creator as a person: set {', '.join(names)} to an organisation in the draft"]
 
 
 def _files(contents: Contents) -> list[_File]:
@@ -129,23 +179,54 @@ def _files(contents: Contents) -> list[_File]:
     return files
 
 
-def _deposit(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The deposit to fill, or the public one of this version; and names of files that a new version inherits."""
+@dataclass(frozen=True)
+class _Draft:
+    """A deposit to fill, or the public one of this version. inherited: files of the version before, with their MD5."""
+
+    deposit: dict[str, Any]
+    inherited: Mapping[str, str]
+
+
+def _draft(api: _Api, record: int | None, metadata: Mapping[str, Any]) -> _Draft:
     if record is None:
-        this = (metadata["title"], metadata["version"])
-        described = [(one.get("metadata", {}), one) for one in api.deposits()]
-        found = [one for about, one in described if (about.get("title"), about.get("version")) == this]
-        if not found:
-            return api.create(metadata), set()
-        found.sort(key=lambda one: bool(one.get("submitted")), reverse=True)
-        return (found[0] if found[0].get("submitted") else api.describe(found[0], metadata)), set()
+        return _Draft(api.found_or_made(metadata), {})
     deposit = api.deposit(record)
-    if not deposit.get("submitted"):
-        return api.describe(deposit, metadata), set()
-    if deposit.get("metadata", {}).get("version") == metadata["version"]:
-        return deposit, set()
-    inherited = set(api.files(deposit))
-    return api.describe(api.new_version(deposit), metadata), inherited
+    if not deposit.get("submitted") or deposit.get("metadata", {}).get("version") == metadata["version"]:
+        return _Draft(deposit, {})
+    inherited = {name: file["md5"] for name, file in api.files(deposit).items()}
+    return _Draft(api.new_version(deposit), inherited)
+
+
+def _is_of(deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    """Whether a deposit is of this title and version."""
+    about = deposit.get("metadata", {})
+    return (about.get("title"), about.get("version")) == (metadata["title"], metadata["version"])
+
+
+def _others(
+    files: Iterable[_File], there: Mapping[str, Mapping[str, Any]], draft: _Draft, metadata: Mapping[str, Any]
+) -> list[str]:
+    """What a draft holds that is neither of this release nor of the version before, by name.
+
+    A file without a checksum is one whose upload broke off.
+    """
+    own = {file.name: file.md5 for file in files}
+    other = [
+        name
+        for name, file in there.items()
+        if name in own and file["md5"] not in ("", own[name], draft.inherited.get(name))
+    ]
+    about = draft.deposit.get("metadata", {})
+    if not draft.inherited and about.get("title") and not _is_of(draft.deposit, metadata):
+        other.append(f"title and version ({about['title']} {about.get('version', 'without a version')})")
+    return sorted(other)
+
+
+def _draft_error(where: str, version: str, other: list[str]) -> DraftError:
+    return DraftError(
+        f"{where}: a draft of version {version} is there with other content ({', '.join(other[:3])}); to make it this "
+        "release, add --overwrite-draft; to keep it, publish yours under another --version"
+    )
 
 
 def _differing(files: Iterable[_File], there: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -153,18 +234,15 @@ def _differing(files: Iterable[_File], there: Mapping[str, Mapping[str, Any]]) -
     return sorted(name for name in own.keys() | there.keys() if there.get(name, {}).get("md5") != own.get(name))
 
 
-def _remove_others(
-    api: _Api, where: str, files: Iterable[_File], there: Mapping[str, Mapping[str, Any]], removable: set[str]
+def _refuse_others(
+    where: str, files: Iterable[_File], there: Mapping[str, Mapping[str, Any]], inherited: Mapping[str, str]
 ) -> None:
-    """Remove the files of the version before from the draft. Raises PushError for other files."""
-    others = there.keys() - {file.name for file in files}
-    if strange := sorted(others - removable):
+    """Raise PushError for files of a draft that belong neither to the release nor to the version before."""
+    if strange := sorted(there.keys() - {file.name for file in files} - inherited.keys()):
         raise PushError(
             f"{where}: the draft holds files that are not of this release ({', '.join(strange[:3])}); remove them "
             "there, or delete the draft, and run the same command again"
         )
-    for name in sorted(others):
-        api.request("DELETE", api.own(there[name]["url"]))
 
 
 def _html(deposit: Mapping[str, Any]) -> str:
@@ -218,15 +296,37 @@ class _Api:
         return self.own(url)
 
     def deposits(self) -> list[dict[str, Any]]:
-        """The owner's latest deposits."""
-        found = self.request("GET", f"{self._url}/deposit/depositions", params={"size": 100, "sort": "mostrecent"})
+        """The owner's latest deposits. Raises Transient."""
+        found = self._answer("GET", f"{self._url}/deposit/depositions", params={"size": 100, "sort": "mostrecent"})
         return list(found["hits"]["hits"] if isinstance(found, dict) else found)
 
     def deposit(self, record: int) -> dict[str, Any]:
         return dict(self.request("GET", f"{self._url}/deposit/depositions/{record}"))
 
-    def create(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(self.request("POST", f"{self._url}/deposit/depositions", json={"metadata": metadata}))
+    def found_or_made(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The public record or else the draft of this title and version, among the owner's latest; else a new draft.
+
+        Looked for again before each attempt, as the answer to the one before may have been lost.
+        """
+
+        def attempt() -> dict[str, Any]:
+            found = [one for one in self.deposits() if _is_of(one, metadata)]
+            found.sort(key=lambda one: not one.get("submitted"))
+            if found:
+                return found[0]
+            return dict(self._answer("POST", f"{self._url}/deposit/depositions", json={"metadata": metadata}))
+
+        return self._retry.call(attempt, self._messages)
+
+    def publish(self, deposit: Mapping[str, Any]) -> dict[str, Any]:
+        """The deposit made public."""
+        try:
+            return dict(self.request("POST", self.link(deposit, "publish")))
+        except PushError:
+            now = self.deposit(int(deposit["id"]))  # an answer that was lost: public, and Zenodo refuses to repeat it
+            if now.get("submitted"):
+                return now
+            raise
 
     def describe(self, deposit: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
         return dict(self.request("PUT", self.link(deposit, "self"), json={"metadata": metadata}))
@@ -265,7 +365,7 @@ class _Api:
         """The JSON of the answer to a request; {} where it has none."""
         return self._retry.call(lambda: self._answer(method, url, file, **more), self._messages)
 
-    def _answer(self, method: str, url: str, file: _File | None, **more: Any) -> Any:
+    def _answer(self, method: str, url: str, file: _File | None = None, **more: Any) -> Any:
         if file is not None:
             data = file.source if isinstance(file.source, Archive) else file.source.local.read_bytes()
             more |= {"data": data, "headers": {"Content-Type": "application/octet-stream"}}
