@@ -62,13 +62,13 @@ def write(sources: list[str], dataset: Dataset, anonymiser: Anonymiser, folder: 
         rows = [row for row in captures if row["run_id"] == run_id and row["engine"] != "synthetic"]
         if not rows:
             continue
-        if not is_plain_name(run_id):
-            raise UsageError(f"run {run_id!r} cannot be the name of a folder; publish it without captures")
-        (folder / run_id).mkdir(parents=True)
         run = anonymiser.run(run_id)
-        _cut_all([(found[run_id, row["capture_id"]], row) for row in rows if row["format"]], run, folder / run_id)
-        _write_run_files(dataset, run, folder / run_id)
-        paths += sorted(path.relative_to(folder).as_posix() for path in (folder / run_id).iterdir())
+        if not is_plain_name(run.name):
+            raise UsageError(f"run {run_id!r} cannot be the name of a folder; publish it without captures")
+        (folder / run.name).mkdir(parents=True)
+        _cut_all([(found[run_id, row["capture_id"]], row) for row in rows if row["format"]], run, folder / run.name)
+        _write_run_files(dataset, run, folder / run.name)
+        paths += sorted(path.relative_to(folder).as_posix() for path in (folder / run.name).iterdir())
     return paths
 
 

@@ -34,14 +34,18 @@ def steps(
     ingested: Mapping[str, Mapping[str, str]],
     anonymisation: facts.Anonymisation,
     options: Mapping[str, Any],
+    renamed: Mapping[str, str],
 ) -> tuple[facts.Step, ...]:
-    """The steps in order. runs: rows of the table. ingested: each run's provenance, mapped, as in its Parquet files."""
+    """The steps in order. runs: rows of the table. ingested: each run's provenance, mapped, as in its Parquet files.
+
+    renamed: new names of runs by those in the dataset.
+    """
     synthetic = {run["run_id"]: ingested[run["run_id"]] for run in runs if run["source"] == _SYNTHETIC}
     measured = {run["run_id"]: ingested[run["run_id"]] for run in runs if run["source"] != _SYNTHETIC}
     tables = {run_id: synthetic.pop(run_id) for run_id in [*synthetic] if not _inputs(synthetic[run_id])}
     read = [run for run in runs if run["run_id"] not in tables]
     return (
-        *_captured_or_generated(dataset, read),
+        *_captured_or_generated(dataset, read, renamed),
         *_generated_tables(tables),
         *_ingested(measured, "Captures"),
         *_ingested(synthetic, "Synthetic captures"),
@@ -55,12 +59,14 @@ def steps(
     )
 
 
-def _captured_or_generated(dataset: Dataset, runs: Sequence[Mapping[str, Any]]) -> list[facts.Step]:
+def _captured_or_generated(
+    dataset: Dataset, runs: Sequence[Mapping[str, Any]], renamed: Mapping[str, str]
+) -> list[facts.Step]:
     by_id = {run["run_id"]: run for run in runs}
     found = []
     for source, names in _grouped(by_id, lambda run: run["source"] or "capture"):
         if source == "capture":
-            found.append(_captured(dataset, names))
+            found.append(_captured(dataset, names, renamed))
         else:
             text = f"{_GENERATED.get(source, f'Made by {source}')}: {counted(len(names), 'run')}."
             found.append(facts.Step("generate", text, source, runs=tuple(names)))
@@ -96,8 +102,9 @@ def _shared(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _captured(dataset: Dataset, names: Sequence[str]) -> facts.Step:
-    listed = ", ".join(map(sql_literal, names))
+def _captured(dataset: Dataset, names: Sequence[str], renamed: Mapping[str, str]) -> facts.Step:
+    originals = {new: old for old, new in renamed.items()}
+    listed = ", ".join(sql_literal(originals.get(name, name)) for name in names)
     query = f"""
         SELECT count(*) AS files, count(DISTINCT (run_id, vantage_ip)) AS hosts,
                list_sort(list(DISTINCT snaplen)) AS snaplen, list_sort(list(DISTINCT format)) AS format,

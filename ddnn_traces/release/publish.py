@@ -19,7 +19,7 @@ from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, packaging, provenance, request, tables, versions
+from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, tables, versions
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
@@ -27,7 +27,7 @@ from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, make_folders, remove_left_behind, sha256_of, whole_folder
-from ddnn_traces.text import counted, nearest
+from ddnn_traces.text import counted, listed, nearest
 
 #: Failed runs that a message lists at most.
 _MOST_LISTED = 20
@@ -207,24 +207,29 @@ class _Publishing:
         _refuse_unknown("--allow-flagged", options.allow_flagged, dataset.run_ids)
         if "version" in statements:
             versions.check(statements["version"], previous.about.version if previous else None)
-        self.mapping = MappingOptions(options.addresses, options.ports, options.times)
+        mapping = MappingOptions(options.addresses, options.ports, options.times)
         self._refuse_damaged()
         self.sources = self._sources()
         self.windows_ns = tables.window_lengths(self.sources)
         self.window_ns = tables.summed_window(options.window_ms, self.windows_ns)
+        messages.info("checking the data")
+        flagged = self._flagged()
+        make_folders(key_file.parent)
+        key = keys.read_or_make(key_file)
+        self.words = self._words(mapping)
+        self.anonymiser = Anonymiser(key, mapping, dataset, named=self.words.runs)
+        self._tell_renamed()
+        name = self.anonymiser.name
+        self.flagged = dict(sorted((name(run_id), found) for run_id, found in flagged.items()))
         self.shaped_by = {
             "tables": list(dict.fromkeys(source.table for source in self.sources)),
-            "runs": sorted(set(options.runs)) or "all",
+            "runs": sorted(map(name, set(options.runs))) or "all",
             "window_ms": options.window_ms,
             "captures": bool(options.captures),
-            "allow_flagged": sorted(set(options.allow_flagged)),
-            **vars(self.mapping),
+            "allow_flagged": sorted(map(name, set(options.allow_flagged))),
+            **vars(mapping),
             "bagit": options.bagit,
         }
-        messages.info("checking the data")
-        self.flagged = self._flagged()
-        make_folders(key_file.parent)
-        self.anonymiser = Anonymiser(keys.read_or_make(key_file), self.mapping, dataset)
 
     def _refuse_damaged(self) -> None:
         """Raise PublishError where a file is not what was written: a release would state the wrong values as true."""
@@ -273,6 +278,25 @@ class _Publishing:
             )
         return failed
 
+    def _words(self, mapping: MappingOptions) -> leak_scan.Words:
+        """What must not be in the release."""
+        sources = list(self.options.captures)
+        if not sources:
+            self.messages.info(
+                "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
+                "(--captures)"
+            )
+        about = request.about(self.statements, versions.FIRST, request.today())
+        return leak_scan.words(self.dataset, sources, mapping, self.key_file, leak_scan.intended(about))
+
+    def _tell_renamed(self) -> None:
+        if renamed := self.anonymiser.renamed:
+            shown = [f"{old} is {new} in the release" for old, new in sorted(renamed.items())]
+            self.messages.info(
+                f"renamed {counted(len(renamed), 'run')}, whose names hold what must not be published (an address, a "
+                f"host, a user, a time): {listed(shown, _MOST_LISTED)}"
+            )
+
     def build(self, folder: Path) -> facts.Release:
         """Make the release in a folder. Raises _UnchangedError, LeakError, PublishError."""
         data = folder / "data" if self.options.bagit else folder
@@ -287,7 +311,8 @@ class _Publishing:
         if self.options.bagit:
             packaging.write_bag(folder, release)
         self._compare_with_standing(folder)
-        self._scan(release, folder)
+        self.messages.info("searching the release for what must not be in it")
+        leak_scan.refuse(self.out, leak_scan.scan(folder, self.words))
         return release
 
     def _write_tables(self, data: Path, scratch: Path) -> tuple[facts.Table, ...]:
@@ -334,8 +359,10 @@ class _Publishing:
             software=provenance.SOFTWARE,
             tables=written,
             runs=tuple(runs),
-            windows_ns={run_id: self.window_ns or length for run_id, length in sorted(self.windows_ns.items())},
-            provenance=provenance.steps(self.dataset, runs, ingested, anonymisation, self.shaped_by),
+            windows_ns={self.anonymiser.name(run_id): self.window_ns or ns for run_id, ns in self.windows_ns.items()},
+            provenance=provenance.steps(
+                self.dataset, runs, ingested, anonymisation, self.shaped_by, self.anonymiser.renamed
+            ),
             anonymisation=anonymisation,
             captures=captures,
             flagged=self.flagged,
@@ -397,17 +424,3 @@ class _Publishing:
             f"{self.out}: exists, and differs from what would be published now; publish into a new folder: --out NEW "
             f"--previous {self.out}"
         )
-
-    def _scan(self, release: facts.Release, folder: Path) -> None:
-        """Raise LeakError where the release holds what it must not."""
-        from ddnn_traces.release import leak_scan
-
-        sources = list(self.options.captures)
-        self.messages.info("searching the release for what must not be in it")
-        if not sources:
-            self.messages.info(
-                "not searched for: names, paths and hardware addresses that are only in the original captures and logs "
-                "(--captures)"
-            )
-        words = leak_scan.words(self.dataset, sources, self.mapping, self.key_file, leak_scan.intended(release.about))
-        leak_scan.refuse(self.out, leak_scan.scan(folder, words))

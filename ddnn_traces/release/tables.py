@@ -115,6 +115,7 @@ def write(
     """
     progress = progress or Progress()
     maps = {run_id: mapping(run_id) for run_id in sorted({source.run_id for source in wanted})}
+    wanted = sorted(wanted, key=lambda source: (schema.TABLES.index(source.table), maps[source.run_id].name))
 
     def job(source: Source) -> facts.TableFile:
         return _write_file(source, release, maps[source.run_id], scratch, window_ns, progress, defined(source.table))
@@ -145,7 +146,7 @@ def _write_file(
     progress: Progress,
     defined: schema.Table,
 ) -> facts.TableFile:
-    path = partition(release, source.table, source.run_id) / "part-0.parquet"
+    path = partition(release, source.table, mapping.name) / "part-0.parquet"
     path.parent.mkdir(parents=True)
     metadata = mapping.parameters(provenance(source.files[0]))
 
@@ -160,7 +161,7 @@ def _write_file(
         name = scratch / f"{source.table}-{hashlib.sha256(source.run_id.encode()).hexdigest()[:16]}"
         rows = _write_parquet(path, defined, metadata, sort(batches(), key, name, _BATCH_ROWS))
     size, sha256 = path.stat().st_size, sha256_of(path)
-    return facts.TableFile(path.relative_to(release).as_posix(), size, sha256, source.run_id, rows)
+    return facts.TableFile(path.relative_to(release).as_posix(), size, sha256, mapping.name, rows)
 
 
 def _write_parquet(

@@ -18,7 +18,7 @@ def made(dataset: Dataset, runs: dict[str, tuple[str, dict[str, Any], dict[str, 
         name: {"version": "1", "parameters": json.dumps(parameters), "inputs": json.dumps(inputs)}
         for name, (_, parameters, inputs) in runs.items()
     }
-    return list(provenance.steps(dataset, rows, ingested, describe("roles", "kept", "shifted", None), {}))[:-2]
+    return list(provenance.steps(dataset, rows, ingested, describe("roles", "kept", "shifted", None), {}, {}))[:-2]
 
 
 def test_generated_tables_are_one_step_without_an_ingest(sample_dataset: Dataset) -> None:

@@ -434,3 +434,32 @@ def test_a_terminal_gets_questions(small: Path, tmp_path: Path, monkeypatch: pyt
     assert made.release.about.licence == "CC0-1.0"
     assert ["licence" in question for question in questions] == [True]
     assert os.listdir(tmp_path) != []  # noqa: PTH208
+
+
+# --- names of runs
+
+
+def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path: Path, run: Run) -> None:
+    """An address, a time and a host; the same names with the same key, also where there is a run more."""
+    names = ("net_10.10.0.2", "at_2026-11-20_09-41", "plain")
+    for name in names:
+        shutil.copytree(sample / RUN, tmp_path / "in" / name)
+    ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
+    found = {}
+    for number, chosen in enumerate((names, names[:1])):
+        about = ABOUT | {"captures": [str(tmp_path / "in")], "key": tmp_path / "key", "runs": chosen}
+        release = ddnn_traces.publish(tmp_path / "dataset", tmp_path / f"release-{number}", **about).release
+        found[chosen] = release.run_ids
+        text = b"".join(name.encode() + data for name, data in all_files(tmp_path / f"release-{number}").items())
+        assert not [name for name in names[:2] if name.encode() in text]
+        with ddnn_traces.open(tmp_path / f"release-{number}") as opened:
+            for table in release.tables:
+                ids = opened.sql(f"SELECT DISTINCT run_id FROM {table.name} ORDER BY ALL")["run_id"].to_list()
+                assert ids == release.run_ids == sorted(release.run_ids), table.name
+        assert {path.name for path in (tmp_path / f"release-{number}" / "pcap").iterdir()} == set(release.run_ids)
+    assert set(found[names[:1]]) < set(found[names])
+    assert sorted(name.partition("_")[0] for name in found[names]) == ["at", "net", "plain"]
+    done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told")
+    assert done.returncode == 0
+    assert "renamed 2 runs, whose names hold what must not be published" in done.stderr
+    assert "net_10.10.0.2 is net_" in done.stderr

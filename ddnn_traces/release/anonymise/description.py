@@ -73,6 +73,7 @@ _TIMES = {
 }
 _ALWAYS = (
     "Names of hosts that state more than a role became labels; names of capture files became those of the hosts.",
+    "Where the name of a run held an address, a host, a user or a time, this part became a tag made with the key.",
     "Free text (damage of a capture, parameters of the ingest) lost paths, addresses and names; a capture "
     "filter with numbers in it was withheld.",
     "The dataset's own record of its inputs (inputs.json), with names and times of files, is not in the release.",
@@ -103,7 +104,7 @@ _TIMES_REMAIN = {
 _ALWAYS_REMAIN = (
     "Sizes, counts and timing of packets are the data themselves, and identify the traffic to anybody who captured it "
     "elsewhere.",
-    "Names of runs, frameworks, models and layers are the publisher's own words and are unchanged.",
+    "Other names of runs, and those of frameworks, models and layers, are the publisher's own words and are unchanged.",
     "Identifiers of tunnels (VNI, GRE key) and queue pairs of RoCE are unchanged.",
     "Names of hosts and users were searched for as words of their own: one that is joined to other letters, or has "
     "fewer than 4, is not found.",

@@ -141,6 +141,37 @@ def _stem(files: list[_Row], labels_by_ip: Mapping[str, str]) -> str:
     return named if named and is_role_word(named) else "capture"
 
 
+# --- names of runs
+
+
+def run_names(key: Key, runs: Collection[str], found: Mapping[str, Collection[tuple[int, int]]]) -> dict[str, str]:
+    """The new name of each run in whose name something identifying was found, all different, and none that of a run.
+
+    found: begin and end of each such part. A tag of the key takes its place, so that the rest still tells the runs
+    apart; the name of a folder needs no more than that it can be one.
+    """
+    taken = set(runs)
+    mapped: dict[str, str] = {}
+    for run_id in sorted(found, key=lambda run_id: key.derive(f"order {run_id}", 16)):  # not that of the names
+        name, at = "", 0
+        for begin, end in _merged(found[run_id]):
+            name += run_id[at:begin] + tag(key, "run", run_id[begin:end].lower())
+            at = end
+        mapped[run_id] = unique(name + run_id[at:], taken)
+        taken.add(mapped[run_id])
+    return mapped
+
+
+def _merged(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Parts of a text without overlaps, in order; those side by side are one."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(parts):
+        if merged and begin <= merged[-1][1]:
+            begin, end = merged[-1][0], max(end, merged.pop()[1])
+        merged.append((begin, end))
+    return merged
+
+
 # --- addresses as labels of roles
 
 

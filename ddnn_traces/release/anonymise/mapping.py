@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,13 @@ class Options:
 class RunMapping:
     """The mapping of one run. It holds what the key hides: it stays on the machine.
 
-    addresses, labels, files: old to new. wire: address of a cut-down capture for each old one. tunnels: new
-    encapsulation_id by old. ports: int64 (65536,). offset_ns: what is added to times. salt: 32 bytes, for the numbers
-    in cut-down captures.
+    run_id, name: the run's name in the dataset and in the release. addresses, labels, files: old to new. wire: address
+    of a cut-down capture for each old one. tunnels: new encapsulation_id by old. ports: int64 (65536,). offset_ns: what
+    is added to times. salt: 32 bytes, for the numbers in cut-down captures.
     """
 
     run_id: str
+    name: str
     addresses: Mapping[str, str]
     wire: Mapping[str, str]
     labels: Mapping[str, str]
@@ -79,7 +80,7 @@ class RunMapping:
 
         kinds = {column.name: column.identifies for column in schema.table(table).columns}
         arrays = [
-            self._column(kinds.get(name, ""), column)
+            self._run_ids(column) if name == "run_id" else self._column(kinds.get(name, ""), column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
@@ -103,13 +104,18 @@ class RunMapping:
 
     def text(self, words: str) -> str:
         """Free text without the names of hosts and files and the addresses in it."""
-        return scrub_text(words, {**self.addresses, **self.labels, **self.files})
+        known = {**self.addresses, **self.labels, **self.files}
+        return scrub_text(words, known | {self.run_id: self.name} if self.name != self.run_id else known)
 
     def _parameters(self, parameters: _Row) -> _Row:
         if any(map(str.isdigit, parameters.get("filter") or "")):
             parameters = parameters | {"filter": "withheld"}
         changed: _Row = scrub_values(parameters, self.text, self.offset_ns)
         return changed
+
+    def _run_ids(self, column: pa.Array) -> pa.Array:
+        """The column run_id, which has the run's name alone."""
+        return column if self.name == self.run_id else _mapped(column, lambda _: self.name)
 
     def _column(self, kind: str, column: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -137,10 +143,18 @@ class RunMapping:
 class Anonymiser:
     """The mapping of a dataset's runs, None for all. Raises MissingExtra, UsageError.
 
-    Nothing of it depends on which other runs there are: releases made with the same key agree.
+    named: the parts of runs' names that must not be published, as leak_scan.words() finds them. Nothing else
+    depends on which other runs there are: releases made with the same key agree.
     """
 
-    def __init__(self, key: Key, options: Options, dataset: Dataset, runs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        key: Key,
+        options: Options,
+        dataset: Dataset,
+        runs: Sequence[str] | None = None,
+        named: Mapping[str, Collection[tuple[int, int]]] | None = None,
+    ) -> None:
         self.options = options
         self.key_id = key.id
         self._key = key
@@ -148,9 +162,14 @@ class Anonymiser:
         self._ports = identifiers.port_table(key, options.ports)
         self._salt = key.derive("captures", 32)
         self.runs = tuple(dataset.run_ids if runs is None else runs)
+        self.renamed = identifiers.run_names(key, self.runs, named or {})
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
         self.windows_ns = sorted({row["window_ns"] for rows in self._rows["windows"].values() for row in rows})
         self.offset_ns = identifiers.time_offset_ns(key, self.windows_ns) if options.times == "shifted" else 0
+
+    def name(self, run_id: str) -> str:
+        """The name of a run in the release."""
+        return self.renamed.get(run_id, run_id)
 
     def run(self, run_id: str) -> RunMapping:
         """The mapping of one of the runs. Raises UsageError where cut-down captures would have too many addresses."""
@@ -167,7 +186,9 @@ class Anonymiser:
         }
         files = identifiers.capture_names(rows["captures"], by_ip)
         tunnels = self._tunnels(rows["encapsulations"], mapped)
-        return RunMapping(run_id, mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt)
+        return RunMapping(
+            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt
+        )
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""

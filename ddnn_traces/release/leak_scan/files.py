@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release.leak_scan.search import LONG, Homes, Moments, Searcher, distinct
+from ddnn_traces.release.leak_scan.search import LONG, Moments, Searcher, distinct
 from ddnn_traces.release.leak_scan.words import Words
 from ddnn_traces.store import schema
 
@@ -49,9 +49,7 @@ class Searchers:
     def of(cls, words: Words) -> Searchers:
         """The searchers of these words. Raises MissingExtra."""
         lasting = {data: kind for data, kind in words.binary.items() if len(data) >= 16}
-        moments = Moments(words.times)
-        every = Searcher(words.texts, words.binary, shapes=(moments, Homes()))
-        return cls(words, every, Searcher(words.texts, lasting, LONG, (moments,)))
+        return cls(words, words.searcher(), Searcher(words.texts, lasting, LONG, (Moments(words.times),)))
 
 
 def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:

@@ -43,8 +43,8 @@ class Shape(Protocol):
     def begins(self, width: int) -> Iterable[bytes]:
         """The texts that it can begin with, `width` bytes each (4 to 8), in small letters."""
 
-    def kind(self, before: bytes, there: bytes) -> str | None:
-        """Its kind if it stands at the begin of `there`, which follows `before`, else None; both in small letters."""
+    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+        """Its kind and length if it stands at the begin of `there`, which follows `before`, both in small letters."""
 
 
 class Searcher:
@@ -79,25 +79,29 @@ class Searcher:
 
     def kinds(self, data: bytes | memoryview) -> Iterator[tuple[int, str]]:
         """Offset and kind of each word; the offsets are where the words begin, in ascending order."""
+        return ((begin, kind) for begin, _, kind in self.spans(data))
+
+    def spans(self, data: bytes | memoryview) -> Iterator[tuple[int, int, str]]:
+        """Begin, end and kind of each word, in the order of their begins."""
         for first in range(0, len(data), _CHUNK_BYTES):
             small = bytes(data[first : first + _CHUNK_BYTES + self.longest]).lower()
             matches = self._automaton.find_matches_as_indexes(small, overlapping=True)
             for begin, pattern in sorted((begin, pattern) for pattern, begin, _ in matches if begin < _CHUNK_BYTES):
-                for kind in self._verified(data, first + begin, self._patterns[pattern]):
-                    yield first + begin, kind
+                for kind, length in self._verified(data, first + begin, self._patterns[pattern]):
+                    yield first + begin, first + begin + length, kind
 
-    def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[str]:
+    def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[tuple[str, int]]:
         there = bytes(data[place : place + self.longest + _AROUND_BYTES])
         small = there.lower()
         before = bytes(data[max(0, place - _AROUND_BYTES) : place]).lower()
         for candidate in self._candidates[pattern]:
             if not isinstance(candidate, tuple):
-                if found := candidate.kind(before, small):
+                if found := candidate.found(before, small):
                     yield found
                 continue
             word, kind, is_text = candidate
             if _by_itself(word, kind, before, small) if is_text else there.startswith(word):
-                yield kind
+                yield kind, len(word)
 
 
 def _by_itself(word: bytes, kind: str, before: bytes, there: bytes) -> bool:
@@ -189,13 +193,13 @@ class Moments:
                 days.add((first + timedelta(days=number)).date())
         return (text.encode() for text in {text[:width] for day in days for text in _begins_of(day)})
 
-    def kind(self, before: bytes, there: bytes) -> str | None:
+    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
         """The time of a run, unless a digit precedes it."""
         if _DIGIT.search(before):
             return None
         for pattern in _WRITTEN:
             if (match := pattern.match(there)) and any(map(self._is_near, _meanings(match, self._runs))):
-                return "the time of a run"
+                return "the time of a run", match.end()
         return None
 
     def _is_near(self, time: datetime) -> bool:
@@ -210,10 +214,11 @@ class Homes:
         if width == _SHORT:
             yield from (b"/hom", b"/use", b"/roo", b"\\use")
 
-    def kind(self, before: bytes, there: bytes) -> str | None:
+    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
         """The home of a user; not in the middle of a path, which may be a web address."""
-        if _HOME.match(there) and (there.startswith(b"\\") or not _MIDDLE.search(before.decode(errors="replace"))):
-            return "the home of a user"
+        match = _HOME.match(there)
+        if match and (there.startswith(b"\\") or not _MIDDLE.search(before.decode(errors="replace"))):
+            return "the home of a user", match.end()
         return None
 
 

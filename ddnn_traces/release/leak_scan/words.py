@@ -85,13 +85,19 @@ class Words:
     """What is searched for. It holds secrets: never shown.
 
     texts: in small letters, each with its kind and, in brackets, its run. binary: bytes with their kind. numbers: IPv4
-    addresses in both byte orders. times: first and last of each run, ns since the epoch, inclusive.
+    addresses in both byte orders. times: first and last of each run, ns since the epoch, inclusive. runs: those whose
+    names hold a word, with begin and end of each such part.
     """
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
     binary: dict[bytes, str] = field(default_factory=dict, repr=False)
     numbers: set[int] = field(default_factory=set, repr=False)
     times: list[tuple[int, int]] = field(default_factory=list, repr=False)
+    runs: dict[str, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
+
+    def searcher(self) -> Searcher:
+        """Finds all of them in uncompressed bytes. Raises MissingExtra."""
+        return Searcher(self.texts, self.binary, shapes=(Moments(self.times), Homes()))
 
 
 def words(
@@ -189,11 +195,14 @@ class _Collector:
 
     def finished(self, runs: Sequence[str]) -> Words:
         """The words, each with its run: by name, or by number where the name must not be shown."""
-        searcher = Searcher(self.words.texts, self.words.binary, shapes=(Moments(self.words.times), Homes()))
-        shown = {
-            run_id: f"run {run_id}" if next(searcher.kinds(run_id.encode()), None) is None else f"run number {number}"
-            for number, run_id in enumerate(runs, 1)
-        }
+        searcher = self.words.searcher()
+        shown = {}
+        for number, run_id in enumerate(runs, 1):
+            parts = _parts_found(run_id, searcher)
+            shown[run_id] = f"run number {number}" if parts else f"run {run_id}"
+            if parts:
+                self.words.runs[run_id] = parts
+                self.words.texts.setdefault(run_id.lower(), "name of a run")
         for word, (what, run_id) in self._whose.items():
             self.words.texts[word] += f" ({what} of {shown[run_id]})"
         return self.words
@@ -269,6 +278,15 @@ class _Collector:
         for form in secret_texts(secret):
             self.add(form, "the key")
         self.words.binary[secret] = "the key"
+
+
+def _parts_found(text: str, searcher: Searcher) -> list[tuple[int, int]]:
+    """Begin and end of each word in a text."""
+    data = text.encode(errors="replace")
+    return [
+        (len(data[:begin].decode(errors="ignore")), len(data[:end].decode(errors="ignore")))
+        for begin, end, _ in searcher.spans(data)
+    ]
 
 
 def _domains(name: str) -> Iterator[str]:
