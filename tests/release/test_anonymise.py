@@ -10,6 +10,7 @@ import pickle
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -262,14 +263,51 @@ def test_ports() -> None:
     assert (identifiers.port_table(Key(b"other" * 8), "permuted") != permuted).any()
 
 
-@pytest.mark.parametrize("windows", [[], [1_000_000], [1_000_000, 3_000_000], [7], [999_999]])
-def test_the_offset_of_times(windows: list[int]) -> None:
-    offset = identifiers.time_offset_ns(KEY, windows)
-    years = offset / 1e9 / 86400 / 365.2425
-    assert 19 < years < 60.1
-    assert all(offset % window == 0 for window in [10**9, *windows])
-    if all(10**9 % window == 0 for window in windows):
-        assert offset == identifiers.time_offset_ns(KEY, [])
+def _ns(*day: int) -> int:
+    return int(datetime(*day, tzinfo=UTC).timestamp()) * 10**9  # type: ignore[arg-type, misc]
+
+
+_KEYS = [Key(bytes([number]) * 31 + b"k") for number in range(60)]
+_FIRST_NS, _LAST_NS = _ns(1971, 1, 1), _ns(2037, 12, 31)
+
+
+def _offset(key: Key, day: tuple[int, ...], windows: list[int], source: str = "capture", days: int = 1) -> int:
+    first = _ns(*day)
+    return identifiers.time_offset_ns(key, source, (first, first + days * 86400 * 10**9), windows)
+
+
+@pytest.mark.parametrize("windows", [[], [1_000_000], [1_000_000, 3_000_000], [7], [999_999], [60 * 10**9]])
+@pytest.mark.parametrize("source", ["capture", "synthetic"])
+@pytest.mark.parametrize("day", [(1970, 1, 1), (1980, 2, 3), (2004, 1, 3), (2026, 11, 23), (2039, 12, 1), (2199, 1, 1)])
+def test_shifted_times_are_in_1971_to_2037(day: tuple[int, ...], source: str, windows: list[int]) -> None:
+    for key in _KEYS:
+        offset = _offset(key, day, windows, source)
+        assert all(offset % window == 0 for window in [10**9, *windows])
+        assert _FIRST_NS < _ns(*day) + offset < _LAST_NS - 86400 * 10**9
+        assert abs(offset) > 2.9 * 365 * 86400 * 10**9
+    assert len({_offset(key, day, windows, source) for key in _KEYS}) > 10
+
+
+def test_the_offset_is_that_of_the_key_for_every_measured_run() -> None:
+    for key in _KEYS:
+        offsets = {
+            _offset(key, day, windows, source)
+            for day in ((2004, 1, 3), (2020, 5, 6), (2039, 12, 1))
+            for windows in ([], [10**6], [10**9])
+            for source in ("capture", "testbed")
+        }
+        assert len(offsets) == 1
+        generated = _offset(key, (2020, 9, 13), [10**6], "synthetic")  # begins at a time that the source code states
+        assert generated not in offsets
+        assert _offset(key, (1970, 1, 1), [10**6]) not in offsets
+
+
+def test_times_that_are_too_far_apart_are_refused() -> None:
+    assert _offset(KEY, (1970, 1, 1), [], days=50 * 365) + _ns(1970, 1, 1) > _FIRST_NS
+    with pytest.raises(UsageError, match="too far apart to be shifted"):
+        _offset(KEY, (1970, 1, 1), [], days=70 * 365)
+    with pytest.raises(UsageError, match="begin at no multiple of 1 s"):
+        _offset(KEY, (2026, 1, 1), [2**55 - 1])
 
 
 def test_free_text_loses_what_it_names() -> None:
@@ -304,7 +342,7 @@ def test_tables_of_a_run_agree(options: Options, dataset: Dataset) -> None:
         assert all((row["window_start_ns"] % row["window_ns"]) == 0 for row in tables["flow_windows"])
         original = dataset.sql_arrow(f"FROM flows WHERE run_id = '{run_id}'").to_pylist()
         for before, after in zip(original, tables["flows"], strict=True):
-            assert after["first_seen_ns"] - before["first_seen_ns"] == anonymiser.offset_ns > 0
+            assert after["first_seen_ns"] - before["first_seen_ns"] == run.offset_ns != 0
             assert after["packets"] == before["packets"]
     if options.addresses == "roles":
         assert hosts.keys() >= {"worker-1", "worker-2"}
@@ -314,7 +352,7 @@ def test_releases_of_one_key_agree(dataset: Dataset) -> None:
     alone, both = Anonymiser(KEY, Options(), dataset, RUNS[:1]), Anonymiser(KEY, Options(), dataset)
     assert mapped(dataset, alone.run(RUNS[0])) == mapped(dataset, both.run(RUNS[0]))
     other = Anonymiser(Key(b"another key" * 4), Options("crypto-pan"), dataset)
-    assert other.offset_ns != both.offset_ns
+    assert other.run(RUNS[0]).offset_ns != both.run(RUNS[0]).offset_ns == both.run(RUNS[1]).offset_ns
     assert other.key_id != both.key_id
     pan = Anonymiser(KEY, Options("crypto-pan"), dataset)
     assert {tuple(sorted(pan.run(run).addresses.items())) for run in RUNS} == {

@@ -67,8 +67,9 @@ _PORTS = {
     "4789, 8472, 6081 (tunnels) and 4791 (RoCEv2) are unchanged.",
 }
 _TIMES = {
-    "shifted": "All times were shifted into the future by one secret number of whole seconds; intervals, also between "
-    "runs, are unchanged.",
+    "shifted": "All times were shifted by one secret number of whole seconds, to between 1971 and 2037, those of "
+    "generated runs by another one; intervals, also between runs, are unchanged. A run that does not fit into these "
+    "years so was shifted by a number of its own.",
     "kept": "",
 }
 _ALWAYS = (

@@ -352,21 +352,50 @@ def port_table(key: Key, kind: str) -> npt.NDArray[np.int64]:
 
 SECOND_NS = 10**9
 _YEAR_S = 31_556_952
-#: Into the future, where nobody takes them for real, and not so far that a pcap's 32 bits of seconds (until 2106) end.
-_LEAST_YEARS, _MOST_YEARS = 20, 60
+#: Into the past: so far that a run never gets a time that another run of the same years has, and so little that those
+#: from 2004 to 2040 come to lie in 1971 to 2037, which 32 bits of seconds hold with and without a sign.
+_LEAST_YEARS, _MOST_YEARS = 3, 33
+_FIRST_S, _END_S = 366 * 86400, 2_145_830_400  # 1971-01-02, 2037-12-31
+
+#: First and last time of each run.
+TIMES = """
+SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
+    SELECT run_id, unnest([first_ns, last_ns]) AS ns FROM captures
+    UNION ALL SELECT run_id, unnest([first_seen_ns, last_seen_ns]) FROM flows
+    UNION ALL SELECT run_id, unnest([start_ns, end_ns]) FROM steps
+) WHERE ns IS NOT NULL GROUP BY run_id ORDER BY run_id
+"""
+#: runs.source of runs whose times were measured. Those of generated runs are known to everybody who generates some.
+MEASURED = ("capture", "testbed")
 
 
-def time_offset_ns(key: Key, windows_ns: Collection[int]) -> int:
-    """The offset of every time, ns: a multiple of 1 s and of every window, so that windows keep their packets.
+def time_offset_ns(key: Key, source: str, times: tuple[int, int], windows_ns: Collection[int] = ()) -> int:
+    """The offset of a run's times, ns: a multiple of 1 s and of its windows, so that windows keep their packets.
 
-    It depends on the key alone where the windows divide 1 s, as those of nearly all datasets do. Raises UsageError
-    for windows whose common multiple with 1 s is too long.
+    source: runs.source. times: first and last of the run, ns. It depends on the key and this run alone, and is the same
+    for all measured runs of 2004 to 2040 whose windows divide 1 s, as nearly all do. Generated runs share another,
+    since their times are known and would reveal it; a run that it would put outside of 1971 to 2037 has one of its
+    own. Raises UsageError where nothing is possible.
     """
     unit = math.lcm(SECOND_NS, *windows_ns)
-    if unit > _LEAST_YEARS * _YEAR_S * SECOND_NS:
+    if unit > _YEAR_S * SECOND_NS:
         raise UsageError(
             f"windows of {max(windows_ns)} ns begin at no multiple of 1 s for {unit / SECOND_NS / _YEAR_S:.0f} years, "
             "so that times cannot be shifted; ingest with windows of whole milliseconds, or publish with --times kept"
         )
-    seconds = _LEAST_YEARS * _YEAR_S + key.number("times", (_MOST_YEARS - _LEAST_YEARS) * _YEAR_S)
-    return seconds * SECOND_NS // unit * unit
+    purpose = "times" if source in MEASURED else "times of generated runs"
+    seconds = -_LEAST_YEARS * _YEAR_S - key.number(purpose, (_MOST_YEARS - _LEAST_YEARS) * _YEAR_S)
+    offset = seconds * SECOND_NS // unit * unit
+    first, last = times
+    if first + offset >= _FIRST_S * SECOND_NS and last + offset < _END_S * SECOND_NS:
+        return offset
+    away = _LEAST_YEARS * _YEAR_S
+    late = first > (_END_S - away) * SECOND_NS  # it can only go back, an early one only forward
+    least = -((first - _FIRST_S * SECOND_NS) // unit) if late else -(-away * SECOND_NS // unit)
+    most = (_END_S * SECOND_NS - last) // unit
+    if most <= least:
+        raise UsageError(
+            f"times from {first} to {last} ns are too far apart to be shifted into 1971 to 2037; leave the run out, or "
+            "publish with --times kept"
+        )
+    return (least + key.number(f"{purpose}, by itself", most - least)) * unit

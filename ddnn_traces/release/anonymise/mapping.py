@@ -134,8 +134,8 @@ class RunMapping:
                     return pc.add_checked(column, pa.scalar(self.offset_ns, pa.int64()))
                 except pa.ArrowInvalid as error:
                     raise UsageError(
-                        f"{self.run_id}: has times after the year 2200, which cannot be shifted; leave the run out, or "
-                        "publish with --times kept"
+                        f"{self.run_id}: has times that cannot be shifted; leave the run out, or publish with --times "
+                        "kept"
                     ) from error
         return column
 
@@ -164,8 +164,6 @@ class Anonymiser:
         self.runs = tuple(dataset.run_ids if runs is None else runs)
         self.renamed = identifiers.run_names(key, self.runs, named or {})
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
-        self.windows_ns = sorted({row["window_ns"] for rows in self._rows["windows"].values() for row in rows})
-        self.offset_ns = identifiers.time_offset_ns(key, self.windows_ns) if options.times == "shifted" else 0
 
     def name(self, run_id: str) -> str:
         """The name of a run in the release."""
@@ -186,8 +184,9 @@ class Anonymiser:
         }
         files = identifiers.capture_names(rows["captures"], by_ip)
         tunnels = self._tunnels(rows["encapsulations"], mapped)
+        offset_ns = self._offset_ns(run_id, rows)
         return RunMapping(
-            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, self.offset_ns, self._salt
+            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt
         )
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
@@ -202,6 +201,19 @@ class Anonymiser:
         if self.options.addresses == "kept":
             return dict(zip(every, every, strict=True))
         return identifiers.addresses_by_role(self._key, rows["hosts"], labels, every.items())
+
+    def _offset_ns(self, run_id: str, rows: Mapping[str, list[_Row]]) -> int:
+        """What is added to the times of a run. Raises UsageError."""
+        if self.options.times == "kept" or not rows["times"]:
+            return 0
+        (times,) = rows["times"]
+        source = rows["runs"][0]["source"]
+        try:
+            return identifiers.time_offset_ns(
+                self._key, source, (times["first_ns"], times["last_ns"]), [row["window_ns"] for row in rows["windows"]]
+            )
+        except UsageError as error:
+            raise UsageError(f"{run_id}: {error}") from error
 
     def _tunnels(self, rows: Iterable[_Row], mapped: Mapping[str, str]) -> tuple[int, ...]:
         """New numbers of tunnels, in the order of their columns, by the old ones."""
@@ -228,6 +240,8 @@ def _queries() -> dict[str, str]:
         "workers": f"{identifiers.every_value('label', leave_out=['hosts'])} ORDER BY run_id, value",
         "captures": "FROM captures ORDER BY run_id, capture_id",
         "encapsulations": "FROM encapsulations ORDER BY run_id, encapsulation_id",
+        "runs": "SELECT run_id, source FROM runs",
+        "times": identifiers.TIMES,
         "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
     }
 

@@ -25,7 +25,7 @@ from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import find_runs, host_label
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release.anonymise.identifiers import every_value, identifies_no_host, is_role_word
+from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identifies_no_host, is_role_word
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
 from ddnn_traces.release.leak_scan.search import Homes, Moments, Searcher
@@ -70,13 +70,6 @@ FROM ({}) ORDER BY run_id, value
 _CAPTURES = """
 SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
 FROM captures ORDER BY run_id, capture_id
-"""
-_TIMES = """
-SELECT run_id, min(ns) AS first_ns, max(ns) AS last_ns FROM (
-    SELECT run_id, unnest([first_ns, last_ns]) AS ns FROM captures
-    UNION ALL SELECT run_id, unnest([first_seen_ns, last_seen_ns]) FROM flows
-    UNION ALL SELECT run_id, unnest([start_ns, end_ns]) FROM steps
-) WHERE ns IS NOT NULL GROUP BY run_id ORDER BY run_id
 """
 
 
@@ -129,7 +122,7 @@ def words(
         for address in sorted(addresses):
             collected.address(address)
     if options.times != "kept":
-        for row in dataset.sql_arrow(_TIMES).to_pylist():
+        for row in dataset.sql_arrow(TIMES).to_pylist():
             collected.times(row["first_ns"], row["last_ns"], row["run_id"])
     if key is not None:
         collected.secret(read_secret(key))
