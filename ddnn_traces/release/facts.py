@@ -44,7 +44,8 @@ class About:
 
     licence: SPDX identifier. licence_text: the text of a licence that is not in SPDX's list (its identifier is
     LicenseRef-NAME then); None: descriptions.licence has the text. published: date, YYYY-MM-DD. version: semantic. doi:
-    without a resolver's address. url: where the release will be found. The texts of the datasheet are the publisher's
+    without a resolver's address. url: where the release will be found. files_url: the folder of its files, "." for no
+    address; None: as shared.files_url derives it from url. The texts of the datasheet are the publisher's
     own words, Markdown; None where nothing is stated, and then the datasheet states that.
     """
 
@@ -58,6 +59,7 @@ class About:
     publisher: str | None = None
     doi: str | None = None
     url: str | None = None
+    files_url: str | None = None
     contact: str | None = None
     funding: tuple[str, ...] = ()
     papers: tuple[Publication, ...] = ()

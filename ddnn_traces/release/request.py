@@ -58,6 +58,7 @@ licence = "CC-BY-4.0"  # an SPDX identifier; another licence: --licence-file FIL
 # publisher = "Example University"
 # doi = "10.5281/zenodo.0000000"
 # url = "https://example.org/traces"  # where the release will be found
+# files_url = "https://example.org/traces/1.0.0"  # the folder of its files there, if not url; "." where it has none
 # contact = "traces@example.org"
 # funding = ["Example Foundation, grant 42"]
 

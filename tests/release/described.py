@@ -32,6 +32,7 @@ ABOUT = facts.About(
     publisher="Example University",
     doi="10.5072/example",
     url="https://example.org/traces",
+    files_url=".",
     contact="traces@example.org",
     funding=("Example Foundation 42",),
     papers=(facts.Publication("Under the microscope", doi="10.1109/example", authors="A. Example", year=2021),),

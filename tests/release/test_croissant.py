@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import mlcroissant
 import pyarrow.parquet as pq
 import pytest
 from described import ABOUT, BARE, HOSTILE, copy, described, null_first, put, without
+from etils import epath
+from mlcroissant._src.core import constants
 from mlcroissant._src.operation_graph.operations import Download
+from web import Answer, Request, server
 
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
+from ddnn_traces.release.descriptions import croissant, shared
 from ddnn_traces.store import layout, parquet, schema
 
 RUN = "a run, 100% ~odd+name@x"
@@ -47,11 +54,15 @@ def load(folder: Path) -> mlcroissant.Dataset:
 
 def expected(folder: Path, table: str) -> list[dict[str, Any]]:
     """Rows as mlcroissant gives them: named TABLE/COLUMN, text as bytes."""
+    return rows_of(sorted((folder / table).glob("*/*.parquet")), table)
+
+
+def rows_of(files: Iterable[Path], name: str) -> list[dict[str, Any]]:
     rows = []
-    for path in sorted((folder / table).glob("*/*.parquet")):
+    for path in files:
         for row in pq.read_table(path, partitioning=None).to_pylist():
             values = {name: value.encode() if isinstance(value, str) else value for name, value in row.items()}
-            rows.append({f"{table}/{name}": value for name, value in values.items()})
+            rows.append({f"{name}/{column}": value for column, value in values.items()})
     return rows
 
 
@@ -80,6 +91,64 @@ def test_times_stay_whole_where_another_is_unknown(original: Path) -> None:
     known = [time for time in times if time is not None]
     assert any(int(float(time)) != time for time in known), "or this shows nothing"
     assert known == [row["captures/first_ns"] for row in expected(original, "captures") if row["captures/first_ns"]]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_it_is_loaded_by_its_address(
+    original: Path, tmp_path: Path, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every record set, over HTTP; and from the files at hand without a network."""
+    monkeypatch.setattr(constants, "DOWNLOAD_PATH", epath.Path(tmp_path / "downloaded"))
+    folder = tmp_path / "release"
+    shutil.copytree(original, folder)
+    for table in schema.TABLES if runs == 1 else ():
+        for path in [path for path in (folder / table).iterdir() if path != parquet.partition(folder, table, RUN)]:
+            shutil.rmtree(path)
+
+    def files(request: Request) -> Answer:
+        path = folder / unquote(request.path).removeprefix("/data/")
+        return Answer(200, path.read_bytes()) if path.is_file() else Answer(404)
+
+    with server(files) as address:
+        made = described(folder, dataclasses.replace(ABOUT, url=f"{address}/data", files_url=None))
+        sets = croissant.record_sets(made)
+        assert len(sets) == runs * len(schema.TABLES)
+        rows = {one.name: rows_of([folder / file.path for file in one.files], one.name) for one in sets}
+        by_address = mlcroissant.Dataset(f"{address}/data/{layout.CROISSANT}")
+        assert {name: [*map(dict, by_address.records(name))] for name in rows} == rows
+    mapping = {
+        item["@id"]: folder / item["name"]
+        for item in json.loads((folder / layout.CROISSANT).read_text())["distribution"]
+    }
+    at_hand = mlcroissant.Dataset(str(folder / layout.CROISSANT), mapping=mapping)
+    assert {name: [*map(dict, at_hand.records(name))] for name in rows} == rows
+
+
+@pytest.mark.parametrize(
+    ("url", "files_url", "expected"),
+    [
+        ("https://uni.de/traces", None, "https://uni.de/traces/"),
+        ("https://uni.de/traces/", None, "https://uni.de/traces/"),
+        ("https://uni.de/traces", ".", None),
+        ("https://uni.de/traces", "https://data.uni.de/1.0.0", "https://data.uni.de/1.0.0/"),
+        (None, "https://data.uni.de/1.0.0/", "https://data.uni.de/1.0.0/"),
+        (None, None, None),
+        (
+            "https://huggingface.co/datasets/uni/traces",
+            None,
+            "https://huggingface.co/datasets/uni/traces/resolve/v1.0.0/",
+        ),
+        ("https://zenodo.org/records/5000000", None, None),
+        ("https://doi.org/10.5281/zenodo.5000000", None, None),
+        ("https://github.com/uni/traces", None, None),
+        ("https://uni.de/traces.html", None, None),
+        ("https://uni.de/show?id=7", None, None),
+        ("https://myzenodo.uni.de/traces", None, "https://myzenodo.uni.de/traces/"),
+    ],
+)
+def test_the_folder_of_the_files(url: str | None, files_url: str | None, expected: str | None) -> None:
+    """A page of a repository is not the folder of the files."""
+    assert shared.files_url(dataclasses.replace(ABOUT, url=url, files_url=files_url)) == expected
 
 
 def test_sizes_checksums_and_rows_are_those_of_the_files(original: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 from pathlib import Path
 
 import pytest
-from damages import DAMAGES, assert_found, damages_of, failures, found, other_software, sealed
+from damages import DAMAGES, assert_found, damages_of, edited, failures, found, other_software, sealed
 
-from ddnn_traces.release import facts
+from ddnn_traces.release import facts, versions
+from ddnn_traces.release.descriptions import croissant, write
 from ddnn_traces.release.verify import descriptions
 from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED, Examined
 from ddnn_traces.store import layout
@@ -48,6 +50,35 @@ def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path)
     assert statuses.pop("all descriptions") == NOT_CHECKED
     assert set(statuses.values()) == {PASSED}
     assert set(statuses) == set(layout.DESCRIPTIONS) - {layout.DATASHEET, layout.LICENCE}
+
+
+@pytest.mark.parametrize("most_rows", [10_000, 500])
+def test_croissant_with_addresses_is_tried_without_a_network(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    """Also where the copy that is tried has only some of the rows."""
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("verify used the network"))
+    monkeypatch.setattr(descriptions, "MOST_ROWS", most_rows)
+    made = versions.read(folder)
+    made = dataclasses.replace(made, about=dataclasses.replace(made.about, files_url="https://traces.net/1.0.0"))
+    made = dataclasses.replace(made, digest=versions.digest(made))
+    (folder / layout.RELEASE).write_text(facts.to_json(made))
+    write(made, folder)
+    sealed(folder)
+    rows = found(folder, tmp_path / "scratch", "croissant", "agreement")
+    assert {row.status for row in rows} == {PASSED}, [row for row in rows if row.status != PASSED]
+    tried = {row.subject for row in rows if row.check == "croissant"}
+    assert tried == {"document", *(one.name for one in croissant.record_sets(made))}
+
+
+@pytest.mark.parametrize(
+    "url", ["https://elsewhere.net/flows/part-0.parquet", "/etc/passwd", "https://traces.net/1.0.0/../x"]
+)
+def test_croissant_with_other_addresses_is_not_loaded(folder: Path, tmp_path: Path, url: str) -> None:
+    edited(layout.CROISSANT, lambda document: document["distribution"][-1].update(contentUrl=url))(folder)
+    sealed(folder)
+    (wrong,) = failures(folder, tmp_path / "scratch", "croissant")
+    assert "is not a file of the release, so nothing was loaded" in wrong.detail
 
 
 def test_a_large_release_is_tried_with_some_rows_of_some_runs(

@@ -3,8 +3,12 @@ expects it, with PROV-O.
 
 Each table is a record set with its key; each column a field with type, description and unit (`unitText` of schema.org,
 the same text as in schemas/). The number of a table's rows is an annotation of its record set, as in section
-"Descriptive Statistics" of the specification. Each table has a file set of its partitions, each file a file object with
-size and SHA-256. mlcroissant checks those when it downloads file objects, not when it loads a record set.
+"Descriptive Statistics" of the specification. Each file is a file object with size and SHA-256, which mlcroissant
+checks where it downloads a file.
+
+Where the files have an address, `contentUrl` is absolute, so that the document is loaded by its own address. As
+mlcroissant reads a file set only from a folder, a record set is then of one file object, and a table of several files
+has several record sets. Otherwise a record set is of the file set of all the table's files, next to the document.
 
 Foreign keys are not given as `references`: mlcroissant makes joins of them and reads whole tables into memory. They are
 in datapackage.json.
@@ -13,7 +17,7 @@ in datapackage.json.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ddnn_traces.release import facts
@@ -58,7 +62,7 @@ def document(release: facts.Release) -> dict[str, Any]:
             **_responsible_ai(release),
             **_provenance(release),
             "distribution": [*_file_sets(release), *_file_objects(release)],
-            "recordSet": [_record_set(release, table) for table in release.tables],
+            "recordSet": [_record_set(release, records) for records in record_sets(release)],
         }
     )
 
@@ -71,7 +75,9 @@ def _person(person: facts.Person) -> dict[str, Any]:
 
 
 def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
-    """A file set for each table that has a file."""
+    """A file set for each table that has a file, where the files have no address."""
+    if shared.files_url(release.about):
+        return []
     return [
         {
             "@type": "cr:FileSet",
@@ -91,12 +97,13 @@ def _file_set(table: str) -> str:
 
 def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
     """A file object for each data file, with size and SHA-256."""
+    place = shared.files_url(release.about)
     return [
         {
             "@type": "cr:FileObject",
             "@id": quote(file.path),
             "name": file.path,
-            "contentUrl": file.path,
+            "contentUrl": content_url(place, file),
             "contentSize": f"{file.bytes} B",
             "encodingFormat": shared.media_type(file.path),
             "sha256": file.sha256,
@@ -105,35 +112,62 @@ def _file_objects(release: facts.Release) -> list[dict[str, Any]]:
     ]
 
 
-def _record_set(release: facts.Release, table: facts.Table) -> dict[str, Any]:
-    defined = shared.definition(release, table)
+def content_url(place: str | None, file: facts.File) -> str:
+    """Address of a file below that of its folder; without one, its path in the release."""
+    return f"{place}{quote(file.path)}" if place else file.path
+
+
+class Records(NamedTuple):
+    """A record set: rows of a table, of one file object or of all the table's files."""
+
+    name: str
+    table: facts.Table
+    files: tuple[facts.TableFile, ...]
+    source: dict[str, Any]
+
+
+def record_sets(release: facts.Release) -> list[Records]:
+    """The record sets, named after the tables; TABLE.1, TABLE.2, ... for a table of several files with addresses."""
+    found = []
+    for table in release.tables:
+        if not shared.files_url(release.about):
+            found.append(Records(table.name, table, table.files, {"fileSet": {"@id": _file_set(table.name)}}))
+            continue
+        for number, file in enumerate(table.files, 1):
+            name = table.name if len(table.files) == 1 else f"{table.name}.{number}"
+            found.append(Records(name, table, (file,), {"fileObject": {"@id": quote(file.path)}}))
+    return found
+
+
+def _record_set(release: facts.Release, records: Records) -> dict[str, Any]:
+    defined = shared.definition(release, records.table)
     return {
         "@type": "cr:RecordSet",
-        "@id": table.name,
-        "name": table.name,
+        "@id": records.name,
+        "name": records.name,
         "description": f"A row is {defined.row}.",
-        "key": [{"@id": f"{table.name}/{part}"} for part in defined.key],
+        "key": [{"@id": f"{records.name}/{part}"} for part in defined.key],
         "annotation": {
             "@type": "cr:Field",
-            "@id": f"{table.name}/#rows",
+            "@id": f"{records.name}/#rows",
             "name": "rows",
             "description": "Number of rows.",
             "dataType": ["cr:Int64", ROW_COUNT],
-            "value": table.rows,
+            "value": sum(file.rows for file in records.files),
         },
-        "field": [_field(table.name, column) for column in defined.columns],
+        "field": [_field(records, column) for column in defined.columns],
     }
 
 
-def _field(table: str, column: schema.Column) -> dict[str, Any]:
+def _field(records: Records, column: schema.Column) -> dict[str, Any]:
     return shared.given(
         {
             "@type": "cr:Field",
-            "@id": f"{table}/{column.name}",
+            "@id": f"{records.name}/{column.name}",
             "name": column.name,
             "description": shared.explained(column),
             "dataType": column.types.croissant,
-            "source": {"fileSet": {"@id": _file_set(table)}, "extract": {"column": column.name}},
+            "source": {**records.source, "extract": {"column": column.name}},
             "unitText": column.unit,
         }
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import shared
+from ddnn_traces.release.descriptions import croissant, shared
 from ddnn_traces.release.descriptions.citation import bibtex_entry
 from ddnn_traces.store import layout
 from ddnn_traces.text import counted, one_line
@@ -123,10 +123,24 @@ def examples(release: facts.Release) -> list[str]:
         f'import pandas as pd\n\n{name} = pd.read_parquet("{name}", partitioning=None)',
         "import duckdb\n\n"
         f"{name} = duckdb.sql(\"FROM read_parquet('{name}/*/*.parquet', hive_partitioning = false)\").fetchall()",
-        f'import mlcroissant\n\n{name} = mlcroissant.Dataset("{layout.CROISSANT}").records("{name}")\n'
-        f"first = next(iter({name}))",
+        _by_croissant(release, name),
         f'import ddnn_traces\n\nwith ddnn_traces.open(".") as release:\n    {name} = release.sql("FROM {name}")',
     ]
+
+
+def _by_croissant(release: facts.Release, name: str) -> str:
+    """Python that loads a table by mlcroissant, from the files at hand also where the document has addresses."""
+    records = next(one.name for one in croissant.record_sets(release) if one.table.name == name)
+    load, at_hand = "import mlcroissant\n", ""
+    if shared.files_url(release.about):
+        load = (
+            f"import json\nfrom pathlib import Path\n\nimport mlcroissant\n\n"
+            f'document = json.loads(Path("{layout.CROISSANT}").read_text())\n'
+            'files = {one["@id"]: one["name"] for one in document["distribution"]}  # else they are downloaded'
+        )
+        at_hand = ", mapping=files"
+    opened = f'mlcroissant.Dataset("{layout.CROISSANT}"{at_hand})'
+    return f'{load}\n{name} = {opened}.records("{records}")\nfirst = next(iter({name}))'
 
 
 def _tables(release: facts.Release) -> str:

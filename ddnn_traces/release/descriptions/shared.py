@@ -102,6 +102,27 @@ def address(about: facts.About) -> str | None:
     return about.url or doi_url(about.doi)
 
 
+#: Pages of repositories: the files are not below them.
+_PAGES = re.compile(
+    r"https?://(?:(?:[\w.-]+\.)?(?:zenodo|doi|osf|datadryad|kaggle|openml|ieee-dataport|github|gitlab|figshare)\.(?:org|io|com)"
+    r"|hdl\.handle\.net|(?:dx\.)?doi\.org)/|.*(?:[?#]|\.(?:html?|php|aspx?)$)|.*/dataset\.xhtml",
+    re.IGNORECASE,
+)
+_HUB = re.compile(r"https?://(?:huggingface\.co|hf\.co)/datasets/(?P<name>[\w.-]+/[\w.-]+)/?")
+
+
+def files_url(about: facts.About) -> str | None:
+    """Address of the folder of the files, which ends with a slash; None where they have none.
+
+    As stated; else the url, unless that is the page of a repository. At the Hub it is that of this version's tag.
+    """
+    if about.files_url is not None or about.url is None:
+        return None if about.files_url in (None, ".") else f"{about.files_url.rstrip('/')}/"
+    if at_hub := _HUB.fullmatch(about.url):
+        return f"https://huggingface.co/datasets/{at_hub['name']}/resolve/v{about.version}/"
+    return None if _PAGES.match(about.url) else f"{about.url.rstrip('/')}/"
+
+
 def paper_url(paper: facts.Publication) -> str | None:
     """Address of a paper: its DOI's, else its own."""
     return doi_url(paper.doi) or paper.url

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, shared
+from ddnn_traces.release.descriptions import citation, croissant, shared
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -27,6 +28,7 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
 
 #: Rows of all files together; a release with fewer is not cut.
@@ -116,7 +118,7 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     small = trial(examined)
     file = small.folder / layout.CROISSANT
-    file.write_bytes((examined.content / layout.CROISSANT).read_bytes())
+    file.write_text(json.dumps(_at_hand(document, examined.release, small)), encoding="utf-8")
     try:
         dataset = mlcroissant.Dataset(str(file))
     except Exception as error:  # an untrusted document can make it raise anything
@@ -124,19 +126,39 @@ def check_croissant(examined: Examined) -> Iterator[Finding]:
     warnings = len(dataset.metadata.ctx.issues.warnings)
     yield passed("document", f"valid ({warnings} warnings)")
     named = {record_set.get("@id") for record_set in document["recordSet"]}
-    for table in examined.release.tables:
-        if table.name not in named:
-            yield failed(table.name, f"has no record set; {ASK}")
+    for records in croissant.record_sets(examined.release):
+        if records.name not in named:
+            yield failed(records.name, f"has no record set; {ASK}")
+            continue
+        files = [small.folder / one.path for one in records.files if one.path in small.files]
+        if not files:
             continue
         try:
-            loaded = list(dataset.records(table.name))
+            loaded = list(dataset.records(records.name))
         except Exception as error:  # as above
-            yield failed(table.name, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
+            yield failed(records.name, f"mlcroissant cannot load it ({shown(error)}); {ASK}")
             continue
-        if wrong := _difference(loaded, small.folder, table.name):
-            yield failed(table.name, f"{wrong}; {ASK}")
+        if wrong := _difference(loaded, files, records):
+            yield failed(records.name, f"{wrong}; {ASK}")
         else:
-            yield passed(table.name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
+            yield passed(records.name, f"loads the rows of the Parquet files ({small.extent}: {len(loaded):,})")
+
+
+def _at_hand(document: dict[str, Any], release: facts.Release, small: Trial) -> dict[str, Any]:
+    """The document with the files of the small copy instead of those at their addresses: nothing is downloaded."""
+    place = shared.files_url(release.about)
+    paths = {croissant.content_url(place, file): file.path for file in release.files}
+    distribution = []
+    for item in document["distribution"]:
+        path = paths.get(item.get("contentUrl"))
+        changed = {} if path is None else {"contentUrl": path}
+        if path in small.cut:
+            changed["sha256"] = sha256_of(small.folder / path)
+        distribution.append(item | changed)
+    return document | {"distribution": distribution}
+
+
+_SOURCES = ({"fileSet", "extract"}, {"fileObject", "extract"})
 
 
 def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
@@ -146,7 +168,8 @@ def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
         raise WrongError(f"its context is not inlined, so that reading it would fetch one; {ASK}")
     if sum("@context" in one for one in every) > 1:
         raise WrongError(f"has a context inside, which is not read; {ASK}")
-    known = examined.known_files()
+    place = shared.files_url(examined.release.about)
+    known = {croissant.content_url(place, file) for file in examined.release.files}
     patterns = {shared.pattern(table) for table in schema.TABLES}
     for item in _objects(document, "distribution"):
         kind = item.get("@type")
@@ -156,9 +179,7 @@ def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
     for record_set in _objects(document, "recordSet"):
         for column in _objects(record_set, "field"):
             source = column.get("source")
-            extract = (
-                source.get("extract") if isinstance(source, dict) and source.keys() == {"fileSet", "extract"} else None
-            )
+            extract = source["extract"] if isinstance(source, dict) and set(source) in _SOURCES else None
             if not isinstance(extract, dict) or extract.keys() != {"column"}:
                 raise WrongError(f"{shown(column.get('@id'))} is not from a column, so nothing was loaded; {ASK}")
 
@@ -178,16 +199,16 @@ def _every_object(item: Any) -> Iterator[dict[str, Any]]:
         yield from _every_object(value)
 
 
-def _difference(loaded: list[dict[str, Any]], folder: Path, table: str) -> str:
-    """How the records differ from the rows of the table's files, in whatever order; '' where they do not."""
+def _difference(loaded: list[dict[str, Any]], files: Sequence[Path], records: croissant.Records) -> str:
+    """How the records differ from the rows of the files, in whatever order; '' where they do not."""
     import pyarrow.parquet as pq
 
-    columns = [column.name for column in schema.table(table).columns]
+    columns = [column.name for column in schema.table(records.table.name).columns]
     rows: Counter[tuple[Any, ...]] = Counter()
-    for path in sorted((folder / table).glob("*/*.parquet")):
+    for path in files:
         for row in pq.read_table(path, partitioning=None).select(columns).to_pylist():
             rows[tuple(_comparable(row[name]) for name in columns)] += 1
-    names = [f"{table}/{name}" for name in columns]
+    names = [f"{records.name}/{name}" for name in columns]
     if loaded and set(loaded[0]) != set(names):
         return f"mlcroissant loads other columns ({shown(', '.join(sorted(set(loaded[0]) ^ set(names))))})"
     found = Counter(tuple(_comparable(record[name]) for name in names) for record in loaded)
