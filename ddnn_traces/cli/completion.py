@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from urllib.parse import unquote
 
 import click
 from click.shell_completion import CompletionItem
@@ -32,9 +32,13 @@ def parameters(context: click.Context, _parameter: click.Parameter, incomplete: 
 def run_ids(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Runs of the dataset on the command line."""
     dataset = _argument(context, "dataset", 0)
-    folders = sorted(Path(dataset).glob("runs/run_id=*")) if dataset else []
-    names = [unquote(folder.name.removeprefix("run_id=")) for folder in folders]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    from ddnn_traces.errors import DdnnTracesError
+    from ddnn_traces.store.places import place
+
+    names: set[str] = set()
+    with contextlib.suppress(DdnnTracesError, OSError):  # nothing is printed while a line is typed
+        names = place.in_folder(Path(dataset)).run_ids()
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 def tables(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

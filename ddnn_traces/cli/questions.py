@@ -214,9 +214,9 @@ def _check_files(dataset: str | Path) -> list[Damage]:
 
 def _sound_runs(dataset: str | Path, damaged: list[Damage]) -> tuple[str, ...]:
     """The runs of a dataset on this machine without damaged files."""
-    from ddnn_traces.store import checksums, layout
+    from ddnn_traces.store.places import place
 
-    return tuple(sorted(checksums.run_ids(layout.content(Path(dataset))) - {damage.run_id for damage in damaged}))
+    return tuple(sorted(place.in_folder(Path(dataset)).run_ids() - {damage.run_id for damage in damaged}))
 
 
 def _partial_captures(rows: list[dict[str, Any]]) -> str:

@@ -50,8 +50,9 @@ def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
     """
     if place.is_url(where) or zipfile.is_zipfile(where):
         return None
-    folder = place.in_folder(Path(where)).on_this_machine()
-    return checksums.all_damages(folder)
+    found = place.in_folder(Path(where))
+    folder = found.on_this_machine()
+    return checksums.all_damages(folder) if found.listed is None else checksums.listed_damages(folder, found.listed)
 
 
 def run_in_groups(open_runs: OpenRuns, rows: Mapping[str, int], threads: int) -> dict[str, pa.Table]:

@@ -19,7 +19,7 @@ import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
-from ddnn_traces.store import checksums, schema
+from ddnn_traces.store import schema
 from ddnn_traces.store.places import place
 from ddnn_traces.text import nearest
 
@@ -96,8 +96,8 @@ class Dataset:
 
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""
-        if self.place.folder is not None:
-            return sorted(checksums.run_ids(self.place.folder))
+        if self.place.folder is not None or self.place.listed is not None:
+            return sorted(self.place.run_ids())
         with duckdb.connect(config=self._config) as connection:
             self.place.attach(connection)
             views.Views(connection, self.place)

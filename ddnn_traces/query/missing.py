@@ -60,7 +60,7 @@ def lines_of(
     for table in needed:
         if table == "runs":
             continue
-        filled = _runs_with_rows(connection, place.files[table])
+        filled = _runs_with_rows(connection, place, table)
         explained = lacking.get(_EXPLAINED_BY.get(table, ""), [])
         lacking[table] = [run for run in runs if run not in filled]
         without_file = {run for run, names in gone.items() if table in map(_table, names)}
@@ -98,8 +98,10 @@ def _named(lacking: list[str], runs: int) -> str:
     return f"{len(lacking)} of {runs} runs ({', '.join(lacking[:_MOST_NAMES])}{more})"
 
 
-def _runs_with_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> set[str]:
-    if not files:
+def _runs_with_rows(connection: duckdb.DuckDBPyConnection, place: Place, table: str) -> set[str]:
+    if place.listed is not None:
+        return set().union(*(file.runs for file in place.listed if file.table == table))
+    if not (files := place.files[table]):
         return set()
     rows = connection.execute(
         "SELECT file_name FROM parquet_file_metadata($1) GROUP BY ALL HAVING sum(num_rows) > 0", [list(files)]

@@ -227,7 +227,7 @@ def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str])
     """
     connection.execute("BEGIN")
     connection.execute(_without_tables(_query_definitions()))
-    here = Place("", {name: [f"{name}/*/*.parquet"] if name in tables else [] for name in schema.TABLES})
+    here = Place("", {name: [f"{name}/*.parquet"] if name in tables else [] for name in schema.TABLES})
     for table in schema.tables():
         connection.execute(_table_view(table, here))
     connection.execute(";".join(_table_comments()))
@@ -295,9 +295,10 @@ def _table_view(
     read = listed if len(files) == 1 else f"[{listed}]"
     columns = ", ".join(f'"{column.name}"' for column in table.columns)
     options = "hive_partitioning = true, hive_types = {'run_id': VARCHAR}"
-    above = {file.rpartition(f"/{table.name}/")[0] for file in files}  # of a relative path: not known
-    if any(not folder or "=" in folder for folder in above):
-        options = "hive_partitioning = false"  # else a folder step=3 there replaces the column step
+    above, below = zip(*(file.rpartition(f"/{table.name}/")[::2] for file in files), strict=True)
+    if any(not folder or "=" in folder for folder in above) or not any("/" in path for path in below):
+        # of a relative path what is above is not known: a folder step=3 there would replace the column step
+        options = "hive_partitioning = false"
     only = "" if runs is None else f" WHERE run_id IN ({', '.join(map(sql_literal, runs)) or 'NULL'})"
     found = f"read_parquet({read}, {options}"
     if not place.has_older_runs:

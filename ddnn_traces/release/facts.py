@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 #: Goes up when release.json changes its shape (schemas/documents/release.json describes it).
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,14 @@ class File:
 
 @dataclass(frozen=True)
 class TableFile(File):
-    """A Parquet file: the rows of a run in a table."""
+    """A Parquet file: rows of a table. runs: number of rows of each run in it, in the order of run_id."""
 
-    run_id: str
-    rows: int
+    runs: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all its runs."""
+        return sum(self.runs.values())
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,14 @@ class Table:
     def rows(self) -> int:
         """Rows of all runs."""
         return sum(file.rows for file in self.files)
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """Number of rows of each run that has any, in the order of run_id."""
+        rows: Counter[str] = Counter()
+        for file in self.files:
+            rows.update(file.runs)
+        return dict(sorted(rows.items()))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddnn_traces.errors import PublishError, StorageError, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
@@ -347,10 +348,16 @@ class _Publishing:
     def _facts(self, written: tuple[facts.Table, ...], captures: tuple[facts.File, ...], data: Path) -> facts.Release:
         import pyarrow.parquet as pq
 
-        runs, ingested = [], {}
+        runs: list[dict[str, Any]] = []
         for file in next(table.files for table in written if table.name == "runs"):
             runs += pq.ParquetFile(data / file.path).read().to_pylist()
-            ingested[file.run_id] = tables.provenance(data / file.path)
+        ingested = {
+            self.anonymiser.name(source.run_id): self.anonymiser.run(source.run_id).parameters(
+                tables.provenance(source.files[0])
+            )
+            for source in self.sources
+            if source.table == "runs"
+        }
         anonymisation = self.anonymiser.facts(captures=bool(captures))
         published = self.standing.about.published if self.standing else request.today()
         return facts.Release(

@@ -1,5 +1,10 @@
 """The tables of a release: every run's rows mapped, in the order of the table's key, as Parquet for remote readers.
 
+    TABLE/part-00000.parquet, TABLE/part-00001.parquet, ...
+
+A file has as many whole runs as fit into 4 million rows, or one larger run: few files, of some tens of MB where there
+is so much. No folder is named run_id=..., which pandas and pyarrow would read as a second column of that name.
+
 A file has row groups of 2**20 rows: a reader that prunes by run and time fetches a footer of some kB and then whole
 column chunks of 0.1 to 8 MB: few requests, and large ones; with pages of 20,000 rows and a column and offset index it
 can fetch less. Memory holds two row groups a thread, whatever the size of the dataset.
@@ -11,7 +16,7 @@ and nothing has to be pickled, imported again or ended.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -29,7 +34,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.store import schema
-from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
+from ddnn_traces.store.parquet import annotated, encodings, part, row_groups
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import sql_literal
 
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
     from ddnn_traces.release.anonymise.mapping import RunMapping
 
 ROW_GROUP_ROWS = 1 << 20
+#: Runs share a file up to so many rows.
+FILE_ROWS = 1 << 22
 _BATCH_ROWS = 1 << 17
 _PREFIX = b"ddnn_traces."
 #: Memory for queries of a dataset, MB.
@@ -117,12 +124,13 @@ def write(
     maps = {run_id: mapping(run_id) for run_id in sorted({source.run_id for source in wanted})}
     wanted = sorted(wanted, key=lambda source: (schema.TABLES.index(source.table), maps[source.run_id].name))
 
-    def job(source: Source) -> facts.TableFile:
-        return _write_file(source, release, maps[source.run_id], scratch, window_ns, progress, defined(source.table))
+    def job(file: _NewFile) -> facts.TableFile:
+        return _write_file(file, release, maps, scratch, window_ns, progress, defined(file.table))
 
+    files = _files(wanted)
     # the largest first, so that no thread begins it when the others are done
     with ThreadPoolExecutor(jobs, "publish") as threads:
-        futures = {source: threads.submit(job, source) for source in sorted(wanted, key=lambda s: -s.bytes)}
+        futures = {file.path: threads.submit(job, file) for file in sorted(files, key=lambda f: -f.bytes)}
         try:
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
@@ -132,44 +140,78 @@ def write(
             threads.shutdown(cancel_futures=True)
             raise
     written: dict[str, list[facts.TableFile]] = {}
-    for source in wanted:
-        written.setdefault(source.table, []).append(futures[source].result())
-    return tuple(facts.Table(table, tuple(files)) for table, files in written.items())
+    for file in files:
+        written.setdefault(file.table, []).append(futures[file.path].result())
+    return tuple(facts.Table(table, tuple(made)) for table, made in written.items())
+
+
+@dataclass(frozen=True)
+class _NewFile:
+    """A file to write: its path in the release, and the runs in it."""
+
+    path: str
+    sources: tuple[Source, ...]
+
+    @property
+    def table(self) -> str:
+        return self.sources[0].table
+
+    @property
+    def bytes(self) -> int:
+        return sum(source.bytes for source in self.sources)
+
+
+def _files(wanted: Sequence[Source]) -> list[_NewFile]:
+    """The files of the tables, with as many runs each as fit."""
+    files = []
+    for table, sources in itertools.groupby(wanted, key=lambda source: source.table):
+        groups: list[list[Source]] = []
+        for source in sources:
+            if not groups or sum(other.rows for other in groups[-1]) + source.rows > FILE_ROWS:
+                groups.append([])
+            groups[-1].append(source)
+        files += [_NewFile(part(table, number), tuple(group)) for number, group in enumerate(groups)]
+    return files
 
 
 def _write_file(
-    source: Source,
+    file: _NewFile,
     release: Path,
-    mapping: RunMapping,
+    maps: Mapping[str, RunMapping],
     scratch: Path,
     window_ns: int | None,
     progress: Progress,
     defined: schema.Table,
 ) -> facts.TableFile:
-    path = partition(release, source.table, mapping.name) / "part-0.parquet"
-    path.parent.mkdir(parents=True)
-    metadata = mapping.parameters(provenance(source.files[0]))
+    path = release / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        mapped = (mapping.batch(source.table, batch) for batch in _read(source, progress))
+    def batches(source: Source) -> Iterator[pa.RecordBatch]:
+        mapped = (maps[source.run_id].batch(source.table, batch) for batch in _read(source, progress))
         return coarser(mapped, window_ns) if source.table == "flow_windows" and window_ns else mapped
 
-    key = [name for name in schema.table(source.table).key if name != "run_id"]  # which is the same in all rows
+    key = [name for name in schema.table(file.table).key if name != "run_id"]  # which is the same in all rows of a run
     try:
-        rows = _write_parquet(path, defined, metadata, in_order(batches(), key))
+        runs = _write_parquet(path, defined, {maps[s.run_id].name: in_order(batches(s), key) for s in file.sources})
     except Unsorted:
-        name = scratch / f"{source.table}-{hashlib.sha256(source.run_id.encode()).hexdigest()[:16]}"
-        rows = _write_parquet(path, defined, metadata, sort(batches(), key, name, _BATCH_ROWS))
-    size, sha256 = path.stat().st_size, sha256_of(path)
-    return facts.TableFile(path.relative_to(release).as_posix(), size, sha256, mapping.name, rows)
+        name = scratch / file.path.replace("/", "-")
+        sorted_runs = {maps[s.run_id].name: sort(batches(s), key, name, _BATCH_ROWS) for s in file.sources}
+        runs = _write_parquet(path, defined, sorted_runs)
+    return facts.TableFile(file.path, path.stat().st_size, sha256_of(path), runs)
 
 
-def _write_parquet(
-    path: Path, defined: schema.Table, metadata: Mapping[str, str], batches: Iterator[pa.RecordBatch]
-) -> int:
-    arrow = annotated(defined.name, metadata, defined)
+def _write_parquet(path: Path, defined: schema.Table, runs: Mapping[str, Iterator[pa.RecordBatch]]) -> dict[str, int]:
+    """Write the runs one after the other. Returns the number of rows of each."""
+    arrow = annotated(defined.name, {"schema_version": str(schema.SCHEMA_VERSION)}, defined)
     sorted_by = [pq.SortingColumn(arrow.get_field_index(name)) for name in defined.key]
-    rows = 0
+    rows = dict.fromkeys(runs, 0)
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        for run_id, batches in runs.items():
+            for batch in batches:
+                rows[run_id] += batch.num_rows
+                yield batch
+
     with pq.ParquetWriter(
         path,
         arrow,
@@ -179,9 +221,8 @@ def _write_parquet(
         sorting_columns=sorted_by,
         **encodings(defined.name),
     ) as writer:
-        for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
+        for group in row_groups(counted(), arrow, ROW_GROUP_ROWS):
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
-            rows += group.num_rows
     return rows
 
 

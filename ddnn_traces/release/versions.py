@@ -103,8 +103,9 @@ def read(release: Path) -> facts.Release:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON; {again}") from error
     version = document.get("format_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > facts.FORMAT_VERSION:
-        raise UsageError(f"{file}: has format version {version}, this program reads {facts.FORMAT_VERSION}; update it")
+    if isinstance(version, int) and version != facts.FORMAT_VERSION:
+        step = "update it" if version > facts.FORMAT_VERSION else "use the version that made it"
+        raise UsageError(f"{file}: has format version {version}, this program reads {facts.FORMAT_VERSION}; {step}")
     wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(rules()).iter_errors(document))
     if wrong is not None:
         where = "/".join(map(str, wrong.absolute_path)) or "it"
@@ -162,16 +163,20 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     schema_changed = old.schema_version != new.schema_version
     rows = []
     for table in () if schema_changed else sorted(before.keys() & after.keys(), key=schema.TABLES.index):
-        one, other = (_by_run(release[table].files) for release in (before, after))
-        for run_id in sorted(kept_runs & (one.keys() | other.keys())):
-            had, has = one.get(run_id, []), other.get(run_id, [])
-            if [file.sha256 for file in had] != [file.sha256 for file in has]:
-                if mapping_differs:
-                    rows.append(RowChange(table, run_id, sum(f.rows for f in has), sum(f.rows for f in had)))
-                    continue
-                change = _rows(table, run_id, [_inside(old_folder, file) for file in had],
-                               [_inside(new_folder, file) for file in has], scratch)  # fmt: skip
-                rows += [change] if change.added or change.removed else []
+        one, other = before[table], after[table]
+        if [file.sha256 for file in one.files] == [file.sha256 for file in other.files]:
+            continue
+        if mapping_differs:
+            had, has = one.runs, other.runs
+            runs = sorted(kept_runs & (had.keys() | has.keys()))
+            rows += [RowChange(table, run_id, has.get(run_id, 0), had.get(run_id, 0)) for run_id in runs]
+            continue
+        same = {file.sha256 for file in one.files} & {file.sha256 for file in other.files}
+        old_files, new_files = (
+            [_inside(folder, file) for file in files if file.sha256 not in same]
+            for folder, files in ((old_folder, one.files), (new_folder, other.files))
+        )
+        rows += [change for change in _rows(table, old_files, new_files, scratch) if change.run_id in kept_runs]
     return Changes(
         schema_changed=schema_changed,
         tables_added=tuple(name for name in after if name not in before),
@@ -187,13 +192,6 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     )
 
 
-def _by_run(files: Sequence[facts.TableFile]) -> dict[str, list[facts.TableFile]]:
-    by_run: dict[str, list[facts.TableFile]] = {}
-    for file in files:
-        by_run.setdefault(file.run_id, []).append(file)
-    return by_run
-
-
 def _inside(folder: Path, file: facts.File) -> Path:
     """A file of a release that may come from elsewhere. Raises UsageError where it is not in the folder."""
     path = (folder / file.path).resolve()
@@ -204,10 +202,12 @@ def _inside(folder: Path, file: facts.File) -> Path:
     return path
 
 
-def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -> RowChange:
-    """How many rows only one of them has, duplicates counted."""
+def _rows(table: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -> list[RowChange]:
+    """How many rows of each run only one of them has, duplicates counted."""
     import duckdb
 
+    if not old and not new:
+        return []
     columns = ", ".join(f'"{column.name}"' for column in schema.table(table).columns)
 
     def rows_of(files: Sequence[Path]) -> str:
@@ -218,14 +218,15 @@ def _rows(table: str, run_id: str, old: Sequence[Path], new: Sequence[Path], scr
     config: dict[str, Any] = {"memory_limit": "800MB", "temp_directory": str(scratch / "compare.tmp")}
     try:
         with duckdb.connect(config=config) as sql:
-            counts = [
-                sql.execute(f"SELECT count(*) FROM ({rows_of(one)} EXCEPT ALL {rows_of(other)})").fetchall()[0][0]
-                for one, other in ((new, old), (old, new))
-            ]
+            added, removed = (
+                dict(sql.execute(f"SELECT run_id, count(*) FROM ({one} EXCEPT ALL {other}) GROUP BY run_id").fetchall())
+                for one, other in ((rows_of(new), rows_of(old)), (rows_of(old), rows_of(new)))
+            )
     except duckdb.Error as error:
         what = str(error).splitlines()[0]
-        raise UsageError(f"{table} of {run_id}: cannot be compared with the previous release ({what})") from error
-    return RowChange(table, run_id, counts[0], counts[1])
+        raise UsageError(f"{table}: cannot be compared with the previous release ({what})") from error
+    runs = sorted(added.keys() | removed.keys())
+    return [RowChange(table, run_id, added.get(run_id, 0), removed.get(run_id, 0)) for run_id in runs]
 
 
 def _options(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, marker_is_as_written
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
+
+if TYPE_CHECKING:
+    from ddnn_traces.store.places.place import ListedFile
 
 FILE = STORED_FILES
 
@@ -120,6 +124,25 @@ def all_damages(dataset: Path, runs: Iterable[str] | None = None, pages: bool = 
     with ThreadPoolExecutor(_READERS) as threads:
         of_runs = threads.map(of, sorted(known if runs is None else known & {*runs}))
         return [*(damaged_records(dataset) if runs is None else ()), *(damage for found in of_runs for damage in found)]
+
+
+def listed_damages(release: Path, listed: Sequence[ListedFile]) -> list[Damage]:
+    """The files of a release that are not what its release.json states: one for each run with rows in such a file."""
+
+    def problem(file: ListedFile) -> str | None:
+        path = release / file.path
+        try:
+            if (size := path.stat().st_size) != file.bytes:
+                return f"has {counted(size, 'byte')} instead of {file.bytes:,}"
+            return None if sha256_of(path) == file.sha256 else f"changed: it does not match its checksum{_place(path)}"
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+
+    with ThreadPoolExecutor(_READERS) as threads:
+        found = zip(listed, threads.map(problem, listed), strict=True)
+        return [Damage(run_id, file.path, what) for file, what in found if what for run_id in sorted(file.runs)]
 
 
 def run_ids(dataset: Path) -> set[str]:

@@ -6,7 +6,8 @@
         traces.duckdb, inputs.json         views of queries and tables; what each run was read from
         checksums.json                     size and BLAKE3 of the files of each run
 
-    RELEASE/                               a dataset, and
+    RELEASE/                               a dataset, but for the place of the tables
+        TABLE/part-00000.parquet           rows of several runs, or of a large one
         pcap/RUN/...                       optional: cut-down captures, a run folder each, which ingest reads
         release.json                       facts.Release
         the descriptions below

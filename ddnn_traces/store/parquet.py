@@ -27,6 +27,11 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
     return dataset / table / _folder_name(run_id)
 
 
+def part(table: str, number: int) -> str:
+    """Path of a table's file in a release: there a file has rows of several runs, and no folder a run's name."""
+    return f"{table}/part-{number:05}.parquet"
+
+
 def check_name(run_id: str) -> None:
     """Raise UsageError for a run whose name cannot be that of a folder."""
     size = len(_folder_name(run_id).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import tempfile
@@ -17,7 +18,9 @@ from ddnn_traces.cli import cli
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, StorageError, UsageError
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.parquet import part
 from ddnn_traces.store.places import place, zipped
+from ddnn_traces.store.whole_files import sha256_of
 
 TABLES = ("runs", "hosts", "flows", "flow_windows")
 
@@ -26,10 +29,17 @@ TABLES = ("runs", "hosts", "flows", "flow_windows")
 def some_tables(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some tables of two runs, as a release has them. Not to be changed."""
     folder = tmp_path_factory.mktemp("some") / "traces"
+    listed = []
     for table in TABLES:
-        for run in sorted((sample_dataset.path / table).iterdir())[:2]:
-            shutil.copytree(run, folder / table / run.name)
+        (folder / table).mkdir(parents=True)
+        for number, run in enumerate(sorted((sample_dataset.path / table).iterdir())[:2]):
+            path = folder / part(table, number)
+            shutil.copy(run / "part-0.parquet", path)
+            runs = {run.name.removeprefix("run_id="): 1}
+            sizes = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            listed.append({"files": [{"path": part(table, number), "runs": runs, **sizes}]})
     layout.write_marker(folder, TABLES)
+    (folder / layout.RELEASE).write_text(json.dumps({"tables": listed}))
     return folder
 
 
@@ -49,7 +59,19 @@ def test_tables_that_are_not_there_are_empty(some_tables: Path) -> None:
             assert rows.columns == [column.name for column in schema.table(table).columns]
             assert rows.is_empty() == (table not in TABLES), table
         assert not dataset.query("traffic_matrix").is_empty()
+        assert dataset.sql("SELECT run_id FROM hosts GROUP BY ALL ORDER BY ALL")["run_id"].to_list() == dataset.run_ids
         assert any("steps" in line for line in dataset.missing("step_volume"))
+
+
+def test_tables_alone_of_a_release(some_tables: Path, tmp_path: Path) -> None:
+    """As somebody may have them who downloaded nothing else."""
+    folder = Path(shutil.copytree(some_tables, tmp_path / "traces"))
+    (folder / layout.RELEASE).unlink()
+    with ddnn_traces.open(folder) as dataset, ddnn_traces.open(some_tables) as plain:
+        assert dataset.query("traffic_matrix").equals(plain.query("traffic_matrix"))
+        one = plain.run_ids[0]
+    with ddnn_traces.open(folder, runs=[one]) as dataset:
+        assert dataset.query("traffic_matrix")["run_id"].unique().to_list() == [one]
 
 
 def test_a_bag(some_tables: Path, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def sealed(folder: Path) -> None:
 
 
 def file_of(folder: Path, table: str, run: str = RUN) -> Path:
-    return parquet.partition(folder, table, run) / "part-0.parquet"
+    """The first file of a table in a release, or that of a run in a dataset."""
+    first = folder / parquet.part(table, 0)
+    return first if first.exists() else parquet.partition(folder, table, run) / "part-0.parquet"
 
 
 def edited(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
@@ -103,6 +105,14 @@ def with_values(column: str, value: Callable[[Any], Any]) -> Callable[[pa.Table]
         place = rows.schema.get_field_index(column)
         field = rows.schema.field(column)
         return rows.set_column(place, field, pa.array([value(v) for v in rows[column].to_pylist()], field.type))
+
+    return change
+
+
+def first_row_of(run: str) -> Callable[[pa.Table], pa.Table]:
+    def change(rows: pa.Table) -> pa.Table:
+        runs = pa.array([run, *rows["run_id"].to_pylist()[1:]])
+        return rows.set_column(0, rows.schema.field("run_id"), runs)
 
     return change
 
@@ -168,9 +178,7 @@ def other_software(*statements: str) -> Change:
 
 
 def file_more(folder: Path) -> None:
-    target = parquet.partition(folder, "flows", "another") / "part-0.parquet"
-    target.parent.mkdir()
-    shutil.copy(file_of(folder, "flows"), target)
+    shutil.copy(file_of(folder, "flows"), folder / parquet.part("flows", 1))
 
 
 def no_file(table: str) -> Change:
@@ -180,7 +188,7 @@ def no_file(table: str) -> Change:
 #: Damage -> (the change, the check that must find it, words that its line must have).
 DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a link": (lambda f: (f / "more").symlink_to("/etc/passwd"), "links and names", "is a link"),
-    "a link to a folder": (lambda f: (f / "flows" / "run_id=x").symlink_to("/"), "links and names", "is a link"),
+    "a link to a folder": (lambda f: (f / "flows" / "more").symlink_to("/"), "links and names", "is a link"),
     "a pipe": (lambda f: os.mkfifo(f / "pipe"), "links and names", "not a plain file"),
     "a name with a backslash": (lambda f: (f / "a\\b").touch(), "links and names", "not every system"),
     "a path in the checksums": (
@@ -195,7 +203,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a bomb of brackets": (lambda f: (f / layout.RELEASE).write_text("[" * 10**6), "release.json", "not valid JSON"),
     "a name twice": (replaced(layout.RELEASE, "{", '{"about": {},'), "release.json", "occurs twice"),
     "a newer format": (
-        edited(layout.RELEASE, lambda d: d.update(format_version=2)), "release.json",
+        edited(layout.RELEASE, lambda d: d.update(format_version=facts.FORMAT_VERSION + 1)), "release.json",
         "update ddnn_traces",
     ),
     "a newer schema": (
@@ -208,14 +216,17 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         edited(layout.RELEASE, lambda d: d["tables"][0]["files"][0].update(path="../../secret")),
         "release.json", "secret",
     ),
+    "a file of another name": (
+        edited(layout.RELEASE, lambda d: d["tables"][0]["files"][0].update(path="runs/more.parquet")), "release.json",
+        "not the place of file 0 of runs",
+    ),
     "a file of another run": (
-        edited(layout.RELEASE, lambda d: d["tables"][0]["files"][0].update(run_id="x")), "release.json",
-        "not the place",
+        declared(lambda d: d["tables"][1]["files"][0].update(runs={"x": 1})), "runs", "does not have (x)",
     ),
     "other tables in the marker": (lambda f: layout.write_marker(f, ["runs"]), "release.json", "other tables"),
     "an unlisted Parquet file": (file_more, "listed files", "not in release.json"),
     "a program": (lambda f: (f / "evil.sh").write_text("rm -rf /"), "listed files", "was added"),
-    "an empty folder": (lambda f: (f / "flows" / "run_id=empty").mkdir(), "listed files", "an empty folder"),
+    "an empty folder": (lambda f: (f / "flows" / "empty").mkdir(), "listed files", "an empty folder"),
     "a Parquet file less": (no_file("steps"), "listed files", "missing here"),
     "a wrong length": (
         declared(lambda d: d["tables"][0]["files"][0].update(bytes=1)), "listed files", "release.json states 1",
@@ -244,11 +255,14 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         "rows and order", "order of flow_id",
     ),
     "windows of another length": (
-        rewritten("flow_windows", with_values("window_ns", lambda n: 2 * n)), "rows and order", "its windows are of",
+        rewritten("flow_windows", with_values("window_ns", lambda n: 2 * n)), "rows and order", "has windows of",
     ),
     "rows of another run": (
-        rewritten("flows", with_values("run_id", lambda _: "another")),
-        "rows and order", "its column run_id has also another",
+        rewritten("flows", with_values("run_id", lambda run: "z" if run == RUN else run)),
+        "rows and order", "of z) than release.json states",
+    ),
+    "a row of one run less, and one of the other more": (
+        rewritten("hosts", first_row_of(RUN)), "rows and order", "has other rows",
     ),
     "another compression": (rewritten("flows", lambda rows: rows, compression="snappy"), "encoding", "zstd (SNAPPY)"),
     "no page index": (rewritten("flows", lambda rows: rows, write_page_index=False), "encoding", "a page index"),
@@ -359,7 +373,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         "citation", "not valid YAML",
     ),
     "a config of other files": (
-        replaced(layout.CARD, "path: flows/run_id=*", "path: steps/run_id=*"), "card", "do not have the files of flows",
+        replaced(layout.CARD, "path: flows/*", "path: steps/*"), "card", "do not have the files of flows",
     ),
     "no front matter": (replaced(layout.CARD, "---\n", ""), "card", "front matter"),
     "YAML that is nested without end": (

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,17 +64,22 @@ _PLAIN: dict[str, Any] = {"partitioning": None}
 
 
 def put(folder: Path, table: str, run: str, rows: pa.Table) -> None:
-    """Rows as a run's file of a table, under the run's name."""
-    named = rows.set_column(0, "run_id", pa.array([run] * len(rows), pa.string()))
-    path = parquet.partition(folder, table, run) / "part-0.parquet"
+    """Rows as those of a run in a table's file, under the run's name, after those that are there."""
+    named = rows.set_column(0, "run_id", pa.array([run] * len(rows), pa.string())).cast(parquet.annotated(table, {}))
+    path = file_of(folder, table)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(named.cast(parquet.annotated(table, {})), path)
+    pq.write_table(pa.concat_tables([_rows(path), named]) if path.exists() else named, path)
+
+
+def file_of(folder: Path, table: str) -> Path:
+    """The only file of a table in a small release."""
+    return folder / parquet.part(table, 0)
 
 
 def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:
     """The facts of what lies in the folder."""
     tables = tuple(_table(folder, name) for name in schema.TABLES if (folder / name).is_dir())
-    runs = tuple(row for path in sorted((folder / "runs").glob("*/*.parquet")) for row in _rows(path).to_pylist())
+    runs = tuple(row for path in sorted((folder / "runs").glob("*.parquet")) for row in _rows(path).to_pylist())
     names = tuple(run["run_id"] for run in runs)
     software = f"ddnn_traces {ddnn_traces.__version__}"
     inputs = {"worker-1-tcpdump.pcap.gz": "ab" * 32, "worker-2-tcpdump.pcap": None}
@@ -138,11 +142,10 @@ def _rows(path: Path) -> pa.Table:
 
 
 def _table(folder: Path, name: str) -> facts.Table:
-    return facts.Table(name, tuple(_file(folder, path) for path in sorted((folder / name).glob("*/*.parquet"))))
+    return facts.Table(name, tuple(_file(folder, path) for path in sorted((folder / name).glob("*.parquet"))))
 
 
 def _file(folder: Path, path: Path) -> facts.TableFile:
     data = path.read_bytes()
-    run = unquote(path.parent.name.removeprefix("run_id="))
-    rows = pq.read_metadata(path).num_rows
-    return facts.TableFile(path.relative_to(folder).as_posix(), len(data), hashlib.sha256(data).hexdigest(), run, rows)
+    runs = {one["values"]: one["counts"] for one in _rows(path)["run_id"].value_counts().to_pylist()}
+    return facts.TableFile(path.relative_to(folder).as_posix(), len(data), hashlib.sha256(data).hexdigest(), runs)

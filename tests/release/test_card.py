@@ -103,7 +103,7 @@ def test_the_hub_reads_a_config_a_table(folder: Path, made: facts.Release) -> No
 
 @pytest.mark.parametrize(("rows", "size"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (102_000_000, "100M<n<1B")])
 def test_the_hubs_classes_of_size(made: facts.Release, rows: int, size: str) -> None:
-    file = facts.TableFile("runs/run_id=x/part-0.parquet", 1, "0", "x", rows)
+    file = facts.TableFile("runs/part-00000.parquet", 1, "0", {"x": rows})
     assert documents.front_matter(dataclasses.replace(made, tables=(facts.Table("runs", (file,)),)))[
         "size_categories"
     ] == [size]

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import mlcroissant
 import pyarrow.parquet as pq
 import pytest
-from described import ABOUT, BARE, HOSTILE, copy, described, null_first, put, without
+from described import ABOUT, BARE, HOSTILE, copy, described, file_of, null_first, put, without
 from etils import epath
 from mlcroissant._src.core import constants
 from mlcroissant._src.operation_graph.operations import Download
@@ -34,9 +34,9 @@ def original(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) 
     run = sample_dataset.run_ids[0]
     copy(sample_dataset.path, path, [run])
     for table in schema.TABLES:
-        rows = pq.read_table(parquet.partition(path, table, run) / "part-0.parquet", partitioning=None)
+        rows = pq.read_table(file_of(path, table))
         put(path, table, RUN, rows)
-    null_first(parquet.partition(path, "captures", RUN) / "part-0.parquet", "first_ns")
+    null_first(file_of(path, "captures"), "first_ns")
     described(path)
     return path
 
@@ -54,7 +54,7 @@ def load(folder: Path) -> mlcroissant.Dataset:
 
 def expected(folder: Path, table: str) -> list[dict[str, Any]]:
     """Rows as mlcroissant gives them: named TABLE/COLUMN, text as bytes."""
-    return rows_of(sorted((folder / table).glob("*/*.parquet")), table)
+    return rows_of(sorted((folder / table).glob("*.parquet")), table)
 
 
 def rows_of(files: Iterable[Path], name: str) -> list[dict[str, Any]]:
@@ -93,17 +93,16 @@ def test_times_stay_whole_where_another_is_unknown(original: Path) -> None:
     assert known == [row["captures/first_ns"] for row in expected(original, "captures") if row["captures/first_ns"]]
 
 
-@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
 def test_it_is_loaded_by_its_address(
-    original: Path, tmp_path: Path, runs: int, monkeypatch: pytest.MonkeyPatch
+    original: Path, tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every record set, over HTTP; and from the files at hand without a network."""
     monkeypatch.setattr(constants, "DOWNLOAD_PATH", epath.Path(tmp_path / "downloaded"))
     folder = tmp_path / "release"
     shutil.copytree(original, folder)
-    for table in schema.TABLES if runs == 1 else ():
-        for path in [path for path in (folder / table).iterdir() if path != parquet.partition(folder, table, RUN)]:
-            shutil.rmtree(path)
+    for table in schema.TABLES if parts == 2 else ():
+        shutil.copy(file_of(folder, table), folder / parquet.part(table, 1))
 
     def files(request: Request) -> Answer:
         path = folder / unquote(request.path).removeprefix("/data/")
@@ -112,7 +111,7 @@ def test_it_is_loaded_by_its_address(
     with server(files) as address:
         made = described(folder, dataclasses.replace(ABOUT, url=f"{address}/data", files_url=None))
         sets = croissant.record_sets(made)
-        assert len(sets) == runs * len(schema.TABLES)
+        assert len(sets) == parts * len(schema.TABLES)
         rows = {one.name: rows_of([folder / file.path for file in one.files], one.name) for one in sets}
         by_address = mlcroissant.Dataset(f"{address}/data/{layout.CROISSANT}")
         assert {name: [*map(dict, by_address.records(name))] for name in rows} == rows
@@ -154,7 +153,7 @@ def test_the_folder_of_the_files(url: str | None, files_url: str | None, expecte
 def test_sizes_checksums_and_rows_are_those_of_the_files(original: Path) -> None:
     document = json.loads((original / layout.CROISSANT).read_text())
     objects = [item for item in document["distribution"] if item["@type"] == "cr:FileObject"]
-    assert len(objects) == 2 * len(schema.TABLES)
+    assert len(objects) == len(schema.TABLES)
     for item in objects:
         assert item["contentSize"] == f"{(original / item['contentUrl']).stat().st_size} B"
         assert item["encodingFormat"] == "application/x-parquet"
@@ -171,7 +170,7 @@ def downloads_of(dataset: mlcroissant.Dataset) -> list[Download]:
 
 
 def test_a_changed_file_does_not_pass(folder: Path) -> None:
-    path = parquet.partition(folder, "flows", RUN) / "part-0.parquet"
+    path = file_of(folder, "flows")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -182,7 +181,7 @@ def test_a_changed_file_does_not_pass(folder: Path) -> None:
 
 
 def test_a_missing_column_passes_the_check_and_fails_to_load(folder: Path) -> None:
-    without(parquet.partition(folder, "flows", RUN) / "part-0.parquet", "packets")
+    without(file_of(folder, "flows"), "packets")
     dataset = load(folder)
     assert not dataset.metadata.ctx.issues.errors
     with pytest.raises(mlcroissant.GenerationError):

@@ -27,7 +27,7 @@ from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.release.leak_scan import search
 from ddnn_traces.store import schema
-from ddnn_traces.store.writer import partition
+from ddnn_traces.store.parquet import part
 
 RUNS = ("torch-mlp1-sgd-32-gloo-0ms-ring-tso", "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
 SECRET = bytes(range(60, 100))
@@ -104,7 +104,7 @@ def release(folder: Path) -> Path:
 
 
 def write_parquet(folder: Path, values: list[str], metadata: dict[str, str] | None = None, **options: object) -> Path:
-    path = partition(folder, "flows", "job-7") / "part-0.parquet"
+    path = folder / part("flows", 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({"src_ip": values, "roce_dest_qp": pa.array([1] * len(values), pa.int64())})
     pq.write_table(table.replace_schema_metadata(metadata), path, compression="zstd", **options)
@@ -166,7 +166,7 @@ PLACES: dict[str, Plant] = {
 def _in_statistics(folder: Path, text: str) -> None:
     """The text in the footer's minimum, another of the same length in the column."""
     value = "!" * len(text.encode())
-    path = partition(write_parquet(folder, [value]), "flows", "job-7") / "part-0.parquet"
+    path = write_parquet(folder, [value]) / part("flows", 0)
     data = path.read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     assert value.encode() in data[footer:]
@@ -205,7 +205,7 @@ def test_binary_forms_are_found(words: leak_scan.Words, tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["big", "little"])
 def test_addresses_as_numbers_of_a_column(order: str, words: leak_scan.Words, tmp_path: Path) -> None:
     number = int.from_bytes(bytes([172, 20, 30, 41]), order)  # type: ignore[arg-type]
-    path = partition(tmp_path, "flows", "job-7") / "part-0.parquet"
+    path = tmp_path / part("flows", 0)
     path.parent.mkdir(parents=True)
     for column, found in (("roce_dest_qp", {"an IP address"}), ("wire_bytes", set()), ("flow_id", set())):
         pq.write_table(pa.table({column: pa.array([1, number, 2**40], pa.int64())}), path)
@@ -213,7 +213,7 @@ def test_addresses_as_numbers_of_a_column(order: str, words: leak_scan.Words, tm
 
 
 def test_times_that_were_not_shifted(words: leak_scan.Words, tmp_path: Path) -> None:
-    path = partition(tmp_path, "flow_windows", "job-7") / "part-0.parquet"
+    path = tmp_path / part("flow_windows", 0)
     path.parent.mkdir(parents=True)
     for time, found in ((START_NS + 5, {"the time of a run"}), (START_NS + 10**18, set())):
         pq.write_table(pa.table({"window_start_ns": pa.array([time], pa.int64())}), path)
@@ -244,7 +244,7 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
 
 def test_a_message_names_the_run_once_and_not_the_text(words: leak_scan.Words, tmp_path: Path) -> None:
     for table in ("flows", "hosts", "steps"):
-        folder = tmp_path / table / "run_id=of gpu-node17"
+        folder = tmp_path / table / "of gpu-node17"
         folder.mkdir(parents=True)
         (folder / "x.txt").write_text("gpu-node17 and 172.20.30.42")
     causes = leak_scan.causes(leak_scan.scan(tmp_path, words))
@@ -306,8 +306,8 @@ def test_a_mapped_sample_is_clean_and_the_original_is_not(
     for table in schema.TABLES:
         for path in sorted((dataset.path / table).glob("run_id=*/*.parquet")):
             run = mapping.run(path.parent.name.removeprefix("run_id="))
-            target = tmp_path / "release" / path.relative_to(dataset.path)
-            target.parent.mkdir(parents=True)
+            target = tmp_path / "release" / table / f"{run.name}.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
             file = pq.ParquetFile(path)
             metadata = run.parameters({name.decode(): value.decode() for name, value in file.metadata.metadata.items()})
             batches = [run.batch(table, batch) for batch in file.iter_batches()]

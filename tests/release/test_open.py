@@ -19,14 +19,15 @@ from typing import Any
 
 import fsspec
 import pytest
+from publishing import ABOUT
 
 import ddnn_traces
 from ddnn_traces.errors import MissingExtra, ReleaseError, UsageError
+from ddnn_traces.release import tables as release_tables
 from ddnn_traces.store import layout, places
 from ddnn_traces.store.places import remote
+from ddnn_traces.store.places.place import ListedFile
 
-#: Tables of the release that have rows.
-TABLES = 9
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 
@@ -99,7 +100,7 @@ def test_http(release: Path) -> None:
     with served(release) as (url, asked):
         same(url, release)
         same(f"{url}/", release)
-        assert {name for name, _ in asked} == {layout.RELEASE, "dataset.json", "part-0.parquet"}
+        assert {name for name, _ in asked} == {layout.RELEASE, "dataset.json", "part-00000.parquet"}
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -109,7 +110,7 @@ def test_of_large_files_ranges_are_fetched_where_the_server_has_them(
     monkeypatch.setattr(remote, "_WHOLE", 1000)
     with served(release, ranges) as (url, asked):
         same(url, release)
-        parts = [wanted for name, wanted in asked if name == "part-0.parquet"]
+        parts = [wanted for name, wanted in asked if name == "part-00000.parquet"]
         assert any(parts)
         whole = [wanted for wanted in parts if wanted is None]
         assert bool(whole) == (not ranges)
@@ -123,11 +124,15 @@ def test_a_file_is_fetched_once(release: Path) -> None:
         assert len(asked) == before
 
 
-def test_only_runs_to_see_are_fetched(release: Path) -> None:
-    with served(release) as (url, asked), ddnn_traces.open(url, runs=[RUN]) as dataset:
+def test_only_runs_to_see_are_fetched(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_tables, "FILE_ROWS", 1)  # a file for each run
+    ddnn_traces.publish(small, tmp_path / "traces", **ABOUT)
+    with served(tmp_path / "traces") as (url, asked), ddnn_traces.open(url, runs=[RUN]) as dataset:
         assert dataset.run_ids == [RUN]
         dataset.query("traffic_matrix")
-        assert len([1 for name, _ in asked if name == "part-0.parquet"]) <= TABLES + 2, "and of runs, all"
+        of_both = [name for name, _ in asked if name.startswith("part-")]
+        assert set(of_both) == {"part-00000.parquet", "part-00001.parquet"}
+        assert of_both.count("part-00000.parquet") == 1, "of the table runs, which lists the runs"
 
 
 def test_a_bag_and_a_zip_file(release: Path, tmp_path: Path) -> None:
@@ -139,21 +144,6 @@ def test_a_bag_and_a_zip_file(release: Path, tmp_path: Path) -> None:
             assert dataset.run_ids == plain.run_ids
         with ddnn_traces.open(f"{url}/packed.zip") as dataset:
             assert dataset.query("traffic_matrix").equals(plain.query("traffic_matrix"))
-
-
-def test_a_run_with_an_odd_name(release: Path, tmp_path: Path) -> None:
-    """Its folder has a percent sign, which stands in a URL as %25."""
-    folder = Path(shutil.copytree(release, tmp_path / "release"))
-    document = json.loads((folder / layout.RELEASE).read_text())
-    for table in document["tables"]:
-        for file in table["files"]:
-            if file["run_id"] == RUN:
-                moved = file["path"].replace(RUN, "50%25 %23 a%2Fb")
-                (folder / file["path"]).parent.rename((folder / moved).parent)
-                file["path"], file["run_id"] = moved, "50% # a/b"
-    (folder / layout.RELEASE).write_text(json.dumps(document))
-    with served(folder) as (url, _), ddnn_traces.open(url) as dataset:
-        assert "50% # a/b" in dataset.run_ids
 
 
 def test_the_command_line(release: Path, command: Any) -> None:
@@ -214,8 +204,8 @@ def wrong_path(folder: Path) -> None:
         (wrong_path, ReleaseError, "not a file of a table"),
         (lambda f: shutil.rmtree(f / "runs"), UsageError, "runs/.*: no such file"),
         (
-            lambda f: next((f / "runs").glob("*/*")).write_bytes(b"PAR1" * 9), ReleaseError,
-            "part-0.parquet: is not what release.json says",
+            lambda f: next((f / "runs").glob("*")).write_bytes(b"PAR1" * 9), ReleaseError,
+            "part-00000.parquet: is not what release.json says",
         ),
     ],
 )  # fmt: skip
@@ -228,15 +218,15 @@ def test_what_is_wrong_there(release: Path, tmp_path: Path, change: Any, kind: t
 
 def test_a_connection_cut_in_the_middle(release: Path) -> None:
     with (
-        served(release, cut=("part-0.parquet",)) as (url, _),
-        pytest.raises(ReleaseError, match=r"part-0\.parquet: cannot"),
+        served(release, cut=("part-00000.parquet",)) as (url, _),
+        pytest.raises(ReleaseError, match=r"part-00000\.parquet: cannot"),
     ):
         ddnn_traces.open(url)
 
 
 def test_a_connection_cut_in_the_middle_of_a_large_file(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_WHOLE", 100)
-    with served(release, cut=("part-0.parquet",)) as (url, _), pytest.raises(ReleaseError, match="try again"):
+    with served(release, cut=("part-00000.parquet",)) as (url, _), pytest.raises(ReleaseError, match="try again"):
         ddnn_traces.open(url)
 
 
@@ -282,7 +272,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_that_read_one_file_do_not_move_each_other() -> None:
     """As DuckDB does: seek, then read, by several threads on one handle. Footers came out as data before."""
     content = bytes(range(256)) * 4
-    reported = remote._File("x", len(content), "")
+    reported = ListedFile("x", "flows", len(content), "", frozenset())
 
     class Slow(io.BytesIO):
         def seek(self, place: int, whence: int = 0) -> int:

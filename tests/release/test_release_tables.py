@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,9 @@ RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 
 class Same:
     """A mapping that changes nothing."""
+
+    def __init__(self, run_id: str = "") -> None:
+        self.name = run_id
 
     def batch(self, _: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
@@ -52,12 +56,12 @@ def write(
     (folder / "scratch").mkdir(parents=True)
     runs = [path.name.partition("=")[2] for path in sorted((dataset / "runs").iterdir())]
     wanted = release_tables.sources(dataset, runs, tables)
-    written = release_tables.write(wanted, folder, lambda _: Reversed(), folder / "scratch", window_ns, jobs)
+    written = release_tables.write(wanted, folder, Reversed, folder / "scratch", window_ns, jobs)
     for table in written:
         for file in table.files:
             path = folder / file.path
             assert (file.bytes, file.sha256) == (path.stat().st_size, sha256_of(path))
-            assert file.rows == pq.read_metadata(path).num_rows
+            assert file.runs == Counter(row["run_id"] for row in rows([path]))
     return {table.name: [folder / file.path for file in table.files] for table in written}
 
 
@@ -85,7 +89,7 @@ def test_every_row_in_order_with_all_that_readers_use(small: Path, tmp_path: Pat
                 assert rows([path]) == sorted_rows(rows([path]), table.key), path
             if table.name != "hosts":
                 assert sorted_rows(found, table.key) == sorted_rows(before, table.key)
-    hosts = [row["host_ip"] for row in rows(written["hosts"][:1])]
+    hosts = [row["host_ip"] for row in rows(written["hosts"]) if row["run_id"] == RUN]
     assert hosts == sorted(hosts)
     assert hosts[0] != "10.10.0.1"
 
@@ -95,12 +99,12 @@ def test_metadata_of_the_files(small: Path, tmp_path: Path) -> None:
         defined = schema.table(table)
         for path in files:
             file = pq.ParquetFile(path)
-            assert path.parent.name == f"run_id={rows([path])[0]['run_id']}"
+            assert path.relative_to(tmp_path / "out").as_posix() == f"{table}/part-00000.parquet"
             assert file.schema_arrow.names == [column.name for column in defined.columns]
             for column in defined.columns:
                 notes = file.schema_arrow.field(column.name).metadata
                 assert (notes[b"meaning"].decode(), notes[b"unit"].decode()) == (column.meaning, column.unit)
-            assert b"ddnn_traces.inputs" in file.schema_arrow.metadata
+            assert b"ddnn_traces.inputs" not in file.schema_arrow.metadata
             group = file.metadata.row_group(0)
             assert [file.schema_arrow.names[part.column_index] for part in group.sorting_columns] == list(defined.key)
             for number in range(group.num_columns):
@@ -111,6 +115,16 @@ def test_metadata_of_the_files(small: Path, tmp_path: Path) -> None:
                 assert chunk.is_stats_set
 
 
+def test_runs_share_a_file_up_to_so_many_rows(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = write(small, tmp_path / "together")["flows"]
+    monkeypatch.setattr(release_tables, "FILE_ROWS", len(rows(together)) - 1)
+    apart = write(small, tmp_path / "apart")["flows"]
+    assert [path.name for path in together] == ["part-00000.parquet"]
+    assert [path.name for path in apart] == ["part-00000.parquet", "part-00001.parquet"]
+    assert rows(apart) == rows(together)
+    assert [len({row["run_id"] for row in rows([path])}) for path in apart] == [1, 1]
+
+
 def test_the_bytes_do_not_depend_on_threads_nor_on_time(small: Path, tmp_path: Path) -> None:
     one, two = (write(small, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
     assert one.keys() == two.keys()
@@ -119,9 +133,9 @@ def test_the_bytes_do_not_depend_on_threads_nor_on_time(small: Path, tmp_path: P
 
 
 def test_sorting_on_disk_is_sorting_in_memory(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (memory,) = (write(small, tmp_path / "memory", ["hosts"])["hosts"][:1],)
+    memory = write(small, tmp_path / "memory", ["hosts"])["hosts"]
     monkeypatch.setattr(release_tables, "_IN_MEMORY", 0)
-    (disk,) = (write(small, tmp_path / "disk", ["hosts"])["hosts"][:1],)
+    disk = write(small, tmp_path / "disk", ["hosts"])["hosts"]
     assert [path.read_bytes() for path in memory] == [path.read_bytes() for path in disk]
     assert list((tmp_path / "disk" / "scratch").iterdir()) == []
 
@@ -239,5 +253,5 @@ def test_all_threads_end_where_one_fails(small: Path, tmp_path: Path) -> None:
     wanted = release_tables.sources(small, [RUN], schema.TABLES)
     random.Random(1).shuffle(wanted)
     with pytest.raises(UsageError, match="this one"):
-        release_tables.write(wanted, tmp_path, lambda _: Failing(), tmp_path / "scratch", None, 2)
+        release_tables.write(wanted, tmp_path, Failing, tmp_path / "scratch", None, 2)
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("publish")] == []

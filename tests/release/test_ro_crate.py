@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
-from described import ABOUT, BARE, HOSTILE, copy, described, put
+from described import ABOUT, BARE, HOSTILE, copy, described, file_of, put
 from described import release as facts_of
 from rocrate.rocrate import ROCrate
 from rocrate_validator import services
@@ -21,7 +21,7 @@ from rocrate_validator.models import Severity
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts
 from ddnn_traces.release.descriptions import ro_crate
-from ddnn_traces.store import layout, parquet
+from ddnn_traces.store import layout
 
 RUN = "a run, 100% ~odd+name@x"
 
@@ -42,8 +42,7 @@ def original(sample_dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) 
     run = sample_dataset.run_ids[0]
     copy(sample_dataset.path, path, [run], ["runs", "flows"])
     for table in ("runs", "flows"):
-        file = parquet.partition(path, table, run) / "part-0.parquet"
-        put(path, table, RUN, pq.read_table(file, partitioning=None))
+        put(path, table, RUN, pq.read_table(file_of(path, table)))
     described(path)
     return path
 
@@ -82,8 +81,8 @@ def test_the_least_and_hostile_words(folder: Path, tmp_path: Path, about: facts.
 
 
 def test_a_missing_file_is_found(folder: Path, tmp_path: Path) -> None:
-    (parquet.partition(folder, "flows", RUN) / "part-0.parquet").unlink()
-    assert any("part-0.parquet" in issue for issue in issues(folder, tmp_path))
+    file_of(folder, "flows").unlink()
+    assert any("part-00000.parquet" in issue for issue in issues(folder, tmp_path))
 
 
 def test_what_is_not_1_1_is_found(folder: Path, tmp_path: Path) -> None:
@@ -100,9 +99,9 @@ def test_rocrate_reads_it(original: Path) -> None:
     assert crate.root_dataset["name"] == ABOUT.title
     assert [person["name"] for person in crate.root_dataset["author"]] == ["Ada Example", "Grace Example"]
     files = [entity for entity in crate.data_entities if "sha256" in entity.properties()]
-    assert len(files) == 4
+    assert len(files) == 2
     assert {entity["contentSize"] for entity in files} == {
-        str(path.stat().st_size) for path in original.glob("*/*/*.parquet")
+        str(path.stat().st_size) for path in original.glob("*/*.parquet")
     }
 
 

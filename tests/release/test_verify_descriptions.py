@@ -12,7 +12,7 @@ from damages import DAMAGES, assert_found, damages_of, edited, failures, found, 
 from ddnn_traces.release import facts, versions
 from ddnn_traces.release.descriptions import croissant, write
 from ddnn_traces.release.verify import descriptions
-from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED, Examined
+from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 
 
@@ -72,7 +72,7 @@ def test_croissant_with_addresses_is_tried_without_a_network(
 
 
 @pytest.mark.parametrize(
-    "url", ["https://elsewhere.net/flows/part-0.parquet", "/etc/passwd", "https://traces.net/1.0.0/../x"]
+    "url", ["https://elsewhere.net/flows/part-00000.parquet", "/etc/passwd", "https://traces.net/1.0.0/../x"]
 )
 def test_croissant_with_other_addresses_is_not_loaded(folder: Path, tmp_path: Path, url: str) -> None:
     edited(layout.CROISSANT, lambda document: document["distribution"][-1].update(contentUrl=url))(folder)
@@ -88,18 +88,14 @@ def test_a_large_release_is_tried_with_some_rows_of_some_runs(
     rows = found(release, tmp_path / "rows", "croissant", "data package")
     assert {row.status for row in rows} == {PASSED}
     details = {row.subject: row.detail for row in rows}
-    assert details["flow_windows"].endswith("(up to 27 rows of each of 18 files: 54)")
+    assert details["flow_windows"].endswith("(up to 55 rows of each of 9 files: 55)")
     assert (
-        details["resources"] == "18 resources, valid with up to 27 rows of each of 18 files, without keys between files"
+        details["resources"] == "9 resources, valid with up to 55 rows of each of 9 files, without keys between files"
     )
-    examined = Examined(release, tmp_path / "runs", 1, facts.from_json((release / layout.RELEASE).read_text()))
-    many = dataclasses.replace(
-        examined.release,
-        tables=tuple(
-            facts.Table(table.name, tuple(dataclasses.replace(table.files[0], run_id=f"{n:04}") for n in range(1000)))
-            for table in examined.release.tables
-        ),
-    )
-    chosen = descriptions._some_runs(many)
-    assert len(chosen) == descriptions.MOST_FILES // len(many.tables)
-    assert {"0000", "0999"} <= chosen
+
+
+def test_of_many_files_some_are_tried_with_the_first_and_the_last() -> None:
+    files = [facts.TableFile(str(number), 1, "", {}) for number in range(1000)]
+    chosen = [file.path for file in descriptions._some(files, 30)]
+    assert (len(chosen), len(set(chosen)), chosen[0], chosen[-1]) == (30, 30, "0", "999")
+    assert descriptions._some(files[:30], 30) == files[:30]

@@ -164,7 +164,8 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
         ("[" * 100_000, "not JSON"),
         ("{}", "release.json: "),
         (text.replace(f'"{path}"', '"../../etc/passwd"'), "release.json: "),
-        (text.replace('"format_version": 1', '"format_version": 2'), "format version 2, this program reads 1"),
+        (text.replace('"format_version": 2', '"format_version": 3'), "format version 3, this program reads 2"),
+        (text.replace('"format_version": 2', '"format_version": 1'), "use the version that made it"),
     ):
         file.write_text(wrong)
         with pytest.raises(UsageError, match=expected):
@@ -176,7 +177,7 @@ def test_releases_of_others_are_not_trusted(small: Path, release: Path, tmp_path
     document = json.loads(text)
     document["tables"][0]["files"][0]["sha256"] = "0" * 64
     file.write_text(json.dumps(document))
-    with pytest.raises(UsageError, match=r"runs/.*part-0.parquet is missing"):
+    with pytest.raises(UsageError, match=r"runs/.*part-00000.parquet is missing"):
         ddnn_traces.publish(
             small, tmp_path / "new", **ABOUT, previous=before, description="Other", key=release.with_name("traces.key")
         )

@@ -83,7 +83,7 @@ def _file_sets(release: facts.Release) -> list[dict[str, Any]]:
             "@type": "cr:FileSet",
             "@id": _file_set(table.name),
             "name": _file_set(table.name),
-            "description": f"All files of the table {table.name}, one a run.",
+            "description": f"All files of the table {table.name}.",
             "encodingFormat": shared.PARQUET,
             "includes": shared.pattern(table.name),
         }

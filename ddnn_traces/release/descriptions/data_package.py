@@ -1,11 +1,12 @@
 """datapackage.json: Data Package 2.0, which frictionless reads and checks.
 
-A resource is a Parquet file, that is the rows of a run in a table, since a resource has one hash and frictionless reads
-only the first of several Parquet files. frictionless checks `rows`; it cannot count the bytes of a Parquet file and
-fails every resource that has `bytes`, so the size is `sizeInBytes`. In addition to the specification's properties a
-field has `unit`, the same text as in schemas/, and a resource `table` and `run_id`.
+A resource is a table: a path where it is one file, a list of paths where it has several. As a resource has one hash,
+the files of several have theirs in `parts`. frictionless checks `rows`, and reads only the first of several Parquet
+files; it cannot count the bytes of a Parquet file and fails every resource that has `bytes`, so the size is
+`sizeInBytes`. In addition to the specification's properties a field has `unit`, the same text as in schemas/, and a
+resource `table`.
 
-Foreign keys name the resource of the same run. A key with a part that may be null is a unique key, not a primary key.
+A key with a part that may be null is a unique key, not a primary key.
 """
 
 from __future__ import annotations
@@ -66,45 +67,43 @@ def _others(about: facts.About) -> list[dict[str, Any]]:
 
 
 def _resources(release: facts.Release) -> list[dict[str, Any]]:
-    """A resource for each file of a table."""
-    names = {(table.name, file.run_id): _name(table, file) for table in release.tables for file in table.files}
+    """A resource for each table."""
     return [
         {
             "$schema": RESOURCE_PROFILE,
-            "name": names[table.name, file.run_id],
-            "title": f"{table.name} of run {file.run_id}",
+            "name": table.name,
+            "title": table.name.replace("_", " "),
             "description": f"A row is {shared.definition(release, table).row}.",
             "type": "table",
-            "path": file.path,
+            **_files(table),
             "format": "parquet",
             "mediatype": "application/vnd.apache.parquet",
-            "hash": f"sha256:{file.sha256}",
-            "sizeInBytes": file.bytes,
-            "rows": file.rows,
+            "rows": table.rows,
             "table": table.name,
-            "run_id": file.run_id,
-            "schema": _schema(release, table, file.run_id, names),
+            "schema": _schema(release, table),
         }
         for table in release.tables
-        for file in table.files
     ]
 
 
-def _name(table: facts.Table, file: facts.TableFile) -> str:
-    """Name of a resource in the letters that the specification recommends; unique also for similar names of runs."""
-    place = table.files.index(file) + 1
-    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in file.run_id.lower())
-    return f"{table.name}.{place}.{plain}"
+def _files(table: facts.Table) -> dict[str, Any]:
+    parts = [{"path": f.path, "hash": f"sha256:{f.sha256}", "sizeInBytes": f.bytes} for f in table.files]
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        "path": [file.path for file in table.files],
+        "sizeInBytes": sum(file.bytes for file in table.files),
+        "parts": parts,
+    }
 
 
-def _schema(release: facts.Release, table: facts.Table, run: str, names: dict[tuple[str, str], str]) -> dict[str, Any]:
+def _schema(release: facts.Release, table: facts.Table) -> dict[str, Any]:
     """Table Schema of a resource."""
     defined = shared.definition(release, table)
     key, nullable = list(defined.key), {column.name for column in defined.columns if column.nullable}
     keys = [
-        {"fields": list(columns), "reference": {"resource": names[other, run], "fields": list(columns)}}
+        {"fields": list(columns), "reference": {"resource": other, "fields": list(columns)}}
         for other, columns in shared.references(release, defined)
-        if (other, run) in names
     ]
     return shared.given(
         {

@@ -96,7 +96,7 @@ def _body(release: facts.Release) -> str:
         ),
         "## Tables\n",
         _tables(release),
-        "Files are `TABLE/run_id=RUN/*.parquet`; keys are columns, too. Times (`*_ns`) are nanoseconds since the "
+        "Files are `TABLE/*.parquet`, in order of the table's key. Times (`*_ns`) are nanoseconds since the "
         f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         *([captures] if release.captures else []),
@@ -119,10 +119,9 @@ def examples(release: facts.Release) -> list[str]:
     if name is None:
         return []
     return [
-        f'import polars as pl\n\n{name} = pl.read_parquet("{name}/*/*.parquet", hive_partitioning=False)',
-        f'import pandas as pd\n\n{name} = pd.read_parquet("{name}", partitioning=None)',
-        "import duckdb\n\n"
-        f"{name} = duckdb.sql(\"FROM read_parquet('{name}/*/*.parquet', hive_partitioning = false)\").fetchall()",
+        f'import polars as pl\n\n{name} = pl.read_parquet("{name}")',
+        f'import pandas as pd\n\n{name} = pd.read_parquet("{name}")',
+        f"import duckdb\n\n{name} = duckdb.sql(\"FROM '{name}/*.parquet'\").fetchall()",
         _by_croissant(release, name),
         f'import ddnn_traces\n\nwith ddnn_traces.open(".") as release:\n    {name} = release.sql("FROM {name}")',
     ]

@@ -51,7 +51,9 @@ def document(release: facts.Release) -> dict[str, Any]:
     contact = _contact(about)
     people = [_person(person, number, about, contact) for number, person in enumerate(about.creators, 1)]
     folders = [_folder(release, table) for table in release.tables]
-    tables = [_file(file, f"{counted(file.rows, 'row')} of run {file.run_id}.") for file in release.table_files]
+    tables = [
+        _file(file, f"{counted(file.rows, 'row')} of {counted(len(file.runs), 'run')}.") for file in release.table_files
+    ]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
     described = [_described(name) for name in _DESCRIBED]
     licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]

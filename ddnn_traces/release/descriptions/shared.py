@@ -41,7 +41,7 @@ def definition(release: facts.Release, table: facts.Table) -> schema.Table:
 
 def pattern(table: str) -> str:
     """Glob that matches the whole path of each of a table's files, relative to the release."""
-    return f"{table}/run_id=*/*.parquet"
+    return f"{table}/*.parquet"
 
 
 def references(release: facts.Release, table: schema.Table) -> Iterator[Reference]:

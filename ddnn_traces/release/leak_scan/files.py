@@ -235,7 +235,7 @@ def _in_numbers(file: Any, path: Path, column: int, field: Any, words: Words, wh
 
 def _unit(path: Path, name: str) -> str:
     """A column's unit by schemas/, for a file whose fields do not state it."""
-    table = path.parent.parent.name
+    table = path.parent.name
     if table not in schema.TABLES:
         return ""
     return next((column.unit for column in schema.table(table).columns if column.name == name), "")

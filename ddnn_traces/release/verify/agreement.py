@@ -139,17 +139,15 @@ def _croissant(document: _Document) -> _Document:
 
 
 def _data_package(document: _Document) -> _Document:
-    """A table's column has the same type and unit in all of its resources, a resource for each file."""
-    columns: dict[str, list[Any]] = {}
-    rows: dict[str, int] = {}
-    for resource in document["resources"]:
-        table = resource["table"]
-        rows[f"number of rows of {table}"] = rows.get(f"number of rows of {table}", 0) + resource["rows"]
-        for column in resource["schema"]["fields"]:
-            known = columns.setdefault(f"column {table}.{column['name']}", [])
-            found = (column["type"], column.get("unit", ""))
-            known += [found] if found not in known else []
-    files = {f"file {one['path']}": (one["sizeInBytes"], one["hash"]) for one in document["resources"]}
+    resources = document["resources"]
+    columns = {
+        f"column {resource['table']}.{column['name']}": (column["type"], column.get("unit", ""))
+        for resource in resources
+        for column in resource["schema"]["fields"]
+    }
+    rows = {f"number of rows of {resource['table']}": resource["rows"] for resource in resources}
+    parts = [part for resource in resources for part in resource.get("parts", [resource])]
+    files = {f"file {part['path']}": (part["sizeInBytes"], part["hash"]) for part in parts}
     creators = [person["title"] for person in document["contributors"] if "creator" in person["roles"]]
     people = {"licence": document["licenses"][0]["name"], "creators": creators}
     return _shared(document, "title", "version", "created", **people, **columns, **rows, **files)

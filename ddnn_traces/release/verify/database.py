@@ -26,6 +26,7 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.parquet import part
 from ddnn_traces.text import counted, sql_literal
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def _empty(examined: Examined, tables: list[str]) -> Path:
 
     folder = examined.scratch / "empty"
     for name in tables:
-        (folder / name / "run_id=none").mkdir(parents=True, exist_ok=True)
-        pq.write_table(schema.table(name).arrow().empty_table(), folder / name / "run_id=none" / "part-0.parquet")
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        pq.write_table(schema.table(name).arrow().empty_table(), folder / part(name, 0))
     return folder
 
 

@@ -65,10 +65,9 @@ class Trial:
 def trial(examined: Examined) -> Trial:
     """The small copy, written once. Raises pyarrow's exceptions, OSError."""
     small = Trial(examined.scratch / "trial")
-    release = examined.release
-    every = release.table_files
-    runs = _some_runs(release)
-    files = [file for file in every if file.run_id in runs]
+    every = examined.release.table_files
+    most = max(2, MOST_FILES // max(1, len(examined.release.tables)))
+    files = [file for table in examined.release.tables for file in _some(table.files, most)]
     total = sum(file.rows for file in files)
     small.rows = total if total <= MOST_ROWS else max(10, MOST_ROWS // len(files))
     small.files = {file.path for file in files}
@@ -80,13 +79,11 @@ def trial(examined: Examined) -> Trial:
     return small
 
 
-def _some_runs(release: facts.Release) -> set[str]:
-    """At least two runs, with the first and the last, evenly chosen so that they have at most MOST_FILES files."""
-    runs = sorted({file.run_id for file in release.table_files})
-    number = max(2, MOST_FILES // max(1, len(release.tables)))
-    if len(runs) <= number:
-        return set(runs)
-    return {runs[place * (len(runs) - 1) // (number - 1)] for place in range(number)}
+def _some(files: Sequence[facts.TableFile], most: int) -> list[facts.TableFile]:
+    """At most so many of the files, evenly chosen, the first and the last among them."""
+    if len(files) <= most:
+        return [*files]
+    return [files[place * (len(files) - 1) // (most - 1)] for place in range(most)]
 
 
 def _copy(content: Path, file: facts.TableFile, small: Trial) -> None:
@@ -232,7 +229,7 @@ def _comparable(value: Any) -> Any:
 
 _RESOURCE = {
     "$schema", "name", "title", "description", "type", "path", "format", "mediatype", "hash", "sizeInBytes", "rows",
-    "table", "run_id", "schema",
+    "parts", "table", "schema",
 }  # fmt: skip
 _FIELD = {"name", "type", "title", "description", "unit", "constraints"}
 _SCHEMA = {"$schema", "fields", "primaryKey", "uniqueKeys", "foreignKeys"}
@@ -250,10 +247,7 @@ def check_data_package(examined: Examined) -> Iterator[Finding]:
     with extras.required():
         import frictionless
     small = trial(examined)
-    some = [resource for resource in resources if resource["path"] in small.files]
-    cut = document | {
-        "resources": [resource if small.whole else _cut_resource(resource, small.cut) for resource in some]
-    }
+    cut = document | {"resources": resources if small.whole else [_cut_resource(one, small) for one in resources]}
     try:
         # by frictionless' own model of the whole document first, then of the rows
         package = frictionless.Package.from_descriptor(document, basepath=str(small.folder))
@@ -271,8 +265,14 @@ def check_data_package(examined: Examined) -> Iterator[Finding]:
 
 def _refuse_odd_resource(resource: Any, known: set[str]) -> None:
     """Raise WrongError for a resource that frictionless would read from another place, or with rules of its own."""
-    if not isinstance(resource, dict) or resource.get("path") not in known or resource.keys() - _RESOURCE:
-        where = resource.get("path") if isinstance(resource, dict) else resource
+    where = resource.get("path") if isinstance(resource, dict) else resource
+    paths = where if isinstance(where, list) else [where]
+    if (
+        not isinstance(resource, dict)
+        or not paths
+        or not known.issuperset(map(str, paths))
+        or resource.keys() - _RESOURCE
+    ):
         raise WrongError(f"{shown(where)} is not a file of the release, so nothing was read; {ASK}")
     defined = resource.get("schema")
     if not isinstance(defined, dict) or defined.keys() - _SCHEMA or not isinstance(defined.get("fields"), list):
@@ -285,11 +285,16 @@ def _refuse_odd_resource(resource: Any, known: set[str]) -> None:
             )
 
 
-def _cut_resource(resource: dict[str, Any], cut: set[str]) -> dict[str, Any]:
-    """A resource of the small copy: without references to other files, and without the checksum of a cut file."""
+def _cut_resource(resource: dict[str, Any], small: Trial) -> dict[str, Any]:
+    """A resource of the small copy: the first of its files, without references to others.
+
+    frictionless reads no other file of several; of a part of the rows there is neither number nor checksum.
+    """
+    path = resource["path"] if isinstance(resource["path"], str) else resource["path"][0]
+    part_of = path in small.cut or path != resource["path"]
     schema_ = {name: value for name, value in resource["schema"].items() if name != "foreignKeys"}
-    gone = {"rows", "hash"} if resource["path"] in cut else set()
-    return {name: value for name, value in resource.items() if name not in gone} | {"schema": schema_}
+    kept = {name: value for name, value in resource.items() if not (part_of and name in ("rows", "hash", "parts"))}
+    return kept | {"path": path, "schema": schema_}
 
 
 # --- ro-crate-metadata.json

@@ -26,7 +26,8 @@ from ddnn_traces.release.verify.examined import (
     unless,
 )
 from ddnn_traces.store import layout, schema
-from ddnn_traces.store.places.place import is_safe, run_of
+from ddnn_traces.store.parquet import part
+from ddnn_traces.store.places.place import is_safe
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
 
@@ -143,9 +144,12 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
     for file in release.files:
         if not is_safe(file.path):
             raise WrongError(f"{shown(file.path)} leaves the release's folder; ask the publisher")
-    for table, part in ((one, part) for one in release.tables for part in one.files):
-        if run_of(part.path) != (table.name, part.run_id):
-            raise WrongError(f"{shown(part.path)} is not the place of run {shown(part.run_id)} in {table.name}")
+    for table in release.tables:
+        for number, file in enumerate(table.files):
+            if file.path != part(table.name, number):
+                raise WrongError(
+                    f"{shown(file.path)} is not the place of file {number} of {table.name}; ask the publisher"
+                )
     marked = layout.parse_marker(examined.text(layout.MARKER).encode(), layout.MARKER)
     examined.declared = release
     if list(marked.tables) != tables:

@@ -47,7 +47,7 @@ def check_columns(examined: Examined) -> Iterator[Finding]:
 
 
 def check_rows(examined: Examined) -> Iterator[Finding]:
-    """Each file has as many rows as release.json states, in the order of the key, and of its folder's run only."""
+    """Each file has as many rows of each run as release.json states, in the order of the key."""
     totals = {table.name: table.rows for table in examined.release.tables}
     yield from _each_table(examined, _rows, lambda table: f"{counted(totals[table], 'row')} in order of the key")
 
@@ -64,8 +64,10 @@ def check_runs(examined: Examined) -> Iterator[Finding]:
     release = examined.release
     found: list[dict[str, Any]] = []
     for table, file in ((one, file) for one in release.tables for file in one.files):
-        if file.run_id not in release.run_ids:
-            raise WrongError(f"{shown(file.path)} is of a run that {layout.RELEASE} does not have; {ASK}")
+        if odd := file.runs.keys() - set(release.run_ids):
+            raise WrongError(
+                f"{shown(file.path)} is of a run that {layout.RELEASE} does not have ({shown(min(odd))}); {ASK}"
+            )
         if table.name == "runs":
             found += _open(examined, file, pq).read().to_pylist()
     declared = json.loads(json.dumps(list(release.runs)))
@@ -126,24 +128,39 @@ def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.Par
     if parquet.metadata.num_rows != file.rows:
         return f"has {counted(parquet.metadata.num_rows, 'row')}, {layout.RELEASE} states {file.rows:,}; {ASK}"
     key = [name for name in schema.table(table).key if name != "run_id"]
-    lengths = set()
     windowed = ["window_ns"] if table == "flow_windows" else []
-    for batch in parquet.iter_batches(_BATCH_ROWS, columns=["run_id", *windowed], use_threads=False):
-        lengths |= set(batch.column("window_ns").unique().to_pylist()) if windowed else set()
-        runs = set(batch.column("run_id").unique().to_pylist())
-        if runs != {file.run_id}:
-            others = shown(", ".join(sorted(map(str, runs - {file.run_id}))))
-            return f"its folder is of run {shown(file.run_id)}, its column run_id has also {others}; {ASK}"
-    declared = examined.release.windows_ns.get(file.run_id)
-    if windowed and lengths != {declared}:
-        found = ", ".join(sorted(f"{length} ns" for length in lengths))
-        return f"its windows are of {shown(found)}, {layout.RELEASE} states {declared} ns; {ASK}"
-    try:
-        for _ in in_order(parquet.iter_batches(_BATCH_ROWS, columns=key, use_threads=False), key):
-            pass
-    except Unsorted:
-        return f"its rows are not in the order of {', '.join(key)}; {ASK}"
+    found, lengths = [], set()
+    for run_id, slices in itertools.groupby(_slices(parquet, ["run_id", *key, *windowed]), key=lambda one: one[0]):
+        rows = 0
+        try:
+            for batch in in_order((batch for _, batch in slices), key):
+                rows += batch.num_rows
+                lengths |= (
+                    {(run_id, ns) for ns in batch.column("window_ns").unique().to_pylist()} if windowed else set()
+                )
+        except Unsorted:
+            return f"its rows of run {shown(run_id)} are not in the order of {', '.join(key)}; {ASK}"
+        found.append((run_id, rows))
+    if found != sorted(file.runs.items()):
+        present, stated = (", ".join(f"{count:,} of {run}" for run, count in one) for one in (found, file.runs.items()))
+        return f"has other rows ({shown(present)}) than {layout.RELEASE} states ({shown(stated)}); {ASK}"
+    declared = examined.release.windows_ns
+    if odd := sorted((str(run), ns) for run, ns in lengths if ns != declared.get(run)):
+        run, length = odd[0]
+        return f"has windows of {length} ns of run {shown(run)}, {layout.RELEASE} states {declared.get(run)} ns; {ASK}"
     return ""
+
+
+def _slices(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """The file's rows in pieces of one run each."""
+    import numpy as np
+
+    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+        runs = batch.column("run_id")
+        indices = runs.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        begins = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), batch.num_rows]
+        for begin, end in itertools.pairwise(begins):
+            yield runs[begin].as_py(), batch.slice(begin, end - begin)
 
 
 def _encoding(examined: Examined, file: facts.TableFile, _table: str, parquet: pq.ParquetFile) -> str:
@@ -193,8 +210,8 @@ def check_data(examined: Examined) -> Iterator[Finding]:
     release = examined.release
     tables = {table.name for table in release.tables}
     rows_of_runs: Counter[str] = Counter(dict.fromkeys(release.run_ids, 0))
-    for file in release.table_files:
-        rows_of_runs[file.run_id] += file.rows
+    for table in release.tables:
+        rows_of_runs.update(table.runs)
     try:
         found = checks.run_in_groups(
             lambda runs, at_once: dataset(examined.folder, runs, examined.jobs, _spill(examined), at_once),

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import glob
+import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ddnn_traces import extras
-from ddnn_traces.errors import DdnnTracesError, UsageError
+from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.layout import read_marker
+from ddnn_traces.text_files import MOST_LOG, read_bytes
 
 if TYPE_CHECKING:
     import duckdb
 
 # no *, ? or [, which fsspec and DuckDB would take for a pattern
-_PARTITION = re.compile(r"(\w+)/run_id=([^/*?\[]+)/([\w.-]+)\.parquet")
+_TABLE_FILE = re.compile(r"(\w+)/[\w.-]+\.parquet")
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://.+", re.S)
 
@@ -33,13 +35,14 @@ class Place:
     """Where the files of an open dataset are.
 
     name: as the user wrote it. files: what DuckDB reads for each table: paths and globs; empty where the dataset does
-    not have the table. folder: the folder of the tables, if they are on this machine. has_older_runs: as that of the
-    marker. filesystem: of fsspec, through which DuckDB reads remote files; `failure` returns the error of a failed
-    read.
+    not have the table. listed: the files of a release, None of a dataset. folder: the folder of the tables, if they are
+    on this machine. has_older_runs: as that of the marker. filesystem: of fsspec, through which DuckDB reads remote
+    files; `failure` returns the error of a failed read.
     """
 
     name: str
     files: Mapping[str, Sequence[str]]
+    listed: Sequence[ListedFile] | None = None
     folder: Path | None = None
     has_older_runs: bool = False
     filesystem: Any = None
@@ -59,12 +62,24 @@ class Place:
             return None
         from ddnn_traces.store import checksums
 
-        damaged = [damage for damage in checksums.all_damages(self.folder, pages=False) if damage.run_id is not None]
-        is_release = (self.folder / layout.RELEASE).is_file()
-        step = "download the release again" if is_release else "ingest that run again, or choose others with --run"
+        if self.listed is None:
+            damaged = [
+                damage for damage in checksums.all_damages(self.folder, pages=False) if damage.run_id is not None
+            ]
+            step = "ingest that run again, or choose others with --run"
+        else:
+            damaged, step = checksums.listed_damages(self.folder, self.listed), "download the release again"
         if not damaged:
             return None
         return UsageError(f"{self.name}: {checksums.summary(damaged)}; {step} ('ddnn-traces check' lists the files)")
+
+    def run_ids(self) -> set[str]:
+        """All runs of a dataset in a folder, or of a release."""
+        from ddnn_traces.store import checksums
+
+        if self.listed is not None:
+            return set().union(*(file.runs for file in self.listed if file.table == "runs"))
+        return checksums.run_ids(self.on_this_machine())
 
     def on_this_machine(self) -> Path:
         """The folder of the tables. Raises UsageError where they are on another machine."""
@@ -102,8 +117,15 @@ def in_folder(path: Path, runs: Sequence[str] | None = None) -> Place:
     """
     content = layout.content(path)
     marker = read_marker(content)
-    files = table_globs(content, tables_of(marker, content), runs)
-    return Place(str(path), files, content, marker.has_older_runs)
+    if not (content / layout.RELEASE).is_file():
+        files = table_globs(content, tables_of(marker, content), runs)
+        return Place(str(path), files, None, content, marker.has_older_runs)
+    listed = listed_files(read_bytes(content / layout.RELEASE, MOST_LOG, ReleaseError), str(path))
+    paths = {
+        table: [glob.escape(f"{content}/{path}") for path in paths] if table in marker.tables else []
+        for table, paths in chosen(listed, runs).items()
+    }
+    return Place(str(path), paths, listed, content, marker.has_older_runs)
 
 
 def tables_of(marker: layout.Marker, folder: Path) -> tuple[str, ...]:
@@ -118,11 +140,17 @@ def table_globs(
 ) -> dict[str, list[str]]:
     """The globs that DuckDB reads for each of these tables of a dataset's folder, of these runs (None: of all); an
     empty list for the others.
+
+    A release without its release.json has files directly in a table's folder.
     """
     from ddnn_traces.store.parquet import partition  # which imports pyarrow
 
-    if runs is None:
-        globs = {table: [f"{glob.escape(str(folder / table))}/*/*.parquet"] for table in tables}
+    flat = {table for table in tables if any((folder / table).glob("*.parquet"))}
+    if runs is None or flat:
+        globs = {
+            table: [f"{glob.escape(str(folder / table))}/{'*.parquet' if table in flat else '*/*.parquet'}"]
+            for table in tables
+        }
     else:
         folders = {table: [partition(folder, table, run_id) for run_id in runs] for table in tables}
         globs = {
@@ -144,20 +172,52 @@ def is_safe(path: str) -> bool:
     return not odd and len(path) <= _LONGEST and path.isprintable() and not {"\\", ":"} & set(path)
 
 
-def run_of(path: str) -> tuple[str, str] | None:
-    """Table and run of TABLE/run_id=RUN/NAME.parquet; None for every other path."""
-    found = _PARTITION.fullmatch(path)
-    if found is None or found[1] not in schema.TABLES or not is_safe(path):
-        return None
-    return found[1], unquote(found[2])
+# --- the files of a release, which release.json lists
 
 
-def by_table(paths: Iterable[str], runs: Iterable[str] | None = None) -> dict[str, list[str]]:
-    """The Parquet files among the paths by table, sorted; all tables are there. runs: only of these; None: of all."""
+@dataclass(frozen=True)
+class ListedFile:
+    """A Parquet file of a release: path, table, length in bytes, SHA-256 (hex), runs with rows in it."""
+
+    path: str
+    table: str
+    bytes: int
+    sha256: str
+    runs: frozenset[str]
+
+
+def table_of(path: str) -> str | None:
+    """Table of TABLE/NAME.parquet; None for every other path."""
+    found = _TABLE_FILE.fullmatch(path)
+    return found[1] if found and found[1] in schema.TABLES and is_safe(path) else None
+
+
+def listed_files(text: bytes, name: str) -> list[ListedFile]:
+    """The Parquet files that a release.json lists. name: of the release. Raises ReleaseError."""
+    file = f"{name}/{layout.RELEASE}"
+    try:
+        listed = [file for table in json.loads(text)["tables"] for file in table["files"]]
+        found = [
+            ListedFile(
+                one["path"], table_of(one["path"]) or "", int(one["bytes"]), str(one["sha256"]), frozenset(one["runs"])
+            )
+            for one in listed
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseError(f"{file}: cannot be read ({error!r:.200}); ask the publisher") from error
+    for one in found:
+        if not one.table:
+            raise ReleaseError(f"{file}: {one.path[:200]!r} is not a file of a table; not opened")
+    return found
+
+
+def chosen(listed: Iterable[ListedFile], runs: Iterable[str] | None) -> dict[str, list[str]]:
+    """Paths of each table's files that have rows of these runs (None: of all); of the table runs, which lists the runs,
+    all.
+    """
     wanted = None if runs is None else set(runs)
     found: dict[str, list[str]] = {table: [] for table in schema.TABLES}
-    for path in sorted(paths):
-        named = run_of(path)
-        if named and (wanted is None or named[1] in wanted):
-            found[named[0]].append(path)
+    for file in sorted(listed, key=lambda file: file.path):
+        if wanted is None or file.table == "runs" or file.runs & wanted:
+            found[file.table].append(file.path)
     return found

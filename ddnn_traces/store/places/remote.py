@@ -8,14 +8,13 @@ the ranges that a query needs are fetched (docs/verify.md has the measured times
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
 from fsspec.spec import AbstractFileSystem
@@ -23,7 +22,7 @@ from fsspec.spec import AbstractFileSystem
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.places import zipped
-from ddnn_traces.store.places.place import Place, by_table, run_of
+from ddnn_traces.store.places.place import ListedFile, Place, chosen, listed_files
 
 #: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
 _WHOLE = 1 << 20
@@ -35,15 +34,6 @@ _BLOCK = 1 << 20
 _LARGEST_RELEASE_JSON = 256 << 20
 
 _SCHEME = "release"
-
-
-@dataclass(frozen=True)
-class _File:
-    """A Parquet file of the release: path in it, length in bytes and SHA-256 (hex)."""
-
-    path: str
-    bytes: int
-    sha256: str
 
 
 def place(url: str, runs: Sequence[str] | None = None) -> Place:
@@ -62,13 +52,16 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
     content = _Content(_shown(url), filesystem, root.rstrip("/"))
     text, content.root = content.release_json()
     marker = layout.parse_marker(content.fetch(layout.MARKER), content.name)
-    files = {file.path: file for file in _files(text, content.name)}
-    remote = _ReleaseFiles(content, files)
-    paths = by_table(files, runs) | {"runs": by_table(files)["runs"]}
-    listed = {name: [f"{_SCHEME}://{path}" for path in paths[name]] for name in marker.tables}
+    listed = listed_files(text, content.name)
+    remote = _ReleaseFiles(content, {file.path: file for file in listed})
+    paths = chosen(listed, runs)
     return Place(
         content.name,
-        {name: listed.get(name, []) for name in schema.TABLES},
+        {
+            table: [f"{_SCHEME}://{path}" for path in paths[table]] if table in marker.tables else []
+            for table in schema.TABLES
+        },
+        listed,
         has_older_runs=marker.has_older_runs,
         filesystem=remote,
         failure=lambda: content.failure,
@@ -87,7 +80,7 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
             found = zipped.place(fetched, runs)
         except DdnnTracesError as error:
             raise type(error)(str(error).replace(str(fetched), _shown(url))) from error
-    return Place(_shown(url), found.files, found.folder, found.has_older_runs, close=found.close)
+    return replace(found, name=_shown(url))
 
 
 def _shown(url: str) -> str:
@@ -109,19 +102,6 @@ def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | Usag
         return ReleaseError(f"{what}: not allowed; give credentials as for the tools of that store")
     kind = type(error).__name__
     return ReleaseError(f"{what}: cannot be fetched ({kind}: {reason[:200]}); try again, or download the release")
-
-
-def _files(text: bytes, name: str) -> Iterable[_File]:
-    """The Parquet files that release.json lists. Raises ReleaseError."""
-    try:
-        listed = [file for table in json.loads(text)["tables"] for file in table["files"]]
-        found = [_File(str(file["path"]), int(file["bytes"]), str(file["sha256"])) for file in listed]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ReleaseError(f"{name}/{layout.RELEASE}: cannot be read ({error!r:.200}); ask the publisher") from error
-    for file in found:
-        if run_of(file.path) is None:
-            raise ReleaseError(f"{name}/{layout.RELEASE}: {file.path[:200]!r} is not a file of a table; not opened")
-    return found
 
 
 @dataclass
@@ -173,7 +153,7 @@ class _Content:
         except Exception as error:
             raise self.fail(paths[0], error) from error
 
-    def open(self, file: _File, scratch: Path) -> Any:
+    def open(self, file: ListedFile, scratch: Path) -> Any:
         """A large file, for reading ranges of it; whole in the folder `scratch` where the server has no ranges."""
         where = self._at(file.path, self.root)
         try:
@@ -192,9 +172,7 @@ class _Content:
         return self.failure
 
     def _at(self, path: str, root: str) -> str:
-        # In a URL of the web a percent sign of a name, run_id=a%2Fb, has to be written %25.
-        web = "http" in self.filesystem.protocol
-        return f"{root}/{quote(path, safe='/=+,@~') if web else path}"
+        return f"{root}/{path}"
 
 
 class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
@@ -203,7 +181,7 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
     protocol = _SCHEME
     cachable = False
 
-    def __init__(self, content: _Content, files: dict[str, _File]) -> None:
+    def __init__(self, content: _Content, files: dict[str, ListedFile]) -> None:
         super().__init__()
         self.content, self.files = content, files
         self.scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
@@ -241,10 +219,10 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
                 self._fetch(self._small_ones_from(file))
         return _Reader(self._copy(file).open("rb"), file, self.content)
 
-    def _copy(self, file: _File) -> Path:
+    def _copy(self, file: ListedFile) -> Path:
         return Path(self.scratch.name) / hashlib.sha256(file.path.encode()).hexdigest()
 
-    def _small_ones_from(self, first: _File) -> list[_File]:
+    def _small_ones_from(self, first: ListedFile) -> list[ListedFile]:
         """The file; if not the table's first, also the small files after it: a query over many runs reads them next.
 
         When the dataset is opened, DuckDB reads the columns from the first file alone.
@@ -260,7 +238,7 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
                 size += file.bytes
         return chosen
 
-    def _fetch(self, files: Sequence[_File]) -> None:
+    def _fetch(self, files: Sequence[ListedFile]) -> None:
         found = self.content.fetch_all([file.path for file in files])
         for file in files:
             data = found[file.path]
@@ -280,7 +258,7 @@ class _Reader:
     It remembers why a read failed.
     """
 
-    def __init__(self, file: Any, listed: _File, content: _Content) -> None:
+    def __init__(self, file: Any, listed: ListedFile, content: _Content) -> None:
         self._file, self._listed, self._content = file, listed, content
         self._lock, self._place = threading.Lock(), threading.local()
 

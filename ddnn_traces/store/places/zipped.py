@@ -12,11 +12,14 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ddnn_traces.errors import ReleaseError, StorageError, UsageError
-from ddnn_traces.store.layout import MARKER, read_marker
-from ddnn_traces.store.places.place import Place, is_safe, run_of, table_globs
+from ddnn_traces.store import schema
+from ddnn_traces.store.layout import MARKER, RELEASE, read_marker
+from ddnn_traces.store.places.place import Place, chosen, in_folder, is_safe, listed_files
+from ddnn_traces.text_files import MOST_LOG, read_bytes
 
 #: Largest ratio of unpacked to packed size: deflate reaches 1,032; Parquet, already compressed, 1 to 3; JSON 20.
 _MOST_GROWTH = 200
@@ -27,23 +30,25 @@ _MOST_MEMBERS = 1_000_000
 
 def place(path: Path, runs: Sequence[str] | None = None) -> Place:
     """Unpack the tables, of these runs (None: of all). Raises UsageError, ReleaseError."""
-    wanted = None if runs is None else set(runs)
-
-    def needed(name: str) -> bool:
-        found = run_of(name)
-        # the whole table of runs: it lists the runs
-        return name == MARKER or bool(found and (wanted is None or found[0] == "runs" or found[1] in wanted))
-
     scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
+    folder = Path(scratch.name)
     try:
-        unpack(path, Path(scratch.name), needed)
-        marker = read_marker(Path(scratch.name), str(path))
-        there = tuple(table for table in marker.tables if (Path(scratch.name) / table).is_dir())
-        files, folder = table_globs(Path(scratch.name), there), Path(scratch.name)
-        return Place(str(path), files, folder, marker.has_older_runs, close=scratch.cleanup)
+        unpack(path, folder, (MARKER, RELEASE).__contains__)
+        read_marker(folder, str(path))
+        wanted = _listed(path, folder, runs)
+        unpack(path, folder, lambda name: name in wanted if wanted else name.partition("/")[0] in schema.TABLES)
+        return replace(in_folder(folder, runs), name=str(path), close=scratch.cleanup)
     except BaseException:
         scratch.cleanup()
         raise
+
+
+def _listed(path: Path, folder: Path, runs: Sequence[str] | None) -> set[str] | None:
+    """The files of these runs that release.json lists; None where there is none."""
+    if not (folder / RELEASE).is_file():
+        return None
+    text = read_bytes(folder / RELEASE, MOST_LOG, ReleaseError)
+    return {file for files in chosen(listed_files(text, str(path)), runs).values() for file in files}
 
 
 def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True, whole: bool = False) -> None:
