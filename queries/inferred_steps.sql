@@ -42,8 +42,8 @@ WITH thresholds AS (
            2 / 3 AS least_share_in_steps,   -- nor one with less of its training traffic in steps that end in a pause
            0.15 AS least_recurrence         -- or less of its idle time that recurs
 ), counted AS (
-    SELECT *, payload_before_bytes - lag(payload_before_bytes, 1, -step_bytes) OVER (
-                  PARTITION BY run_id ORDER BY payload_before_bytes)::DOUBLE AS piece_bytes,
+    SELECT *, payload_before_bytes - coalesce(lag(payload_before_bytes) OVER (
+                  PARTITION BY run_id ORDER BY payload_before_bytes), -step_bytes)::DOUBLE AS piece_bytes,
            piece_bytes > step_bytes / (SELECT least_pieces FROM thresholds) AS is_new
     FROM pause_recurrence(longest_step_s := $longest_step_s)
     WHERE step_bytes > 0

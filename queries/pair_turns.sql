@@ -76,7 +76,7 @@ WITH thresholds AS (
     GROUP BY run_number
 ), turns AS (  -- from where communication begins to where that of the next step does
     SELECT run_number, begin_ns, cell_ns,
-           lead(begin_ns, 1, last_ns + 1) OVER (PARTITION BY run_number ORDER BY begin_ns) AS until_ns
+           coalesce(lead(begin_ns) OVER (PARTITION BY run_number ORDER BY begin_ns), last_ns + 1) AS until_ns
     FROM communication
     JOIN last_windows USING (run_number)
 ), turn_cells AS (  -- by cells of a grid, so that a window is joined to one or two turns, and not to all of its run

@@ -58,8 +58,8 @@ WITH thresholds AS (
     WHERE window_end_ns <= receiver_start_ns
     GROUP BY run_id, flow_id
 ), late_windows AS (
-    SELECT *, window_start_ns - lag(window_end_ns, 1, receiver_end_ns)
-                                  OVER (PARTITION BY run_id, src_ip, dst_ip ORDER BY window_start_ns) > silence_ns AS is_after_silence
+    SELECT *, coalesce(lag(window_end_ns) OVER (PARTITION BY run_id, src_ip, dst_ip ORDER BY window_start_ns), receiver_end_ns)
+                  AS since_ns, window_start_ns - since_ns > silence_ns AS is_after_silence
     FROM edge_windows
     JOIN sent USING (run_id, flow_id)
     JOIN silences USING (run_id)

@@ -58,7 +58,8 @@ WITH bursts AS (
     SELECT run_id, flow_id, sent FROM passed
     WHERE (run_id, flow_id) IN (SELECT (run_id, flow_id) FROM bursts)
 ), pieces AS (
-    SELECT run_id, flow_id, sent, sent - lag(sent, 1, 0) OVER (PARTITION BY run_id, flow_id ORDER BY sent) AS transfer_bytes
+    SELECT run_id, flow_id, sent,
+           sent - coalesce(lag(sent) OVER (PARTITION BY run_id, flow_id ORDER BY sent), 0) AS transfer_bytes
     FROM cuts
 ), cut AS (
     SELECT b.*, p.transfer_bytes, p.sent AS piece_end, step, begin_ns AS step_begin_ns, passed.end_ns AS step_end_ns,

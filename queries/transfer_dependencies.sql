@@ -79,4 +79,4 @@ SELECT b.run_id, b.transfer, b.after_transfer, n.needs_transfer, b.start_ns - b.
 FROM busy AS b
 LEFT JOIN needed AS n ON b.run_id = n.run_id AND b.transfer = n.transfer
 LEFT JOIN hosts_with_events AS t ON b.run_id = t.run_id AND b.src_ip = t.host_ip
-ORDER BY run_id, transfer, needs_transfer
+ORDER BY b.run_id, b.transfer, needs_transfer

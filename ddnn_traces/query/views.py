@@ -12,7 +12,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -138,6 +138,16 @@ def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
+@contextlib.contextmanager
+def new_file(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a new database file, in the format of DuckDB 1.0, which every later version reads."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute(f"ATTACH {sql_literal(str(file))} AS traces (STORAGE_VERSION 'v1.0.0'); USE traces")
+        yield connection
+
+
 def write(file: Path, dataset: Path) -> None:
     """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
@@ -168,11 +178,10 @@ def _write_definitions(file: Path, here: Place) -> None:
 
 def _make_definitions(file: Path, here: Place) -> None:
     """As _write_definitions(), without the cache. The views are bound to files without rows, in a folder of now."""
-    import duckdb
     import pyarrow.parquet as pq
 
     folder = glob.escape(str(here.folder))
-    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as empty, duckdb.connect(str(file)) as connection:
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as empty, new_file(file) as connection:
         for table in schema.tables():
             path = partition(Path(empty), table.name, "none") / "part-0.parquet"
             path.parent.mkdir(parents=True)

@@ -7,7 +7,7 @@ traces.duckdb has all tables and queries as views and macros, relative to the re
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,46 +19,24 @@ from ddnn_traces.store import layout
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import sql_literal
 
-#: DuckDB's file: three headers of 4096 bytes, each begins with the checksum of the rest of it (little-endian); the
-#: identifier stands in the main header and, left over from the buffer, in one of the others.
-_HEADER_BYTES, _HEADERS, _ID_PLACE, _ID_BYTES = 4096, 3, 124, 16
-
 
 def write_database(release: Path, tables: Sequence[str]) -> None:
     """Write traces.duckdb into a folder that holds the tables already. tables: their names.
 
-    Two such files of the same definitions have the same bytes: the identifier that DuckDB draws for each file is
-    replaced by one made from the definitions, and the two checksums over it are made again. Raises duckdb.Error,
-    OSError.
+    Two such files of the same definitions have the same bytes: in the format of DuckDB 1.0 a file has no identifier of
+    its own. Raises duckdb.Error, OSError.
     """
-    import duckdb
-
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
-        file = Path(scratch) / views.FILE  # the database is named after its file, also inside it
-        with duckdb.connect(str(file), config={"threads": 1}) as connection:
-            connection.execute(f"SET file_search_path = {sql_literal(str(release.resolve()))}")
-            views.write_relative(connection, tables)
-        (release / views.FILE).write_bytes(_same_bytes(file.read_bytes()))
+        file = Path(scratch) / views.FILE  # DuckDB gives a question mark in a path another meaning
+        make_database(file, release.resolve(), tables)
+        shutil.copyfile(file, release / views.FILE)
 
 
-def _same_bytes(content: bytes) -> bytes:
-    """The file with an identifier that follows from the rest; unchanged where DuckDB's format is not the known one."""
-    headers = [content[place * _HEADER_BYTES :][:_HEADER_BYTES] for place in range(_HEADERS)]
-    if any(header[:8] != _checksum(header[8:]) for header in headers):
-        return content
-    random = headers[0][_ID_PLACE : _ID_PLACE + _ID_BYTES]
-    rest = content[_HEADERS * _HEADER_BYTES :]
-    made = hashlib.sha256(rest).digest()[:_ID_BYTES]
-    bodies = [header[8:].replace(random, made) for header in headers]
-    return b"".join([_checksum(body) + body for body in bodies] + [rest])
-
-
-def _checksum(body: bytes) -> bytes:
-    """DuckDB's checksum of a block (Checksum in src/common/checksum.cpp): 8-byte words times a constant, by xor."""
-    import numpy as np
-
-    words = np.frombuffer(body, "<u8") * np.uint64(0xBF58476D1CE4E5B9)
-    return int(np.bitwise_xor.reduce(words) ^ np.uint64(5381)).to_bytes(8, "little")
+def make_database(file: Path, folder: Path, tables: Sequence[str]) -> None:
+    """As write_database(), into a file at a plain path. folder: has files of the tables, with rows or without."""
+    with views.new_file(file) as connection:
+        connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
+        views.write_relative(connection, tables)
 
 
 # --- SHA256SUMS, which sha256sum --check reads

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -164,6 +165,27 @@ def hostile_view(folder: Path) -> None:
         connection.execute("CREATE OR REPLACE VIEW flows AS SELECT content AS run_id FROM read_text('/etc/hostname')")
 
 
+def appended(name: str, more: bytes) -> Change:
+    def apply(folder: Path) -> None:
+        with (folder / name).open("ab") as file:
+            file.write(more)
+
+    return apply
+
+
+def in_unused_space(folder: Path) -> None:
+    """Bytes where DuckDB's file has none, with the checksum of the block made again: the definitions are the same."""
+    content = bytearray((folder / "traces.duckdb").read_bytes())
+    block = memoryview(content)[-262144:]
+    assert not any(block[-100:])
+    block[-26:] = b"10.0.0.1 was the first one"
+    words = np.frombuffer(block[8:], "<u8") * np.uint64(0xBF58476D1CE4E5B9)  # DuckDB: src/common/checksum.cpp
+    block[:8] = int(np.bitwise_xor.reduce(words) ^ np.uint64(5381)).to_bytes(8, "little")
+    del words
+    block.release()
+    (folder / "traces.duckdb").write_bytes(content)
+
+
 def other_software(*statements: str) -> Change:
     """A change of the definitions in traces.duckdb; release.json names another version as its maker."""
 
@@ -295,6 +317,13 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         "begins with 1.1.0",
     ),
     "a view that reads another file": (hostile_view, "database", "flows: not defined as this program"),
+    "bytes after the database": (
+        appended("traces.duckdb", b"10.0.0.1 is worker-1"), "database", "something was added to it",
+    ),
+    "a block after the database": (
+        appended("traces.duckdb", b"10.0.0.1 is worker-1".ljust(262144)), "database", "something was added to it",
+    ),
+    "bytes in unused space of the database": (in_unused_space, "database", "has other bytes than DuckDB"),
     "no database file": (lambda f: (f / "traces.duckdb").unlink(), "database", "is missing"),
     "a query that reads another file, of another version": (
         other_software("CREATE OR REPLACE VIEW ring_order AS SELECT * FROM read_text('/etc/hostname')"),

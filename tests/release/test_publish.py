@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -121,8 +123,18 @@ def test_the_database_is_relative_and_has_every_view(
     assert comment == (schema.table("flows").row,)
 
 
-def test_a_database_of_another_format_is_unchanged() -> None:
-    assert packaging._same_bytes(b"x" * 20000) == b"x" * 20000
+def test_the_database_has_the_format_that_duckdb_1_0_reads(release: Path) -> None:
+    """Its number in the first header (DuckDB 2 writes 68 by default), and of the definitions in the second."""
+    content = (release / "traces.duckdb").read_bytes()
+    assert struct.unpack_from("<Q", content, 12) == (64,)
+    assert struct.unpack_from("<Q", content, 4096 + 56) == (1,)
+
+
+def test_queries_use_no_syntax_that_duckdb_2_stores_wrongly_for_older_ones() -> None:
+    """It stores lag(x, 1, default) in a file of that format so that DuckDB 1 refuses the view."""
+    files = sorted(schema.shipped_folder("queries").glob("*.sql"))
+    assert len(files) > 100
+    assert [file.stem for file in files if re.search(r"\b(lag|lead)\([^()]*,", file.read_text(), re.I)] == []
 
 
 def test_the_same_bytes_again_also_with_other_threads(small: Path, release: Path, tmp_path: Path, run: Run) -> None:

@@ -1,20 +1,24 @@
 """traces.duckdb: its views are those that this program makes, and return the release's rows.
 
-A view is SQL from others, which could read any file when it is run: it is compared, and never run. Of a release that
-another version made, a definition that differs may only read the release's tables.
+The file must be, byte for byte, what this program makes. Where another version of the program or of DuckDB made it, its
+definitions are compared instead. A view is SQL from others, which could read any file or run without end: none is run.
+Of a release that another version made, a definition that differs may only read the release's tables.
 """
 
 from __future__ import annotations
 
+import filecmp
 import json
 import re
 import shutil
+import struct
+import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddnn_traces.query import views
-from ddnn_traces.release import facts, provenance
+from ddnn_traces.release import facts, packaging, provenance
 from ddnn_traces.release.verify.examined import (
     Examined,
     Finding,
@@ -66,24 +70,72 @@ def check_database(examined: Examined) -> Iterator[Finding]:
         raise WrongError(f"{views.FILE} is missing; {_AGAIN}")
     if file.stat().st_size > _LARGEST:
         raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
+    made = examined.scratch / "made.duckdb"
+    packaging.make_database(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
+    with duckdb.connect(str(made), read_only=True) as connection:
+        right = _definitions(connection)
+        differing = []
+        if filecmp.cmp(file, made, shallow=False):
+            detail = f"{counted(len(right), 'definition')}, byte for byte as this program writes them"
+            yield passed(views.FILE, detail)
+        else:
+            found = _found(examined, file)
+            differing = _differing(found, right)
+            yield from _judged(connection, found, right, differing, release)
+            yield from _judged_bytes(file.read_bytes(), made.read_bytes(), bool(differing), release)
+        _search_in(connection, examined.content.absolute())
+        if not [name for name in differing if name in schema.TABLES]:  # then this program's views can be run instead
+            wrong = _wrong_rows(connection, {table.name: table.rows for table in release.tables})
+            yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
+
+
+def _found(examined: Examined, file: Path) -> _Defined:
+    """The definitions in the release's file. Raises WrongError."""
+    import duckdb
+
     copy = examined.scratch / views.FILE  # DuckDB follows links, and parses a question mark in a path
     shutil.copyfile(file, copy)
     closed: dict[str, Any] = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
     try:
         with duckdb.connect(str(copy), read_only=True, config=closed) as connection:
-            found = _definitions(connection)
+            return _definitions(connection)
     except duckdb.Error as error:
         raise WrongError(f"{views.FILE} cannot be opened ({shown(error)}); {_AGAIN}") from None
-    with duckdb.connect() as connection:
-        _search_in(connection, _empty(examined, tables))  # definitions do not depend on the rows of tables
-        views.write_relative(connection, tables)
-        right = _definitions(connection)
-        differing = _differing(found, right)
-        yield from _judged(connection, found, right, differing, release)
-        _search_in(connection, examined.content.absolute())
-        if not [name for name in differing if name in schema.TABLES]:  # then this program's views can be run instead
-            wrong = _wrong_rows(connection, {table.name: table.rows for table in release.tables})
-            yield from unless(wrong, passed("rows", f"as many in each view as {layout.RELEASE} states"))
+
+
+# --- bytes of DuckDB's file: three headers of 4096 bytes, then blocks
+
+_HEADER_BYTES = 4096
+#: Version of DuckDB that wrote the file, in the first header.
+_WRITER = slice(52, 84)
+#: In the other two, of which the one with the larger number of the write counts: that number, the number of blocks,
+#: bytes of a block.
+_HEADER = struct.Struct("<8xQ16xQQ")
+
+
+def _judged_bytes(found: bytes, made: bytes, differs: bool, release: facts.Release) -> Iterator[Finding]:
+    """Whether anything but definitions may be in a file that is not the one that this program makes.
+
+    differs: its definitions differ, so that other bytes are no finding of their own.
+    """
+    headers = [_HEADER.unpack_from(found, _HEADER_BYTES), _HEADER.unpack_from(found, 2 * _HEADER_BYTES)]
+    _, blocks, block_bytes = max(headers)
+    if len(found) != 3 * _HEADER_BYTES + blocks * block_bytes:
+        stated = f"{3 * _HEADER_BYTES + blocks * block_bytes:,} bytes, the file has {len(found):,}"
+        yield failed(views.FILE, f"something was added to it: its header counts {blocks:,} blocks, {stated}; {_AGAIN}")
+        return
+    writer, own = found[_WRITER].rstrip(b"\0").decode(errors="replace"), made[_WRITER].rstrip(b"\0").decode()
+    # elsewhere DuckDB may write the same definitions in another order (its C++ library has other hash tables)
+    same_makers = (writer, release.software) == (own, provenance.SOFTWARE) and sys.platform == "linux"
+    if same_makers and not differs:
+        detail = f"has other bytes than DuckDB {own} makes of its definitions, so that something else is in it"
+        yield failed(views.FILE, f"{detail}; {_AGAIN}")
+    elif not same_makers:
+        detail = (
+            f"{views.FILE} is of DuckDB {shown(writer)} and {shown(release.software)}, this is DuckDB {own} and "
+            f"{provenance.SOFTWARE}: its definitions and its length were compared, not its bytes"
+        )
+        yield not_checked("bytes", detail)
 
 
 def _search_in(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
