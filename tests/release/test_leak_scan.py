@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import gzip
 import io
 import json
+import lzma
 import shutil
 import struct
 import zipfile
@@ -13,10 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
+import lz4.frame
 import packets as p
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,8 +72,12 @@ SPELLINGS = {
         "172.20.30.41", "172-20-30-41", "41.30.20.172.in-addr.arpa", "ac141e29", "0xAC141E29", "2886999593",
         "::ffff:172.20.30.41", "2001:db8:7::41", "172.20.30.41.50010", "172_20_30_41",
         "2001:0DB8:0007:0000:0000:0000:0000:0041", "2001:db8:7:0:0:0:0:41",
+        "1.172.20.30.41", "172.20.30.41.5.6", "v1.172.20.30.41", "172.020.030.041", "172020030041", "172203041",
+        "41.30.20.172", "41-30-20-172", "291e14ac", "0x291e14ac", "689837228", "ac:14:1e:29", "29-1e-14-ac",
+        "\\xac\\x14\\x1e\\x29", "::ffff:ac14:1e29", "410000000000000000000700b80d0120",
     ],
-    "a hardware address": [MAC, MAC.upper(), MAC.replace(":", "-"), "9cb6.d01a.2b3c", "fe80::9eb6:d0ff:fe1a:2b3c"],
+    "a hardware address": [MAC, MAC.upper(), MAC.replace(":", "-"), MAC.replace(":", ""), MAC.replace(":", "_"),
+        "3c:2b:1a:d0:b6:9c", "9cb6.d01a.2b3c", "fe80::9eb6:d0ff:fe1a:2b3c"],
     "name of a host": ["gpu-node17", "GPU-NODE17", "gpu-node17-tcpdump.pcap", "login3.cluster.example.edu", "login3"],
     "domain of a host": ["cluster.example.edu", "example.edu", "www.example.edu", "n4.cluster.example.edu"],
     "name of a user": ["erika", "/scratch/users/erika", "carola", "carola@elsewhere", "/home/carola/x"],
@@ -82,15 +90,33 @@ SPELLINGS = {
         "20231114-221523", "20231114T221523Z", "20231114_2215", "202311142215", "2023-11-14_22-15-23",
         "2023-11-14-2215",
         "231114-221500", "2023-11-15T03:45:23+05:30", "2023-11-14_17-14", "14.11.2023 22:15", "11/14/2023, 22:15",
+        "1700000122", "1700080000", "1699920000", "1700000122.5", "1700000123456", "1700000123456789", "1,700,000,123",
+        "1700000123456789000", "1.700000123e9", "1.700000123e+18", "1.700000123456E+09", "1_700_000_123_456",
         "Nov14_22-15-23", "Tue Nov 14 22:15:23 2023", "14/Nov/2023:22:15:23 +0000",
     ],
-    "the key": [SECRET.hex(), base64.b64encode(SECRET).decode()],
+    "the key": [SECRET.hex(), SECRET.hex().upper(), base64.b64encode(SECRET).decode(),
+        *(base64.b64encode(b"key"[:before] + SECRET + b"!").decode() for before in (1, 2, 3)),
+        base64.urlsafe_b64encode(b"\xff\xfe" + SECRET).decode(),
+        base64.b64encode(b"k=" + SECRET.hex().encode()).decode(),
+    ],
+    "a secret": ["AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "github_pat_" + "11ABCDEFG0" * 4, "hf_" + "aB3dE" * 7,
+        "AIza" + "SyA1b" * 7, "xoxb-123456789012-abcdefGHIJKL", "glpat-" + "x1Y2" * 5, "sk-proj-" + "a1B2" * 8,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc", "-----BEGIN RSA PRIVATE KEY-----",
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "password=correcthorse",
+        "PASSWORD: hunter22",
+        '"api_key": "0a1b2c3d4e5f"', "WANDB_TOKEN=abcdefgh", "Authorization: Bearer abcdef0123456789abcdef",
+        "https://alice:s3cret@example.com/x.git", "dbPassword=correcthorse",
+    ],
 }  # fmt: skip
 _EVERY = [(kind, text) for kind, texts in SPELLINGS.items() for text in texts]
 
 #: Similar texts that identify nothing.
 HARMLESS = (
-    "172.20.30.4", "172.20.30.412", "1.172.20.30.41", "172.20.30.41.5.6", "ac141e29ac141e29", "28869995931",
+    "172.20.30.4", "172.20.30.412", "2172.20.30.41", "ac141e29ac141e29", "28869995931", "0172203041",
+    "token: transformer", "secret: its holder", "tokens=40960000", "max_tokens = 2048", "the password is short", "AKIA",
+    "1700000123 bytes", '"bytes": 1700000123', "1,700,000,123 bytes", "1701000123", "0.1700000123", "11700000123",
+    "170000012",
+    "5f1700000123" + "ab" * 12, "1.7e9", "https://example.com:8080/a@b", "sk-learn", "hf_model", "xoxo",
     "gpu-node1",
     "gpu-node170", "mycarola", "17000001234", "9c:b6:d0:1a:2b:3d", "/scratch/carol", "worker-1", "2001:db8:7::4",
     "2023-11-14", "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
@@ -134,13 +160,58 @@ def test_every_spelling_is_found_between_whatever_is_no_letter(
     assert found == {f"{number}.md" for number in range(len(edges))}
 
 
+#: What no digit and no letter beside it continues: kind, text and what is around it.
+NEIGHBOURS = [
+    *(("an IP address", "172.20.30.41", *around) for around in (
+        ("run1-", ""), ("run_2_", ""), ("x", "y"), ("", ".pcap"), ("v1.", ""), ("run1.", "b"), ("1_", "_1"),
+        ("\u00e9", "\u00e9"))),
+    ("an IP address", "AC141E29", "run1x", "y"), ("an IP address", "172-20-30-41", "ip-", "-2"),
+    ("a hardware address", "9cb6d01a2b3c", "nicx", "y"), ("a hardware address", MAC, "00:", ":00"),
+    ("the time of a run", "1700000123", "run-", ""), ("the time of a run", "1700000123", "job", "b"),
+    ("the time of a run", "1700000123456", "t", "ms"), ("the time of a run", "1700000123", "1_", "_2"),
+    *(("name of a user", *around) for around in (("erika", "run2", "3"), ("Erika", "my", "Run"), ("erika", "", "Run"),
+        ("ERIKA", "my2", "Run"), ("Erika", "HTTP", "2"))),
+    ("name of a host", "gpu-node17", "7", "a"), ("name of a host", "login3", "8", "B"),
+    ("a secret", "AKIAIOSFODNN7EXAMPLE", "k=", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "before", "after"), NEIGHBOURS)
+def test_neighbours_that_do_not_continue_it(
+    kind: str, text: str, before: str, after: str, words: leak_scan.Words, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text(f"a {before}{text}{after} b")
+    (tmp_path / f"{before}{text.replace('/', '')}{after}.txt").write_text("nothing")
+    found = {(leak.file, leak.place) for leak in leak_scan.scan(tmp_path, words) if leak.kind == kind}
+    assert found == {("README.md", f"the bytes, at {2 + len(before.encode())}"), ("...", "the name of the file")}
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+def test_words_in_base64_and_hex(kind: str, words: leak_scan.Words, tmp_path: Path) -> None:
+    text = f"made by {SPELLINGS[kind][0]} here".encode()
+    encoded = [
+        base64.b64encode(text),
+        base64.urlsafe_b64encode(text),
+        text.hex().encode(),
+        base64.b64encode(base64.b64encode(text)),
+    ]
+    for number, data in enumerate(encoded):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"a": f"x {data.decode()}"}))
+    assert {leak.file for leak in leak_scan.scan(tmp_path, words) if leak.kind == kind} == {
+        f"{n}.json" for n in range(4)
+    }
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_looks_like_it_is_not(text: str, words: leak_scan.Words, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(f"Recorded with ({text}), see there.")
     assert leak_scan.scan(tmp_path, words) == []
 
 
-Plant = Callable[[Path, str], object]
+Plant = Callable[..., object]
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": zstandard.compress, "xz": lzma.compress, "bzip2": bz2.compress, "lz4": lz4.frame.compress,
+}  # fmt: skip
 PLACES: dict[str, Plant] = {
     "a value": lambda folder, text: write_parquet(
         folder, [f"x{k}" for k in range(5000)] + [text], use_dictionary=False
@@ -154,6 +225,13 @@ PLACES: dict[str, Plant] = {
     "a line of a log": lambda folder, text: (folder / "train.log").write_text(f"a\n{text}\n"),
     "a log": lambda folder, text: (folder / "train.log").write_text(f"a\nhost {text}\n"),
     "gzip": lambda folder, text: (folder / "x.gz").write_bytes(gzip.compress(f"a {text} b".encode())),
+    "the comment of a zip": lambda folder, text: _commented(folder / "x.zip", text),
+    **{
+        f"{ending} of a text": lambda folder, text, pack=pack: (folder / "x.packed").write_bytes(
+            pack(f"a {text} b".encode())
+        )
+        for ending, pack in PACKERS.items()
+    },
     "zip in zip": lambda folder, text: (folder / "x.zip").write_bytes(_zipped(_zipped(f"a {text} b".encode()))),
     "a database": lambda folder, text: _database(folder / "traces.duckdb", text),
     "the name of a file": lambda folder, text: (folder / f"x {text.replace('/', '%2F')} y.txt").write_text("nothing"),
@@ -179,6 +257,12 @@ def _zipped(data: bytes) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inside", data)
     return file.getvalue()
+
+
+def _commented(path: Path, text: str) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("inside", b"nothing")
+        archive.comment = f"a {text} b".encode()
 
 
 def _database(path: Path, text: str) -> None:

@@ -5,28 +5,39 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import gzip
 import io
+import itertools
 import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.release.leak_scan.search import LONG, Moments, Searcher, distinct
+from ddnn_traces.ingestors.capture_file import CaptureFile
+from ddnn_traces.ingestors.compression import Decompression, compression_of
+from ddnn_traces.release.leak_scan.search import AROUND_BYTES, DAY_S, LONG, Instants, Moments, Searcher, distinct, near
 from ddnn_traces.release.leak_scan.words import Words
-from ddnn_traces.store import schema
+from ddnn_traces.store import hashes, schema
 
 _BLOCK_BYTES = 16 << 20
 _MOST_HITS = 20
 _MOST_DEPTH = 2
 _MOST_UNPACKED = 1 << 30
 _PCAP_HEADER = 24
+#: Compressed bytes that are opened here (zip), or not at all (pictures).
+_PACKED = (b"PK\x03\x04", b"PK\x05\x06", b"\x89PNG", b"\xff\xd8\xff")
+_TEXT_START = 4096
+_MOST_TEXT = 256 << 20
+#: Words that may be base64, in its two alphabets, or hex.
+_ENCODED, _BETWEEN = re.compile(rb"[0-9A-Za-z+/_-]{6,}"), re.compile(rb"[/_-]")
+_MIXED = re.compile(rb"[a-z].*[A-Z]|[A-Z].*[a-z]|[0-9].*[A-Z]", re.DOTALL)
+_HEX_TEXT = re.compile(rb"(?:[2-7][0-9a-f]){4,}", re.IGNORECASE)
+_URL_LETTERS = bytes.maketrans(b"+/", b"-_")
 _PCAP = b"\x4d\x3c\xb2\xa1"
 #: Columns without a unit whose numbers are counters: one that equals an address is a coincidence.
 _COUNTERS = ("flow_id", "reverse_flow_id", "record", "step", "epoch", "connection", "encapsulation_id", "parent_id")
@@ -49,7 +60,8 @@ class Searchers:
     def of(cls, words: Words) -> Searchers:
         """The searchers of these words. Raises MissingExtra."""
         lasting = {data: kind for data, kind in words.binary.items() if len(data) >= 16}
-        return cls(words, words.searcher(), Searcher(words.texts, lasting, LONG, (Moments(words.times),)))
+        shapes = (Moments(words.times), Instants(words.times))
+        return cls(words, words.searcher(), Searcher(words.texts, lasting, LONG, shapes))
 
 
 def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
@@ -60,19 +72,24 @@ def hits(path: Path, name: str, searchers: Searchers) -> Iterator[Hit]:
         with path.open("rb") as file:
             start = file.read(32)
         if start.startswith(b"PAR1"):
-            yield from _in_blocks(path, searchers.long, "the bytes")
+            yield from _in_blocks(_blocks(path), searchers.long, "the bytes")
             yield from _in_parquet(path, searchers)
             return
-        packed = start.startswith((b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"))
-        yield from _in_blocks(path, searchers.long if packed else searchers.every, "the bytes")
+        kind = compression_of(start)
+        packed = kind is not None or start.startswith(_PACKED)
+        yield from _in_blocks(_blocks(path), searchers.long if packed else searchers.every, "the bytes")
         if start.startswith(_PCAP):
-            yield from _in_pcap(path, searchers.words)
+            yield from _in_pcap(_blocks(path), searchers.words)
         elif start[8:12] == b"DUCK":
             yield from _in_duckdb(path, searchers.every)
+        elif kind is not None:
+            yield from _in_compressed(path, searchers)
         elif packed:
             yield from _in_packed(path.read_bytes(), searchers, 0)
         elif path.suffix in (".json", ".jsonld", ".ipynb"):
             yield from _in_json(path.read_bytes(), searchers.every)
+        elif path.stat().st_size <= _MOST_TEXT:
+            yield from _in_encoded(path.read_bytes(), searchers.every, "the bytes")
     except OSError as error:
         raise UsageError(f"{path}: cannot be searched ({error.strerror or error}); check the disk") from error
 
@@ -81,25 +98,56 @@ def _in_text(text: str | bytes, searcher: Searcher, where: str) -> Iterator[Hit]
     data = text.encode(errors="replace") if isinstance(text, str) else text
     for _, kind in distinct(searcher.kinds(data)):
         yield kind, where
+    yield from _in_encoded(data, searcher, where)
 
 
-def _in_blocks(path: Path, searcher: Searcher, where: str) -> Iterator[Hit]:
-    """The file's bytes, a block at a time; what spans two blocks is in the second again."""
-    overlap = searcher.longest + 2
-    buffer = bytearray(overlap + _BLOCK_BYTES)
-    view = memoryview(buffer)
-    carried, at = 0, 0
-    found: set[str] = set()
+def _in_encoded(data: bytes, searcher: Searcher, where: str, depth: int = 0) -> Iterator[Hit]:
+    """What words of a text stand for in base64 and hex, where that is text again."""
+    if depth == _MOST_DEPTH or b"\0" in data[:_TEXT_START]:
+        return
+    words = set(_ENCODED.findall(data))
+    words |= {part for word in words for part in _BETWEEN.split(word)}  # of a path or a name; base64 has these, too
+    decoded = b"\n".join(filter(None, map(_decoded, words)))
+    for _, kind in distinct(searcher.kinds(decoded)):
+        yield kind, f"{where}, in base64 or hex"
+    if decoded:
+        yield from _in_encoded(decoded, searcher, where, depth + 1)
+
+
+def _decoded(word: bytes) -> bytes:
+    """The text that a word stands for, empty for none."""
+    with contextlib.suppress(ValueError):
+        if _HEX_TEXT.fullmatch(word):
+            text = bytes.fromhex(word.decode())
+        elif _MIXED.search(word):
+            text = base64.urlsafe_b64decode(word.translate(_URL_LETTERS).rstrip(b"=") + b"==")
+        else:
+            return b""
+        return text if text.decode().replace("\n", "").isprintable() else b""
+    return b""
+
+
+def _blocks(path: Path) -> Iterator[memoryview]:
+    """A file; a block is overwritten by the next one."""
+    buffer = bytearray(min(_BLOCK_BYTES, max(1, path.stat().st_size)))
     with path.open("rb", buffering=0) as file:
-        while size := file.readinto(view[carried : carried + _BLOCK_BYTES]):
-            end = carried + size
-            for place, kind in searcher.kinds(view[:end]):
-                if kind not in found:
-                    found.add(kind)
-                    yield kind, f"{where}, at {at - carried + place:,}"
-            at += size
-            carried = min(overlap, end)
-            view[:carried] = bytes(view[end - carried : end])
+        while size := file.readinto(buffer):
+            yield memoryview(buffer)[:size]
+
+
+def _in_blocks(blocks: Iterable[memoryview], searcher: Searcher, where: str) -> Iterator[Hit]:
+    """Bytes, a block at a time; what spans two blocks is in the second again."""
+    overlap = searcher.longest + AROUND_BYTES
+    carried, at = b"", 0
+    found: set[str] = set()
+    for block in blocks:
+        data = b"".join((carried, block))
+        for place, kind in searcher.kinds(data):
+            if kind not in found:
+                found.add(kind)
+                yield kind, f"{where}, at {at - len(carried) + place:,}"
+        at += len(block)
+        carried = data[-overlap:]
 
 
 def _in_json(data: bytes, searcher: Searcher) -> Iterator[Hit]:
@@ -184,6 +232,9 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
     with path.open("rb") as file:
         file.seek(begin)
         data = file.read()
+    for value in (metadata.metadata or {}).values():
+        if _from_base64(value):  # where short words occur by chance; what it stands for is searched below
+            data = data.replace(value, bytes(len(value)))
     for place, kind in distinct(searchers.every.kinds(data)):
         yield kind, f"statistics and metadata, at {begin + place:,}"
     known = [chunk.statistics for chunk in chunks if chunk.statistics and chunk.statistics.has_min_max]
@@ -197,10 +248,16 @@ def _in_footer(path: Path, metadata: Any, searchers: Searchers) -> Iterator[Hit]
 
 def _unescaped(value: bytes) -> bytes:
     """The bytes that base64 stands for, or the strings in JSON; empty for other metadata."""
-    with contextlib.suppress(binascii.Error, ValueError):
-        return base64.b64decode(value, validate=True)
+    if decoded := _from_base64(value):
+        return decoded
     with contextlib.suppress(ValueError, RecursionError):
         return "\n".join(_strings(json.loads(value))).encode(errors="replace")
+    return b""
+
+
+def _from_base64(value: bytes) -> bytes:
+    with contextlib.suppress(binascii.Error, ValueError):
+        return base64.b64decode(value, validate=True)
     return b""
 
 
@@ -220,7 +277,7 @@ def _in_numbers(file: Any, path: Path, column: int, field: Any, words: Words, wh
     bounds = [(s.min, s.max) for s in groups if s is not None and s.has_min_max]
     if "since the epoch" in unit or (not unit and field.name.endswith("_ns")):
         for bound in bounds:
-            if any(first <= time <= last for first, last in words.times for time in bound):
+            if any(first <= time <= last for first, last in near(words.times, DAY_S * 10**9) for time in bound):
                 yield "the time of a run", where
                 return
     elif not unit and field.name not in _COUNTERS and words.numbers:
@@ -244,29 +301,29 @@ def _unit(path: Path, name: str) -> str:
 # --- captures, databases, archives
 
 
-def _in_pcap(path: Path, words: Words) -> Iterator[Hit]:
+def _in_pcap(blocks: Iterable[memoryview], words: Words) -> Iterator[Hit]:
     """IPv4 addresses in the headers (not in counters and checksums, which can be any number), and the time stamps."""
     import numpy as np
 
     from ddnn_traces.ingestors.packets.compiled import addresses
 
     numbers = np.array(sorted(words.numbers), np.int64)
-    first = min((first for first, _ in words.times), default=1)
-    last = max((last for _, last in words.times), default=0)
+    times = np.array(near(words.times, DAY_S * 10**9), np.int64).reshape(-1, 2)
     mask, found = np.zeros(1 << 18, np.uint8), np.zeros((_MOST_HITS, 2), np.int64)
-    with path.open("rb") as file:
-        link = int.from_bytes(file.read(_PCAP_HEADER)[20:24], "little") & 0xFFFF
-        rest, records = b"", 0
-        while block := file.read(_BLOCK_BYTES):
-            data = rest + block
-            buf = np.frombuffer(data, np.uint8)
-            pos, read, count = addresses.find_known(buf, 0, len(buf), link, 1, numbers, first, last, mask, found)
-            for record, number in found[:count].tolist():
-                yield "the time of a run" if number < 0 else "an IP address", f"packet {records + record + 1:,}"
-            if count:
-                return
-            records += read
-            rest = data[pos:]
+    rest, records, link = b"", 0, -1
+    for block in blocks:
+        data = b"".join((rest, block))
+        begin = 0
+        if link < 0:
+            link, begin = int.from_bytes(data[20:_PCAP_HEADER], "little") & 0xFFFF, _PCAP_HEADER
+        buf = np.frombuffer(data, np.uint8)
+        pos, read, count = addresses.find_known(buf, begin, len(buf), link, 1, numbers, times, mask, found)
+        for record, number in found[:count].tolist():
+            yield "the time of a run" if number < 0 else "an IP address", f"packet {records + record + 1:,}"
+        if count:
+            return
+        records += read
+        rest = data[pos:]
 
 
 def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
@@ -290,22 +347,59 @@ def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
         raise UsageError(f"{path}: cannot be searched ({str(error).splitlines()[0]}); publish again") from error
 
 
+def _in_compressed(path: Path, searchers: Searchers) -> Iterator[Hit]:
+    """Contents of a compressed file, read as captures are."""
+    where = "its compressed contents"
+    with CaptureFile(path, hash=hashes.NONE) as file:
+        blocks = file.blocks()
+        first = bytes(next(blocks, b""))
+        if _is_packed(first):
+            yield from _in_packed(_joined(itertools.chain([first], blocks)), searchers, 1)
+        else:
+            yield from _in_blocks(itertools.chain([memoryview(first)], blocks), searchers.every, where)
+    if first.startswith(_PCAP):
+        with CaptureFile(path, hash=hashes.NONE) as file:
+            yield from _in_pcap(file.blocks(), searchers.words)
+    else:
+        yield from _in_encoded(first, searchers.every, where)
+
+
+def _is_packed(data: bytes) -> bool:
+    return compression_of(data[:_TEXT_START]) is not None or data.startswith(_PACKED)
+
+
+def _joined(blocks: Iterable[bytes | memoryview]) -> bytes:
+    """The first GB."""
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) >= _MOST_UNPACKED:
+            break
+    return bytes(data)
+
+
 def _in_packed(data: bytes, searchers: Searchers, depth: int) -> Iterator[Hit]:
-    """Contents of gzip and zip; other compressed files are searched by their bytes alone."""
+    """Contents of compressed bytes and of zip, with its comments."""
     if depth == _MOST_DEPTH:
         return
     members: list[tuple[str, bytes]] = []
     with contextlib.suppress(OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError):
-        if data.startswith(b"\x1f\x8b"):
-            with gzip.open(io.BytesIO(data)) as file:
-                members.append(("", file.read(_MOST_UNPACKED)))
+        if kind := compression_of(data[:_TEXT_START]):
+            members.append(("", _joined(Decompression(kind, [data], 1 << 20).pieces())))
         elif data.startswith(b"PK\x03\x04"):
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                comments = [
+                    archive.comment,
+                    *(comment for info in archive.infolist() for comment in (info.comment, info.extra)),
+                ]
+                yield from _in_text(b"\n".join(comments), searchers.every, "a comment of the zip")
                 for info in archive.infolist():
                     with archive.open(info) as member:
                         members.append((info.filename, member.read(_MOST_UNPACKED)))
     for name, content in members:
         yield from _in_text(name, searchers.every, "the name of a member")
-        yield from _in_text(content, searchers.every, f"its compressed contents{': ' * bool(name)}{name}")
+        packed = _is_packed(content)
+        where = f"its compressed contents{': ' * bool(name)}{name}"
+        yield from _in_text(content, searchers.long if packed else searchers.every, where)
         yield from _in_json(content, searchers.every) if name.endswith(".json") else ()
         yield from _in_packed(content, searchers, depth + 1)

@@ -1,6 +1,8 @@
-"""Searches bytes for many words at once (Aho-Corasick), and for what is recognised by its form: times and home folders.
+"""Searches bytes for many words at once (Aho-Corasick), and for what is recognised by its form: times, home folders,
+keys of services.
 
-A hit of the automaton is a candidate: it counts where the word stands by itself, or where the form is complete.
+A hit of the automaton is a candidate: it counts where its neighbours do not continue the word, or where the form is
+complete.
 """
 
 from __future__ import annotations
@@ -16,43 +18,41 @@ from ddnn_traces import extras
 #: Letters of the shortest word that does not occur by chance in gigabytes of compressed bytes.
 LONG = 7
 _SHORT = 4
-#: From this length on a word counts whatever precedes it: binary formats put a length there, which may be a letter.
+#: From this length on no word occurs by chance, and a name counts whatever precedes it: binary formats put a length
+#: there, which may be a letter.
 _SURE = 16
-#: Bytes before and after a word that are examined.
-_AROUND_BYTES = 8
+#: Bytes before and after a word that are examined: as many as a digest has digits.
+AROUND_BYTES = 64
 _MOST_KINDS = 20
 #: Bytes that are searched at a time: this limits the memory for hits.
 _CHUNK_BYTES = 1 << 20
 
-#: An IPv4 address with a separator between its numbers: an adjacent digit makes another word of it, a letter does not.
-_DOTTED = re.compile(rb"\d+(?:[._-]\d+){3}")
-#: What may not precede and follow a word of each kind, in small letters: then it is part of another word. An underscore
-#: is no letter here. A number after an address and a dot is a port (tcpdump); two numbers make another word.
-_AROUND = {
-    "an IP address": (r"(?:[0-9a-z]|[0-9]\.)\Z", r"^(?:[0-9a-z]|\.[0-9]+\.[0-9])"),
-    "the time of a run": (r"(?:[0-9a-f]|[0-9]\.)\Z", r"^[0-9a-f]"),
-    "a path": (r"$.", r"^[0-9a-z]"),
-}
-_AROUND_DOTTED = (r"(?:[0-9]|[0-9][._-])\Z", r"^(?:[0-9]|\.[0-9]+\.[0-9])")
-_AROUND_OTHERS = (r"[^\W_]\Z", r"^[^\W_]")
+_SECRET_KINDS = ("the key", "a secret")
+#: Numbers with or without separators between them: a digit continues them, no letter does.
+_NUMBERS = re.compile(rb"[0-9]+(?:[._-][0-9]+)*")
+_HEX = re.compile(rb"[0-9a-f]+")
+_HEX_BEFORE, _HEX_AFTER = re.compile(rb"[0-9a-f]*\Z"), re.compile(rb"[0-9a-f]*")
+_HEX_DIGITS, _DIGITS = b"0123456789abcdef", b"0123456789"
+#: Hex digits of the shortest digest; in one any few digits occur by chance.
+_DIGEST_DIGITS = 32
 
 
 class Shape(Protocol):
     """Something that is recognised by its form."""
 
     def begins(self, width: int) -> Iterable[bytes]:
-        """The texts that it can begin with, `width` bytes each (4 to 8), in small letters."""
+        """The texts that it can begin with, 4 to 8 bytes each, in small letters. width: bytes of the shortest word."""
 
     def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
-        """Its kind and length if it stands at the begin of `there`, which follows `before`, both in small letters."""
+        """Its kind and length if it stands at the begin of `there`, which follows `before`, else None."""
 
 
 class Searcher:
     """Finds words in bytes.
 
-    texts: words in small letters, found in any case where they stand by themselves, each with its kind. binary: bytes,
-    found unchanged. least: letters of the shortest word to search for; shorter ones are left out. shapes: what is
-    recognised by its form. A kind may be followed by more in brackets. Raises MissingExtra.
+    texts: words in small letters, found in any case where their neighbours do not continue them, each with its kind.
+    binary: bytes, found unchanged. least: letters of the shortest word to search for; shorter ones are left out.
+    shapes: what is recognised by its form. A kind may be followed by more in brackets. Raises MissingExtra.
     """
 
     def __init__(
@@ -91,28 +91,71 @@ class Searcher:
                     yield first + begin, first + begin + length, kind
 
     def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[tuple[str, int]]:
-        there = bytes(data[place : place + self.longest + _AROUND_BYTES])
-        small = there.lower()
-        before = bytes(data[max(0, place - _AROUND_BYTES) : place]).lower()
+        there = bytes(data[place : place + self.longest + AROUND_BYTES])
+        before = bytes(data[max(0, place - AROUND_BYTES) : place])
         for candidate in self._candidates[pattern]:
             if not isinstance(candidate, tuple):
-                if found := candidate.found(before, small):
+                if found := candidate.found(before, there):
                     yield found
                 continue
             word, kind, is_text = candidate
-            if _by_itself(word, kind, before, small) if is_text else there.startswith(word):
+            if is_text:
+                matches = there[: len(word)].lower() == word and not _continued(word, kind, before, there)
+            else:
+                matches = there.startswith(word)
+            if matches:
                 yield kind, len(word)
 
 
-def _by_itself(word: bytes, kind: str, before: bytes, there: bytes) -> bool:
-    """Whether a word is a word of its own where it stands, not part of another. there: begins with it."""
-    left, right = _AROUND.get(kind.partition(" (")[0], _AROUND_OTHERS)
-    if _DOTTED.fullmatch(word):
-        left, right = _AROUND_DOTTED
-    if len(word) < _SURE and _is_letter(word[0]) and re.search(left, _text_before(before)):
+def _continued(word: bytes, kind: str, before: bytes, there: bytes) -> bool:
+    """Whether what stands before or after a word makes another word of it. there: begins with it, in any case."""
+    kind = kind.partition(" (")[0]
+    after = there[len(word) :]
+    if kind in _SECRET_KINDS:
         return False
-    after = there[len(word) : len(word) + _AROUND_BYTES]
-    return not (_is_letter(word[-1]) and re.search(right, _text_after(after)))
+    if kind == "a path":
+        return _is_letter(word[-1]) and after[:1].isalnum()
+    if kind in ("an IP address", "a hardware address"):
+        in_decimal = kind == "an IP address" and _NUMBERS.fullmatch(word)
+        is_hex = not in_decimal or (len(word) == 8 and word.isdigit())  # 10.0.0.1 in hex has no letter
+        return _goes_on(before, after, _HEX_DIGITS if is_hex else _DIGITS) or in_digest(word, before, after)
+    joined = len(word) < _SURE and _joined(_text_before(before)[-1:], _text_after(there[: 2 * _SHORT]))
+    return joined or _joined_after(there, len(word)) or in_digest(word, before, after)
+
+
+def _goes_on(before: bytes, after: bytes, digits: bytes) -> bool:
+    return before[-1:].lower() in _each(digits) or after[:1].lower() in _each(digits)
+
+
+def _each(letters: bytes) -> set[bytes]:
+    return {bytes([letter]) for letter in letters}
+
+
+def in_digest(word: bytes, before: bytes, after: bytes) -> bool:
+    """Whether a word of hex digits alone is part of a digest, where it stands by chance."""
+    if len(word) >= _SURE or not _HEX.fullmatch(word):
+        return False
+    begin, end = _HEX_BEFORE.search(before.lower()), _HEX_AFTER.match(after.lower())
+    assert begin and end
+    return len(begin[0]) + len(word) + len(end[0]) >= _DIGEST_DIGITS
+
+
+def _joined(before: str, word: str) -> bool:
+    """Whether the letter before a word continues it: a letter before a letter, a digit before a digit.
+
+    In camelCase and HTTPServer a word begins where a small letter is followed by a capital, and at the last capital of
+    several that is followed by a small letter.
+    """
+    if before.isdecimal() or not before.isalpha():
+        return before.isdecimal() and word[:1].isdecimal()
+    first, second = word[:1], word[1:2]
+    return first.isalpha() and not (first.isupper() and (before.islower() or second.islower()))
+
+
+def _joined_after(there: bytes, size: int) -> bool:
+    """Likewise for the letter after a word, of `size` bytes."""
+    last, after = _text_before(there[:size])[-1:], _text_after(there[size : size + 2 * _SHORT])
+    return _joined(last, after) if after[:1].isalnum() else False
 
 
 def _text_before(data: bytes) -> str:
@@ -197,8 +240,9 @@ class Moments:
         """The time of a run, unless a digit precedes it."""
         if _DIGIT.search(before):
             return None
+        small = there.lower()
         for pattern in _WRITTEN:
-            if (match := pattern.match(there)) and any(map(self._is_near, _meanings(match, self._runs))):
+            if (match := pattern.match(small)) and any(map(self._is_near, _meanings(match, self._runs))):
                 return "the time of a run", match.end()
         return None
 
@@ -216,8 +260,8 @@ class Homes:
 
     def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
         """The home of a user; not in the middle of a path, which may be a web address."""
-        match = _HOME.match(there)
-        if match and (there.startswith(b"\\") or not _MIDDLE.search(before.decode(errors="replace"))):
+        match = _HOME.match(there.lower())
+        if match and (there.startswith(b"\\") or not _MIDDLE.search(before.decode(errors="replace").lower())):
             return "the home of a user", match.end()
         return None
 
@@ -254,3 +298,134 @@ def _meanings(match: re.Match[bytes], runs: Sequence[tuple[datetime, datetime]])
     for year in years:
         with contextlib.suppress(ValueError):
             yield datetime(year, month, int(parts["day"]), int(parts["hour"]), int(parts["minute"]))
+
+
+#: Numbers near a run: within a day of it.
+DAY_S = 86400
+#: Seconds since the epoch before which a number is rather a count of something: March 1973.
+_LEAST_S = 10**8
+#: A number is recognised by its digits but for those of so many seconds, about a day.
+_STEP_S = 10**5
+_WHOLE = re.compile(rb"[0-9]+")
+_GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?![0-9])")
+_SCIENTIFIC = re.compile(rb"([0-9])\.([0-9]{4,})e\+?0*(8|9|1[0-8])(?![0-9])", re.IGNORECASE)
+_MARKS, _GOES_ON = re.compile(rb"[,_']"), re.compile(rb"[0-9][.]?\Z")
+#: What says that a number is no time.
+_BYTES_BEFORE = re.compile(rb"(?:bytes|size)[\"']?\s*[:=]\s*[\"']?\Z", re.IGNORECASE)
+_BYTES_AFTER = re.compile(rb"[,_'0-9]* ?bytes", re.IGNORECASE)
+
+
+class Instants:
+    """Numbers of s, ms, us or ns since the epoch within a day of a run, whole or with a fraction."""
+
+    def __init__(self, times: Sequence[tuple[int, int]]) -> None:
+        """times: first and last of each run, ns since the epoch."""
+        self._runs = near(times, DAY_S * 10**9, 10**9)
+
+    def begins(self, width: int) -> Iterator[bytes]:
+        """The leading digits, which are the same in every unit: 12345, 1.2345e9, 1,234,5."""
+        for first, last in self._runs:
+            for number in range(max(first, _LEAST_S) // _STEP_S, last // _STEP_S + 1):
+                digits = str(number)
+                yield digits.encode()
+                yield f"{digits[0]}.{digits[1:]}".encode()
+                grouped = f"{number * _STEP_S:,}"[: len(digits) + 1 + (len(digits) == 5)]
+                yield from (grouped.replace(",", mark).encode() for mark in ",_'")
+
+    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+        """The time of a run; not a part of a longer number or of a digest, and no number of bytes."""
+        if _GOES_ON.search(before):
+            return None
+        for first, last, length in _seconds(there):
+            if any(first <= run_last and last >= run_first for run_first, run_last in self._runs):
+                after = there[length:]
+                is_size = _BYTES_BEFORE.search(before) or _BYTES_AFTER.match(after)
+                if not is_size and not in_digest(there[:length].lower(), before, after):
+                    return "the time of a run", length
+        return None
+
+
+def _seconds(there: bytes) -> Iterator[tuple[int, int, int]]:
+    """The seconds that a text can mean as a number of s, ms, us or ns: first, last, and the text's length."""
+    if match := _SCIENTIFIC.match(there):
+        digits, places = (match[1] + match[2])[:10], int(match[3])
+        unknown = max(0, places + 1 - len(digits))
+        for unit in (0, 3, 6, 9):
+            if 8 <= places - unit <= 9:
+                value = int(digits) * 10**unknown // 10**unit
+                yield value, value + 10**unknown // 10**unit, match.end()
+    elif match := _GROUPED.match(there) or _WHOLE.match(there):
+        digits = _MARKS.sub(b"", match[0])
+        for unit in (0, 3, 6, 9):
+            if 9 <= len(digits) - unit <= 10:
+                value = int(digits[: len(digits) - unit])
+                yield value, value, match.end()
+
+
+def near(times: Sequence[tuple[int, int]], around_ns: int, unit_ns: int = 1) -> list[tuple[int, int]]:
+    """Runs with some time before and after, as numbers of a unit: first and last, without overlaps, in order."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(((first - around_ns) // unit_ns, (last + around_ns) // unit_ns) for first, last in times):
+        if merged and first <= merged[-1][1] + 1:
+            first, last = merged[-1][0], max(last, merged.pop()[1])
+        merged.append((first, last))
+    return merged
+
+
+# --- keys of services
+
+_TOKENS = re.compile(
+    rb"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Za-z])"  # AWS
+    rb"|gh[oprsu]_[0-9A-Za-z]{30,}|github_pat_[0-9A-Za-z_]{22,}|glpat-[0-9A-Za-z_-]{20,}"
+    rb"|hf_[0-9A-Za-z]{20,}|npm_[0-9A-Za-z]{30,}|pypi-AgEI[0-9A-Za-z_-]{20,}"
+    rb"|AIza[0-9A-Za-z_-]{35}|ya29\.[0-9A-Za-z_-]{20,}"  # Google
+    rb"|xox[abeoprs]-[0-9A-Za-z-]{10,}|sk-[0-9A-Za-z_-]{20,}|dop_v1_[0-9a-f]{64}"
+    rb"|eyJ[0-9A-Za-z_-]{10,}\.eyJ[0-9A-Za-z_-]{10,}"  # JSON web token (RFC 7519)
+)
+_PRIVATE_KEY = re.compile(rb"BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")
+#: A name that says that its value is secret, and a value of 8 letters or more.
+_ASSIGNED = re.compile(
+    rb"(?:passw(?:or)?d|passphrase|(?:access|auth|api|secret|refresh|bearer)?[_-]?token|(?:client[_-]?)?secret"
+    rb"|api[_-]?key|(?:secret[_-]?)?access[_-]?key(?:[_-]?id)?|private[_-]?key|account[_-]?key)"
+    rb"[\"']?(?P<sign>\s{0,2}[=:]\s{0,2})[\"']?(?P<value>[^\s\"',;<>(){}\[\]]{8,})",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(rb"[A-Za-z]")
+_BEARER = re.compile(rb"bearer\s+[0-9a-z_.~+/-]{16,}=*", re.IGNORECASE)
+_IN_ADDRESS = re.compile(rb"://[^/\s:@\"'<>]+:[^/\s@\"'<>]{3,}@")
+_TOKEN_BEGINS = (
+    "akia", "asia", "abia", "acca", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_p", "glpat-", "npm_", "pypi-age",
+    "aiza", "ya29.", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "dop_v1_",
+)  # fmt: skip
+_NAME_BEGINS = (
+    "passw", "passphra", "access", "auth", "api-", "api_", "apikey", "apitoken", "secret", "refresh", "bearer", "token",
+    "client", "private", "account",
+)  # fmt: skip
+
+
+class Secrets:
+    """Keys and tokens of services, private keys, passwords beside their names."""
+
+    def begins(self, width: int) -> Iterator[bytes]:
+        """Of names and tokens; hf_, sk- and eyJ with one letter more."""
+        yield from (text.encode() for text in (*_TOKEN_BEGINS, *_NAME_BEGINS, "begin ", "http://", "https://"))
+        for letter in "abcdefghijklmnopqrstuvwxyz0123456789_-":
+            yield from (f"{begin}{letter}".encode() for begin in ("hf_", "sk-", "eyj"))
+
+    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+        """A secret; a token not where letters precede it."""
+        if there[:4].lower() == b"http":
+            match = _IN_ADDRESS.search(there[: 8 + _SHAPE_BYTES])
+            return ("a secret", match.end()) if match and match.start() <= 5 else None
+        if (match := _TOKENS.match(there)) and not before[-1:].isalnum():
+            return "a secret", match.end()
+        if (match := _PRIVATE_KEY.match(there)) and before.endswith(b"-----"):
+            return "a secret", match.end()
+        if before[-1:].isalpha() and not (before[-1:].islower() and there[:1].isupper()):
+            return None
+        if (match := _ASSIGNED.match(there)) and _LETTER.search(match["value"]):
+            sure = match["sign"] == b"=" or there[:4].lower() == b"pass" or re.search(rb"[0-9]", match["value"])
+            return ("a secret", match.end()) if sure else None
+        if match := _BEARER.match(there):
+            return "a secret", match.end()
+        return None

@@ -28,7 +28,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identifies_no_host, is_role_word
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
-from ddnn_traces.release.leak_scan.search import Homes, Moments, Searcher
+from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
 from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, pcapng_names
 from ddnn_traces.store import schema
 
@@ -90,7 +90,7 @@ class Words:
 
     def searcher(self) -> Searcher:
         """Finds all of them in uncompressed bytes. Raises MissingExtra."""
-        return Searcher(self.texts, self.binary, shapes=(Moments(self.times), Homes()))
+        return Searcher(self.texts, self.binary, shapes=(Moments(self.times), Instants(self.times), Homes(), Secrets()))
 
 
 def words(
@@ -123,7 +123,7 @@ def words(
             collected.address(address)
     if options.times != "kept":
         for row in dataset.sql_arrow(TIMES).to_pylist():
-            collected.times(row["first_ns"], row["last_ns"], row["run_id"])
+            collected.words.times.append((row["first_ns"], row["last_ns"]))
     if key is not None:
         collected.secret(read_secret(key))
     return collected.finished(dataset.run_ids)
@@ -261,12 +261,6 @@ class _Collector:
             self.add(form, "a hardware address")
         self.words.binary[address] = self.words.binary[interface_id(address)] = "a hardware address"
 
-    def times(self, first_ns: int, last_ns: int, run_id: str) -> None:
-        for what, ns in (("begin", first_ns), ("end", last_ns)):
-            for form in time_texts(ns):
-                self.add(form, "the time of a run", (what, run_id))
-        self.words.times.append((first_ns, last_ns))
-
     def secret(self, secret: bytes) -> None:
         for form in secret_texts(secret):
             self.add(form, "the key")
@@ -311,23 +305,34 @@ def _parts(text: str) -> Iterator[str]:
 
 # --- forms in which a value may be written, as text and as bytes
 
-_LEAST_DECIMAL = 10**8  # smaller numbers are counts of something
+_LEAST_DIGITS = 9  # of a decimal number; smaller ones are counts of something
 
 
 def address_texts(text: str) -> Iterator[str]:
-    """Spellings of an address: IPv4 dotted, padded, with - and _, hex, decimal, reversed; IPv6 short, long, hex."""
+    """Spellings of an address, also with its bytes in the other order: IPv4 dotted, padded, with - and _, hex, decimal,
+    without separators; IPv6 short, long, hex, decimal.
+    """
     ip = ipaddress.ip_address(text)
-    digits = ip.packed.hex()
-    yield from (str(ip), digits, f"0x{digits}", ip.reverse_pointer)
     if isinstance(ip, ipaddress.IPv4Address):
-        parts = str(ip).split(".")
-        yield from ("-".join(parts), "_".join(parts), ".".join(part.zfill(3) for part in parts))
+        for packed in (ip.packed, ip.packed[::-1]):
+            yield from _ipv4_texts(packed)
         yield f"ffff:{int(ip) >> 16:x}:{int(ip) & 0xFFFF:x}"
-        if int(ip) >= _LEAST_DECIMAL:
-            yield str(int(ip))
+        yield f"ffff:{int(ip) >> 16:04x}:{int(ip) & 0xFFFF:04x}"
     else:
-        yield from (ip.exploded, ":".join(f"{int(part, 16):x}" for part in ip.exploded.split(":")))
+        yield from (str(ip), ip.packed.hex(), ip.packed[::-1].hex(), ip.reverse_pointer, ip.exploded)
+        yield ":".join(f"{int(part, 16):x}" for part in ip.exploded.split(":"))
         yield from (ip.exploded.replace(":", "-"), str(int(ip)))
+
+
+def _ipv4_texts(packed: bytes) -> Iterator[str]:
+    decimal, pairs = [str(byte) for byte in packed], [f"{byte:02x}" for byte in packed]
+    for mark in ".-_":
+        yield from (mark.join(decimal), mark.join(number.zfill(3) for number in decimal))
+    yield from (mark.join(pairs) for mark in ("", ":", "-", ".", "_", "\\x", ", 0x", ",0x"))
+    number = int.from_bytes(packed, "big")
+    yield f"0x{number:x}"
+    yield "".join(number.zfill(3) for number in decimal)
+    yield from (digits for digits in (str(number), "".join(decimal)) if len(digits) >= _LEAST_DIGITS)
 
 
 def address_numbers(text: str) -> Iterator[int]:
@@ -339,10 +344,14 @@ def address_numbers(text: str) -> Iterator[int]:
 
 
 def hardware_texts(address: bytes) -> Iterator[str]:
-    """Spellings of a hardware address of 6 bytes, also as the end of an IPv6 address (RFC 4291, appendix A)."""
-    pairs = [f"{byte:02x}" for byte in address]
-    yield from (":".join(pairs), "-".join(pairs), "".join(pairs), ":".join(f"{byte:x}" for byte in address))
-    yield ".".join("".join(pairs[k : k + 2]) for k in (0, 2, 4))
+    """Spellings of a hardware address of 6 bytes, also with its bytes in the other order, and as the end of an IPv6
+    address (RFC 4291, appendix A).
+    """
+    for ordered in (address, address[::-1]):
+        pairs = [f"{byte:02x}" for byte in ordered]
+        yield from (mark.join(pairs) for mark in ("", ":", "-", ".", "_", "\\x"))
+        yield ":".join(f"{byte:x}" for byte in ordered)
+        yield from (mark.join("".join(pairs[k : k + 2]) for k in (0, 2, 4)) for mark in ".:-")
     words = [int.from_bytes(interface_id(address)[k : k + 2], "big") for k in (0, 2, 4, 6)]
     yield from (":".join(f"{word:x}" for word in words), ":".join(f"{word:04x}" for word in words))
 
@@ -352,14 +361,11 @@ def interface_id(address: bytes) -> bytes:
     return bytes([address[0] ^ 2]) + address[1:3] + b"\xff\xfe" + address[3:]
 
 
-def time_texts(ns: int) -> Iterator[str]:
-    """Spellings of a time as a number: ns, us, ms and s since the epoch."""
-    seconds, fraction = divmod(ns, 10**9)
-    yield from (str(ns), str(ns // 1000), str(ns // 10**6), str(seconds), f"{seconds}.{fraction:09d}")
-
-
 def secret_texts(secret: bytes) -> Iterator[str]:
-    """Spellings of the key."""
+    """Spellings of the key: hex, and what base64 of it, or of its hex, has in common whatever stands before it."""
     yield secret.hex()
-    yield base64.b64encode(secret).decode().rstrip("=")
-    yield base64.urlsafe_b64encode(secret).decode().rstrip("=")
+    for data in (secret, secret.hex().encode()):
+        for before in range(3):
+            for encoded in (base64.b64encode(bytes(before) + data), base64.urlsafe_b64encode(bytes(before) + data)):
+                # the first and the last letter of it hold bits of what is around
+                yield encoded.decode()[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]

@@ -76,9 +76,9 @@ def _mask_numbers(buf, start, end, wire, link, mask):
 
 
 @compiled
-def find_known(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, found):
-    """Records of a little-endian pcap that hold a 4-byte number of `numbers` (int64, sorted), or whose time is from
-    first_ns to last_ns.
+def find_known(buf, pos, size, link, tick_ns, numbers, times, mask, found):
+    """Records of a little-endian pcap that hold a 4-byte number of `numbers` (int64, sorted), or whose time is in one
+    of `times`, int64 (n, 2): first and last, ns, sorted and without overlaps.
 
     Returns (next offset, records, how many were written to `found`); a row of found: number of the record, the number
     found or -1 for the time.
@@ -91,7 +91,8 @@ def find_known(buf, pos, size, link, tick_ns, numbers, first_ns, last_ns, mask, 
         if end > size:
             break
         time = u32_little(buf, pos) * 1000000000 + u32_little(buf, pos + 4) * tick_ns
-        if time >= first_ns and time <= last_ns:
+        place = _place(time + 1, times[:, 0], len(times))  # the last that begins before it
+        if place and time <= times[place - 1, 1]:
             found[count, 0], found[count, 1] = records, -1
             count += 1
         elif len(numbers) and captured <= len(mask):
