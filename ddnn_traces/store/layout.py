@@ -31,6 +31,7 @@ MARKER = "dataset.json"
 RELEASE = "release.json"
 CARD = "README.md"
 DATASHEET = "DATASHEET.md"
+DICTIONARY = "DICTIONARY.md"
 LICENCE = "LICENSE"
 CITATION = "CITATION.cff"
 CHANGELOG = "CHANGELOG.md"
@@ -44,7 +45,7 @@ CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name
 
 #: Made from facts.Release by descriptions/, in this order.
-DESCRIPTIONS = (CARD, DATASHEET, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE)
+DESCRIPTIONS = (CARD, DICTIONARY, DATASHEET, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE)
 
 
 def content(release: Path) -> Path:

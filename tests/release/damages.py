@@ -415,6 +415,13 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         lambda f: (f / layout.DATACITE).write_text('{"a": [' + "[]," * 2_000_001 + "[]]}"), "DataCite", "too many",
     ),
     "another licence's text": (lambda f: (f / layout.LICENCE).write_text("All mine.\n"), "licence", "CC-BY-4.0"),
+    "a column less in the dictionary": (
+        replaced(layout.DICTIONARY, "| `retransmitted_bytes` |", "| `other` |"), "dictionary", "lacks flows.retr",
+    ),
+    "another unit in the dictionary": (
+        replaced(layout.DICTIONARY, "`window_ns` | int64, never null | ns |", "`window_ns` | int64, never null | ms |"),
+        "dictionary", "lacks flow_windows.window_ns, or has another type or unit",
+    ),
     "an empty datasheet": (lambda f: (f / layout.DATASHEET).write_text("\n"), "datasheet", "is empty"),
     "another title, for DataCite": (
         edited(layout.DATACITE, lambda d: d["titles"][0].update(title="Mine")), "agreement", "its title is 'Mine'",

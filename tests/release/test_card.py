@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import itertools
 import json
 import re
 import subprocess
@@ -51,11 +53,11 @@ def blocks(text: str, language: str) -> list[str]:
     return [token.content for token in MarkdownIt().parse(text) if token.type == "fence" and token.info == language]
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_every_example_of_the_card_runs(folder: Path, number: int) -> None:
+@pytest.mark.parametrize("number", range(6))
+def test_every_example_of_the_card_runs(folder: Path, number: int, tmp_path: Path) -> None:
     _, _, body = (folder / layout.CARD).read_text().split("---\n", 2)
     rows = next(table.rows for table in release(folder).tables if table.name == "flows")
-    assert run(blocks(body, "python")[number], folder) == rows
+    assert run(blocks(body, "python")[number], folder, tmp_path) == rows
 
 
 def test_the_example_of_croissant_reads_the_files_at_hand(sample_dataset: Dataset, tmp_path: Path) -> None:
@@ -64,16 +66,20 @@ def test_the_example_of_croissant_reads_the_files_at_hand(sample_dataset: Datase
     described(tmp_path, dataclasses.replace(ABOUT, files_url="https://traces.invalid/1.0.0"))
     _, _, body = (tmp_path / layout.CARD).read_text().split("---\n", 2)
     (code,) = (block for block in blocks(body, "python") if "mlcroissant" in block)
-    assert run(code, tmp_path) == release(tmp_path).tables[1].rows
+    assert run(code, tmp_path, tmp_path) == release(tmp_path).tables[1].rows
 
 
-def run(code: str, folder: Path) -> int:
-    """Number of flows that an example of the card loads."""
+def run(code: str, folder: Path, home: Path) -> int:
+    """Number of flows that an example of the card loads. home: for a library's own files."""
+    if "import datasets" in code and not [*importlib.metadata.Distribution.discover(name="datasets")]:
+        pytest.skip("the library datasets is not installed")
     path = str(Path(ddnn_traces.__file__).parents[1])
     count = "\nprint(sum(1 for _ in flows))" if "mlcroissant" in code else "\nprint(len(flows))"
     done = subprocess.run(
-        [sys.executable, "-c", code + count], cwd=folder, env={"PYTHONPATH": path}, capture_output=True, text=True
-    )
+        [sys.executable, "-c", code + count],
+        cwd=folder, env={"PYTHONPATH": path, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -81,9 +87,67 @@ def run(code: str, folder: Path) -> int:
 def test_the_examples_are_of_every_library(folder: Path) -> None:
     _, _, body = (folder / layout.CARD).read_text().split("---\n", 2)
     found = blocks(body, "python")
-    assert len(found) == 5
-    for library, code in zip(("polars", "pandas", "duckdb", "mlcroissant", "ddnn_traces"), found, strict=True):
+    assert len(found) == 6
+    libraries = ("datasets", "polars", "pandas", "duckdb", "mlcroissant", "ddnn_traces")
+    for library, code in zip(libraries, found, strict=True):
         assert f"import {library}" in code
+
+
+def test_the_card_lists_runs_with_their_settings(made: facts.Release) -> None:
+    runs = [{**made.runs[0], "run_id": f"run {n:03}", "delay_ms": 20.0, "loss_pct": 0.5} for n in range(103)]
+    runs[1] |= {"workers": None, "delay_ms": None}
+    text = documents.card(dataclasses.replace(made, runs=tuple(runs)))
+    head, first, second = re.findall(r"^\| (?:run|`run 00[01]`) \| .*$", text, re.M)
+    assert "delay (ms) | loss (%) | bandwidth (Mbit/s)" in head
+    names = [name.strip() for name in head.strip("|").split("|")]
+    cells = [dict(zip(names, map(str.strip, line.strip("|").split("|")), strict=True)) for line in (first, second)]
+    assert (cells[0]["workers"], cells[0]["delay (ms)"], cells[0]["loss (%)"]) == ("4", "20", "0.5")
+    assert (cells[1]["workers"], cells[1]["delay (ms)"], cells[1]["loss (%)"]) == ("", "", "0.5")
+    assert "`run 099`" in text
+    assert "`run 100`" not in text
+    assert "\n3 more runs in the table `runs`.\n" in text
+
+
+def test_the_dictionary_has_every_column(folder: Path, made: facts.Release) -> None:
+    """Type, unit, meaning, inaccuracy and what became of it here, in tables that Markdown reads as such."""
+    text = (folder / layout.DICTIONARY).read_text()
+    read = tables_of(text)
+    assert list(read) == [table.name for table in made.tables]
+    for name, rows in read.items():
+        columns = schema.table(name).columns
+        assert [row["column"] for row in rows] == [column.name for column in columns]
+        for row, column in zip(rows, columns, strict=True):
+            assert row["type"].partition(",")[0] == column.type
+            assert row["unit"] == column.unit
+            assert column.meaning[1:] in row["meaning"]
+            assert column.inaccuracy[1:] in row["known inaccuracy"]
+    flows = {row["column"]: row for row in read["flows"]}
+    assert flows["src_ip"]["in this release"].startswith("A label of the host's role (worker-1)")
+    assert flows["first_seen_ns"]["in this release"].startswith("Shifted by one secret offset")
+    assert flows["packets"]["in this release"] == "Unchanged."
+    kept = dataclasses.replace(made.anonymisation, addresses="kept")
+    unmapped = tables_of(documents.dictionary(dataclasses.replace(made, anonymisation=kept)))["flows"]
+    assert {row["column"]: row for row in unmapped}["src_ip"]["in this release"] == "Unchanged."
+
+
+def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
+    """The tables of a Markdown text by the heading before, as a reader shows them."""
+    found: dict[str, list[dict[str, str]]] = {}
+    heading, head, cells = "", [], []
+    tokens = MarkdownIt().enable("table").parse(text)
+    for before, token in itertools.pairwise(tokens):
+        if before.type == "heading_open":
+            heading = token.content
+        elif before.type == "th_open":
+            head.append(token.content)
+        elif before.type == "td_open":
+            cells.append("".join(child.content for child in token.children or ()))
+        elif token.type == "tr_close" and cells:
+            found.setdefault(heading, []).append(dict(zip(head, cells, strict=True)))
+            cells = []
+        elif token.type == "table_close":
+            head = []
+    return found
 
 
 def test_the_hub_reads_a_config_a_table(folder: Path, made: facts.Release) -> None:
@@ -120,12 +184,12 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
     inner = [child for token in tokens for child in token.children or ()]
     assert not any("html" in token.type for token in [*tokens, *inner])
     assert [child.attrs["href"] for child in inner if child.type == "link_open"] == [
-        "LICENSE", "DATASHEET.md", "datapackage.json", "croissant.json",
+        "LICENSE", "DATASHEET.md", "DICTIONARY.md", "datapackage.json", "croissant.json",
     ]  # fmt: skip
     heads = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     assert heads[1:] == ["Tables", "Load", "Runs", "Cite"]
     cells = [token for token in tokens if token.type in ("th_open", "td_open")]
-    assert len(cells) == 5 * (1 + len(made.tables)) + 8 * 2
+    assert len(cells) == 5 * (1 + len(made.tables)) + 11 * 2
 
 
 def test_the_datasheet_bears_hostile_words(made: facts.Release) -> None:
@@ -297,7 +361,7 @@ def test_synthetic_runs_are_named_as_such_by_every_description(made: facts.Relea
         texts = descriptions.texts(release_)
         for name in set(layout.DESCRIPTIONS) - {layout.LICENCE, layout.DATASHEET}:
             assert sentence in texts[name], name
-            if name != layout.CARD:
+            if name not in (layout.CARD, layout.DICTIONARY):
                 assert '"synthetic"' in texts[name] or "- synthetic" in texts[name] or ", synthetic" in texts[name], (
                     name
                 )

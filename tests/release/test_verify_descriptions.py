@@ -18,7 +18,9 @@ from ddnn_traces.store import layout
 
 @pytest.mark.parametrize(
     "damage",
-    damages_of("croissant", "data package", "RO-Crate", "DataCite", "citation", "card", "licence", "datasheet"),
+    damages_of(
+        "croissant", "data package", "RO-Crate", "DataCite", "citation", "card", "licence", "datasheet", "dictionary"
+    ),
 )
 def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: str) -> None:
     assert_found(folder, tmp_path / "scratch", damage)
@@ -49,7 +51,7 @@ def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path)
     statuses = {result.subject: result.status for result in rows}
     assert statuses.pop("all descriptions") == NOT_CHECKED
     assert set(statuses.values()) == {PASSED}
-    assert set(statuses) == set(layout.DESCRIPTIONS) - {layout.DATASHEET, layout.LICENCE}
+    assert set(statuses) == set(layout.DESCRIPTIONS) - {layout.DATASHEET, layout.DICTIONARY, layout.LICENCE}
 
 
 @pytest.mark.parametrize("most_rows", [10_000, 500])

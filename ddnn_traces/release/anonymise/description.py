@@ -32,15 +32,16 @@ def released(table: str, done: facts.Anonymisation) -> schema.Table:
     """The table's definition with the meaning of each column in a release that was anonymised so."""
     defined = schema.table(table)
     columns = (
-        replace(column, meaning=f"{column.meaning}. In this release: {change}") if change else column
+        replace(column, meaning=f"{column.meaning}. In this release: {changed}") if changed else column
         for column in defined.columns
-        for change in [_change(column.identifies, done)]
+        for changed in [change(column, done)]
     )
     return replace(defined, columns=tuple(columns))
 
 
-def _change(identifies: str, done: facts.Anonymisation) -> str | None:
-    """What was done to the values of columns that identify so; None where they are unchanged."""
+def change(column: schema.Column, done: facts.Anonymisation) -> str | None:
+    """What was done to the values of a column; None where they are unchanged."""
+    identifies = column.identifies
     options = {"address": done.addresses, "port": done.ports, "time": done.times}
     if identifies in options:
         return _CHANGES[identifies].get(options[identifies])

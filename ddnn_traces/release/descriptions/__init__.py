@@ -17,6 +17,7 @@ from ddnn_traces.store import layout
 #: Makes the text of each description. Raises UsageError (no text of the licence), MissingExtra.
 MAKERS: dict[str, Callable[[facts.Release], str]] = {
     layout.CARD: documents.card,
+    layout.DICTIONARY: documents.dictionary,
     layout.DATASHEET: documents.datasheet,
     layout.LICENCE: citation.licence,
     layout.CITATION: lambda release: shared.yaml_text(citation.cff_document(release)),

@@ -1,4 +1,4 @@
-"""README.md, the dataset card, and DATASHEET.md: Markdown of the facts, in which no foreign text becomes structure."""
+"""README.md (the dataset card), DICTIONARY.md, DATASHEET.md: Markdown, in which no foreign text becomes structure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ddnn_traces.release import facts
+from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.descriptions import croissant, shared
 from ddnn_traces.release.descriptions.citation import bibtex_entry
-from ddnn_traces.store import layout
+from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, one_line
 
 #: The Hub's identifiers where they are not SPDX's in small letters; a licence that it does not know is "other".
@@ -20,7 +21,12 @@ _HUB_KNOWS = ("CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CDLA-Perm
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B")
 
 #: Columns of runs by which a reader distinguishes them, for the list of runs.
-_RUN_COLUMNS = ("framework", "backend", "model", "topology", "workers", "batch_size", "source")
+_RUN_COLUMNS = (
+    "framework", "model", "batch_size", "backend", "topology", "workers", "delay_ms", "loss_pct", "bandwidth_mbit",
+    "source",
+)  # fmt: skip
+#: Runs that the card lists at most.
+_MOST_RUNS = 100
 
 
 def card(release: facts.Release) -> str:
@@ -97,7 +103,8 @@ def _body(release: facts.Release) -> str:
         "## Tables\n",
         _tables(release),
         "Files are `TABLE/*.parquet`, in order of the table's key. Times (`*_ns`) are nanoseconds since the "
-        f"epoch, UTC{shifted}. Types, units and meaning of columns: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
+        f"epoch, UTC{shifted}. Every column with type, unit, meaning and inaccuracy: "
+        f"[{layout.DICTIONARY}]({layout.DICTIONARY}); for programs: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         *([captures] if release.captures else []),
         "## Load\n",
@@ -119,6 +126,7 @@ def examples(release: facts.Release) -> list[str]:
     if name is None:
         return []
     return [
+        f'import os\n\nimport datasets\n\n{name} = datasets.load_dataset(os.getcwd(), "{name}", split="train")',
         f'import polars as pl\n\n{name} = pl.read_parquet("{name}")',
         f'import pandas as pd\n\n{name} = pd.read_parquet("{name}")',
         f"import duckdb\n\n{name} = duckdb.sql(\"FROM '{name}/*.parquet'\").fetchall()",
@@ -152,11 +160,32 @@ def _tables(release: facts.Release) -> str:
 
 
 def _runs(release: facts.Release) -> str:
+    """The runs with their settings: the first ones of many, and where the others are."""
     rows = [
-        [code(run["run_id"]), *("" if run.get(name) is None else plain(run[name]) for name in _RUN_COLUMNS)]
-        for run in release.runs
+        [code(run["run_id"]), *(_value(run.get(name)) for name in _RUN_COLUMNS)] for run in release.runs[:_MOST_RUNS]
     ]
-    return table(("run", *_RUN_COLUMNS), rows)
+    more = len(release.runs) - len(rows)
+    others = f"\n{counted(more, 'more run')} in the table `runs`.\n" if more > 0 else ""
+    units = "Batch size is samples a worker and step; delay is one way, loss on purpose. An empty field is not known.\n"
+    return f"{units}\n{table(('run', *map(_heading, _RUN_COLUMNS)), rows)}{others}"
+
+
+def _heading(name: str) -> str:
+    """A column's name in words, with its unit in brackets: delay (ms)."""
+    column = next(column for column in schema.table("runs").columns if column.name == name)
+    words, _, unit = name.rpartition("_")
+    return (
+        f"{words} ({column.unit.replace('percent', '%')})" if unit in ("ms", "pct", "mbit") else name.replace("_", " ")
+    )
+
+
+def _value(value: object) -> str:
+    """A value of a table as a cell: numbers as JSON writes them, whole ones without a fraction."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return plain(value if isinstance(value, str) else json.dumps(value))
 
 
 def _papers(about: facts.About) -> list[str]:
@@ -164,6 +193,55 @@ def _papers(about: facts.About) -> list[str]:
     papers = ((paper.authors, paper.title, paper.year, shared.paper_url(paper)) for paper in about.papers)
     lines = [". ".join(plain(part) for part in parts if part) for parts in papers]
     return [_bullets(lines, "The papers:\n\n")] if lines else []
+
+
+# --- the data dictionary
+
+
+def dictionary(release: facts.Release) -> str:
+    """DICTIONARY.md: every column of every table, for readers."""
+    head = (
+        f"# Data dictionary of {plain(release.about.title)}, version {plain(release.about.version)}\n\n"
+        f"{''.join(f'{sentence} ' for sentence in shared.unmeasured(release))}"
+        "Every column of every table: what it means, how exact it is, and what became of it in this release. The same "
+        f"for programs: [{layout.CROISSANT}]({layout.CROISSANT}), [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), and "
+        "the metadata of each column in the Parquet files.\n\n"
+        "Times are 64-bit nanoseconds since 1970-01-01, UTC. A value that is not known is null. A column named after a "
+        "table's key refers to that table.\n"
+    )
+    return "\n".join([head, *(_table_of_columns(release, item) for item in release.tables)])
+
+
+def _table_of_columns(release: facts.Release, item: facts.Table) -> str:
+    defined, original = shared.definition(release, item), schema.table(item.name)
+    done = release.anonymisation
+    rows = [
+        [
+            *_identity(column),
+            _sentence(column.meaning) + f" Source: {plain(column.source)}.",
+            _sentence(column.inaccuracy),
+            _sentence(description.change(column, done) or "unchanged"),
+        ]
+        for column in original.columns
+    ]
+    head = ("column", "type", "unit", "meaning", "known inaccuracy", "in this release")
+    key = ", ".join(f"`{part}`" for part in defined.key)
+    text = f"A row is {plain(defined.row)}. {counted(item.rows, 'row')}. Key, and order of the rows: {key}.\n"
+    return f"## {item.name}\n\n{text}\n{table(head, rows)}"
+
+
+def _identity(column: schema.Column) -> list[str]:
+    """Name, type and unit of a column, as the first cells of its row."""
+    return [f"`{column.name}`", column.type if column.nullable else f"{column.type}, never null", plain(column.unit)]
+
+
+def row_of(column: schema.Column) -> str:
+    """The beginning of a column's row in DICTIONARY.md."""
+    return f"| {' | '.join(_identity(column))} | "
+
+
+def _sentence(text: str) -> str:
+    return f"{plain(text[:1].upper() + text[1:]).removesuffix('.')}." if text else ""
 
 
 # --- the datasheet

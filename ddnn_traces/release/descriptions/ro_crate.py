@@ -25,6 +25,7 @@ Entity = dict[str, Any]
 #: some are made after this one.
 _DESCRIBED = {
     layout.CARD: "Dataset card",
+    layout.DICTIONARY: "Data dictionary: every column of every table",
     layout.DATASHEET: "Datasheet",
     layout.LICENCE: "Licence",
     layout.CITATION: "How to cite (Citation File Format)",

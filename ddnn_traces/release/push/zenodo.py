@@ -30,7 +30,10 @@ SITES = {
     "zenodo": ("https://zenodo.org/api", "ZENODO_TOKEN"),
     "zenodo-sandbox": ("https://sandbox.zenodo.org/api", "ZENODO_SANDBOX_TOKEN"),
 }
-_SEPARATE = (layout.CARD, layout.DATASHEET, layout.LICENCE, layout.CHANGELOG, layout.DATACITE, layout.CHECKSUMS)
+_SEPARATE = (
+    layout.CARD, layout.DICTIONARY, layout.DATASHEET, layout.LICENCE, layout.CHANGELOG, layout.DATACITE,
+    layout.CHECKSUMS,
+)  # fmt: skip
 #: Prefixes of the DOIs of Zenodo itself and of its sandbox.
 _OWN_DOIS = ("10.5281/zenodo.", "10.5072/zenodo.")
 _TIMEOUT_S = (20, 300)

@@ -15,7 +15,7 @@ from typing import Any
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, croissant, shared
+from ddnn_traces.release.descriptions import citation, croissant, documents, shared
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -29,7 +29,7 @@ from ddnn_traces.release.verify.examined import (
 )
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, listed
 
 #: Rows of all files together; a release with fewer is not cut.
 MOST_ROWS = 10_000
@@ -394,6 +394,23 @@ def check_datasheet(examined: Examined) -> Iterator[Finding]:
     if lacking:
         raise WrongError(f"does not state that {shown(', '.join(lacking))} fails data checks; {ASK}")
     yield passed(layout.DATASHEET, f"names {counted(len(release.flagged), 'flagged run')}")
+
+
+def check_dictionary(examined: Examined) -> Iterator[Finding]:
+    """DICTIONARY.md has every column of every table, with its type and unit, below the table's heading."""
+    sections = {
+        part.partition("\n")[0].strip(): set(part.splitlines())
+        for part in examined.text(layout.DICTIONARY).split("\n## ")
+    }
+    wanted = [(table.name, column) for table in examined.release.tables for column in schema.table(table.name).columns]
+    lacking = [
+        f"{table}.{column.name}"
+        for table, column in wanted
+        if not any(line.startswith(documents.row_of(column)) for line in sections.get(table, ()))
+    ]
+    if lacking:
+        raise WrongError(f"lacks {listed(lacking, 5)}, or has another type or unit; {ASK}")
+    yield passed(layout.DICTIONARY, f"has {counted(len(wanted), 'column')} with type and unit")
 
 
 def front_matter(card: str) -> str:

@@ -50,6 +50,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("card", descriptions.check_card),
     ("licence", descriptions.check_licence),
     ("datasheet", descriptions.check_datasheet),
+    ("dictionary", descriptions.check_dictionary),
     ("agreement", agreement.check_agreement),
 )
 
