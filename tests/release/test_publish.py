@@ -32,6 +32,8 @@ from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, Storage
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, packaging, publish, tables, versions
+from ddnn_traces.release.verify import running
+from ddnn_traces.release.verify.examined import PASSED
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
 
@@ -475,3 +477,16 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
     assert done.returncode == 0
     assert "renamed 2 runs, whose names hold what must not be published" in done.stderr
     assert "net_10.10.0.2 is net_" in done.stderr
+
+
+def test_connections_that_look_alike_with_classed_ports_are_numbered(small: Path, tmp_path: Path) -> None:
+    ddnn_traces.publish(small, tmp_path / "release", **ABOUT, ports="classed")
+    alike = "run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp"
+    with ddnn_traces.open(tmp_path / "release") as dataset:
+        found = dataset.sql(
+            f"SELECT count(*) AS flows, list_sort(list(connection)) AS numbers FROM flows GROUP BY {alike}"
+        )
+        assert checks.run_checks(dataset)["flow_references"].num_rows == 0
+    assert found["flows"].max() > 1, "or this shows nothing"
+    assert found["numbers"].to_list() == [list(range(flows)) for flows in found["flows"]]
+    assert {result.status for result in running.verify(tmp_path / "release")} == {PASSED}

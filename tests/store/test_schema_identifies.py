@@ -31,4 +31,4 @@ def check_column(table: str, column: schema.Column) -> None:
     elif column.type == "string":
         assert (column.identifies in schema.IDENTIFIES) == (f"{table}.{column.name}" not in _OWN_WORDS)
     else:
-        assert column.identifies in ("", "tunnel")
+        assert column.identifies in ("", "tunnel", "connection")

@@ -45,6 +45,8 @@ def change(column: schema.Column, done: facts.Anonymisation) -> str | None:
     options = {"address": done.addresses, "port": done.ports, "time": done.times}
     if identifies in options:
         return _CHANGES[identifies].get(options[identifies])
+    if identifies == "connection" and done.ports == "classed":
+        return "numbered among all that have the same addresses and classes of ports"
     if identifies == "tunnel" and (done.addresses, done.ports) != ("kept", "kept"):
         return "numbered in the order of what is here"
     return _OTHER_CHANGES.get(identifies)

@@ -60,7 +60,8 @@ class RunMapping:
 
     run_id, name: the run's name in the dataset and in the release. addresses, labels, files: old to new. wire: address
     of a cut-down capture for each old one. tunnels: new encapsulation_id by old. ports: int64 (65536,). offset_ns: what
-    is added to times. salt: 32 bytes, for the numbers in cut-down captures.
+    is added to times. salt: 32 bytes, for the numbers in cut-down captures. connections: new number of the connection
+    of each flow, in the order of flow_id, where ports are classed; else None.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class RunMapping:
     ports: npt.NDArray[np.int64]
     offset_ns: int
     salt: bytes
+    connections: npt.NDArray[np.int64] | None = None
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
@@ -83,7 +85,18 @@ class RunMapping:
             self._run_ids(column) if name == "run_id" else self._column(kinds.get(name, ""), column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+        mapped = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+        return self._numbered(mapped) if table == "flows" else mapped
+
+    def _numbered(self, flows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with new numbers of their connections."""
+        import pyarrow as pa
+
+        if self.connections is None:
+            return flows
+        place = flows.schema.get_field_index("connection")
+        numbers = pa.array(self.connections).take(flows.column("flow_id"))
+        return flows.set_column(place, flows.schema.field(place), numbers)
 
     def parameters(self, provenance: Mapping[str, str]) -> dict[str, str]:
         """Key-value metadata of a table's file as it may be published: PROVENANCE, with or without its prefix.
@@ -164,6 +177,7 @@ class Anonymiser:
         self.runs = tuple(dataset.run_ids if runs is None else runs)
         self.renamed = identifiers.run_names(key, self.runs, named or {})
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
+        self._connections = _connections(dataset, self._ports) if options.ports == "classed" else {}
 
     def name(self, run_id: str) -> str:
         """The name of a run in the release."""
@@ -186,8 +200,9 @@ class Anonymiser:
         tunnels = self._tunnels(rows["encapsulations"], mapped)
         offset_ns = self._offset_ns(run_id, rows)
         return RunMapping(
-            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt
-        )
+            run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt,
+            self._connections.get(run_id),
+        )  # fmt: skip
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
@@ -244,6 +259,22 @@ def _queries() -> dict[str, str]:
         "times": identifiers.TIMES,
         "windows": "SELECT run_id, max(window_ns) AS window_ns FROM flow_windows GROUP BY run_id",
     }
+
+
+def _connections(dataset: Dataset, ports: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
+    """By run, the number of each flow's connection among the flows that look alike with these ports, by flow_id."""
+    import numpy as np
+    import polars as pl
+
+    alike = ["run_id", "src_ip", "dst_ip", "protocol", "src_port", "dst_port", "encapsulation_id", "roce_dest_qp"]
+    flows = dataset.sql(f"SELECT flow_id, {', '.join(alike)} FROM flows ORDER BY run_id, flow_id")
+    mapped = flows.with_columns(pl.Series(name, ports[flows[name]]) for name in ("src_port", "dst_port"))
+    numbers = mapped.select("run_id", "flow_id", number=pl.int_range(pl.len()).over(alike))
+    found = {}
+    for (run_id,), rows in numbers.group_by("run_id"):
+        found[str(run_id)] = np.zeros(rows["flow_id"].max() + 1, np.int64)
+        found[str(run_id)][rows["flow_id"]] = rows["number"]
+    return found
 
 
 def _addresses_query() -> str:
