@@ -369,6 +369,78 @@ def test_the_search_finds_what_a_plain_search_finds(pieces: dict[bytes, str], da
         search._CHUNK_BYTES = before
 
 
+# --- what is in the original captures and logs
+
+
+_COMPRESSORS = {"": bytes, ".gz": gzip.compress, **{f".{ending}": pack for ending, pack in PACKERS.items()}}
+
+
+@pytest.mark.parametrize("ending", _COMPRESSORS)
+def test_texts_of_a_pcapng(ending: str, tmp_path: Path) -> None:
+    """Comments, interfaces, hardware, system and filter; whole, and what may be a host in them; compressed or not."""
+    section = p.Section("<")
+    begin = section.block(
+        p.SECTION,
+        struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
+        + section.options(
+            (1, b"taken by zoe@atlas7 of Blue Lab"),
+            (2, b"Intel(R) Xeon(R) E5-2680 v4"),
+            (3, b"Linux 6.1.0-18-amd64 on titan-x1"),
+        ),
+    )
+    interface = section.block(
+        1,
+        struct.pack("<HHI", 1, 0, 65535)
+        + section.options((2, b"eth0 on gpu-node17 rack B4"), (3, b"uplink of sw3.hall"), (11, b"\0host 192.0.2.77")),
+    )
+    frame = p.ethernet(p.ipv4(p.tcp(b"x" * 50), "172.20.30.41", "172.20.30.42"))
+    data = begin + interface + section.enhanced(START_NS, frame, len(frame))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / f"worker-1.pcapng{ending}").write_bytes(_COMPRESSORS[ending](data))
+    with ddnn_traces.ingest(run, tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [str(run)])
+    assert {
+        "gpu-node17",
+        "atlas7",
+        "titan-x1",
+        "sw3.hall",
+        "192.0.2.77",
+        "taken by zoe@atlas7 of blue lab",
+    } <= words.texts.keys()
+    assert not {"eth0", "e5-2680", "linux", "intel", "6.1.0-18-amd64", "rack", "uplink"} & words.texts.keys()
+
+
+LOGS = {
+    "SLURM_JOB_NODELIST=gpu[01-03,7],cpu-9": {"gpu01", "gpu02", "gpu03", "gpu7", "cpu-9"},
+    "SLURMD_NODENAME=athena": {"athena"},
+    "HOSTNAME=athena.lab": {"athena.lab"},
+    "export MASTER_ADDR=node-5a": {"node-5a"},
+    "    exec_host = mia01/0*8+mia02/0*8": {"mia01", "mia02"},
+    "PBS_O_HOST=login9": {"login9"},
+    '"nodes": "rack1n[1-2]x[08-09]"': {"rack1n1x08", "rack1n1x09", "rack1n2x08", "rack1n2x09"},
+    "mpirun -np 2 -H deep01:1,deep02:1 train": {"deep01", "deep02"},
+    "ares02 slots=4 max_slots=8": {"ares02"},
+    "ares03:4711:4712 [0] NCCL INFO Bootstrap": {"ares03"},
+    "[ares04:04711] mca_base_component": {"ares04"},
+    "SLURM_JOB_USER=mallory": {"mallory"},
+    "SLURM_JOB_ACCOUNT=bluelab": {"bluelab"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["slurm-17.out", "job.e17", "job.stderr", "train.stdout", "x.err", "env", "hostfile", "job.log.gz"]
+)
+def test_names_in_the_output_of_schedulers(name: str, source: Path, tmp_path: Path) -> None:
+    """In any text next to the captures, whatever it is called."""
+    run = Path(shutil.copytree(source, tmp_path / "run"))
+    text = "\n".join(["SLURM_NNODES=4", "GPUS_PER_NODE=8", *LOGS]).encode()
+    (run / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    with ddnn_traces.ingest(run, tmp_path / "dataset") as dataset:
+        words = leak_scan.words(dataset, [str(run)])
+    assert set().union(*LOGS.values()) <= words.texts.keys()
+
+
 # --- releases of the sample
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
     from ddnn_traces.ingestors.packets.scanner import Scanner
 
 _MOST_HARDWARE = 1 << 16
-_LOG_ENDINGS = (".log", ".csv", ".toml", ".txt", ".json", ".out", ".err", ".md")
-_MOST_LOG_BYTES = 16 << 20
+_MOST_TEXT_BYTES = 16 << 20  # of a log
 _MOST_PCAPNG_BYTES = 64 << 20  # of a file are searched for names: they stand at its begin
+_MOST_HOSTS = 1 << 12  # of a list
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)"
 _PATH = r"(?<![\w.~/:])/(?:[\w.+@-]+/)+[\w.+@-]*"
@@ -32,10 +34,30 @@ _DOMAIN = (
 )
 _QUALIFIED = rf"(?<![\w.@/-])(?:[A-Za-z0-9][\w-]*\.)+{_DOMAIN}(?![\w-]|\.\w)"
 _NAMED_HOST = r"(?i:\bhost(?:name)?|\bnode(?:name)?)\s*[=:]\s*[\"']?([A-Za-z][\w.-]{3,})"
-_LOG_PATTERNS = (
+#: SLURM_JOB_NODELIST=gpu[01-04], HOSTNAME=gpu01, exec_host = gpu01/0+gpu02/0, "nodes": "gpu01,gpu02", -H gpu01:4
+_HOST_LIST = (
+    r"(?i:(?<!\w)\w*?(?:hosts?|host_?name|host_?list|nodes?|node_?name|node_?list|master_addr|cluster_?name)"
+    r"[\"']?\s{0,2}=\s{0,2}|\"(?:host|node)(?:s|name|_?list)?\"\s?:\s?|(?<!\S)(?:-H|--hosts?|--nodelist)[ =])"
+    r"[\"']?([A-Za-z0-9][\w.,:/+*\[\]-]*)"
+)
+_USER = r"(?i:(?<!\w)\w*?(?:user|user_?name|logname|owner|account)[\"']?\s{0,2}=\s{0,2})[\"']?([A-Za-z_][\w.-]+)"
+#: gpu01:1234:1250 [0] NCCL INFO, [gpu01:01234] of Open MPI, gpu01 slots=4 of a host file.
+_BEGINS_WITH_HOST = r"(?m:^\[?([A-Za-z][\w.-]*)(?::\d+:\d+ \[|:\d+\]| +slots=))"
+_PATTERNS = (
     ("address", _IPV4), ("hardware", _MAC), ("path", _PATH), ("host", _QUALIFIED), ("host", _NAMED_HOST),
-    ("user", _WINDOWS_USER),
+    ("host", _BEGINS_WITH_HOST), ("user", _WINDOWS_USER), ("user", _USER),
 )  # fmt: skip
+_KINDS = ("address", "hardware", "path", "host", "user")
+
+#: A word that may be the name of a host: a letter, and a digit, hyphen or dot in it.
+_HOST_LIKE = re.compile(r"(?<![\w.-])(?=[\w.-]*[\d.-])[A-Za-z][\w-]*(?:\.[\w-]+)*(?![\w-])")
+#: What looks like one and is none: interfaces, processors, instruction sets, versions.
+_NO_HOST = re.compile(
+    r"(?:eth|eno|ens|enp|enx|em|ib|bond|br|docker|veth|vlan|wlan|wlp|tun|tap|virbr|vmnet|roce|hsn|team|usb|ppp|lo)-?\d[\w.]*"
+    r"|mlx\d_\d+|i[3579]-\w+|e[357]-\w+|x86[_-]64|x64|i[3-6]86|amd64|arm64|armv\w+|aarch64|sse\w*(?:\.\d)?|avx[\w-]*"
+    r"|win\w*-?\d+|v\d[\w.+-]*",
+    re.IGNORECASE,
+)
 
 
 def hardware_addresses(path: Path) -> set[bytes]:
@@ -82,10 +104,9 @@ class _HardwareCollector:
         return pos, why
 
 
-def pcapng_names(path: Path) -> set[str]:
-    """Texts in a plain pcapng: comments, hardware, system, names of interfaces and hosts."""
-    with path.open("rb") as file:
-        data = file.read(_MOST_PCAPNG_BYTES)
+def pcapng_texts(path: Path) -> set[str]:
+    """Texts in a pcapng, compressed or not: comments, hardware, system, program, names of interfaces and hosts."""
+    data = _begin(path, _MOST_PCAPNG_BYTES)
     if not data.startswith(PCAPNG) or len(data) < 12:
         return set()
     order = "<" if data[8:12] == b"\x4d\x3c\x2b\x1a" else ">"
@@ -97,9 +118,11 @@ def pcapng_names(path: Path) -> set[str]:
             break
         body = data[at + 8 : at + size - 4]
         if kind == 0x0A0D0D0A:
-            found |= _option_texts(order, body[16:], (1, 2, 3))
+            found |= _option_texts(order, body[16:], (1, 2, 3, 4))
         elif kind == 1:
-            found |= _option_texts(order, body[8:], (1, 2, 3, 12))
+            found |= _option_texts(order, body[8:], (1, 2, 3, 11, 12, 15))
+        elif kind == 5:
+            found |= _option_texts(order, body[12:], (1,))
         elif kind == 4:
             found |= {
                 text
@@ -116,19 +139,61 @@ def pcapng_names(path: Path) -> set[str]:
 
 
 def _option_texts(order: str, data: bytes, codes: tuple[int, ...]) -> set[str]:
-    return {value.decode(errors="replace") for code, value in block_options(order, data) if code in codes}
+    return {value.decode(errors="replace").strip("\0") for code, value in block_options(order, data) if code in codes}
+
+
+def _begin(path: Path, most: int) -> bytes:
+    """The first bytes of a file, decompressed."""
+    data = bytearray()
+    with CaptureFile(path, hash=hashes.NONE) as file:
+        for block in file.blocks():
+            data += block
+            if len(data) >= most:
+                break
+    return bytes(data[:most])
 
 
 def log_words(run: RunInput) -> dict[str, set[str]]:
-    """Addresses, hardware addresses, hosts, users and paths in the texts next to a run's captures, by kind."""
-    found: dict[str, set[str]] = {kind: set() for kind, _ in _LOG_PATTERNS}
+    """What texts_words() finds in each text next to a run's captures, whatever its name."""
+    found: dict[str, set[str]] = {kind: set() for kind in _KINDS}
     for path in sorted(run.folder.iterdir()) if run.folder else []:
-        if path.suffix.lower() not in _LOG_ENDINGS or not path.is_file() or path.stat().st_size > _MOST_LOG_BYTES:
+        if path in run.captures or not path.is_file():
             continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for kind, pattern in _LOG_PATTERNS:
-            found[kind].update(re.findall(pattern, text))
-        for user, host in re.findall(_USER_AT_HOST, text):
-            found["user"].add(user)
-            found["host"].add(host)
+        data = _begin(path, _MOST_TEXT_BYTES)
+        if b"\0" not in data[:4096]:
+            for kind, words in text_words(data.decode(errors="replace")).items():
+                found[kind] |= words
     return found
+
+
+def text_words(text: str) -> dict[str, set[str]]:
+    """Addresses, hardware addresses, hosts, users and paths in a text, by kind."""
+    found: dict[str, set[str]] = {kind: set() for kind in _KINDS}
+    for kind, pattern in _PATTERNS:
+        found[kind].update(re.findall(pattern, text))
+    for user, host in re.findall(_USER_AT_HOST, text):
+        found["user"].add(user)
+        found["host"].add(host)
+    for names in set(re.findall(_HOST_LIST, text)):
+        found["host"].update(itertools.islice(_hosts(names), _MOST_HOSTS))
+    return found
+
+
+def _hosts(names: str) -> Iterator[str]:
+    """The hosts of a list: gpu[01-03,7],cpu1 of Slurm, gpu01/0*8+gpu02/0 of PBS, gpu01:4,gpu02:4 of mpirun."""
+    for name in re.findall(r"(?:\[[^\]]*\]|[^,+\[\]])+", names):
+        begin, bracket, rest = re.split("[:/]", name)[0].partition("[")
+        numbers, _, end = rest.partition("]")
+        if not bracket:
+            yield begin
+            continue
+        for numbered in numbers.split(","):
+            first, _, last = numbered.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                for number in range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1):
+                    yield from _hosts(f"{begin}{number:0{len(first)}}{end}")
+
+
+def host_like(text: str) -> set[str]:
+    """Words of a text that may be names of hosts: eth0 on gpu-node17 rack B4 has gpu-node17."""
+    return {word for word in _HOST_LIKE.findall(text) if not _NO_HOST.fullmatch(word)}

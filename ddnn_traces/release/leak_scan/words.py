@@ -29,7 +29,7 @@ from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identi
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
 from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
-from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, pcapng_names
+from ddnn_traces.release.leak_scan.sources import hardware_addresses, host_like, log_words, pcapng_texts, text_words
 from ddnn_traces.store import schema
 
 #: Shorter names are in too many words to be searched for.
@@ -140,20 +140,26 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
             collected.capture(path.name)
             for address in hardware_addresses(path):
                 collected.hardware(address)
-            for text in pcapng_names(path):
-                collected.name(text, "a text in the original capture")
-        found = log_words(run)
-        for text in found["address"]:
-            with contextlib.suppress(ValueError):
-                addresses.add(str(ipaddress.ip_address(text)))
-        for text in found["hardware"]:
-            collected.hardware(bytes.fromhex(text.replace(":", "").replace("-", "")))
-        for text in found["path"]:
-            collected.path(Path(text))
-        for text in found["host"]:
-            collected.name(text, "name of a host")
-        for text in found["user"]:
-            collected.name(text, "name of a user")
+            for text in pcapng_texts(path):
+                for name in {text, *host_like(text)}:
+                    collected.name(name, "a text in the original capture")
+                _add_found(collected, text_words(text), addresses)
+        _add_found(collected, log_words(run), addresses)
+
+
+def _add_found(collected: _Collector, found: dict[str, set[str]], addresses: set[str]) -> None:
+    """What a text of the sources names, by kind."""
+    for text in found["address"]:
+        with contextlib.suppress(ValueError):
+            addresses.add(str(ipaddress.ip_address(text)))
+    for text in found["hardware"]:
+        collected.hardware(bytes.fromhex(text.replace(":", "").replace("-", "")))
+    for text in found["path"]:
+        collected.path(Path(text))
+    for text in found["host"]:
+        collected.name(text, "name of a host")
+    for text in found["user"]:
+        collected.name(text, "name of a user")
 
 
 def _add_machine(collected: _Collector, paths: Iterable[Path]) -> None:
