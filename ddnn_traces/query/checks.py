@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -48,7 +47,7 @@ def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
 
     Raises UsageError where there is no dataset.
     """
-    if place.is_url(where) or zipfile.is_zipfile(where):
+    if place.is_url(where) or place.is_zip(Path(where)):
         return None
     found = place.in_folder(Path(where))
     folder = found.on_this_machine()

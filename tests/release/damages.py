@@ -5,6 +5,7 @@ A damage is made as by an attacker who also makes the checksums again (`sealed`)
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -76,7 +77,8 @@ def declared(change: Callable[[dict[str, Any]], object]) -> Change:
     def apply(folder: Path) -> None:
         edited(layout.RELEASE, change)(folder)
         release = facts.from_json((folder / layout.RELEASE).read_text())
-        edited(layout.RELEASE, lambda document: document.update(digest=versions.digest(release)))(folder)
+        release = dataclasses.replace(release, digest=versions.digest(release))
+        (folder / layout.RELEASE).write_text(facts.to_json(release))
 
     return apply
 
@@ -221,6 +223,11 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         "lists the file itself",
     ),
     "no checksums": (lambda f: (f / layout.CHECKSUMS).unlink(), "checksums", "SHA256SUMS is missing"),
+    "words after the checksums": (
+        appended(layout.CHECKSUMS, b"10.0.0.1"), "checksums", "is not a checksum and the path",
+    ),
+    "spaces after the JSON": (appended(layout.RELEASE, b" \t " * 9), "release.json", "has other bytes than"),
+    "spaces after the marker": (appended("dataset.json", b" "), "release.json", "has other bytes than this program"),
     "not JSON": (lambda f: (f / layout.RELEASE).write_text("{"), "release.json", "not valid JSON"),
     "a bomb of brackets": (lambda f: (f / layout.RELEASE).write_text("[" * 10**6), "release.json", "not valid JSON"),
     "a name twice": (replaced(layout.RELEASE, "{", '{"about": {},'), "release.json", "occurs twice"),

@@ -76,7 +76,7 @@ class Examined:
 
     folder: as given. scratch: for temporary files. jobs: threads. declared: the content of release.json, once it was
     found sound. sums: SHA-256 of the files that were read. safe: there is no link or the like in the release; else
-    nothing more is read.
+    nothing more is read. archive: the zip file that it was unpacked from.
     """
 
     folder: Path
@@ -84,6 +84,7 @@ class Examined:
     jobs: int
     declared: facts.Release | None = None
     safe: bool = False
+    archive: Path | None = None
     sums: dict[str, str] = field(default_factory=dict)
     _documents: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -117,7 +118,7 @@ class Examined:
 # --- reading files of others
 
 #: The descriptions of a release of a thousand runs have some 20 MB.
-_LARGEST = 256 << 20
+LARGEST = 256 << 20
 _DEEPEST = 64
 #: Objects and lists in a JSON document: a thousand runs' data package has some 300,000. A list takes 60 bytes and more.
 _MOST_OBJECTS = 2_000_000
@@ -164,7 +165,7 @@ def read_text(path: Path) -> str:
         kind = path.lstat()
         if not stat.S_ISREG(kind.st_mode):
             raise WrongError(f"{path.name} is not a plain file")
-        if kind.st_size > _LARGEST:
+        if kind.st_size > LARGEST:
             raise WrongError(f"{path.name} has {kind.st_size:,} bytes, which is too many")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

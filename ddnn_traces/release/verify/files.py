@@ -11,9 +11,11 @@ from urllib.parse import unquote
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
-from ddnn_traces.release import facts, versions
+from ddnn_traces.release import facts, provenance, versions
 from ddnn_traces.release.verify.examined import (
     AGAIN,
+    ASK,
+    LARGEST,
     Examined,
     Finding,
     WrongError,
@@ -27,6 +29,7 @@ from ddnn_traces.release.verify.examined import (
 )
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import part
+from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import is_safe
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
@@ -49,28 +52,68 @@ def check_places(examined: Examined) -> Iterator[Finding]:
         yield passed("all files", counted(len(found), "plain file"))
 
 
+def check_archive(examined: Examined) -> Iterator[Finding]:
+    """A zip file holds the files of the release and nothing else: no comment, no bytes between them."""
+    if examined.archive is None:
+        return
+    wrong = [failed(name, f"{what}; {ASK}") for name, what in zipped.beside_files(examined.archive)]
+    yield from unless(wrong, passed("contents", "nothing but the files of the release"))
+
+
 def check_sums(examined: Examined) -> Iterator[Finding]:
-    """SHA256SUMS names every file with its SHA-256, and no other file is there."""
+    """SHA256SUMS names every file with its SHA-256, and no other file is there.
+
+    A file that is not listed, or larger than stated, is not read: it may have any size.
+    """
     listed = _listed(examined.text(layout.CHECKSUMS))
     own = sha256_of(examined.content / layout.CHECKSUMS)
     detail = f"its own SHA-256 is {own}: compare it with the one that the publisher gives"
     yield passed(layout.CHECKSUMS, detail)
     present = {path for path, _ in entries(examined.content)} - {layout.CHECKSUMS}
-    sums = examined.sums = _sums(examined.content, present, examined.jobs)
-    size = sum((examined.content / path).stat().st_size for path in present)
-    detail = f"{counted(len(present), 'file')}, {counted(size, 'byte')}, as {layout.CHECKSUMS} lists them"
-    yield from unless(_against(sums, listed), passed("all files", detail))
+    sizes = {path: (examined.content / path).stat().st_size for path in present}
+    unread = _unread(examined, {path: size for path, size in sizes.items() if path in listed})
+    sums = examined.sums = _sums(examined.content, (present & listed.keys()) - unread.keys(), examined.jobs)
+    detail = (
+        f"{counted(len(present), 'file')}, {counted(sum(sizes.values()), 'byte')}, as {layout.CHECKSUMS} lists them"
+    )
+    yield from unless(_against(present, sums, listed, unread), passed("all files", detail))
 
 
-def _against(sums: dict[str, str], listed: dict[str, str]) -> Iterator[Finding]:
+def _against(
+    present: set[str], sums: dict[str, str], listed: dict[str, str], unread: dict[str, str]
+) -> Iterator[Finding]:
     """The files that differ from SHA256SUMS."""
-    for path in sorted(sums.keys() | listed.keys()):
-        if path not in sums:
+    for path in sorted(present | listed.keys()):
+        if path not in present:
             yield failed(path, f"is missing; {AGAIN}")
         elif path not in listed:
             yield failed(path, f"is not of the release (not in {layout.CHECKSUMS}); remove it, or ask the publisher")
+        elif path in unread:
+            yield failed(path, f"{unread[path]}, so that it was not read; {AGAIN}")
         elif sums[path] != listed[path]:
             yield failed(path, f"has been changed: its SHA-256 is not that of {layout.CHECKSUMS}; {AGAIN}")
+
+
+def _unread(examined: Examined, sizes: dict[str, int]) -> dict[str, str]:
+    """The files that are not what release.json states by their size alone, and how."""
+    stated = _stated(examined)
+    wrong = {}
+    for path, size in sizes.items():
+        if path in stated and size != stated[path]:
+            wrong[path] = f"has {size:,} bytes, {layout.RELEASE} states {stated[path]:,}"
+        elif path not in stated and size > LARGEST:
+            wrong[path] = f"has {size:,} bytes, which {layout.RELEASE} does not state"
+    return wrong
+
+
+def _stated(examined: Examined) -> dict[str, int]:
+    """Bytes of the data files by release.json, which is not checked yet; empty where it cannot be read."""
+    try:
+        document = examined.document(layout.RELEASE)
+        files = [*document["captures"], *(file for table in document["tables"] for file in table["files"])]
+        return {str(file["path"]): int(file["bytes"]) for file in files}
+    except (WrongError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def check_bag(examined: Examined) -> Iterator[Finding]:
@@ -84,7 +127,8 @@ def check_bag(examined: Examined) -> Iterator[Finding]:
     listed = _manifest(read_text(bag / "manifest-sha256.txt"))
     wrong = sorted(path for path in expected.keys() | listed.keys() if expected.get(path) != listed.get(path))
     present = {path for path, _ in entries(bag) if not path.startswith("data/")} - {"tagmanifest-sha256.txt"}
-    wrong += [n for n in sorted(present | tags.keys()) if n not in present or tags.get(n) != sha256_of(bag / n)]
+    small = {name for name in present & tags.keys() if (bag / name).stat().st_size <= LARGEST}
+    wrong += [n for n in sorted(present | tags.keys()) if n not in small or tags.get(n) != sha256_of(bag / n)]
     for path in wrong:
         yield failed(path, f"differs from the bag's manifests; {AGAIN}")
     with extras.required():
@@ -101,7 +145,7 @@ def check_bag(examined: Examined) -> Iterator[Finding]:
 def _listed(text: str) -> dict[str, str]:
     """SHA-256 by path. Raises WrongError for a line that is not a checksum, or a path that leaves the folder."""
     listed = {}
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         found = _LINE.fullmatch(line)
         path = found and re.sub(r"\\.", lambda match: _ESCAPES.get(match[0], "\0"), found[3]) if found else None
         if found is None or path is None or not is_safe(path) or path in listed:
@@ -154,9 +198,19 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
     examined.declared = release
     if list(marked.tables) != tables:
         yield failed(layout.MARKER, f"names other tables than {layout.RELEASE}; {AGAIN}")
+    elif release.software == provenance.SOFTWARE and (odd := _other_form(examined, release, tables)):
+        yield failed(odd, f"has other bytes than this program writes for the same content; {AGAIN}")
     else:
         numbers = f"{counted(len(release.runs), 'run')}, {counted(len(tables), 'table')}"
         yield passed(layout.RELEASE, f"{numbers}, version {release.about.version}")
+
+
+def _other_form(examined: Examined, release: facts.Release, tables: list[str]) -> str:
+    """Which of release.json and dataset.json has something that their readers skip, such as spaces; '' if none."""
+    layout.write_marker(examined.scratch, tables)
+    if examined.text(layout.MARKER) != (examined.scratch / layout.MARKER).read_text():
+        return layout.MARKER
+    return "" if examined.text(layout.RELEASE) == facts.to_json(release) else layout.RELEASE
 
 
 def check_listed(examined: Examined) -> Iterator[Finding]:

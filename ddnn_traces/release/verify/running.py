@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-import zipfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,12 +24,12 @@ from ddnn_traces.release.verify.examined import (
     shown,
 )
 from ddnn_traces.store import layout
-from ddnn_traces.store.places import zipped
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import place, zipped
 
 #: Name and function of each check, in order: those that others rely on come first.
 CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("links and names", files.check_places),
+    ("zip file", files.check_archive),
     ("checksums", files.check_sums),
     ("bag", files.check_bag),
     ("release.json", files.check_release_json),
@@ -55,7 +54,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
 )
 
 #: Checks that work without a sound release.json.
-_FIRST = ("links and names", "checksums", "bag", "release.json")
+_FIRST = ("links and names", "zip file", "checksums", "bag", "release.json")
 
 #: Required before the first check, since some take minutes.
 _LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "bagit", "yaml")
@@ -73,13 +72,14 @@ def verify(
     there is no release, MissingExtra where a validator is not installed, ReleaseError for a zip file that cannot be
     unpacked.
     """
-    if is_url(release):
+    if place.is_url(release):
         raise UsageError(f"{release}: verify reads files of this machine only; download the release first")
     path = Path(release)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddnn-traces-")))
         folder = scratch / "release"  # a plain name: libraries differ in how they read ? and % and spaces in a path
-        if path.is_file() and zipfile.is_zipfile(path):
+        is_packed = place.is_zip(path)
+        if is_packed:
             folder.mkdir()
             zipped.unpack(path, folder, whole=True)
         elif path.is_dir():
@@ -89,7 +89,8 @@ def verify(
             if importlib.util.find_spec(library) is None:
                 with extras.required():
                     raise ImportError(name=library)
-        found = results(Examined(folder, scratch, jobs or available_cpus()), report)
+        archive = path if is_packed else None
+        found = results(Examined(folder, scratch, jobs or available_cpus(), archive=archive), report)
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
 

@@ -96,11 +96,24 @@ def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
 
         return remote.place(str(where), runs)
     path = _path_of(str(where)) if is_url(where) else Path(where)
-    if path.is_file() and zipfile.is_zipfile(path):
+    if is_zip(path):
         from ddnn_traces.store.places import zipped
 
         return zipped.place(path, runs)
     return in_folder(path, runs)
+
+
+def is_zip(path: Path) -> bool:
+    """Whether it is a zip file. Raises ReleaseError for one that was cut short."""
+    if not path.is_file() or zipfile.is_zipfile(path):
+        return path.is_file()
+    with path.open("rb") as file:
+        if file.read(4) == b"PK\x03\x04":
+            raise ReleaseError(
+                f"{path}: this zip file was cut short: its end, with the list of its files, is missing; download it "
+                "again"
+            )
+    return False
 
 
 def _path_of(url: str) -> Path:

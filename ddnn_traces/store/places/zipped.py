@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from ddnn_traces.errors import ReleaseError, StorageError, UsageError
 from ddnn_traces.store import schema
@@ -61,9 +63,7 @@ def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(path, archive)
-            root = _root(path, members)
-            if whole and PurePosixPath(root).name == "data" and f"{root.removesuffix('data/')}bagit.txt" in members:
-                root = root.removesuffix("data/")
+            root = _whole_root(path, members) if whole else _root(path, members)
             chosen = {
                 name.removeprefix(root): member
                 for name, member in members.items()
@@ -74,6 +74,92 @@ def unpack(path: Path, out: Path, needed: Callable[[str], bool] = lambda _: True
                 _extract(archive, member, out / name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ReleaseError(f"{path}: this zip file cannot be read ({error}); download it again") from error
+
+
+# --- what a zip file can hold beside its files
+
+#: Extra fields that packers write: large files, times, user numbers, names in UTF-8.
+_USUAL_FIELDS = {0x0001, 0x000A, 0x5455, 0x5855, 0x7855, 0x7875, 0x7075}
+_LOCAL, _CENTRAL, _END = 30, 46, 22
+#: Headers at the end of an archive whose places or numbers need 64 bits.
+_END_64 = 56 + 20
+#: After a member whose size was not known before: with and without a signature, of 32 or 64 bits.
+_DESCRIPTORS = (12, 16, 20, 24)
+
+
+def beside_files(path: Path) -> Iterator[tuple[str, str]]:
+    """What a zip file holds but the files of the release, which unpacking loses: where it is, and what it is.
+
+    Comments, unusual extra fields, files beside the release, bytes of no member. Raises as unpack().
+    """
+    with zipfile.ZipFile(path) as archive, path.open("rb") as content:
+        root = _whole_root(path, _members(path, archive))
+        if archive.comment:
+            yield path.name, f"has a comment of {len(archive.comment):,} bytes"
+        end = 0
+        for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+            if info.comment:
+                yield info.filename, f"has a comment of {len(info.comment):,} bytes"
+            if not info.filename.startswith(root) and not root.startswith(info.filename):
+                yield info.filename, "is beside the release"
+            if info.is_dir() and info.file_size:
+                yield info.filename, f"is a folder with {info.file_size:,} bytes"
+            content.seek(info.header_offset)
+            head = content.read(_LOCAL)
+            name_bytes, extra_bytes = struct.unpack_from("<HH", head, 26)
+            name, extra = content.read(name_bytes), content.read(extra_bytes)
+            if (
+                head[:4] != b"PK\x03\x04"
+                or name.decode("utf-8" if info.flag_bits & 0x800 else "cp437") != info.orig_filename
+            ):
+                yield info.filename, "has another name where it begins than in the list of files"
+            if odd := (_fields(extra) | _fields(info.extra)) - _USUAL_FIELDS:
+                yield (
+                    info.filename,
+                    f"has extra fields that no usual packer writes ({', '.join(map(hex, sorted(odd)))})",
+                )
+            yield from _gap(path, end, info.header_offset)
+            end = info.header_offset + _LOCAL + name_bytes + extra_bytes + info.compress_size
+            if info.flag_bits & 8:  # a descriptor of one of these lengths is next, then another header
+                end = next((end + n for n in _DESCRIPTORS if _is_header(content, end + n)), end)
+        yield from _gap(path, end, archive.start_dir)
+        listed = sum(
+            _CENTRAL + len(_raw_name(info)) + len(info.extra) + len(info.comment) for info in archive.infolist()
+        )
+        more = path.stat().st_size - archive.start_dir - listed - _END - len(archive.comment)
+        if more not in (0, _END_64):
+            yield path.name, f"has {more:,} bytes at its end that belong to no file"
+
+
+def _gap(path: Path, end: int, begin: int) -> Iterator[tuple[str, str]]:
+    if begin != end:
+        yield path.name, f"has {abs(begin - end):,} bytes at {min(end, begin):,} that belong to no file, or to two"
+
+
+def _is_header(content: IO[bytes], place: int) -> bool:
+    content.seek(place)
+    return content.read(4) in (b"PK\x03\x04", b"PK\x01\x02")
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    return info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
+
+
+def _fields(extra: bytes) -> set[int]:
+    """Numbers of the extra fields; 0 for bytes that are none."""
+    found = set()
+    while extra:
+        kind, length = struct.unpack_from("<HH", extra) if len(extra) >= 4 else (0, 0)
+        found.add(kind if 4 + length <= len(extra) else 0)
+        extra = extra[4 + length :]
+    return found
+
+
+def _whole_root(path: Path, members: Collection[str]) -> str:
+    """As _root(), but of a bag the folder above data/."""
+    root = _root(path, members)
+    is_bag = PurePosixPath(root).name == "data" and f"{root.removesuffix('data/')}bagit.txt" in members
+    return root.removesuffix("data/") if is_bag else root
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -89,6 +175,8 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
             raise _refused(path, info.filename, "a name that leaves its folder, or is repeated")
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _refused(path, info.filename, "a link or device")
+        if info.flag_bits & 1:
+            raise _refused(path, info.filename, "encrypted")
         if info.file_size > max(_SMALL, _MOST_GROWTH * info.compress_size):
             raise _refused(path, info.filename, f"{info.file_size:,} bytes out of {info.compress_size:,}")
         if not info.is_dir():
