@@ -219,7 +219,7 @@ def _write_parquet(path: Path, defined: schema.Table, runs: Mapping[str, Iterato
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=sorted_by,
-        **encodings(defined.name),
+        **encodings(defined.name, plain_times=True),
     ) as writer:
         for group in row_groups(counted(), arrow, ROW_GROUP_ROWS):
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)

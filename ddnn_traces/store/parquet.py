@@ -81,14 +81,18 @@ def pandas_types(table: str) -> str:
     return json.dumps({"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"})
 
 
-def encodings(name: str) -> dict[str, Any]:
+def encodings(name: str, plain_times: bool = False) -> dict[str, Any]:
     """Encodings for pyarrow: sorted numbers as differences, which are small; other columns, which repeat, by
     dictionary.
+
+    plain_times: sorted times as they are, for readers of all kinds: fastparquet (2026.9) reads differences of more than
+    32 bits, which times have, as wrong values without an error.
     """
     table = schema.table(name)
-    sorted_by = {column.name for column in table.columns if column.name in table.key and column.type == "int64"}
+    sorted_by = {column.name: column for column in table.columns if column.name in table.key and column.type == "int64"}
     others = [column.name for column in table.columns if column.name not in sorted_by]
-    return {"use_dictionary": others, "column_encoding": dict.fromkeys(sorted_by, "DELTA_BINARY_PACKED")}
+    small = [name for name, column in sorted_by.items() if not (plain_times and column.identifies == "time")]
+    return {"use_dictionary": others, "column_encoding": dict.fromkeys(small, "DELTA_BINARY_PACKED")}
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, size: int) -> Iterable[pa.Table]:
