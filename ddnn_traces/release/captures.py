@@ -1,6 +1,6 @@
 """Cut-down captures: the headers of the original captures, mapped as the tables are, in run folders that ingest takes.
 
-    RUN/worker-1.pcap                 little endian, ns, one for each capture that could be read
+    RUN/worker-1.pcap.gz              little endian, ns, one for each capture that could be read; named CAPTURE_ID.gz
     RUN/run.toml                      metadata, and which label has which address here
     RUN/train_history-worker-1.log    made from the table steps
     RUN/phases-worker-1.csv           made from the table events
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile
+from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
@@ -117,7 +117,7 @@ def _compare(path: Path, row: _Row, size: int, digests: Mapping[str, str]) -> No
 
 def _cut_all(files: list[tuple[Path, _Row]], run: RunMapping, folder: Path) -> None:
     substitutes = _substitutes(run)
-    targets = [folder / run.files[row["capture_id"]] for _, row in files]
+    targets = [folder / f"{run.files[row['capture_id']]}.gz" for _, row in files]
     with ThreadPoolExecutor(_THREADS) as threads:
         jobs = [threads.submit(_cut, *file, substitutes, target) for file, target in zip(files, targets, strict=True)]
         try:
@@ -152,23 +152,44 @@ def _cut(path: Path, row: _Row, substitutes: Substitutes, target: Path) -> None:
 
     known = next((name for name in hashes.ALGORITHMS if row[name]), hashes.NONE)
     with CaptureFile(path, hash=known) as file, target.open("wb") as out:
-        out.write(bytes(HEADER_BYTES))
         header, framing, stream = split_header(file.blocks())
         if framing is None:
             raise UsageError(f"{path}: {header}; ingest it again, or publish without captures")
-        cutter = _Cutter(path, out, framing, -1 if framing.is_pcapng else framing.link, substitutes)
+        pcap = _Pcap(out, min(row["snaplen"] or _SNAPLEN, 0xFFFFFFFF))
+        cutter = _Cutter(path, pcap, framing, -1 if framing.is_pcapng else framing.link, substitutes)
         reader = reader_of(cast("Scanner", cutter))
         reader.read(stream)
-        out.seek(0)
-        snaplen = min(row["snaplen"] or _SNAPLEN, 0xFFFFFFFF)
-        out.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, max(cutter.link, 0)))
+        pcap.end(cutter.link)
     _compare(path, row, file.raw_bytes, file.digests)
+
+
+class _Pcap:
+    """A pcap file that is written as gzip: the same bytes for the same packets, without a name or a time."""
+
+    def __init__(self, out: IO[bytes], snaplen: int) -> None:
+        from zlib_ng import zlib_ng
+
+        self._out, self._snaplen, self._begun = out, snaplen, False
+        self._gzip = zlib_ng.compressobj(6, wbits=31)
+
+    def write(self, records: memoryview, link: int) -> None:
+        """Write records of packets. link: their link type, which the first ones tell."""
+        if not self._begun:
+            header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, self._snaplen, max(link, 0))
+            self._out.write(self._gzip.compress(header))
+            self._begun = True
+        self._out.write(self._gzip.compress(records))
+
+    def end(self, link: int) -> None:
+        """Write what is left; a file without packets is its header alone."""
+        self.write(memoryview(b""), link)
+        self._out.write(self._gzip.flush())
 
 
 class _Cutter:
     """Takes a Scanner's place in a RecordReader: writes records instead of counting them."""
 
-    def __init__(self, path: Path, out: IO[bytes], framing: Framing, link: int, substitutes: Substitutes) -> None:
+    def __init__(self, path: Path, out: _Pcap, framing: Framing, link: int, substitutes: Substitutes) -> None:
         import numpy as np
 
         from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS
@@ -195,7 +216,8 @@ class _Cutter:
             buf, begin, len(buf), 2**62 if stop is None else stop, self.framing, self.interfaces, self.link,
             self._last_ns, self._substitutes, self._buffer,
         )  # fmt: skip
-        self._out.write(self._buffer[:written].data)
+        if written:
+            self._out.write(self._buffer[:written].data, self.link)
         self.records += records
         refused = {
             cut.OTHER_LINK: "packets of several link types, and a pcap has one",
