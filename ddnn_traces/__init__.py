@@ -126,12 +126,16 @@ def push(release: str | Path, to: str, **options: Any) -> Outcome:
     return pushing.push(Path(release), to, pushing.PushOptions(**options))
 
 
-def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None) -> pl.DataFrame:
+def verify(
+    release: str | Path, jobs: int | None = None, say: Callable[[str], None] = lambda _: None, fast: bool = False
+) -> pl.DataFrame:
     """Verify a release (a folder, bag or zip file): a row for each file or table examined, with check, subject, status,
     detail.
 
     status: passed, failed, flagged (the release itself states that the run fails) or not checked. say: called with the
-    name of each check when it begins. Needs the extra publish. Raises errors.UsageError where there is no release.
+    name of each check when it begins. fast: ingest the captures of some runs only.
+
+    Needs the extra publish. Raises errors.UsageError where there is no release.
     """
     import dataclasses
 
@@ -139,5 +143,5 @@ def verify(release: str | Path, jobs: int | None = None, say: Callable[[str], No
 
     from ddnn_traces.release.verify import running
 
-    rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say)]
+    rows = [dataclasses.asdict(result) for result in running.verify(release, jobs, say, fast)]
     return pl.DataFrame(rows, schema=dict.fromkeys(("check", "subject", "status", "detail"), pl.String))

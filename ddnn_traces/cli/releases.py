@@ -111,16 +111,17 @@ def _ask(question: str) -> str:
 @format_option
 @out_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
-def verify(release: str | Path, output_format: str, out: Path | None, jobs: int | None) -> None:
+@click.option("--fast", is_flag=True, help="Ingest the captures of every tenth run only, at least 3, chosen at random.")
+def verify(release: str | Path, output_format: str, out: Path | None, jobs: int | None, fast: bool) -> None:
     """Prove a release, also a copy from others: checksums, every description by its validator and against the tables,
-    ledger and conservation, versions. Nothing is fetched. Exit 1 if a check failed.
+    ledger and conservation, captures by an ingest, versions. Nothing is fetched. Exit 1 if a check failed.
 
     RELEASE is a folder, a BagIt bag or a zip file; docs/verify.md lists the checks. Needs the extra publish.
     """
     import ddnn_traces
     from ddnn_traces.cli import lines
 
-    rows = ddnn_traces.verify(release, jobs, lines.messages().info).to_arrow()
+    rows = ddnn_traces.verify(release, jobs, lines.messages().info, fast).to_arrow()
     emit(rows, output_format, out, 0)
     found = rows["status"].to_pylist()
     counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))

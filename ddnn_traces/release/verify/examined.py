@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,8 @@ class Examined:
 
     folder: as given. scratch: for temporary files. jobs: threads. declared: the content of release.json, once it was
     found sound. sums: SHA-256 of the files that were read. safe: there is no link or the like in the release; else
-    nothing more is read. archive: the zip file that it was unpacked from.
+    nothing more is read. archive: the zip file that it was unpacked from. fast: captures of some runs only. report:
+    called with what is being done.
     """
 
     folder: Path
@@ -85,6 +86,8 @@ class Examined:
     declared: facts.Release | None = None
     safe: bool = False
     archive: Path | None = None
+    fast: bool = False
+    report: Callable[[str], None] = lambda _: None
     sums: dict[str, str] = field(default_factory=dict)
     _documents: dict[str, dict[str, Any]] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
-from ddnn_traces.release.verify import agreement, database, descriptions, files, tables
+from ddnn_traces.release.verify import agreement, captures, database, descriptions, files, tables
 from ddnn_traces.release.verify.examined import (
     FAILED,
     Examined,
@@ -39,6 +39,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("encoding", tables.check_encoding),
     ("runs", tables.check_runs),
     ("data", tables.check_data),
+    ("captures", captures.check_captures),
     ("version", files.check_version),
     ("database", database.check_database),
     ("croissant", descriptions.check_croissant),
@@ -64,9 +65,11 @@ _MOST_LINES = 100
 
 
 def verify(
-    release: str | Path, jobs: int | None = None, report: Callable[[str], None] = lambda _: None
+    release: str | Path, jobs: int | None = None, report: Callable[[str], None] = lambda _: None, fast: bool = False
 ) -> list[Result]:
     """The lines of every check of a release: a folder, a bag or a zip file. jobs: threads; None: one for each CPU.
+
+    fast: ingest the captures of some runs only, chosen at random.
 
     report: called with the name of each check as it begins. Nothing is fetched. Raises UsageError where
     there is no release, MissingExtra where a validator is not installed, ReleaseError for a zip file that cannot be
@@ -90,7 +93,9 @@ def verify(
                 with extras.required():
                     raise ImportError(name=library)
         archive = path if is_packed else None
-        found = results(Examined(folder, scratch, jobs or available_cpus(), archive=archive), report)
+        found = results(
+            Examined(folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, report=report), report
+        )
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
 
