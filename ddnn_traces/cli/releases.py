@@ -15,6 +15,7 @@ from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 
 _path = click.Path(path_type=Path)
+_originals = click.Choice(["kept", "withheld"])
 
 
 @click.command()
@@ -37,19 +38,29 @@ _path = click.Path(path_type=Path)
 @click.option("--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated.")
 @click.option("--window-ms", type=float, help="Sum flow_windows to windows of so many ms, a multiple of theirs.")
 @click.option(
+    "--profile",
+    type=click.Choice(["open", "careful", "strict"]),
+    default="careful",
+    help="What a release keeps; options after it win. careful withholds hashes and sizes of the original captures and "
+    "estimates of clocks; open keeps them; strict is careful with ports classed.",
+)
+@click.option(
     "--addresses",
     type=click.Choice(["roles", "crypto-pan", "kept"]),
-    default="roles",
-    help="roles: worker-1 instead of an address. crypto-pan: other addresses; those with a common prefix still "
-    "have one as long.",
+    help="roles (default): worker-1 instead of an address. crypto-pan: other addresses; those with a common prefix "
+    "still have one as long.",
 )
-@click.option("--ports", type=click.Choice(["kept", "permuted", "classed"]), default="kept", help="Port numbers.")
+@click.option(
+    "--ports", type=click.Choice(["kept", "permuted", "classed"]), help="Port numbers. Default: kept; strict: classed."
+)
 @click.option(
     "--times",
     type=click.Choice(["shifted", "kept"]),
-    default="shifted",
-    help="shifted: all by one secret offset, intervals unchanged.",
+    help="shifted (default): all by one secret offset, intervals unchanged.",
 )
+@click.option("--hashes", type=_originals, help="SHA-256 or BLAKE3 of the original captures. Default: withheld.")
+@click.option("--sizes", type=_originals, help="Sizes of the original capture files. Default: withheld.")
+@click.option("--clocks", type=_originals, help="Estimated offsets and drift of clocks. Default: withheld.")
 @click.option(
     "--captures",
     multiple=True,

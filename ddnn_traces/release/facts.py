@@ -137,7 +137,8 @@ class Anonymisation:
 
     addresses: roles, crypto-pan or kept. ports: kept, permuted or classed. times: shifted or kept. key_id: equal for
     two releases of the same key, and reveals nothing else. removed: sentences, one for each kind of value that was
-    removed or mapped. remaining: sentences on what can still be identified.
+    removed or mapped. remaining: sentences on what can still be identified. withheld: which of hash, size and clock of
+    the originals (schema.IDENTIFIES) are null.
     """
 
     addresses: str
@@ -146,6 +147,7 @@ class Anonymisation:
     key_id: str | None
     removed: tuple[str, ...] = ()
     remaining: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ def steps(
             "anonymise",
             "Values that identify hosts, users, places or times were removed or mapped.",
             SOFTWARE,
-            {name: getattr(anonymisation, name) for name in ("addresses", "ports", "times")},
+            {name: getattr(anonymisation, name) for name in ("addresses", "ports", "times")}
+            | ({"withheld": list(anonymisation.withheld)} if anonymisation.withheld else {}),
         ),
         facts.Step("publish", "Tables were written as Parquet, descriptions made from them.", SOFTWARE, dict(options)),
     )

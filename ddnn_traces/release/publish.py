@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,13 @@ class PublishOptions:
     tables: Sequence[str] = ()
     runs: Sequence[str] = ()
     window_ms: float | None = None
-    addresses: str = "roles"
-    ports: str = "kept"
-    times: str = "shifted"
+    profile: str = "careful"
+    addresses: str | None = None
+    ports: str | None = None
+    times: str | None = None
+    hashes: str | None = None
+    sizes: str | None = None
+    clocks: str | None = None
     captures: Sequence[str] = ()
     allow_flagged: Sequence[str] = ()
     key: Path | None = None
@@ -208,7 +212,8 @@ class _Publishing:
         _refuse_unknown("--allow-flagged", options.allow_flagged, dataset.run_ids)
         if "version" in statements:
             versions.check(statements["version"], previous.about.version if previous else None)
-        mapping = MappingOptions(options.addresses, options.ports, options.times)
+        given = {field.name: getattr(options, field.name) for field in fields(MappingOptions)}
+        mapping = MappingOptions.chosen(options.profile, **given)
         self._refuse_damaged()
         self.sources = self._sources()
         self.windows_ns = tables.window_lengths(self.sources)

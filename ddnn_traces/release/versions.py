@@ -29,7 +29,7 @@ _SEMANTIC = re.compile(
 )
 _HEAD = "# Changelog\n\nVersions of this release, the newest first; they follow semantic versioning (semver.org).\n"
 #: Options that decide mapped values.
-_MAPPING = ("addresses", "ports", "times")
+_MAPPING = ("addresses", "ports", "times", "hashes", "sizes", "clocks")
 #: Names that a line of the changelog lists at most.
 _MOST_NAMES = 20
 
@@ -159,7 +159,9 @@ def compare(old: facts.Release, old_folder: Path, new: facts.Release, new_folder
     before, after = ({table.name: table for table in release.tables} for release in (old, new))
     kept_runs = set(old.run_ids) & set(new.run_ids)
     keys_differ = old.anonymisation.key_id != new.anonymisation.key_id
-    mapping_differs = keys_differ or any(old.options.get(name) != new.options.get(name) for name in _MAPPING)
+    mapping_differs = keys_differ or any(
+        old.options.get(name, "kept") != new.options.get(name, "kept") for name in _MAPPING
+    )
     schema_changed = old.schema_version != new.schema_version
     rows = []
     for table in () if schema_changed else sorted(before.keys() & after.keys(), key=schema.TABLES.index):

@@ -54,19 +54,20 @@ def _folder_name(run_id: str) -> str:
 def annotated(table: str, provenance: Mapping[str, str], defined: schema.Table | None = None) -> pa.Schema:
     """The table's schema with meaning and unit in the metadata of each column and the provenance in that of the file.
 
-    defined: the table, where its meanings differ from those of schemas/.
+    defined: the table, where its meanings, and which columns may be null, differ from those of schemas/.
     """
-    arrow = schema.table(table).arrow()
-    for i, column in enumerate((defined or schema.table(table)).columns):
+    defined = defined or schema.table(table)
+    arrow = defined.arrow()
+    for i, column in enumerate(defined.columns):
         notes = {"meaning": column.meaning, "source": column.source, "unit": column.unit}
         if column.inaccuracy:
             notes["inaccuracy"] = column.inaccuracy
         arrow = arrow.set(i, arrow.field(i).with_metadata(notes))
     notes = {f"ddnn_traces.{key}": value for key, value in sorted(provenance.items())}
-    return arrow.with_metadata(notes | {"pandas": pandas_types(table)})
+    return arrow.with_metadata(notes | {"pandas": pandas_types(defined)})
 
 
-def pandas_types(table: str) -> str:
+def pandas_types(table: schema.Table) -> str:
     """The pandas metadata of a Parquet file, so that integers with nulls do not become floating point.
 
     Times since the epoch are larger than the integers that a double holds exactly, and frictionless and mlcroissant,
@@ -74,7 +75,7 @@ def pandas_types(table: str) -> str:
     format".
     """
     columns = []
-    for column in schema.table(table).columns:
+    for column in table.columns:
         kind, numpy = column.types.pandas, column.types.numpy[column.nullable]
         names = {"name": column.name, "field_name": column.name, "pandas_type": kind, "numpy_type": numpy}
         columns.append(names | {"metadata": None})

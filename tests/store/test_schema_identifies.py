@@ -8,7 +8,7 @@ from ddnn_traces.store import schema
 
 #: Columns of words that ingest chooses itself, or that are no words of anybody: nothing in them is anybody's.
 _OWN_WORDS = {
-    "capture_ledger.reason", "captures.sha256", "captures.blake3", "captures.format", "captures.link_types",
+    "capture_ledger.reason", "captures.format", "captures.link_types",
     "captures.counter_source", "captures.status", "captures.engine", "captures.version", "encapsulations.kind",
     "events.kind", "flows.initiator_source", "hosts.role", "runs.source", "step_flows.position", "steps.start_source",
 }  # fmt: skip
@@ -31,4 +31,6 @@ def check_column(table: str, column: schema.Column) -> None:
     elif column.type == "string":
         assert (column.identifies in schema.IDENTIFIES) == (f"{table}.{column.name}" not in _OWN_WORDS)
     else:
-        assert column.identifies in ("", "tunnel", "connection")
+        assert column.identifies in ("", "tunnel", "connection", "size", "clock")
+        assert (column.identifies == "clock") == ("clock_" in column.name)
+        assert (column.identifies == "size") == (column.name == "file_bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ddnn_traces.release import facts
@@ -21,6 +22,11 @@ _CHANGES = {
     },
     "time": {"shifted": "shifted by one secret offset, the same for all times: intervals are real, dates are not"},
 }
+_WITHHELD = {
+    "hash": "withheld, null in all rows: whoever holds the original could recognise it",
+    "size": "withheld, null in all rows",
+    "clock": "withheld, null in all rows: how a clock goes distinguishes a device",
+}
 _OTHER_CHANGES = {
     "label": "names that say more than a role are labels made with the key",
     "file": "named after the host in place of the real file name",
@@ -29,10 +35,19 @@ _OTHER_CHANGES = {
 
 
 def released(table: str, done: facts.Anonymisation) -> schema.Table:
-    """The table's definition with the meaning of each column in a release that was anonymised so."""
+    """The table's definition with the meaning of each column in a release that was anonymised so.
+
+    A column that was withheld may be null.
+    """
     defined = schema.table(table)
     columns = (
-        replace(column, meaning=f"{column.meaning}. In this release: {changed}") if changed else column
+        replace(
+            column,
+            meaning=f"{column.meaning}. In this release: {changed}",
+            nullable=column.nullable or column.identifies in done.withheld,
+        )
+        if changed
+        else column
         for column in defined.columns
         for changed in [change(column, done)]
     )
@@ -49,6 +64,8 @@ def change(column: schema.Column, done: facts.Anonymisation) -> str | None:
         return "numbered among all that have the same addresses and classes of ports"
     if identifies == "tunnel" and (done.addresses, done.ports) != ("kept", "kept"):
         return "numbered in the order of what is here"
+    if identifies in _WITHHELD:
+        return _WITHHELD[identifies] if identifies in done.withheld else None
     return _OTHER_CHANGES.get(identifies)
 
 
@@ -112,19 +129,53 @@ _ALWAYS_REMAIN = (
     "Identifiers of tunnels (VNI, GRE key) and queue pairs of RoCE are unchanged.",
     "Names of hosts and users were searched for as words of their own: one that is joined to other letters, or has "
     "fewer than 4, is not found.",
-    "SHA-256 of the original captures are unchanged: the holder of an original can show that it is the one.",
 )
+_ORIGINALS = {
+    "hash": (
+        "SHA-256 and BLAKE3 of the original captures were withheld.",
+        "SHA-256 or BLAKE3 of the original captures are the real ones: whoever holds an original, also a public one, "
+        "recognises it.",
+    ),
+    "size": (
+        "Sizes of the original capture files were withheld. That of an uncompressed pcap follows from its packets and "
+        "captured bytes.",
+        "Sizes of the original capture files are the real ones, which helps to recognise an original.",
+    ),
+    "clock": (
+        "Estimates of the clocks' offsets and drift were withheld; times that several hosts recorded still allow to "
+        "estimate them.",
+        "Offsets and drift of the hosts' clocks are the real ones: a drift distinguishes a device.",
+    ),
+}
 _UNSEARCHED = (
     "Names of users and hosts, paths and hardware addresses that are only in the original captures and logs were not "
     "searched for, since these were not given when it was published.",
 )
 
 
-def describe(addresses: str, ports: str, times: str, key_id: str | None, captures: bool = False) -> facts.Anonymisation:
-    """The facts of an anonymisation with these options. captures: whether the release has cut-down captures."""
-    removed = (_ADDRESSES[addresses], _PORTS[ports], _TIMES[times], *_ALWAYS, *(_CAPTURES if captures else ()))
-    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times])
+def describe(
+    addresses: str,
+    ports: str,
+    times: str,
+    key_id: str | None,
+    captures: bool = False,
+    withheld: Collection[str] = (),
+) -> facts.Anonymisation:
+    """The facts of an anonymisation with these options.
+
+    captures: whether the release has cut-down captures. withheld: what columns identify that are null.
+    """
+    lost = [_ORIGINALS[kind][0] for kind in _ORIGINALS if kind in withheld]
+    kept = [_ORIGINALS[kind][1] for kind in _ORIGINALS if kind not in withheld]
+    removed = (_ADDRESSES[addresses], _PORTS[ports], _TIMES[times], *lost, *_ALWAYS, *(_CAPTURES if captures else ()))
+    chosen = (_ADDRESSES_REMAIN[addresses], _PORTS_REMAIN[ports], _TIMES_REMAIN[times], *kept)
     remaining = (*chosen, *_ALWAYS_REMAIN, *(() if captures else _UNSEARCHED))
     return facts.Anonymisation(
-        addresses, ports, times, key_id, tuple(filter(None, removed)), tuple(filter(None, remaining))
+        addresses,
+        ports,
+        times,
+        key_id,
+        tuple(filter(None, removed)),
+        tuple(filter(None, remaining)),
+        tuple(kind for kind in _ORIGINALS if kind in withheld),
     )

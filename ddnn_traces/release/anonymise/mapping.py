@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query.dataset import Dataset
@@ -35,10 +35,20 @@ _MOST_TUNNELS = 4  # nested, as ingest has it; a dataset with more was tampered 
 
 _Row = dict[str, Any]
 
+_ORIGINALS_KINDS = ("kept", "withheld")
+#: Options of each profile that differ from those of an Options without any.
+PROFILES = {
+    "open": {},
+    "careful": dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
+    "strict": {"ports": "classed"} | dict.fromkeys(("hashes", "sizes", "clocks"), "withheld"),
+}
+
 
 @dataclass(frozen=True)
 class Options:
     """How addresses (roles, crypto-pan, kept), ports (kept, permuted, classed) and times (shifted, kept) are mapped.
+
+    hashes, sizes, clocks: whether those of the original captures and the estimates of clocks are kept or withheld.
 
     Names of hosts and files, hardware addresses and free text are mapped in any case. Raises UsageError for others.
     """
@@ -46,9 +56,25 @@ class Options:
     addresses: str = "roles"
     ports: str = "kept"
     times: str = "shifted"
+    hashes: str = "kept"
+    sizes: str = "kept"
+    clocks: str = "kept"
+
+    @classmethod
+    def chosen(cls, profile: str, **given: str | None) -> Self:
+        """Those of a profile, one of PROFILES, but for those that are given. Raises UsageError."""
+        if profile not in PROFILES:
+            raise UsageError(f"--profile {profile}: {nearest(profile, list(PROFILES))}")
+        return cls(**PROFILES[profile] | {name: value for name, value in given.items() if value is not None})
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """What columns identify (schema.IDENTIFIES) that are null."""
+        kinds = {"hash": self.hashes, "size": self.sizes, "clock": self.clocks}
+        return tuple(kind for kind, chosen in kinds.items() if chosen == "withheld")
 
     def __post_init__(self) -> None:
-        every = identifiers.ADDRESS_KINDS, identifiers.PORT_KINDS, identifiers.TIME_KINDS
+        every = identifiers.ADDRESS_KINDS, identifiers.PORT_KINDS, identifiers.TIME_KINDS, *[_ORIGINALS_KINDS] * 3
         for (name, given), kinds in zip(vars(self).items(), every, strict=True):
             if given not in kinds:
                 raise UsageError(f"--{name} {given}: {nearest(given, kinds)}")
@@ -61,7 +87,8 @@ class RunMapping:
     run_id, name: the run's name in the dataset and in the release. addresses, labels, files: old to new. wire: address
     of a cut-down capture for each old one. tunnels: new encapsulation_id by old. ports: int64 (65536,). offset_ns: what
     is added to times. salt: 32 bytes, for the numbers in cut-down captures. connections: new number of the connection
-    of each flow, in the order of flow_id, where ports are classed; else None.
+    of each flow, in the order of flow_id, where ports are classed; else None. withheld: what columns identify that are
+    null.
     """
 
     run_id: str
@@ -75,6 +102,7 @@ class RunMapping:
     offset_ns: int
     salt: bytes
     connections: npt.NDArray[np.int64] | None = None
+    withheld: Collection[str] = ()
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
@@ -107,7 +135,10 @@ class RunMapping:
         for name, value in provenance.items():
             short = name.removeprefix(_PREFIX)
             if short == "inputs":
-                hashes = {self.files.get(file, "capture"): digest for file, digest in json.loads(value).items()}
+                hashes = {
+                    self.files.get(file, "capture"): None if "hash" in self.withheld else digest
+                    for file, digest in json.loads(value).items()
+                }
                 published[name] = json.dumps(hashes, sort_keys=True)
             elif short == "parameters":
                 published[name] = json.dumps(self._parameters(json.loads(value)), sort_keys=True)
@@ -123,6 +154,8 @@ class RunMapping:
     def _parameters(self, parameters: _Row) -> _Row:
         if any(map(str.isdigit, parameters.get("filter") or "")):
             parameters = parameters | {"filter": "withheld"}
+        if "clock" in self.withheld and not isinstance(parameters.get("clock_offset"), str | None):
+            parameters = parameters | {"clock_offset": "withheld"}
         changed: _Row = scrub_values(parameters, self.text, self.offset_ns)
         return changed
 
@@ -135,6 +168,8 @@ class RunMapping:
         import pyarrow.compute as pc
 
         names = {"address": self.addresses, "label": self.labels, "file": self.files}
+        if kind in self.withheld:
+            return pa.nulls(len(column), column.type)
         match kind:
             case "address" | "label" | "file":
                 return _mapped(column, names[kind].__getitem__)
@@ -198,16 +233,18 @@ class Anonymiser:
         }
         files = identifiers.capture_names(rows["captures"], by_ip)
         tunnels = self._tunnels(rows["encapsulations"], mapped)
-        offset_ns = self._offset_ns(run_id, rows)
+        offset_ns, options = self._offset_ns(run_id, rows), self.options
         return RunMapping(
             run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt,
-            self._connections.get(run_id),
+            self._connections.get(run_id), options.withheld,
         )  # fmt: skip
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:
         """What was done, in sentences for the datasheet. captures: whether the release has cut-down captures."""
         options = self.options
-        return description.describe(options.addresses, options.ports, options.times, self.key_id, captures)
+        return description.describe(
+            options.addresses, options.ports, options.times, self.key_id, captures, options.withheld
+        )
 
     def _addresses(self, rows: Mapping[str, list[_Row]], labels: Mapping[str, str]) -> dict[str, str]:
         every = {row["ip"]: not row["sends"] for row in rows["addresses"]}

@@ -114,6 +114,8 @@ def words(
         collected.name(row["label"], "name of a host", (row["what"], row["run_id"]))
     for row in dataset.sql_arrow(_CAPTURES).to_pylist():
         collected.capture(row["capture_id"], (row["what"], row["run_id"]))
+        for digest in (row["sha256"], row["blake3"]) if "hash" in options.withheld else ():
+            collected.add(digest or "", "the hash of an original capture")
     _add_sources(collected, source_files, addresses)
     _add_machine(collected, [dataset.path, *map(Path, source_files)])
     if options.addresses != "kept":
