@@ -105,7 +105,7 @@ def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], 
 def _compare(path: Path, row: _Row, size: int, digests: Mapping[str, str]) -> None:
     """Raise UsageError where a file is not the one that was ingested. digests: empty where they are not known yet."""
     others = [name for name, digest in digests.items() if digest != row[name]]
-    if others or size != row["file_bytes"]:
+    if others or row["file_bytes"] not in (None, size):
         raise UsageError(
             f"{path}: is not the file that was ingested (another {'hash' if others else 'size'}); restore it, or "
             "ingest again"

@@ -455,7 +455,7 @@ def test_a_terminal_gets_questions(small: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path: Path, run: Run) -> None:
     """An address, a time and a host; the same names with the same key, also where there is a run more."""
-    names = ("net_10.10.0.2", "at_2026-11-20_09-41", "plain")
+    names = ("run1-10.10.0.2", "at_2026-11-20_09-41", "run-1795167600", "run_2_10.10.0.1", "plain")
     for name in names:
         shutil.copytree(sample / RUN, tmp_path / "in" / name)
     ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
@@ -465,18 +465,20 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
         release = ddnn_traces.publish(tmp_path / "dataset", tmp_path / f"release-{number}", **about).release
         found[chosen] = release.run_ids
         text = b"".join(name.encode() + data for name, data in all_files(tmp_path / f"release-{number}").items())
-        assert not [name for name in names[:2] if name.encode() in text]
+        assert not [name for name in names[:-1] if name.encode() in text]
         with ddnn_traces.open(tmp_path / f"release-{number}") as opened:
             for table in release.tables:
                 ids = opened.sql(f"SELECT DISTINCT run_id FROM {table.name} ORDER BY ALL")["run_id"].to_list()
                 assert ids == release.run_ids == sorted(release.run_ids), table.name
         assert {path.name for path in (tmp_path / f"release-{number}" / "pcap").iterdir()} == set(release.run_ids)
     assert set(found[names[:1]]) < set(found[names])
-    assert sorted(name.partition("_")[0] for name in found[names]) == ["at", "net", "plain"]
+    tag = "[0-9a-f]{8}"
+    patterns = (f"at_{tag}", "plain", f"run-{tag}", f"run1-{tag}", f"run_2_{tag}")
+    assert all(re.fullmatch(*pair) for pair in zip(patterns, found[names], strict=True))
     done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told")
     assert done.returncode == 0
-    assert "renamed 2 runs, whose names hold what must not be published" in done.stderr
-    assert "net_10.10.0.2 is net_" in done.stderr
+    assert "renamed 4 runs, whose names hold what must not be published" in done.stderr
+    assert "run1-10.10.0.2 is run1-" in done.stderr
 
 
 def test_connections_that_look_alike_with_classed_ports_are_numbered(small: Path, tmp_path: Path) -> None:
@@ -490,3 +492,75 @@ def test_connections_that_look_alike_with_classed_ports_are_numbered(small: Path
     assert found["flows"].max() > 1, "or this shows nothing"
     assert found["numbers"].to_list() == [list(range(flows)) for flows in found["flows"]]
     assert {result.status for result in running.verify(tmp_path / "release")} == {PASSED}
+
+
+# --- profiles
+
+#: What each profile withholds, and what a test finds of it in the tables.
+PROFILES = {
+    "open": (), "careful": ("hash", "size", "clock"), "strict": ("hash", "size", "clock"),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("profile", PROFILES)
+def test_profiles(profile: str, small: Path, tmp_path: Path) -> None:
+    """What is withheld is nowhere in the release, which says so, and passes verify."""
+    release = tmp_path / "release"
+    made = ddnn_traces.publish(small, release, profile=profile, **ABOUT).release
+    withheld = PROFILES[profile]
+    assert made.anonymisation.withheld == withheld
+    assert made.anonymisation.ports == ("classed" if profile == "strict" else "kept")
+    assert {name: made.options[name] for name in ("hashes", "sizes", "clocks")} == dict.fromkeys(
+        ("hashes", "sizes", "clocks"), "withheld" if withheld else "kept"
+    )
+    columns = [(table, name) for kind in ("hash", "size", "clock") for table, name in schema.identifying(kind)]
+    with ddnn_traces.open(small) as before, ddnn_traces.open(release) as after:
+        for table, name in columns:
+            (there,) = before.sql(f"SELECT count({name}) FROM {table}").row(0)
+            assert after.sql(f"SELECT count({name}) FROM {table}").row(0) == (0 if withheld else there,), (table, name)
+        digests = before.sql("SELECT coalesce(sha256, blake3) AS digest FROM captures")["digest"].to_list()
+    text = b"".join(all_files(release).values())
+    assert [digest.encode() in text for digest in digests] == [not withheld] * len(digests)
+    assert all((digest is None) == bool(withheld) for digest in made.provenance[1].inputs.values())
+    datasheet = (release / layout.DATASHEET).read_text()
+    assert ("SHA-256 and BLAKE3 of the original captures were withheld" in datasheet) == bool(withheld)
+    meanings = [pq.read_schema(release / next(t.files[0].path for t in made.tables if t.name == table)).field(name)
+                .metadata[b"meaning"] for table, name in columns]  # fmt: skip
+    assert [b"In this release: withheld" in meaning for meaning in meanings] == [bool(withheld)] * len(columns)
+    statuses = ddnn_traces.verify(release).to_arrow().to_pylist()
+    assert [row for row in statuses if row["status"] == "failed"] == []
+
+
+def test_an_option_wins_over_the_profile(small: Path, tmp_path: Path) -> None:
+    careful = ddnn_traces.publish(small, tmp_path / "1", key=tmp_path / "key", **ABOUT).release
+    options = ABOUT | {"clocks": "kept", "key": tmp_path / "key", "previous": tmp_path / "1"}
+    found = ddnn_traces.publish(small, tmp_path / "2", **options).release
+    assert (careful.anonymisation.withheld, found.anonymisation.withheld) == (
+        ("hash", "size", "clock"),
+        ("hash", "size"),
+    )
+    assert found.about.version == "2.0.0"
+    assert "Option changed: `clocks: withheld -> kept`" in (tmp_path / "2" / layout.CHANGELOG).read_text()
+    with pytest.raises(UsageError, match="--profile carefull: did you mean careful"):
+        ddnn_traces.publish(small, tmp_path / "3", profile="carefull", **ABOUT)
+
+
+@pytest.mark.parametrize("place", ["release.toml", "run.toml", "the name of a run"])
+def test_a_key_of_a_service_is_not_published(place: str, sample: Path, tmp_path: Path) -> None:
+    """A token in the description or a run's metadata refuses the release; in a run's name it is replaced."""
+    token = "AKIAIOSFODNN7EXAMPLE"
+    folder = Path(shutil.copytree(sample / RUN, tmp_path / "in" / (f"job-{token}" if "name" in place else "job")))
+    if place == "run.toml":
+        (folder / "run.toml").write_text(
+            f'model = "{token}"\n' + (folder / "run.toml").read_text().replace("model =", "#")
+        )
+    ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
+    about = ABOUT | ({"description": f"Uploaded with {token}."} if place == "release.toml" else {})
+    if "name" in place:
+        (name,) = ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **about).release.run_ids
+        assert re.fullmatch("job-[0-9a-f]{8}", name)
+        return
+    with pytest.raises(LeakError, match="a secret: in ") as found:
+        ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **about)
+    assert token not in str(found.value)

@@ -68,7 +68,8 @@ SELECT run_id, value AS label, 'worker ' || row_number() OVER (PARTITION BY run_
 FROM ({}) ORDER BY run_id, value
 """
 _CAPTURES = """
-SELECT run_id, capture_id, 'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
+SELECT run_id, capture_id, sha256, blake3,
+    'capture ' || row_number() OVER (PARTITION BY run_id ORDER BY capture_id) AS what
 FROM captures ORDER BY run_id, capture_id
 """
 
