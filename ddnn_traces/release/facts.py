@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +158,7 @@ class Release:
     run_id, as in the release. flagged: for each run that failed data checks and was allowed to, the checks and how many
     rows each returned. captures: the cut-down captures and their logs. digest: SHA-256 over what the release holds but
     for its version, date and changelog: equal for equal content. options: all options that shaped it, key left out.
+    samples: the first rows of each table, figure: rows of query pair_volume, both for the card (samples.py).
     """
 
     about: About
@@ -171,6 +172,8 @@ class Release:
     captures: tuple[File, ...] = ()
     flagged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    figure: Sequence[Mapping[str, Any]] = ()
     previous: str | None = None
     digest: str = ""
     format_version: int = FORMAT_VERSION

@@ -10,7 +10,7 @@ import filecmp
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, tables, versions
+from ddnn_traces.release import facts, leak_scan, packaging, provenance, request, samples, tables, versions
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.anonymise import key as keys
 from ddnn_traces.release.anonymise.mapping import Anonymiser
@@ -310,8 +310,9 @@ class _Publishing:
         data.mkdir(exist_ok=True)
         scratch.mkdir()
         written = self._write_tables(data, scratch)
+        write_marker(data, [table.name for table in written])
         captures = self._write_captures(data) if self.options.captures else ()
-        release, changes = self._with_version(self._facts(written, captures, data), data, scratch)
+        release, changes = self._with_version(self._facts(written, captures, data, scratch), data, scratch)
         shutil.rmtree(scratch)  # part of no release
         self._describe(release, changes, data)
         if self.options.bagit:
@@ -350,7 +351,9 @@ class _Publishing:
             for path in paths
         )
 
-    def _facts(self, written: tuple[facts.Table, ...], captures: tuple[facts.File, ...], data: Path) -> facts.Release:
+    def _facts(
+        self, written: tuple[facts.Table, ...], captures: tuple[facts.File, ...], data: Path, scratch: Path
+    ) -> facts.Release:
         import pyarrow.parquet as pq
 
         runs: list[dict[str, Any]] = []
@@ -379,8 +382,15 @@ class _Publishing:
             captures=captures,
             flagged=self.flagged,
             options=self.shaped_by,
+            samples={table.name: samples.first_rows(data, table) for table in written},
+            figure=self._figure(data, scratch),
             previous=self.previous.about.version if self.previous else None,
         )
+
+    def _figure(self, data: Path, scratch: Path) -> tuple[Mapping[str, Any], ...]:
+        """The figure's rows, of the tables as they are written."""
+        with tables.dataset(data, [], self.options.threads, scratch / "figure") as release:
+            return samples.figure(release)
 
     def _with_version(
         self, release: facts.Release, data: Path, scratch: Path
@@ -412,7 +422,6 @@ class _Publishing:
         from ddnn_traces.release import descriptions
 
         names = [table.name for table in release.tables]
-        write_marker(data, names)
         (data / layout.RELEASE).write_text(facts.to_json(release), encoding="utf-8")
         before = None
         if self.options.previous is not None:

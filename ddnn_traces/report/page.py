@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.regression import words
 from ddnn_traces.report.chapters import chang, farhat, overview, regression, wire, zerwas
+from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Results, Section
 from ddnn_traces.store.whole_files import make_folders, whole_file
@@ -75,18 +75,8 @@ def sections(results: Results) -> Iterator[tuple[Chapter, Section]]:
 
 def _draw(spec: dict[str, Any]) -> dict[str, bytes]:
     """A chart's files, by suffix."""
-    svg = _svg(spec)
+    svg = style.svg(spec)
     return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
-
-
-def _svg(spec: dict[str, Any]) -> str:
-    svg: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
-    # Vega numbers gradients through the whole process; a file must not depend on what was drawn before it
-    for number, name in enumerate(dict.fromkeys(re.findall(r' id="(gradient_\d+)"', svg))):
-        svg = svg.replace(f' id="{name}"', f' id="gradient-{number}"').replace(
-            f"url(#{name})", f"url(#gradient-{number})"
-        )
-    return svg
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -117,7 +107,7 @@ def _render(template: str, **values: Any) -> str:
 def regression_page(fit: Regression, verbose: bool = False) -> str:
     """A regression's page, with its residual plots as SVG in it; light or dark as the reader's system is."""
     figures = [
-        (caption, Markup(_svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
+        (caption, Markup(style.svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
         for chart, points, caption in regression.residual_charts(fit)
     ]
     return _render(

@@ -32,6 +32,8 @@ RELEASE = "release.json"
 CARD = "README.md"
 DATASHEET = "DATASHEET.md"
 DICTIONARY = "DICTIONARY.md"
+FIGURE = "traffic.svg"
+WORKLOADS = "workloads.yaml"
 LICENCE = "LICENSE"
 CITATION = "CITATION.cff"
 CHANGELOG = "CHANGELOG.md"
@@ -45,7 +47,9 @@ CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name
 
 #: Made from facts.Release by descriptions/, in this order.
-DESCRIPTIONS = (CARD, DICTIONARY, DATASHEET, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE)
+DESCRIPTIONS = (
+    CARD, DICTIONARY, DATASHEET, FIGURE, WORKLOADS, LICENCE, CITATION, CROISSANT, DATA_PACKAGE, RO_CRATE, DATACITE,
+)  # fmt: skip
 
 
 def content(release: Path) -> Path:

@@ -489,6 +489,32 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
         lambda f: (f / layout.CARD).write_text((f / layout.CARD).read_text() + "More.\n"), "agreement",
         "is 'More.'",
     ),
+    "another number in the figure": (
+        replaced(layout.FIGURE, "bytes on the wire: 7", "bytes on the wire: 8"), "agreement", "traffic.svg",
+    ),
+    "another first row": (
+        declared(lambda d: d["samples"]["flows"][0].update(packets=1)), "samples", "not those of the table",
+    ),
+    "another volume of the figure": (
+        declared(lambda d: d["figure"][0].update(wire_bytes=1)), "samples", "not those of query pair_volume",
+    ),
+    "a script in the figure": (
+        replaced(layout.FIGURE, "</svg>", "<script>1</script></svg>"), "figure", "has an element script",
+    ),
+    "an event in the figure": (replaced(layout.FIGURE, "<svg ", '<svg onload="x()" '), "figure", "an attribute onload"),
+    "an image from elsewhere in the figure": (
+        replaced(layout.FIGURE, 'fill="white"', 'fill="url(http://evil.net/x)"'), "figure", "an attribute fill",
+    ),
+    "entities in the figure": (
+        replaced(layout.FIGURE, "<svg ", '<!DOCTYPE svg [<!ENTITY a "b">]><svg '), "figure", "it has a declaration",
+    ),
+    "a figure that is cut off": (replaced(layout.FIGURE, "</svg>", ""), "figure", "is not SVG"),
+    "the card of another run": (
+        replaced(layout.WORKLOADS, f"run_id: {RUN}", "run_id: other"), "workloads", "not those of the runs",
+    ),
+    "a field less in a workload card": (
+        replaced(layout.WORKLOADS, "hf_url: null\n", ""), "workloads", "has other fields",
+    ),
     "no record sets": (edited(layout.CROISSANT, lambda d: d.pop("recordSet")), "agreement", "its structure is not"),
 }  # fmt: skip
 

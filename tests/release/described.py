@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import ddnn_traces
 from ddnn_traces.query import views
-from ddnn_traces.release import descriptions, facts
+from ddnn_traces.release import descriptions, facts, samples
 from ddnn_traces.store import layout, parquet, schema
 
 ABOUT = facts.About(
@@ -101,9 +101,20 @@ def release(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.R
         windows_ns=dict.fromkeys(names, 1_000_000),
         provenance=steps,
         anonymisation=hidden,
+        figure=traffic(names[0]) if names else (),
+        samples={table.name: samples.first_rows(folder, table) for table in tables},
         digest="0" * 64,
     )
     return dataclasses.replace(made, **changes)
+
+
+def traffic(run: str) -> tuple[dict[str, Any], ...]:
+    """Rows of query pair_volume: two hosts of a run."""
+    return tuple(
+        {"run_id": run, "src_place": s, "src_host": f"W{s}", "dst_place": d, "dst_host": f"W{d}", "packets": 5,
+         "wire_bytes": 1000 * s, "share_of_run": 0.25, "is_heavy": True}
+        for s, d in ((1, 2), (2, 1))
+    )  # fmt: skip
 
 
 def described(folder: Path, about: facts.About = ABOUT, **changes: Any) -> facts.Release:

@@ -12,19 +12,21 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from datacite import schema45
-from described import ABOUT, BARE, HOSTILE, copy, described, release
+from described import ABOUT, BARE, HOSTILE, copy, described, release, traffic
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import descriptions, facts
-from ddnn_traces.release.descriptions import citation, documents, shared
+from ddnn_traces.release.descriptions import citation, documents, shared, workloads
 from ddnn_traces.store import layout, schema
 
 HOSTILE_ABOUT = facts.About(
@@ -108,6 +110,82 @@ def test_the_card_lists_runs_with_their_settings(made: facts.Release) -> None:
     assert "\n3 more runs in the table `runs`.\n" in text
 
 
+def test_the_card_shows_the_first_rows_of_each_table(folder: Path, made: facts.Release) -> None:
+    shown = tables_of((folder / layout.CARD).read_text().split("## First rows")[1])
+    assert list(shown) == [table.name for table in made.tables if table.rows]
+    for name, lines in shown.items():
+        (file,) = next(table.files for table in made.tables if table.name == name)
+        rows = pq.read_table(folder / file.path, partitioning=None).slice(0, 5).to_pylist()
+        columns = [column.name for column in schema.table(name).columns]
+        if "column" in lines[0]:  # a line a column
+            assert [line["column"] for line in lines] == columns
+            lines = [{one["column"]: one[f"row {n}"] for one in lines} for n in range(1, len(rows) + 1)]
+        assert len(lines) == len(rows) == min(5, file.rows)
+        for line, row in zip(lines, rows, strict=True):
+            for column in columns:
+                value = row[column]
+                if isinstance(value, str) and len(value) > 36:
+                    assert line[column] == f"{value[:36]}…"
+                elif isinstance(value, float) and value.is_integer():
+                    assert line[column] == str(int(value))
+                else:
+                    assert line[column] == (
+                        "" if value is None else value if isinstance(value, str) else json.dumps(value)
+                    )
+
+
+def test_samples_are_escaped(made: facts.Release) -> None:
+    rows = [{column.name: HOSTILE for column in schema.table("hosts").columns}]
+    text = documents.card(dataclasses.replace(made, samples={"hosts": rows}))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text.split("## First rows")[1])
+    inner = [child for token in tokens for child in token.children or ()]
+    assert not any("html" in token.type or token.type in ("link_open", "strong_open") for token in [*tokens, *inner])
+
+
+def test_the_figure_shows_the_traffic_between_hosts(folder: Path, made: facts.Release) -> None:
+    drawn = dataclasses.replace(made, figure=traffic("a <run> & more"))
+    texts = descriptions.texts(drawn)
+    assert texts == descriptions.texts(drawn)
+    assert f"]({layout.FIGURE})" in texts[layout.CARD]
+    labels = [one.get("aria-label") or "" for one in ElementTree.fromstring(texts[layout.FIGURE]).iter()]
+    cells = [label for label in labels if label.startswith("receiver")]
+    assert any("bytes on the wire: 1,000" in cell and "run: a <run> & more" in cell for cell in cells)
+    assert layout.FIGURE not in descriptions.texts(dataclasses.replace(made, figure=()))
+
+
+def test_a_workload_card_a_run(folder: Path, made: facts.Release) -> None:
+    """With all fields of CCL-Bench's template (workload_card_template.yaml), null where run.toml does not say."""
+    cards = list(yaml.safe_load_all((folder / layout.WORKLOADS).read_text()))
+    assert [card["ddnn_traces"]["run_id"] for card in cards] == made.run_ids
+    for card, run in zip(cards, made.runs, strict=True):
+        work, executor = card["workload"], card["Model-executor"]
+        assert set(card) - {"ddnn_traces"} == {
+            "version", "description", "hf_url", "trace_url", "contributor", "contact", "workload", "Model-executor",
+            "metric_source",
+        }  # fmt: skip
+        assert (work["model"]["model_family"], work["data"]["batch_size"]) == (run["model"], run["batch_size"])
+        assert work["model"]["model_arch"]["num_params"] == run["model_params"]
+        assert work["hardware"]["network_topo"]["bandwidth_gbps"] == [run["bandwidth_mbit"] / 1000]
+        assert work["hardware"]["xpu_spec"] == dict.fromkeys(["type", "model", "total_count", "count_per_node"])
+        assert set(executor["model_plan_parallelization"]) == {
+            "dp_replicate",
+            "dp_shard",
+            "tp",
+            "pp",
+            "cp",
+            "ep",
+            "pp_mb",
+        }
+        assert executor["framework"]["name"] == run["framework"]
+        assert executor["communication_library"]["name"] == run["backend"]
+        own = card["ddnn_traces"]
+        assert (own["workers"], own["delay_ms"], own["loss_pct"]) == (run["workers"], run["delay_ms"], run["loss_pct"])
+    unknown = dict.fromkeys(made.runs[0]) | {"run_id": HOSTILE}
+    (card,) = yaml.safe_load_all(workloads.text(dataclasses.replace(made, runs=(unknown,))))
+    assert card["ddnn_traces"]["run_id"] == HOSTILE
+    assert card["workload"]["hardware"]["network_topo"]["bandwidth_gbps"] is None
+
+
 def test_the_dictionary_has_every_column(folder: Path, made: facts.Release) -> None:
     """Type, unit, meaning, inaccuracy and what became of it here, in tables that Markdown reads as such."""
     text = (folder / layout.DICTIONARY).read_text()
@@ -139,7 +217,7 @@ def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
         if before.type == "heading_open":
             heading = token.content
         elif before.type == "th_open":
-            head.append(token.content)
+            head.append("".join(child.content for child in token.children or ()))
         elif before.type == "td_open":
             cells.append("".join(child.content for child in token.children or ()))
         elif token.type == "tr_close" and cells:
@@ -186,6 +264,7 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
     assert [child.attrs["href"] for child in inner if child.type == "link_open"] == [
         "LICENSE", "DATASHEET.md", "DICTIONARY.md", "datapackage.json", "croissant.json",
     ]  # fmt: skip
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(body.split("## First rows")[0])
     heads = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     assert heads[1:] == ["Tables", "Load", "Runs", "Cite"]
     cells = [token for token in tokens if token.type in ("th_open", "td_open")]
@@ -359,7 +438,9 @@ def test_synthetic_runs_are_named_as_such_by_every_description(made: facts.Relea
         (dataclasses.replace(made, runs=(runs[0], made.runs[1])), "1 of 2 runs are synthetic"),
     ):
         texts = descriptions.texts(release_)
-        for name in set(layout.DESCRIPTIONS) - {layout.LICENCE, layout.DATASHEET}:
+        own_words = {layout.LICENCE, layout.DATASHEET, layout.FIGURE, layout.WORKLOADS}
+        assert "source: synthetic" in texts[layout.WORKLOADS]
+        for name in set(layout.DESCRIPTIONS) - own_words:
             assert sentence in texts[name], name
             if name not in (layout.CARD, layout.DICTIONARY):
                 assert '"synthetic"' in texts[name] or "- synthetic" in texts[name] or ", synthetic" in texts[name], (

@@ -8,20 +8,22 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, assert_found, damages_of, edited, failures, found, other_software, sealed
+from publishing import ABOUT
 
+import ddnn_traces
 from ddnn_traces.release import facts, versions
 from ddnn_traces.release.descriptions import croissant, write
 from ddnn_traces.release.verify import descriptions
 from ddnn_traces.release.verify.examined import NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 
+_CHECKS = (
+    "croissant", "data package", "RO-Crate", "DataCite", "citation", "card", "licence", "datasheet", "dictionary",
+    "figure", "workloads", "samples",
+)  # fmt: skip
 
-@pytest.mark.parametrize(
-    "damage",
-    damages_of(
-        "croissant", "data package", "RO-Crate", "DataCite", "citation", "card", "licence", "datasheet", "dictionary"
-    ),
-)
+
+@pytest.mark.parametrize("damage", damages_of(*_CHECKS))
 def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: str) -> None:
     assert_found(folder, tmp_path / "scratch", damage)
 
@@ -32,7 +34,10 @@ def test_a_description_that_differs_from_release_json_is_found(folder: Path, tmp
 
 
 #: Damages of texts that are only found by comparing words, which needs the version that published the release.
-_WORDS = {"another meaning, in Croissant", "another sentence in the datasheet", "a sentence more in the card"}
+_WORDS = {
+    "another meaning, in Croissant", "another sentence in the datasheet", "a sentence more in the card",
+    "another number in the figure",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", sorted(set(damages_of("agreement")) - _WORDS))
@@ -51,7 +56,9 @@ def test_a_sound_release_of_another_version_agrees(folder: Path, tmp_path: Path)
     statuses = {result.subject: result.status for result in rows}
     assert statuses.pop("all descriptions") == NOT_CHECKED
     assert set(statuses.values()) == {PASSED}
-    assert set(statuses) == set(layout.DESCRIPTIONS) - {layout.DATASHEET, layout.DICTIONARY, layout.LICENCE}
+    assert set(statuses) == set(layout.DESCRIPTIONS) - {
+        layout.DATASHEET, layout.DICTIONARY, layout.FIGURE, layout.LICENCE, layout.WORKLOADS,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("most_rows", [10_000, 500])
@@ -81,6 +88,23 @@ def test_croissant_with_other_addresses_is_not_loaded(folder: Path, tmp_path: Pa
     sealed(folder)
     (wrong,) = failures(folder, tmp_path / "scratch", "croissant")
     assert "is not a file of the release, so nothing was loaded" in wrong.detail
+
+
+def test_a_figure_drawn_with_other_fonts_agrees(folder: Path, tmp_path: Path) -> None:
+    """Labels of another length stand elsewhere."""
+    path = folder / layout.FIGURE
+    path.write_text(path.read_text().replace("translate(", "translate(1"))
+    sealed(folder)
+    assert failures(folder, tmp_path / "scratch", "figure", "agreement") == []
+
+
+def test_a_release_without_flows_has_no_figure(small: Path, tmp_path: Path) -> None:
+    done = ddnn_traces.publish(small, tmp_path / "runs", **ABOUT, tables=["hosts"])
+    assert not done.release.figure
+    assert not (done.path / layout.FIGURE).exists()
+    assert layout.FIGURE not in (done.path / layout.CARD).read_text()
+    wanted = ("samples", "figure", "workloads", "RO-Crate", "agreement", "listed files")
+    assert failures(done.path, tmp_path / "scratch", *wanted) == []
 
 
 def test_a_large_release_is_tried_with_some_rows_of_some_runs(

@@ -1,6 +1,6 @@
 """The descriptions of a release, made from facts.Release and schemas/ only: the same facts give the same bytes.
 
-    facts.Release + schemas/ -> croissant, data_package, ro_crate, citation, documents -> a text for each file
+    facts.Release + schemas/ -> croissant, data_package, ro_crate, citation, documents, ... -> a text for each file
 
 No description contains the time of its making, a random number or a property of the machine.
 """
@@ -11,14 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, croissant, data_package, documents, ro_crate, shared
+from ddnn_traces.release.descriptions import (
+    citation,
+    croissant,
+    data_package,
+    documents,
+    figure,
+    ro_crate,
+    shared,
+    workloads,
+)  # fmt: skip
 from ddnn_traces.store import layout
 
-#: Makes the text of each description. Raises UsageError (no text of the licence), MissingExtra.
-MAKERS: dict[str, Callable[[facts.Release], str]] = {
+#: Makes the text of each description; None where there is nothing to describe. Raises UsageError (no text of the
+#: licence), MissingExtra.
+MAKERS: dict[str, Callable[[facts.Release], str | None]] = {
     layout.CARD: documents.card,
     layout.DICTIONARY: documents.dictionary,
     layout.DATASHEET: documents.datasheet,
+    layout.FIGURE: figure.svg,
+    layout.WORKLOADS: workloads.text,
     layout.LICENCE: citation.licence,
     layout.CITATION: lambda release: shared.yaml_text(citation.cff_document(release)),
     layout.CROISSANT: lambda release: shared.json_text(croissant.document(release)),
@@ -30,7 +42,7 @@ MAKERS: dict[str, Callable[[facts.Release], str]] = {
 
 def texts(release: facts.Release) -> dict[str, str]:
     """Every description by the name of its file. Raises UsageError (no text of the licence), MissingExtra."""
-    return {name: MAKERS[name](release) for name in layout.DESCRIPTIONS}
+    return {name: text for name in layout.DESCRIPTIONS if (text := MAKERS[name](release)) is not None}
 
 
 def write(release: facts.Release, folder: Path) -> None:

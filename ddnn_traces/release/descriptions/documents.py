@@ -9,7 +9,7 @@ from typing import Any
 
 from ddnn_traces.release import facts
 from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.descriptions import croissant, shared
+from ddnn_traces.release.descriptions import croissant, figure, shared
 from ddnn_traces.release.descriptions.citation import bibtex_entry
 from ddnn_traces.store import layout, schema
 from ddnn_traces.text import counted, one_line
@@ -25,8 +25,8 @@ _RUN_COLUMNS = (
     "framework", "model", "batch_size", "backend", "topology", "workers", "delay_ms", "loss_pct", "bandwidth_mbit",
     "source",
 )  # fmt: skip
-#: Runs that the card lists at most.
-_MOST_RUNS = 100
+#: Runs that the card lists at most; letters of a value that it shows; columns of a table that stand side by side.
+_MOST_RUNS, _MOST_LETTERS, _MOST_ACROSS = 100, 36, 9
 
 
 def card(release: facts.Release) -> str:
@@ -107,6 +107,7 @@ def _body(release: facts.Release) -> str:
         f"[{layout.DICTIONARY}]({layout.DICTIONARY}); for programs: [{layout.DATA_PACKAGE}]({layout.DATA_PACKAGE}), "
         f"[{layout.CROISSANT}]({layout.CROISSANT}).\n",
         *([captures] if release.captures else []),
+        *_figure(release),
         "## Load\n",
         "In the folder of the release:\n",
         *(block("python", example) for example in examples(release)),
@@ -116,6 +117,7 @@ def _body(release: facts.Release) -> str:
         f"{plain(shared.citation(about))}\n",
         block("bibtex", bibtex_entry(about)),
         *_papers(about),
+        *_samples(release),
     ]
     return "\n".join(parts)
 
@@ -170,6 +172,32 @@ def _runs(release: facts.Release) -> str:
     return f"{units}\n{table(('run', *map(_heading, _RUN_COLUMNS)), rows)}{others}"
 
 
+def _figure(release: facts.Release) -> list[str]:
+    if not release.figure:
+        return []
+    return [f"![Traffic between the hosts of a run]({layout.FIGURE})\n", f"{figure.CAPTION}\n"]
+
+
+def _samples(release: facts.Release) -> list[str]:
+    """The first rows of each table: a line a row, or a line a column where there are many columns."""
+    parts = []
+    for item in release.tables:
+        rows = release.samples.get(item.name, ())
+        if not rows:
+            continue
+        names = [column.name for column in shared.definition(release, item).columns]
+        cells = [[_value(row.get(name)) for name in names] for row in rows]
+        heads = [f"`{name}`" for name in names]
+        if len(names) <= _MOST_ACROSS:
+            shown = table(heads, cells)
+        else:
+            numbers = [f"row {number}" for number in range(1, len(rows) + 1)]
+            columns = zip(*cells, strict=True)
+            shown = table(["column", *numbers], ([head, *of] for head, of in zip(heads, columns, strict=True)))
+        parts.append(f"### {item.name}\n\n{shown}")
+    return ["## First rows\n", "An empty field is null.\n", *parts] if parts else []
+
+
 def _heading(name: str) -> str:
     """A column's name in words, with its unit in brackets: delay (ms)."""
     column = next(column for column in schema.table("runs").columns if column.name == name)
@@ -185,7 +213,8 @@ def _value(value: object) -> str:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return plain(value if isinstance(value, str) else json.dumps(value))
+    text = value if isinstance(value, str) else json.dumps(value)
+    return plain(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
 
 
 def _papers(about: facts.About) -> list[str]:

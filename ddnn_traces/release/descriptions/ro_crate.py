@@ -27,6 +27,8 @@ _DESCRIBED = {
     layout.CARD: "Dataset card",
     layout.DICTIONARY: "Data dictionary: every column of every table",
     layout.DATASHEET: "Datasheet",
+    layout.FIGURE: "Figure: traffic between the hosts of some runs",
+    layout.WORKLOADS: "Workload card of each run, with the fields of CCL-Bench",
     layout.LICENCE: "Licence",
     layout.CITATION: "How to cite (Citation File Format)",
     layout.CROISSANT: "Croissant description",
@@ -56,7 +58,7 @@ def document(release: facts.Release) -> dict[str, Any]:
         _file(file, f"{counted(file.rows, 'row')} of {counted(len(file.runs), 'run')}.") for file in release.table_files
     ]
     captures = [_file(file, "Cut-down capture or log.") for file in release.captures]
-    described = [_described(name) for name in _DESCRIBED]
+    described = [_described(name) for name in _DESCRIBED if name != layout.FIGURE or release.figure]
     licence, funders = _licence(about.licence), [_organisation("funder", name) for name in about.funding]
     papers = [_paper(paper, number) for number, paper in enumerate(about.papers, 1)]
     originals = [_original(name, digest) for name, digest in shared.originals(release).items()]

@@ -23,7 +23,7 @@ PARQUET = "application/x-parquet"
 MEDIA_TYPES = {
     ".json": "application/json", ".md": "text/markdown", ".cff": "application/yaml", ".csv": "text/csv",
     ".pcap": "application/vnd.tcpdump.pcap", ".gz": "application/gzip", ".toml": "application/toml",
-    ".log": "text/plain", ".parquet": PARQUET,
+    ".log": "text/plain", ".svg": "image/svg+xml", ".yaml": "application/yaml", ".parquet": PARQUET,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.release import descriptions, provenance
-from ddnn_traces.release.verify.descriptions import front_matter
+from ddnn_traces.release.verify.descriptions import front_matter, labels
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -45,7 +45,7 @@ def check_agreement(examined: Examined) -> Iterator[Finding]:
     else:
         detail = f"not compared word for word: made by {shown(release.software)}, this is {provenance.SOFTWARE}"
         yield not_checked("all descriptions", detail)
-        right = {name: descriptions.MAKERS[name](release) for name in _VALUES}
+        right = {name: str(descriptions.MAKERS[name](release)) for name in _VALUES}
     for name in _VALUES:
         yield from _compare_values(examined, name, right[name])
 
@@ -53,11 +53,17 @@ def check_agreement(examined: Examined) -> Iterator[Finding]:
 def _other_texts(examined: Examined, right: dict[str, str]) -> Iterator[Finding]:
     for name, expected in right.items():
         try:
-            if (text := examined.text(name)) != expected:
+            text = examined.text(name)
+            if text != expected and not (name == layout.FIGURE and _as_drawn(text, expected)):
                 difference = _first_difference(name, text, expected)
                 yield failed(name, f"is not what {layout.RELEASE} makes of it: {difference}; {ASK}")
         except WrongError as error:
             yield failed(name, str(error))
+
+
+def _as_drawn(text: str, expected: str) -> bool:
+    """Whether two drawings show the same: places of labels depend on the fonts of the machine that drew them."""
+    return labels(text) == labels(expected)
 
 
 def _first_difference(name: str, text: str, right: str) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.release import facts
-from ddnn_traces.release.descriptions import citation, croissant, documents, shared
+from ddnn_traces.release.descriptions import citation, croissant, documents, shared, workloads
 from ddnn_traces.release.verify.examined import (
     ASK,
     Examined,
@@ -411,6 +413,62 @@ def check_dictionary(examined: Examined) -> Iterator[Finding]:
     if lacking:
         raise WrongError(f"lacks {listed(lacking, 5)}, or has another type or unit; {ASK}")
     yield passed(layout.DICTIONARY, f"has {counted(len(wanted), 'column')} with type and unit")
+
+
+#: Elements of a drawing that cannot load or run anything.
+_DRAWN = {
+    "svg", "g", "path", "text", "tspan", "line", "rect", "circle", "defs", "linearGradient", "stop", "clipPath",
+    "title", "desc",
+}  # fmt: skip
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def check_figure(examined: Examined) -> Iterator[Finding]:
+    """traffic.svg is a drawing, in which nothing runs, and which loads nothing."""
+    if not examined.release.figure:
+        return
+    elements = _elements(examined.text(layout.FIGURE))
+    for element in elements:
+        name = element.tag.removeprefix(_SVG)
+        if not element.tag.startswith(_SVG) or name not in _DRAWN:
+            raise WrongError(f"has an element {shown(name)}, which no drawing needs; {ASK}")
+        for key, value in element.attrib.items():
+            if key.startswith("aria-"):  # words, with names of runs in them
+                continue
+            if key.lower().startswith("on") or "href" in key or re.search(r"url\((?!#)|javascript:", value, re.I):
+                raise WrongError(f"has an attribute {shown(key)} that could load or run something; {ASK}")
+    yield passed(layout.FIGURE, f"{counted(len(elements), 'element')}, nothing in it loads or runs")
+
+
+def _elements(svg: str) -> list[ElementTree.Element]:
+    """The elements of a drawing. Raises WrongError."""
+    if "<!" in svg:  # a declaration, with entities that grow or name files
+        raise WrongError(f"is not plain SVG: it has a declaration or a comment; {ASK}")
+    try:
+        return list(ElementTree.fromstring(svg).iter())  # noqa: S314 - without declarations
+    except ElementTree.ParseError as error:
+        raise WrongError(f"is not SVG ({shown(error)}); {ASK}") from None
+
+
+def labels(svg: str) -> list[str]:
+    """What a drawing shows, in words, which do not depend on the fonts of the machine. Raises WrongError."""
+    return [label for element in _elements(svg) if (label := element.get("aria-label"))]
+
+
+def check_workloads(examined: Examined) -> Iterator[Finding]:
+    """workloads.yaml has a card of every run, in order, with the fields of CCL-Bench's template."""
+    documents_ = f"\n{examined.text(layout.WORKLOADS)}".split("\n---\n")[1:]
+    cards = [parse_yaml(document, layout.WORKLOADS) for document in documents_]
+    release = examined.release
+    own = [card.get("ddnn_traces") for card in cards]
+    named = [one.get("run_id") if isinstance(one, dict) else None for one in own]
+    if named != release.run_ids:
+        raise WrongError(f"its cards are not those of the runs, one each; {ASK}")
+    fields = workloads.card(release, release.runs[0]).keys() if cards else set()
+    odd = [run for run, card in zip(named, cards, strict=True) if card.keys() != fields]
+    if odd:
+        raise WrongError(f"the card of {shown(odd[0])} has other fields than CCL-Bench's template; {ASK}")
+    yield passed(layout.WORKLOADS, f"{counted(len(cards), 'card')}, of every run")
 
 
 def front_matter(card: str) -> str:

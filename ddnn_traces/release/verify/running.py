@@ -40,6 +40,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("runs", tables.check_runs),
     ("data", tables.check_data),
     ("captures", captures.check_captures),
+    ("samples", tables.check_samples),
     ("version", files.check_version),
     ("database", database.check_database),
     ("croissant", descriptions.check_croissant),
@@ -51,6 +52,8 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("licence", descriptions.check_licence),
     ("datasheet", descriptions.check_datasheet),
     ("dictionary", descriptions.check_dictionary),
+    ("figure", descriptions.check_figure),
+    ("workloads", descriptions.check_workloads),
     ("agreement", agreement.check_agreement),
 )
 

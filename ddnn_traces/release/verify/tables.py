@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
-from ddnn_traces.release import facts
+from ddnn_traces.release import facts, samples
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.tables import Unsorted, dataset, in_order
 from ddnn_traces.release.verify.examined import (
@@ -74,6 +74,26 @@ def check_runs(examined: Examined) -> Iterator[Finding]:
     if json.loads(json.dumps(sorted(found, key=lambda run: run["run_id"]))) != declared:
         raise WrongError(f"the table runs differs from the runs in {layout.RELEASE}; {ASK}")
     yield passed("runs", f"{counted(len(found), 'run')} as {layout.RELEASE} has them")
+
+
+def check_samples(examined: Examined) -> Iterator[Finding]:
+    """The rows that the card shows are the first ones of each table, and the figure's are those of its query."""
+    release = examined.release
+    if not release.samples and not release.figure:
+        yield not_checked("samples", f"{layout.RELEASE} has none")
+        return
+    for table in release.tables:
+        rows = [dict(row) for row in samples.first_rows(examined.content, table)]
+        if rows != [dict(row) for row in release.samples.get(table.name, ())]:
+            yield failed(table.name, f"the first rows in {layout.RELEASE} are not those of the table; {ASK}")
+        else:
+            yield passed(table.name, f"{counted(len(rows), 'row')} as in the table")
+    with dataset(examined.folder, [], examined.jobs, _spill(examined)) as opened:
+        shown_rows = list(samples.figure(opened))
+    if json.loads(json.dumps(shown_rows)) != list(release.figure):
+        yield failed("figure", f"its rows in {layout.RELEASE} are not those of query pair_volume; {ASK}")
+    else:
+        yield passed("figure", f"{counted(len(shown_rows), 'row')} as query pair_volume has them")
 
 
 def _each_table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
@@ -15,6 +16,7 @@ from typing import Any, ParamSpec
 import altair as alt
 import polars as pl
 import polars.selectors as cs
+import vl_convert
 
 from ddnn_traces.text import for_xml
 
@@ -115,9 +117,20 @@ def _finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
     return styled
 
 
+def svg(spec: dict[str, Any]) -> str:
+    """A chart's specification drawn as SVG."""
+    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    # Vega numbers gradients through the whole process; a file must not depend on what was drawn before it
+    for number, name in enumerate(dict.fromkeys(re.findall(r' id="(gradient_\d+)"', drawn))):
+        drawn = drawn.replace(f' id="{name}"', f' id="gradient-{number}"').replace(
+            f"url(#{name})", f"url(#gradient-{number})"
+        )
+    return drawn
+
+
 def panel_title(run_id: str, width: int, subtitle: str | None = None) -> alt.Title:
     """The run's name over a panel of that many px, in at most three lines; the tooltips hold the whole name."""
-    lines = textwrap.wrap(run_id, max(12, width // 6), break_on_hyphens=True) or [run_id]
+    lines = textwrap.wrap(run_id, max(12, width // 7), break_on_hyphens=True) or [run_id]
     if len(lines) > 3:
         lines = [*lines[:2], lines[2][:-1] + "…"]
     return alt.Title(lines, subtitle=subtitle) if subtitle else alt.Title(lines)
