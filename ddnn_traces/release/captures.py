@@ -24,7 +24,7 @@ from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.release.anonymise.mapping import Anonymiser, RunMapping
+from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.text import is_plain_name, sql_literal, valid_text
 from ddnn_traces.traffic import run_folder
@@ -50,11 +50,7 @@ def write(sources: list[str], dataset: Dataset, anonymiser: Anonymiser, folder: 
     Runs without files in the dataset (generated, simulated) have none here. Raises UsageError where sources are
     missing, are other files, or cannot be written with these options.
     """
-    if anonymiser.options.ports == "classed":
-        raise UsageError(
-            "with ports classed, connections would not be distinguishable in cut-down captures; publish without "
-            "captures, or with --ports permuted"
-        )
+    refuse_options(anonymiser.options)
     captures = _rows(dataset, "captures", anonymiser.runs)
     found = _match(find_runs(sources), captures)
     paths: list[str] = []
@@ -70,6 +66,15 @@ def write(sources: list[str], dataset: Dataset, anonymiser: Anonymiser, folder: 
         _write_run_files(dataset, run, folder / run.name)
         paths += sorted(path.relative_to(folder).as_posix() for path in (folder / run.name).iterdir())
     return paths
+
+
+def refuse_options(options: Options) -> None:
+    """Raise UsageError where captures cannot be cut down with these options."""
+    if options.ports == "classed":
+        raise UsageError(
+            "with ports classed (--profile strict), connections would not be distinguishable in cut-down captures; "
+            "publish without captures, or with --ports permuted"
+        )
 
 
 def _rows(dataset: Dataset, table: str, runs: Iterable[str]) -> list[_Row]:
@@ -234,7 +239,11 @@ class _Cutter:
 
 def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
     (fields,) = _rows(dataset, "runs", [run.run_id])
-    metadata = {name: value for name, value in fields.items() if name not in _DERIVED}
+    metadata = {
+        name: run.metadata(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if name not in _DERIVED
+    }
     text = run_folder.run_toml(metadata, _hosts(_rows(dataset, "hosts", [run.run_id]), run))
     (folder / "run.toml").write_text(text + _legend(run), encoding="utf-8")
     first_begins = {}

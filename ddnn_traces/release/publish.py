@@ -214,6 +214,10 @@ class _Publishing:
             versions.check(statements["version"], previous.about.version if previous else None)
         given = {field.name: getattr(options, field.name) for field in fields(MappingOptions)}
         mapping = MappingOptions.chosen(options.profile, **given)
+        if options.captures:
+            from ddnn_traces.release import captures
+
+            captures.refuse_options(mapping)
         self._refuse_damaged()
         self.sources = self._sources()
         self.windows_ns = tables.window_lengths(self.sources)

@@ -455,9 +455,11 @@ def test_a_terminal_gets_questions(small: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path: Path, run: Run) -> None:
     """An address, a time and a host; the same names with the same key, also where there is a run more."""
-    names = ("run1-10.10.0.2", "at_2026-11-20_09-41", "run-1795167600", "run_2_10.10.0.1", "plain")
+    scheme = "torch-mlp1-sgd-32-gloo-0ms-ring-10.10.0.3"  # metadata that come from the name
+    names = ("run1-10.10.0.2", "at_2026-11-20_09-41", "run-1795167600", "run_2_10.10.0.1", scheme, "plain")
     for name in names:
         shutil.copytree(sample / RUN, tmp_path / "in" / name)
+    (tmp_path / "in" / scheme / "run.toml").unlink()
     ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset").close()
     found = {}
     for number, chosen in enumerate((names, names[:1])):
@@ -473,11 +475,11 @@ def test_runs_whose_names_identify_are_renamed_everywhere(sample: Path, tmp_path
         assert {path.name for path in (tmp_path / f"release-{number}" / "pcap").iterdir()} == set(release.run_ids)
     assert set(found[names[:1]]) < set(found[names])
     tag = "[0-9a-f]{8}"
-    patterns = (f"at_{tag}", "plain", f"run-{tag}", f"run1-{tag}", f"run_2_{tag}")
+    patterns = (f"at_{tag}", "plain", f"run-{tag}", f"run1-{tag}", f"run_2_{tag}", f"{scheme[:-9]}{tag}")
     assert all(re.fullmatch(*pair) for pair in zip(patterns, found[names], strict=True))
     done = run("publish", tmp_path / "dataset", *OPTIONS, "--out", tmp_path / "told")
     assert done.returncode == 0
-    assert "renamed 4 runs, whose names hold what must not be published" in done.stderr
+    assert "renamed 5 runs, whose names hold what must not be published" in done.stderr
     assert "run1-10.10.0.2 is run1-" in done.stderr
 
 
@@ -544,6 +546,8 @@ def test_an_option_wins_over_the_profile(small: Path, tmp_path: Path) -> None:
     assert "Option changed: `clocks: withheld -> kept`" in (tmp_path / "2" / layout.CHANGELOG).read_text()
     with pytest.raises(UsageError, match="--profile carefull: did you mean careful"):
         ddnn_traces.publish(small, tmp_path / "3", profile="carefull", **ABOUT)
+    with pytest.raises(UsageError, match=r"ports classed \(--profile strict\), connections would not"):
+        ddnn_traces.publish(small, tmp_path / "3", profile="strict", captures=["no such folder"], **ABOUT)
 
 
 @pytest.mark.parametrize("place", ["release.toml", "run.toml", "the name of a run"])

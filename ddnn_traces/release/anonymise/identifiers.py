@@ -144,20 +144,26 @@ def _stem(files: list[_Row], labels_by_ip: Mapping[str, str]) -> str:
 # --- names of runs
 
 
-def run_names(key: Key, runs: Collection[str], found: Mapping[str, Collection[tuple[int, int]]]) -> dict[str, str]:
-    """The new name of each run in whose name something identifying was found, all different, and none that of a run.
+def run_parts(key: Key, run_id: str, found: Iterable[tuple[int, int]]) -> dict[str, str]:
+    """What takes the place of each part of a run's name: a tag of the key. found: begin and end of each such part."""
+    parts = [run_id[begin:end] for begin, end in _merged(found)]
+    return {part: tag(key, "run", part.lower()) for part in sorted(parts, key=len, reverse=True)}
 
-    found: begin and end of each such part. A tag of the key takes its place, so that the rest still tells the runs
-    apart; the name of a folder needs no more than that it can be one.
+
+def replaced(text: str, parts: Mapping[str, str]) -> str:
+    """A text with each of the parts replaced."""
+    return re.sub("|".join(map(re.escape, parts)), lambda match: parts[match[0]], text) if parts else text
+
+
+def run_names(key: Key, runs: Collection[str], parts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The new name of each run that has parts to be replaced, all different, and none that of a run.
+
+    The rest of the name still tells the runs apart.
     """
     taken = set(runs)
     mapped: dict[str, str] = {}
-    for run_id in sorted(found, key=lambda run_id: key.derive(f"order {run_id}", 16)):  # not that of the names
-        name, at = "", 0
-        for begin, end in _merged(found[run_id]):
-            name += run_id[at:begin] + tag(key, "run", run_id[begin:end].lower())
-            at = end
-        mapped[run_id] = unique(name + run_id[at:], taken)
+    for run_id in sorted(parts, key=lambda run_id: key.derive(f"order {run_id}", 16)):  # not that of the names
+        mapped[run_id] = unique(replaced(run_id, parts[run_id]), taken)
         taken.add(mapped[run_id])
     return mapped
 

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ddnn_traces.errors import UsageError
@@ -88,7 +88,7 @@ class RunMapping:
     of a cut-down capture for each old one. tunnels: new encapsulation_id by old. ports: int64 (65536,). offset_ns: what
     is added to times. salt: 32 bytes, for the numbers in cut-down captures. connections: new number of the connection
     of each flow, in the order of flow_id, where ports are classed; else None. withheld: what columns identify that are
-    null.
+    null. parts: what takes the place of parts of the run's name, also in its metadata, which may come from the name.
     """
 
     run_id: str
@@ -103,6 +103,7 @@ class RunMapping:
     salt: bytes
     connections: npt.NDArray[np.int64] | None = None
     withheld: Collection[str] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     def batch(self, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with mapped columns: same schema, same order. Raises UsageError for times beyond int64."""
@@ -151,6 +152,10 @@ class RunMapping:
         known = {**self.addresses, **self.labels, **self.files}
         return scrub_text(words, known | {self.run_id: self.name} if self.name != self.run_id else known)
 
+    def metadata(self, words: str) -> str:
+        """A word of the run's metadata without what was replaced in the run's name."""
+        return identifiers.replaced(words, self.parts)
+
     def _parameters(self, parameters: _Row) -> _Row:
         if any(map(str.isdigit, parameters.get("filter") or "")):
             parameters = parameters | {"filter": "withheld"}
@@ -175,6 +180,8 @@ class RunMapping:
                 return _mapped(column, names[kind].__getitem__)
             case "text":
                 return _mapped(column, self.text)
+            case "run" if self.parts and pa.types.is_string(column.type):
+                return _mapped(column, self.metadata)
             case "port" | "tunnel":
                 return pa.array(self.ports if kind == "port" else self.tunnels, pa.int64()).take(column)
             case "time" if self.offset_ns:
@@ -210,7 +217,8 @@ class Anonymiser:
         self._ports = identifiers.port_table(key, options.ports)
         self._salt = key.derive("captures", 32)
         self.runs = tuple(dataset.run_ids if runs is None else runs)
-        self.renamed = identifiers.run_names(key, self.runs, named or {})
+        self._parts = {run_id: identifiers.run_parts(key, run_id, found) for run_id, found in (named or {}).items()}
+        self.renamed = identifiers.run_names(key, self.runs, self._parts)
         self._rows = {name: _by_run(dataset, query, self.runs) for name, query in _queries().items()}
         self._connections = _connections(dataset, self._ports) if options.ports == "classed" else {}
 
@@ -236,7 +244,7 @@ class Anonymiser:
         offset_ns, options = self._offset_ns(run_id, rows), self.options
         return RunMapping(
             run_id, self.name(run_id), mapped, wire, labels, files, tunnels, self._ports, offset_ns, self._salt,
-            self._connections.get(run_id), options.withheld,
+            self._connections.get(run_id), options.withheld, self._parts.get(run_id, {}),
         )  # fmt: skip
 
     def facts(self, captures: bool = False) -> facts.Anonymisation:

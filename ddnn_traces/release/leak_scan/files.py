@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from ddnn_traces.errors import UsageError
@@ -39,6 +39,7 @@ _MIXED = re.compile(rb"[a-z].*[A-Z]|[A-Z].*[a-z]|[0-9].*[A-Z]", re.DOTALL)
 _HEX_TEXT = re.compile(rb"(?:[2-7][0-9a-f]){4,}", re.IGNORECASE)
 _URL_LETTERS = bytes.maketrans(b"+/", b"-_")
 _PCAP = b"\x4d\x3c\xb2\xa1"
+_BYTE_ORDERS: tuple[Literal["big", "little"], ...] = ("big", "little")
 #: Columns without a unit whose numbers are counters: one that equals an address is a coincidence.
 _COUNTERS = ("flow_id", "reverse_flow_id", "record", "step", "epoch", "connection", "encapsulation_id", "parent_id")
 
@@ -281,9 +282,10 @@ def _in_numbers(file: Any, path: Path, column: int, field: Any, words: Words, wh
                 yield "the time of a run", where
                 return
     elif not unit and field.name not in _COUNTERS and words.numbers:
-        if len(bounds) == len(groups) and all(high < min(words.numbers) for _, high in bounds):
+        known = {int.from_bytes(n.to_bytes(4, "big"), order) for n in words.numbers for order in _BYTE_ORDERS}
+        if len(bounds) == len(groups) and all(high < min(known) for _, high in bounds):
             return
-        numbers = pa.array(sorted(words.numbers), pa.int64())
+        numbers = pa.array(sorted(known), pa.int64())
         for values in _batches(file, field.name):
             if pc.any(pc.is_in(values.cast(pa.int64(), safe=False), numbers)).as_py():
                 yield "an IP address", where
@@ -302,7 +304,10 @@ def _unit(path: Path, name: str) -> str:
 
 
 def _in_pcap(blocks: Iterable[memoryview], words: Words) -> Iterator[Hit]:
-    """IPv4 addresses in the headers (not in counters and checksums, which can be any number), and the time stamps."""
+    """IPv4 addresses in the headers (not in counters and checksums, which can be any number), and the time stamps.
+
+    In the byte order of headers alone: 02:00:0a:0a:..., a made hardware address, begins as 10.10.0.2 in the other one.
+    """
     import numpy as np
 
     from ddnn_traces.ingestors.packets.compiled import addresses

@@ -79,7 +79,7 @@ class Words:
     """What is searched for. It holds secrets: never shown.
 
     texts: in small letters, each with its kind and, in brackets, its run. binary: bytes with their kind. numbers: IPv4
-    addresses in both byte orders. times: first and last of each run, ns since the epoch, inclusive. runs: those whose
+    addresses. times: first and last of each run, ns since the epoch, inclusive. runs: those whose
     names hold a word, with begin and end of each such part.
     """
 
@@ -258,9 +258,10 @@ class _Collector:
             return
         for form in address_texts(text):
             self.add(form, "an IP address", whose)
-        self.words.numbers.update(address_numbers(text))
         packed = ipaddress.ip_address(text).packed
-        if len(packed) == 16:
+        if len(packed) == 4:
+            self.words.numbers.add(int.from_bytes(packed, "big"))
+        else:
             self.words.binary[packed] = self.words.binary[packed[::-1]] = "an IP address"
 
     def hardware(self, address: bytes) -> None:
@@ -342,14 +343,6 @@ def _ipv4_texts(packed: bytes) -> Iterator[str]:
     yield f"0x{number:x}"
     yield "".join(number.zfill(3) for number in decimal)
     yield from (digits for digits in (str(number), "".join(decimal)) if len(digits) >= _LEAST_DIGITS)
-
-
-def address_numbers(text: str) -> Iterator[int]:
-    """An IPv4 address as a number in both byte orders; none for IPv6, whose 16 bytes are searched for as they are."""
-    packed = ipaddress.ip_address(text).packed
-    if len(packed) == 4:
-        yield int.from_bytes(packed, "big")
-        yield int.from_bytes(packed, "little")
 
 
 def hardware_texts(address: bytes) -> Iterator[str]:
