@@ -263,6 +263,14 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a wrong sum": (
         declared(lambda d: d["tables"][0]["files"][0].update(sha256="0" * 64)), "listed files", "another SHA-256",
     ),
+    "rows that take no space": (
+        rewritten("flow_windows", lambda rows: rows.take(pa.array(np.zeros(3_000_000, np.int64)))),
+        "sizes", "claims 3,000,000 rows in",
+    ),
+    "a text that unpacks to more than it is": (
+        rewritten("flows", with_values("src_ip", lambda _: "x" * (1 << 20)), use_dictionary=False), "sizes",
+        "of column src_ip",
+    ),
     "a column removed": (rewritten("flows", lambda rows: rows.drop_columns("packets")), "columns", "lacks packets"),
     "a column added": (
         rewritten("flows", lambda rows: rows.append_column("secret", rows["src_ip"])), "columns", "has secret",

@@ -15,6 +15,7 @@ from damages import (
     declared,
     expected,
     failures,
+    file_of,
     found,
     rewritten,
     sealed,
@@ -24,12 +25,12 @@ from datasets import record_checksums
 from publishing import ABOUT
 
 import ddnn_traces
-from ddnn_traces.release.verify import running
+from ddnn_traces.release.verify import running, tables
 from ddnn_traces.release.verify.examined import FAILED, FLAGGED, NOT_CHECKED, PASSED
 from ddnn_traces.store import layout
 
 
-@pytest.mark.parametrize("damage", damages_of("columns", "rows and order", "encoding", "runs", "data"))
+@pytest.mark.parametrize("damage", damages_of("sizes", "columns", "rows and order", "encoding", "runs", "data"))
 def test_a_damage_is_found_by_its_check(folder: Path, tmp_path: Path, damage: str) -> None:
     assert_found(folder, tmp_path / "scratch", damage)
 
@@ -97,3 +98,14 @@ def test_a_parquet_file_that_cannot_be_read_keeps_no_check_from_the_others(folde
     assert {row.check for row in rows} == {name for name, _ in running.CHECKS} - {"bag", "zip file", "captures"}
     passed = {row.check for row in rows if row.status == PASSED}
     assert {"DataCite", "citation", "card", "licence", "datasheet", "agreement"} <= passed
+
+
+def test_what_is_not_plausible_is_not_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group of any size would have to be unpacked by whoever reads it."""
+    monkeypatch.setattr(tables, "_GROUP_ROWS", 1000)
+    rows = found(folder, tmp_path / "scratch", "sizes", "rows and order", "data", "database", "croissant")
+    wrong = [row for row in rows if row.status == FAILED]
+    assert [row.subject for row in wrong] == [file_of(folder, "flow_windows").relative_to(folder).as_posix()]
+    assert "has a row group of" in wrong[0].detail
+    later = {row.check for row in rows if row.status == NOT_CHECKED and "see sizes" in row.detail}
+    assert later == {"rows and order", "data", "database", "croissant"}

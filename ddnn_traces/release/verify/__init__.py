@@ -2,11 +2,13 @@
 
     examined       the release as a check gets it, and a line of the output
     files          names, checksums, bag, release.json, listed files, version
-    tables         columns, rows and order, encoding, runs, data checks
+    tables         sizes, columns, rows and order, encoding, runs, data checks
+    captures       the captures, ingested again
     database       traces.duckdb
     descriptions   each description by the validator of its format
     agreement      the descriptions against release.json
     running        all of them in order
+    apart          the process that they run in, with limits
 
 A release is untrusted: none of it is used before it was checked, no link is followed, nothing is fetched.
 """

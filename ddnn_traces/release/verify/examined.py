@@ -76,8 +76,8 @@ class Examined:
 
     folder: as given. scratch: for temporary files. jobs: threads. declared: the content of release.json, once it was
     found sound. sums: SHA-256 of the files that were read. safe: there is no link or the like in the release; else
-    nothing more is read. archive: the zip file that it was unpacked from. fast: captures of some runs only. report:
-    called with what is being done.
+    nothing more is read. implausible: a Parquet file claims more than it can hold: no row is read. archive: the zip
+    file that it was unpacked from. fast: captures of some runs only. report: called with what is being done.
     """
 
     folder: Path
@@ -85,6 +85,7 @@ class Examined:
     jobs: int
     declared: facts.Release | None = None
     safe: bool = False
+    implausible: bool = False
     archive: Path | None = None
     fast: bool = False
     report: Callable[[str], None] = lambda _: None

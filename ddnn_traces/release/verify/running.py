@@ -12,7 +12,7 @@ from pathlib import Path
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
-from ddnn_traces.release.verify import agreement, captures, database, descriptions, files, tables
+from ddnn_traces.release.verify import agreement, apart, captures, database, descriptions, files, tables
 from ddnn_traces.release.verify.examined import (
     FAILED,
     Examined,
@@ -34,6 +34,7 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
     ("bag", files.check_bag),
     ("release.json", files.check_release_json),
     ("listed files", files.check_listed),
+    ("sizes", tables.check_sizes),
     ("columns", tables.check_columns),
     ("rows and order", tables.check_rows),
     ("encoding", tables.check_encoding),
@@ -59,6 +60,22 @@ CHECKS: tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...] = (
 
 #: Checks that work without a sound release.json.
 _FIRST = ("links and names", "zip file", "checksums", "bag", "release.json")
+
+#: Checks that change what the others do.
+_RELIED_ON = ("links and names", "release.json", "sizes")
+
+#: Checks that read rows of the tables, or let others do so.
+_READ_ROWS = (
+    "columns",
+    "rows and order",
+    "encoding",
+    "runs",
+    "data",
+    "captures",
+    "database",
+    "croissant",
+    "data package",
+)
 
 #: Required before the first check, since some take minutes.
 _LIBRARIES = ("mlcroissant", "frictionless", "rocrate_validator", "datacite", "bagit", "yaml")
@@ -96,9 +113,8 @@ def verify(
                 with extras.required():
                     raise ImportError(name=library)
         archive = path if is_packed else None
-        found = results(
-            Examined(folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, report=report), report
-        )
+        examined = Examined(folder, scratch, jobs or available_cpus(), archive=archive, fast=fast, report=report)
+        found = apart.results(examined, [name for name, _ in CHECKS], apart.limits(folder))
         return [replace(result, detail=_public(result.detail, folder, path)) for result in found]
 
 
@@ -118,10 +134,20 @@ def _refuse_others(path: Path, folder: Path) -> None:
 
 
 def results(
-    examined: Examined, report: Callable[[str], None] = lambda _: None, only: Container[str] | None = None
+    examined: Examined,
+    report: Callable[[str], None] = lambda _: None,
+    only: Container[str] | None = None,
+    done: Container[str] = (),
 ) -> Iterator[Result]:
-    """The lines of the checks. only: names of the checks to make, those that they rely on included; None: all."""
+    """The lines of the checks. only: names of the checks to make, those that they rely on included; None: all.
+
+    done: checks that were made before, by another process.
+    """
     for name, check in CHECKS:
+        if name in done:
+            if name in _RELIED_ON:
+                list(_guarded(name, check, examined))
+            continue
         if only is not None and name not in only:
             continue
         report(name)
@@ -140,6 +166,9 @@ def _guarded(name: str, check: Callable[[Examined], Iterator[Finding]], examined
     """The findings of a check, and its failure where it cannot continue."""
     if examined.declared is None and name not in _FIRST:
         yield not_checked("release", f"{layout.RELEASE} is not sound, so that the contents to expect are unknown")
+        return
+    if examined.implausible and name in _READ_ROWS:
+        yield not_checked("release", "a file claims more than is plausible, and was not read: see sizes")
         return
     try:
         yield from check(examined)

@@ -41,6 +41,49 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 1 << 17
 
 
+#: A file may claim so many rows for each of its bytes, and so many in any case: windows of synthetic packets, which
+#: compress better than real ones, take 1.2 bytes a row; a constant takes next to nothing.
+_ROWS_A_BYTE, _SMALL_ROWS = 8, 100_000
+#: Rows of a row group (publish: 2^20), unpacked bytes of a column in it, and how many times its packed ones.
+_GROUP_ROWS, _CHUNK_BYTES, _GROWTH = 1 << 21, 256 << 20, 200
+
+
+def check_sizes(examined: Examined) -> Iterator[Finding]:
+    """No Parquet file claims more rows or bytes than its size makes plausible, as its footer alone states."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wrong = []
+    for file in examined.release.table_files:
+        try:
+            metadata = pq.read_metadata(examined.content / file.path)
+        except (pa.ArrowException, OSError):
+            continue  # the check of columns says so
+        if what := _implausible(metadata, file):
+            wrong.append(failed(file.path, f"{what}, which is not plausible; nothing of the tables was read; {ASK}"))
+    examined.implausible = bool(wrong)
+    rows = sum(table.rows for table in examined.release.tables)
+    size = sum(file.bytes for file in examined.release.table_files)
+    yield from unless(wrong, passed("tables", f"{counted(rows, 'row')} in {counted(size, 'byte')}"))
+
+
+def _implausible(metadata: pq.FileMetaData, file: facts.TableFile) -> str:
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    rows = max(metadata.num_rows, sum(group.num_rows for group in groups), file.rows)
+    if rows > max(_SMALL_ROWS, _ROWS_A_BYTE * file.bytes):
+        return f"claims {rows:,} rows in {file.bytes:,} bytes"
+    for group in groups:
+        if group.num_rows > _GROUP_ROWS:
+            return f"has a row group of {group.num_rows:,} rows"
+        for column in map(group.column, range(group.num_columns)):
+            packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
+            if unpacked > min(_CHUNK_BYTES, _GROWTH * packed + (1 << 20)):
+                return f"claims {unpacked:,} bytes in {packed:,} of column {shown(column.path_in_schema)}"
+            if column.num_values != group.num_rows:
+                return f"claims {column.num_values:,} values in {group.num_rows:,} rows"
+    return ""
+
+
 def check_columns(examined: Examined) -> Iterator[Finding]:
     """Each file has the table's columns: names, order, types, nullability, and unit and released meaning at each."""
     yield from _each_table(examined, _columns, lambda table: counted(len(schema.table(table).columns), "column"))
