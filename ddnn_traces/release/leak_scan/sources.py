@@ -194,6 +194,6 @@ def _hosts(names: str) -> Iterator[str]:
                     yield from _hosts(f"{begin}{number:0{len(first)}}{end}")
 
 
-def host_like(text: str) -> set[str]:
-    """Words of a text that may be names of hosts: eth0 on gpu-node17 rack B4 has gpu-node17."""
-    return {word for word in _HOST_LIKE.findall(text) if not _NO_HOST.fullmatch(word)}
+def names_in(text: str) -> set[str]:
+    """A text of a capture and its words that may be hosts: of eth0 on gpu-node17 rack B4 it and gpu-node17."""
+    return {name for name in (text.strip(), *_HOST_LIKE.findall(text)) if not _NO_HOST.fullmatch(name)}

@@ -29,7 +29,7 @@ from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identi
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
 from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
-from ddnn_traces.release.leak_scan.sources import hardware_addresses, host_like, log_words, pcapng_texts, text_words
+from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, names_in, pcapng_texts, text_words
 from ddnn_traces.store import schema
 
 #: Shorter names are in too many words to be searched for.
@@ -144,7 +144,7 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
             for address in hardware_addresses(path):
                 collected.hardware(address)
             for text in pcapng_texts(path):
-                for name in {text, *host_like(text)}:
+                for name in names_in(text):
                     collected.name(name, "a text in the original capture")
                 _add_found(collected, text_words(text), addresses)
         _add_found(collected, log_words(run), addresses)
@@ -225,6 +225,9 @@ class _Collector:
         if word in _COMMON_NAMES or is_role_word(word) or word in _own_words():
             return
         self.add(word, kind, whose)
+        for form in name_texts(word):
+            if form not in _own_words():
+                self.add(form, kind, whose)
         short = word.split(".")[0]
         if short != word and "@" not in word:
             self.name(short, kind, whose)
@@ -316,6 +319,21 @@ def _parts(text: str) -> Iterator[str]:
 # --- forms in which a value may be written, as text and as bytes
 
 _LEAST_DIGITS = 9  # of a decimal number; smaller ones are counts of something
+
+
+#: Letters from which on a name is searched for without its separators, too, and from the last letter to the first.
+_LEAST_PACKED, _LEAST_REVERSED = 8, 6
+
+
+def name_texts(name: str) -> Iterator[str]:
+    """Other spellings of a name: with another separator or none, and with its letters in the other order."""
+    parts = re.split("[-_. ]", name)
+    if len(parts) > 1:
+        yield from (mark.join(parts) for mark in "-_. ")
+        if len("".join(parts)) >= _LEAST_PACKED or re.search("[0-9]", name):
+            yield "".join(parts)
+    if len(name) >= _LEAST_REVERSED:
+        yield name[::-1]
 
 
 def address_texts(text: str) -> Iterator[str]:
