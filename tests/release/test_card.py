@@ -203,6 +203,7 @@ def test_the_dictionary_has_every_column(folder: Path, made: facts.Release) -> N
     assert flows["src_ip"]["in this release"].startswith("A label of the host's role (worker-1)")
     assert flows["first_seen_ns"]["in this release"].startswith("Shifted by one secret offset")
     assert flows["packets"]["in this release"] == "Unchanged."
+    assert "a tag made with the key" in flows["run_id"]["in this release"]
     kept = dataclasses.replace(made.anonymisation, addresses="kept")
     unmapped = tables_of(documents.dictionary(dataclasses.replace(made, anonymisation=kept)))["flows"]
     assert {row["column"]: row for row in unmapped}["src_ip"]["in this release"] == "Unchanged."
@@ -263,6 +264,7 @@ def test_hostile_words_stay_words(made: facts.Release) -> None:
     assert not any("html" in token.type for token in [*tokens, *inner])
     assert [child.attrs["href"] for child in inner if child.type == "link_open"] == [
         "LICENSE", "DATASHEET.md", "DICTIONARY.md", "datapackage.json", "croissant.json",
+        "workloads.yaml",
     ]  # fmt: skip
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(body.split("## First rows")[0])
     heads = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]

@@ -224,6 +224,10 @@ PLACES: dict[str, Plant] = {
         '{"a": ["' + "".join(f"\\u{ord(letter):04x}" for letter in text) + '"]}'
     ),
     "a line of a log": lambda folder, text: (folder / "train.log").write_text(f"a\n{text}\n"),
+    "a drawing": lambda folder, text: (folder / "traffic.svg").write_text(
+        f'<svg><text aria-label="run: {text}">a</text></svg>'
+    ),
+    "a workload card": lambda folder, text: (folder / "workloads.yaml").write_text(f"a:\n  contact: {text}\n"),
     "a log": lambda folder, text: (folder / "train.log").write_text(f"a\nhost {text}\n"),
     "gzip": lambda folder, text: (folder / "x.gz").write_bytes(gzip.compress(f"a {text} b".encode())),
     "the comment of a zip": lambda folder, text: _commented(folder / "x.zip", text),

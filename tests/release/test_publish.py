@@ -423,7 +423,7 @@ def test_a_bag_is_valid(small: Path, release: Path, tmp_path: Path) -> None:
 def test_captures_are_among_the_facts(sample: Path, small: Path, tmp_path: Path) -> None:
     made = ddnn_traces.publish(small, tmp_path / "out", **ABOUT, runs=[RUN], captures=[str(sample)])
     paths = {file.path for file in made.release.captures}
-    assert f"pcap/{RUN}/worker-1.pcap" in paths
+    assert f"pcap/{RUN}/worker-1.pcap.gz" in paths
     assert paths == {path for path in all_files(tmp_path / "out") if path.startswith("pcap/")}
 
 

@@ -168,7 +168,10 @@ def _runs(release: facts.Release) -> str:
     ]
     more = len(release.runs) - len(rows)
     others = f"\n{counted(more, 'more run')} in the table `runs`.\n" if more > 0 else ""
-    units = "Batch size is samples a worker and step; delay is one way, loss on purpose. An empty field is not known.\n"
+    units = (
+        f"The workload card of each run: [{layout.WORKLOADS}]({layout.WORKLOADS}). Batch size is samples a worker and "
+        "step; delay is one way, loss on purpose. An empty field is not known.\n"
+    )
     return f"{units}\n{table(('run', *map(_heading, _RUN_COLUMNS)), rows)}{others}"
 
 
@@ -249,7 +252,7 @@ def _table_of_columns(release: facts.Release, item: facts.Table) -> str:
             *_identity(column),
             _sentence(column.meaning) + f" Source: {plain(column.source)}.",
             _sentence(column.inaccuracy),
-            _sentence(description.change(column, done) or "unchanged"),
+            _sentence(description.change(column, done) or _UNCHANGED.get(column.identifies, "unchanged")),
         ]
         for column in original.columns
     ]
@@ -257,6 +260,10 @@ def _table_of_columns(release: facts.Release, item: facts.Table) -> str:
     key = ", ".join(f"`{part}`" for part in defined.key)
     text = f"A row is {plain(defined.row)}. {counted(item.rows, 'row')}. Key, and order of the rows: {key}.\n"
     return f"## {item.name}\n\n{text}\n{table(head, rows)}"
+
+
+#: As long as the anonymisation does not state another change.
+_UNCHANGED = {"run": "unchanged; a part that held an address, a host, a user or a time is a tag made with the key"}
 
 
 def _identity(column: schema.Column) -> list[str]:
