@@ -175,6 +175,22 @@ def appended(name: str, more: bytes) -> Change:
     return apply
 
 
+def before_footer(folder: Path) -> None:
+    """Bytes between the columns and the footer of a Parquet file: all places in it stay right."""
+    path = file_of(folder, "flows")
+    content = path.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[:begin] + b"10.0.0.1 is worker-1" + content[begin:])
+
+
+def in_footer(folder: Path) -> None:
+    """Bytes in the footer of a Parquet file, after its metadata."""
+    path = file_of(folder, "flows")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 20
+    path.write_bytes(content[:-8] + b"10.0.0.1 is worker-1" + length.to_bytes(4, "little") + b"PAR1")
+
+
 def in_unused_space(folder: Path) -> None:
     """Bytes where DuckDB's file has none, with the checksum of the block made again: the definitions are the same."""
     content = bytearray((folder / "traces.duckdb").read_bytes())
@@ -301,6 +317,8 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     "a row of one run less, and one of the other more": (
         rewritten("hosts", first_row_of(RUN)), "rows and order", "has other rows",
     ),
+    "bytes before a footer": (before_footer, "encoding", "has 20 bytes at"),
+    "bytes in a footer": (in_footer, "encoding", "has 20 bytes in its footer"),
     "another compression": (rewritten("flows", lambda rows: rows, compression="snappy"), "encoding", "zstd (SNAPPY)"),
     "no page index": (rewritten("flows", lambda rows: rows, write_page_index=False), "encoding", "a page index"),
     "no statistics": (rewritten("flows", lambda rows: rows, write_statistics=False), "encoding", "statistics"),

@@ -109,24 +109,42 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a byte more in a packet": (changed_packet(_longer), "are not those of the captures"),
     "a packet a second later": (changed_packet(_later), "are not those of the captures"),
     "an address of a packet": (changed_packet(_of_another), "are not those of the captures"),
-    "bytes after the last packet": (lambda data: data + b"10.0.0.1 is worker-1", "worker-2.pcap is not whole"),
+    "bytes after the last packet": (lambda data: data + b"10.0.0.1 is worker-1", "worker-2.pcap.gz is not whole"),
     "half of the file": (lambda data: data[: len(data) // 2], "are not those of the captures"),
-    "no pcap": (lambda _: b"10.0.0.1 is worker-1", "worker-2.pcap is not whole"),
+    "no pcap": (lambda _: b"10.0.0.1 is worker-1", "worker-2.pcap.gz is not whole"),
 }
 
 
 @pytest.mark.parametrize("change", mostly_long(CHANGES, "a byte more in a packet"))
 def test_a_change_of_a_capture_is_found(captured: Path, tmp_path: Path, change: str) -> None:
     folder = Path(shutil.copytree(captured, tmp_path / "traces"))
-    (path,) = (folder / "pcap" / RUNS[0]).glob("worker-2.pcap*")
+    path = folder / "pcap" / RUNS[0] / "worker-2.pcap.gz"
     apply, words = CHANGES[change]
-    is_packed = path.suffix == ".gz"
-    content = apply(gzip.decompress(path.read_bytes()) if is_packed else path.read_bytes())
-    path.write_bytes(gzip.compress(content, mtime=0) if is_packed else content)
+    path.write_bytes(gzip.compress(apply(gzip.decompress(path.read_bytes())), 6, mtime=0))
     resealed(folder, path)
     wrong = [row for row in failures(folder, tmp_path / "scratch", "captures") if row.check == "captures"]
     assert {row.subject for row in wrong} == {f"pcap/{RUNS[0]}"}
     assert any(words in row.detail for row in wrong), wrong
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data + b"10.0.0.1 is worker-1", "bytes after its end"),
+        (lambda data: data + gzip.compress(b"", mtime=0), "bytes after its end"),
+        (lambda data: data[:-4], "is not whole"),
+        (lambda data: gzip.compress(gzip.decompress(data), mtime=1_795_241_902), "without a name and a time"),
+    ],
+)
+def test_what_a_gzip_file_can_hide_is_found(
+    captured: Path, tmp_path: Path, change: Callable[[bytes], bytes], words: str
+) -> None:
+    folder = Path(shutil.copytree(captured, tmp_path / "traces"))
+    path = folder / "pcap" / RUNS[0] / "worker-2.pcap.gz"
+    path.write_bytes(change(path.read_bytes()))
+    resealed(folder, path)
+    assert words in lines(folder, tmp_path / "scratch")[f"pcap/{RUNS[0]}"]
 
 
 @pytest.mark.long
@@ -150,9 +168,8 @@ def test_a_packed_capture_that_grows_without_end_is_not_ingested(
     captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(shutil.copytree(captured, tmp_path / "traces"))
-    (path,) = (folder / "pcap" / RUNS[0]).glob("worker-2.pcap*")
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    path.write_bytes(gzip.compress(content[:HEADER] + bytes(1 << 25)))
+    path = folder / "pcap" / RUNS[0] / "worker-2.pcap.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:HEADER] + bytes(1 << 25), 6, mtime=0))
     resealed(folder, path)
     monkeypatch.setattr(captures, "_SMALL", 1 << 20)
     wrong = lines(folder, tmp_path / "scratch")[f"pcap/{RUNS[0]}"]

@@ -3,6 +3,7 @@
     examined       the release as a check gets it, and a line of the output
     files          names, checksums, bag, release.json, listed files, version
     tables         sizes, columns, rows and order, encoding, runs, data checks
+    footer         bytes of a Parquet file that belong to no column
     captures       the captures, ingested again
     database       traces.duckdb
     descriptions   each description by the validator of its format

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.release import facts
 from ddnn_traces.release.verify.examined import (
@@ -52,11 +52,14 @@ NOT_COMPARED = frozenset({"captured_bytes", "clock_offset_ns", "clock_offset_est
 _OF_CAPTURES = frozenset({"run_id", "capture_id", "first_ns", "last_ns", "records", "wire_bytes", "vantage_ip"})
 #: Numbers that follow from the order of addresses; flow_id is numbered again.
 _RENUMBERED = frozenset({"reverse_flow_id", "encapsulation_id", "parent_id"})
-#: Cut-down captures are unpacked by at most this, and by a small file's worth: gzip reaches 1,032, zstd far more.
+#: A capture is unpacked to at most this many times its size, and a small file's worth: gzip reaches 1,032.
 _MOST_GROWTH, _SMALL = 200, 64 << 20
 #: Runs that --fast looks at: every tenth, at least 3.
 _FAST_SHARE, _FAST_LEAST = 10, 3
-_FILES = ("run.toml", "*.pcap", "*.pcap.gz", "*.pcap.zst", "train_history-*.log", "phases-*.csv")
+#: Of a gzip file without a name, a time or other fields.
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0"
+_BLOCK_BYTES = 1 << 20
+_FILES = ("run.toml", "*.pcap.gz", "train_history-*.log", "phases-*.csv")
 _LEGEND = re.compile(r"^# (\S+) stands for (\S+)$", re.M)
 
 
@@ -101,7 +104,8 @@ def _of_run(examined: Examined, run_id: str, files: list[facts.File]) -> Iterato
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         for file in files:
-            _refuse_bomb(examined.content / file.path, file)
+            if file.path.endswith(".gz"):
+                _refuse_odd_gzip(examined.content / file.path, file)
         options, filtered = _options(examined, run_id)
         pipeline.ingest([str(folder)], scratch / "again", options)
         with duckdb.connect(config={"threads": examined.jobs, "memory_limit": "2GB"}) as connection:
@@ -111,24 +115,30 @@ def _of_run(examined: Examined, run_id: str, files: list[facts.File]) -> Iterato
             wrong = [*compared.differences({"capture_ledger"} if filtered else set())]
         for what in wrong:
             yield failed(f"{layout.CAPTURES}/{run_id}", f"{what}; {ASK}")
-    except (DdnnTracesError, WrongError, duckdb.Error) as error:
+    except (DdnnTracesError, WrongError, duckdb.Error, zlib.error) as error:
         reason = shown(str(error).replace(str(scratch), ""))
         yield failed(f"{layout.CAPTURES}/{run_id}", f"cannot be ingested and compared ({reason}); {ASK}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _refuse_bomb(path: Path, file: facts.File) -> None:
-    """Raise WrongError for a file that grows without end when it is unpacked, or is not whole."""
-    if ".pcap" not in path.name:
-        return
+def _refuse_odd_gzip(path: Path, file: facts.File) -> None:
+    """Raise WrongError for a gzip file that grows without end, or holds anything but one compressed file."""
     most = _MOST_GROWTH * file.bytes + _SMALL
     size = 0
-    with CaptureFile(path, hash=hashes.NONE) as capture:
-        for block in capture.blocks():
-            size += len(block)
+    unpack = zlib.decompressobj(wbits=31)
+    with path.open("rb") as packed:
+        if packed.read(len(_GZIP_HEAD)) != _GZIP_HEAD:
+            raise WrongError(f"{path.name} is no gzip file without a name and a time")
+        packed.seek(0)
+        for block in iter(lambda: unpack.unconsumed_tail or packed.read(_BLOCK_BYTES), b""):
+            size += len(unpack.decompress(block, _BLOCK_BYTES))
             if size > most:
                 raise WrongError(f"{path.name} is {file.bytes:,} bytes and unpacks to more than {most:,}")
+            if unpack.eof:
+                break
+        if not unpack.eof or unpack.unused_data or packed.read(1):
+            raise WrongError(f"{path.name} is not whole, or has bytes after its end")
 
 
 def _options(examined: Examined, run_id: str) -> tuple[IngestOptions, bool]:

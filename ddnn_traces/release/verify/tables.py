@@ -17,6 +17,7 @@ from ddnn_traces.query import catalogue, checks
 from ddnn_traces.release import facts, samples
 from ddnn_traces.release.anonymise import description
 from ddnn_traces.release.tables import Unsorted, dataset, in_order
+from ddnn_traces.release.verify import footer
 from ddnn_traces.release.verify.examined import (
     AGAIN,
     ASK,
@@ -96,8 +97,12 @@ def check_rows(examined: Examined) -> Iterator[Finding]:
 
 
 def check_encoding(examined: Examined) -> Iterator[Finding]:
-    """Each file can be read remotely in parts: zstd, statistics, page index and page checksums on every column."""
-    yield from _each_table(examined, _encoding, lambda _: "zstd, statistics, page index and page checksums")
+    """Each file can be read remotely in parts: zstd, statistics, page index and page checksums on every column.
+
+    All of its bytes belong to its columns.
+    """
+    right = "zstd, statistics, page index and page checksums, no other bytes"
+    yield from _each_table(examined, _encoding, lambda _: right)
 
 
 def check_runs(examined: Examined) -> Iterator[Finding]:
@@ -240,7 +245,11 @@ def _encoding(examined: Examined, file: facts.TableFile, _table: str, parquet: p
             if not all(has.values()):
                 lacking = ", ".join(what for what, there in has.items() if not there)
                 return f"its column {shown(column.path_in_schema)} lacks {lacking}; {ASK}"
-    return ""
+    try:
+        hidden = footer.hidden_bytes(examined.content / file.path)
+    except (IndexError, KeyError, ValueError) as error:
+        hidden = f"has a footer that cannot be read whole ({shown(repr(error))})"
+    return f"{hidden}; {ASK}" if hidden else ""
 
 
 def _has_checksum(content: BinaryIO, column: pq.ColumnChunkMetaData) -> bool:
