@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import captures, leak_scan
+from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.release.leak_scan import search
@@ -342,6 +343,24 @@ def test_a_message_names_the_run_once_and_not_the_text(words: leak_scan.Words, t
         f"an IP address (host 2 of run job-7): in {places[0]} and 1 more file",
         f"name of a host (host 1 of run job-7): in {places[1]} and 1 more file",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("a-20231114T221523", "a-"), ("a_2023-11-14_22-15-23.456_b", "a__b"), ("2023-11-14T22:15:23Z-b", "-b"),
+        ("a1700000123.456b", "ab"), ("run2-172.20.30.41.x", "run2-.x"), ("x_gpunode17_erika3", "x__3"),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_the_name_of_a_run(name: str, rest: str, source: Path, tmp_path: Path) -> None:
+    """The whole time goes, with seconds and their fraction."""
+    shutil.copytree(source, tmp_path / "in" / name)
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        found = leak_scan.words(dataset, [str(tmp_path / "in")]).runs
+        renamed = Anonymiser(Key(SECRET), Options(), dataset, named=found).renamed
+    parts = identifiers.run_parts(Key(SECRET), name, found[name])
+    assert identifiers.replaced(name, dict.fromkeys(parts, "")) == rest
+    assert renamed[name] == identifiers.replaced(name, parts)
 
 
 def test_the_name_of_a_run_that_names_a_host_is_not_shown(source: Path, tmp_path: Path) -> None:

@@ -213,6 +213,8 @@ _WRITTEN = tuple(
         rf"(?P<day>\d\d?)[ _/-]?(?P<name>[a-z]{{3}})[ _/-]?(?P<year>\d{{4}})(?::|{_BETWEEN}){_CLOCK}",
     )
 )
+#: What may follow the minutes: seconds, their fraction, a time zone.
+_SECONDS = re.compile(rb"(?:(?:[:_.-]|%3a)?[0-5][0-9](?:[.,][0-9]+)?)?(?:z|[+-][0-9]{2}:?[0-9]{2})?(?![0-9])")
 _DIGIT = re.compile(rb"[0-9]\Z")
 _HOME = re.compile(rb"(?:/(?:home|users|root)/|\\users[\\/]+)[0-9a-z_.\x80-\xff]")
 #: What precedes a folder in the middle of a path. -I/home/alice is the begin of a path, and so is file:///home/alice.
@@ -243,7 +245,8 @@ class Moments:
         small = there.lower()
         for pattern in _WRITTEN:
             if (match := pattern.match(small)) and any(map(self._is_near, _meanings(match, self._runs))):
-                return "the time of a run", match.end()
+                rest = _SECONDS.match(small, match.end())
+                return "the time of a run", rest.end() if rest else match.end()
         return None
 
     def _is_near(self, time: datetime) -> bool:
@@ -309,7 +312,7 @@ _STEP_S = 10**5
 _WHOLE = re.compile(rb"[0-9]+")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?![0-9])")
 _SCIENTIFIC = re.compile(rb"([0-9])\.([0-9]{4,})e\+?0*(8|9|1[0-8])(?![0-9])", re.IGNORECASE)
-_MARKS, _GOES_ON = re.compile(rb"[,_']"), re.compile(rb"[0-9][.]?\Z")
+_MARKS, _GOES_ON, _FRACTION = re.compile(rb"[,_']"), re.compile(rb"[0-9][.]?\Z"), re.compile(rb"\.[0-9]+")
 #: What says that a number is no time.
 _BYTES_BEFORE = re.compile(rb"(?:bytes|size)[\"']?\s*[:=]\s*[\"']?\Z", re.IGNORECASE)
 _BYTES_AFTER = re.compile(rb"[,_'0-9]* ?bytes", re.IGNORECASE)
@@ -341,7 +344,8 @@ class Instants:
                 after = there[length:]
                 is_size = _BYTES_BEFORE.search(before) or _BYTES_AFTER.match(after)
                 if not is_size and not in_digest(there[:length].lower(), before, after):
-                    return "the time of a run", length
+                    fraction = _FRACTION.match(after)
+                    return "the time of a run", length + (fraction.end() if fraction else 0)
         return None
 
 
