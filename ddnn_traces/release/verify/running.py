@@ -72,6 +72,7 @@ _READ_ROWS = (
     "runs",
     "data",
     "captures",
+    "samples",
     "database",
     "croissant",
     "data package",
