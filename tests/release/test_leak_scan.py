@@ -332,6 +332,24 @@ def test_captures(change: str, words: leak_scan.Words, tmp_path: Path) -> None:
     assert kinds(tmp_path, words) == ({expected[change]} if change in expected else set())
 
 
+@pytest.mark.parametrize(
+    ("days", "found"), [(400, set()), (-0.9, {"the time of a run"}), (700.5, {"the time of a run"})]
+)
+def test_a_time_between_two_runs_is_that_of_none(days: float, found: set[str], tmp_path: Path) -> None:
+    """A shifted time may lie between originals of different years, in a capture and in a text."""
+    day_ns = 86400 * 10**9
+    words = leak_scan.Words(times=[(START_NS, START_NS + 1), (START_NS + 700 * day_ns, START_NS + 700 * day_ns + 1)])
+    time = START_NS + int(days * day_ns)
+    frame = p.ethernet(p.ipv4(p.tcp(), "198.18.0.1", "198.18.0.2"))
+    header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
+    record = struct.pack("<IIII", time // 10**9, time % 10**9, len(frame), len(frame)) + frame
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "worker-1.pcap").write_bytes(header + record)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "train.log").write_text(f"end {time // 10**9}.5\n")
+    assert [kinds(tmp_path / folder, words) for folder in "12"] == [found, found]
+
+
 def test_a_message_names_the_run_once_and_not_the_text(words: leak_scan.Words, tmp_path: Path) -> None:
     for table in ("flows", "hosts", "steps"):
         folder = tmp_path / table / "of gpu-node17"
