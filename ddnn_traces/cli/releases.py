@@ -67,6 +67,13 @@ _originals = click.Choice(["kept", "withheld"])
     metavar="SOURCE",
     help="Also release the capture files, cut down to headers: the folders and files they were ingested from.",
 )
+@click.option(
+    "--split",
+    "splits",
+    multiple=True,
+    metavar="NAME=RUN",
+    help="Split that a run belongs to, as test=RUN; may be repeated. The other runs are train.",
+)
 @click.option("--allow-flagged", multiple=True, metavar="RUN", help="Keep a run that fails data checks, with the flag.")
 @click.option(
     "--key",

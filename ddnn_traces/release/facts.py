@@ -184,6 +184,15 @@ class Release:
         return [run["run_id"] for run in self.runs]
 
     @property
+    def splits(self) -> dict[str, list[str]]:
+        """Names of the runs of each split (runs.split); empty where none is declared."""
+        found: dict[str, list[str]] = {}
+        for run in self.runs:
+            if split := run.get("split"):
+                found.setdefault(str(split), []).append(str(run["run_id"]))
+        return dict(sorted(found.items()))
+
+    @property
     def table_files(self) -> list[TableFile]:
         """The files of all tables."""
         return [file for table in self.tables for file in table.files]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,10 @@ from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import write_marker
 from ddnn_traces.store.whole_files import NO_SPACE, make_folders, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, listed, nearest
+
+#: Names of splits, which name files and configurations of the Hub.
+_SPLIT = re.compile(r"(?!part$)[a-z][a-z0-9_]{0,30}")
+_SPLIT_RULE = "write NAME=RUN with a name of small letters, digits and _, as test=RUN"
 
 #: Failed runs that a message lists at most.
 _MOST_LISTED = 20
@@ -58,6 +63,7 @@ class PublishOptions:
     clocks: str | None = None
     captures: Sequence[str] = ()
     allow_flagged: Sequence[str] = ()
+    splits: Sequence[str] = ()
     key: Path | None = None
     bagit: bool = False
     previous: Path | None = None
@@ -220,6 +226,7 @@ class _Publishing:
             captures.refuse_options(mapping)
         self._refuse_damaged()
         self.sources = self._sources()
+        self.splits = self._splits()
         self.windows_ns = tables.window_lengths(self.sources)
         self.window_ns = tables.summed_window(options.window_ms, self.windows_ns)
         messages.info("checking the data")
@@ -238,6 +245,10 @@ class _Publishing:
             "captures": bool(options.captures),
             "allow_flagged": sorted(map(name, set(options.allow_flagged))),
             **vars(mapping),
+            "splits": {
+                split: sorted(name(run) for run in self.splits if self.splits[run] == split)
+                for split in sorted(set(self.splits.values()))
+            },
             "bagit": options.bagit,
         }
 
@@ -262,6 +273,30 @@ class _Publishing:
             if table not in present:
                 raise UsageError(f"--table {table}: has no rows in these runs; leave it out")
         return sources
+
+    def _splits(self) -> dict[str, str]:
+        """The split of each run, where any has one: of --split, else as the dataset has it, else train.
+
+        Raises UsageError.
+        """
+        known: dict[str, str | None] = {
+            row["run_id"]: row["split"] for row in self.dataset.sql_arrow("SELECT run_id, split FROM runs").to_pylist()
+        }
+        for run_id, split in known.items():
+            if split is not None and not _SPLIT.fullmatch(split):
+                raise UsageError(f"{run_id}: split {split} in its metadata: {_SPLIT_RULE}")
+        given: dict[str, str] = {}
+        for text in self.options.splits:
+            split, _, run_id = text.partition("=")
+            if not _SPLIT.fullmatch(split):
+                raise UsageError(f"--split {text}: {_SPLIT_RULE}")
+            _refuse_unknown("--split", [run_id], list(known))
+            if given.setdefault(run_id, split) != split:
+                raise UsageError(f"--split {text}: the run is in {given[run_id]} already; name one split")
+        found = known | given
+        if not any(found.values()):
+            return {}
+        return {run_id: split or "train" for run_id, split in found.items()}
 
     def _flagged(self) -> dict[str, dict[str, int]]:
         """Rows that checks return, by run and check, of runs in --allow-flagged. Raises PublishError for other runs."""
@@ -339,6 +374,7 @@ class _Publishing:
                 self.options.threads,
                 tables.Progress(self.messages.advance),
                 lambda table: description.released(table, done),
+                self.splits,
             )
         finally:
             self.messages.end_reading()
@@ -377,7 +413,7 @@ class _Publishing:
             schema_version=schema.SCHEMA_VERSION,
             software=provenance.SOFTWARE,
             tables=written,
-            runs=tuple(runs),
+            runs=tuple(sorted(runs, key=lambda run: run["run_id"])),
             windows_ns={self.anonymiser.name(run_id): self.window_ns or ns for run_id, ns in self.windows_ns.items()},
             provenance=provenance.steps(
                 self.dataset, runs, ingested, anonymisation, self.shaped_by, self.anonymiser.renamed

@@ -114,11 +114,13 @@ def write(
     jobs: int = 1,
     progress: Progress | None = None,
     defined: Callable[[str], schema.Table] = schema.table,
+    splits: Mapping[str, str] | None = None,
 ) -> tuple[facts.Table, ...]:
     """Write the tables into the folder `release`. Raises UsageError, OSError.
 
     mapping: that of a run. scratch: an empty folder, for sorting. window_ns: windows to sum flow_windows to. jobs:
-    threads; the bytes do not depend on them. defined: a table with the meanings to note at its columns.
+    threads; the bytes do not depend on them. defined: a table with the meanings to note at its columns. splits: that of
+    each run of the dataset, which runs.split then has; no file has runs of several.
     """
     progress = progress or Progress()
     maps = {run_id: mapping(run_id) for run_id in sorted({source.run_id for source in wanted})}
@@ -127,7 +129,7 @@ def write(
     def job(file: _NewFile) -> facts.TableFile:
         return _write_file(file, release, maps, scratch, window_ns, progress, defined(file.table))
 
-    files = _files(wanted)
+    files = _files(wanted, splits or {})
     # the largest first, so that no thread begins it when the others are done
     with ThreadPoolExecutor(jobs, "publish") as threads:
         futures = {file.path: threads.submit(job, file) for file in sorted(files, key=lambda f: -f.bytes)}
@@ -151,6 +153,7 @@ class _NewFile:
 
     path: str
     sources: tuple[Source, ...]
+    split: str | None = None
 
     @property
     def table(self) -> str:
@@ -161,16 +164,21 @@ class _NewFile:
         return sum(source.bytes for source in self.sources)
 
 
-def _files(wanted: Sequence[Source]) -> list[_NewFile]:
-    """The files of the tables, with as many runs each as fit."""
+def _files(wanted: Sequence[Source], splits: Mapping[str, str]) -> list[_NewFile]:
+    """The files of the tables, with as many runs of a split each as fit."""
+
+    def place(source: Source) -> tuple[int, str]:
+        return schema.TABLES.index(source.table), splits.get(source.run_id, "")
+
     files = []
-    for table, sources in itertools.groupby(wanted, key=lambda source: source.table):
+    for _, sources in itertools.groupby(sorted(wanted, key=place), place):
         groups: list[list[Source]] = []
         for source in sources:
             if not groups or sum(other.rows for other in groups[-1]) + source.rows > FILE_ROWS:
                 groups.append([])
             groups[-1].append(source)
-        files += [_NewFile(part(table, number), tuple(group)) for number, group in enumerate(groups)]
+        table, split = groups[0][0].table, splits.get(groups[0][0].run_id)
+        files += [_NewFile(part(table, number, split), tuple(group), split) for number, group in enumerate(groups)]
     return files
 
 
@@ -188,6 +196,8 @@ def _write_file(
 
     def batches(source: Source) -> Iterator[pa.RecordBatch]:
         mapped = (maps[source.run_id].batch(source.table, batch) for batch in _read(source, progress))
+        if source.table == "runs" and file.split:
+            return (_with_split(batch, file.split) for batch in mapped)
         return coarser(mapped, window_ns) if source.table == "flow_windows" and window_ns else mapped
 
     key = [name for name in schema.table(file.table).key if name != "run_id"]  # which is the same in all rows of a run
@@ -198,6 +208,11 @@ def _write_file(
         sorted_runs = {maps[s.run_id].name: sort(batches(s), key, name, _BATCH_ROWS) for s in file.sources}
         runs = _write_parquet(path, defined, sorted_runs)
     return facts.TableFile(file.path, path.stat().st_size, sha256_of(path), runs)
+
+
+def _with_split(runs: pa.RecordBatch, split: str) -> pa.RecordBatch:
+    place = runs.schema.get_field_index("split")
+    return runs.set_column(place, runs.schema.field(place), pa.repeat(pa.scalar(split), runs.num_rows))
 
 
 def _write_parquet(path: Path, defined: schema.Table, runs: Mapping[str, Iterator[pa.RecordBatch]]) -> dict[str, int]:

@@ -27,9 +27,12 @@ def partition(dataset: Path, table: str, run_id: str) -> Path:
     return dataset / table / _folder_name(run_id)
 
 
-def part(table: str, number: int) -> str:
-    """Path of a table's file in a release: there a file has rows of several runs, and no folder a run's name."""
-    return f"{table}/part-{number:05}.parquet"
+def part(table: str, number: int, split: str | None = None) -> str:
+    """Path of a table's file in a release: there a file has rows of several runs, and no folder a run's name.
+
+    split: that of all its runs (runs.split), of which `number` counts the files; the Hub, too, names files so.
+    """
+    return f"{table}/{split or 'part'}-{number:05}.parquet"
 
 
 def check_name(run_id: str) -> None:

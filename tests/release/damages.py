@@ -263,7 +263,7 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "a file of another name": (
         edited(layout.RELEASE, lambda d: d["tables"][0]["files"][0].update(path="runs/more.parquet")), "release.json",
-        "not the place of file 0 of runs",
+        "is not in its place, runs/part-00000.parquet",
     ),
     "a file of another run": (
         declared(lambda d: d["tables"][1]["files"][0].update(runs={"x": 1})), "runs", "does not have (x)",

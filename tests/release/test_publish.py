@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from datasets import record_checksums
 from power import Disk
 from publishing import ABOUT
@@ -568,3 +569,31 @@ def test_a_key_of_a_service_is_not_published(place: str, sample: Path, tmp_path:
     with pytest.raises(LeakError, match="a secret: in ") as found:
         ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **about)
     assert token not in str(found.value)
+
+
+def test_runs_can_be_held_out(small: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "release"
+    release = ddnn_traces.publish(small, out, **ABOUT, splits=[f"test={RUN}"]).release
+    assert release.splits == {"test": [RUN], "train": [OTHER]}
+    assert [path.name for path in sorted((out / "flows").iterdir())] == ["test-00000.parquet", "train-00000.parquet"]
+    with ddnn_traces.open(out) as dataset:
+        assert dict(dataset.sql("SELECT run_id, split FROM runs").iter_rows()) == {RUN: "test", OTHER: "train"}
+        assert set(dataset.query("split_scores")["split"]) == {"test", "train"}
+    with ddnn_traces.open(out, runs=[RUN]) as dataset:
+        assert dataset.sql("SELECT DISTINCT run_id FROM flows")["run_id"].to_list() == [RUN]
+    assert {result.status for result in running.verify(out)} == {PASSED}
+    front = yaml.safe_load((out / layout.CARD).read_text().split("---\n")[1])
+    flows = next(config for config in front["configs"] if config["config_name"] == "flows")
+    assert {file["split"]: file["path"] for file in flows["data_files"]} == {
+        "test": "flows/test-*.parquet", "train": "flows/train-*.parquet",
+    }  # fmt: skip
+    record_sets = json.loads((out / layout.CROISSANT).read_text())["recordSet"]
+    assert [row["splits/url"] for row in record_sets[0]["data"]] == ["cr:TestSplit", "cr:TrainingSplit"]
+    for split, said in (
+        (RUN, "write NAME=RUN"), ("Test=" + RUN, "small letters"), ("part=" + RUN, "small letters"),
+        ("test=nothing", "--split nothing: there are: "),
+    ):  # fmt: skip
+        done = run("publish", small, *OPTIONS, "--split", split, "--out", tmp_path / "wrong")
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    with pytest.raises(UsageError, match="is in test already"):
+        ddnn_traces.publish(small, tmp_path / "wrong", **ABOUT, splits=[f"test={RUN}", f"validation={RUN}"])

@@ -187,20 +187,6 @@ def test_a_sample_of_the_runs_says_so(captured: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.long
-def test_a_run_with_a_filter_is_not_called_wrong(sample: Path, tmp_path: Path) -> None:
-    """Its captures hold the packets of all hosts in its tables, also those that the filter left out."""
-    source = sample / RUNS[0]
-    with ddnn_traces.ingest(source, tmp_path / "all") as dataset:
-        host = dataset.sql("SELECT min(host_ip) FROM hosts").item()
-    ddnn_traces.ingest(source, tmp_path / "some", filter=f"host {host}").close()
-    ddnn_traces.publish(tmp_path / "some", tmp_path / "traces", captures=[str(source)], **ABOUT)
-    rows = found(tmp_path / "traces", tmp_path / "scratch", "captures")
-    (row,) = [row for row in rows if row.check == "captures"]
-    assert row.status == NOT_CHECKED
-    assert "it was ingested with a filter" in row.detail
-
-
-@pytest.mark.long
 def test_runs_without_captures_are_named(captured: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(captured, tmp_path / "traces"))
     shutil.rmtree(folder / "pcap" / RUNS[1])

@@ -15,7 +15,7 @@ from ddnn_traces.store import parquet, schema
 
 @pytest.mark.parametrize("table", schema.TABLES)
 def test_pandas_is_told_of_every_column(table: str) -> None:
-    reported = json.loads(parquet.pandas_types(table))
+    reported = json.loads(parquet.pandas_types(schema.table(table)))
     assert [column["name"] for column in reported["columns"]] == [c.name for c in schema.table(table).columns]
     nullable = {column["name"] for column in reported["columns"] if column["numpy_type"] == "Int64"}
     assert nullable == {c.name for c in schema.table(table).columns if c.type == "int64" and c.nullable}

@@ -317,8 +317,9 @@ def _connections(dataset: Dataset, ports: npt.NDArray[np.int64]) -> dict[str, np
     numbers = mapped.select("run_id", "flow_id", number=pl.int_range(pl.len()).over(alike))
     found = {}
     for (run_id,), rows in numbers.group_by("run_id"):
-        found[str(run_id)] = np.zeros(rows["flow_id"].max() + 1, np.int64)
-        found[str(run_id)][rows["flow_id"]] = rows["number"]
+        flow_ids = rows["flow_id"].to_numpy()
+        found[str(run_id)] = np.zeros(flow_ids.max() + 1, np.int64)
+        found[str(run_id)][flow_ids] = rows["number"]
     return found
 
 

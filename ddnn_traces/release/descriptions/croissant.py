@@ -62,7 +62,7 @@ def document(release: facts.Release) -> dict[str, Any]:
             **_responsible_ai(release),
             **_provenance(release),
             "distribution": [*_file_sets(release), *_file_objects(release)],
-            "recordSet": [_record_set(release, records) for records in record_sets(release)],
+            "recordSet": [*_splits(release), *(_record_set(release, records) for records in record_sets(release))],
         }
     )
 
@@ -139,6 +139,34 @@ def record_sets(release: facts.Release) -> list[Records]:
     return found
 
 
+#: The specification's terms for splits (section "Machine Learning splits"); another name has none.
+_SPLIT_TERMS = {"train": "cr:TrainingSplit", "validation": "cr:ValidationSplit", "test": "cr:TestSplit"}
+
+SPLITS = "splits"
+
+
+def _splits(release: facts.Release) -> list[dict[str, Any]]:
+    """The record set of the splits' names, to which runs.split refers; none where none is declared."""
+    if not release.splits:
+        return []
+    name, term = f"{SPLITS}/name", f"{SPLITS}/url"
+    return [
+        {
+            "@type": "cr:RecordSet",
+            "@id": SPLITS,
+            "name": SPLITS,
+            "description": "Splits of the runs: the column split of the table runs, and the names of the files.",
+            "dataType": "cr:Split",
+            "key": {"@id": name},
+            "field": [
+                {"@type": "cr:Field", "@id": name, "name": "name", "description": "Name.", "dataType": "sc:Text"},
+                {"@type": "cr:Field", "@id": term, "name": "url", "description": "Meaning.", "dataType": "sc:URL"},
+            ],
+            "data": [{name: split, term: _SPLIT_TERMS.get(split, "cr:Split")} for split in release.splits],
+        }
+    ]
+
+
 def _record_set(release: facts.Release, records: Records) -> dict[str, Any]:
     defined = shared.definition(release, records.table)
     return {
@@ -155,11 +183,12 @@ def _record_set(release: facts.Release, records: Records) -> dict[str, Any]:
             "dataType": ["cr:Int64", ROW_COUNT],
             "value": sum(file.rows for file in records.files),
         },
-        "field": [_field(records, column) for column in defined.columns],
+        "field": [_field(records, column, release) for column in defined.columns],
     }
 
 
-def _field(records: Records, column: schema.Column) -> dict[str, Any]:
+def _field(records: Records, column: schema.Column, release: facts.Release) -> dict[str, Any]:
+    is_split = (records.table.name, column.name) == ("runs", "split") and release.splits
     return shared.given(
         {
             "@type": "cr:Field",
@@ -169,6 +198,7 @@ def _field(records: Records, column: schema.Column) -> dict[str, Any]:
             "dataType": column.types.croissant,
             "source": {**records.source, "extract": {"column": column.name}},
             "unitText": column.unit,
+            "references": {"field": {"@id": f"{SPLITS}/name"}} if is_split else None,
         }
     )
 

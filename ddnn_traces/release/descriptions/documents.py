@@ -40,7 +40,7 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
     main = _example(release)
     configs, features = [], []
     for table in release.tables:
-        config = {"config_name": table.name, "data_files": [{"split": "train", "path": shared.pattern(table.name)}]}
+        config = {"config_name": table.name, "data_files": _data_files(release, table)}
         configs.append(config | ({"default": True} if table.name == main else {}))
         columns = shared.definition(release, table).columns
         types = [{"name": column.name, "dtype": column.types.hub} for column in columns]
@@ -58,6 +58,14 @@ def front_matter(release: facts.Release) -> dict[str, Any]:
             "dataset_info": features,
         }
     )
+
+
+def _data_files(release: facts.Release, table: facts.Table) -> list[dict[str, str]]:
+    """The files of each split; without splits, all are train, which is the Hub's default."""
+    there = [split for split, runs in release.splits.items() if table.runs.keys() & set(runs)]
+    return [{"split": split, "path": shared.pattern(table.name, split)} for split in there] or [
+        {"split": "train", "path": shared.pattern(table.name)}
+    ]
 
 
 def _licence(licence: str) -> dict[str, str]:

@@ -39,9 +39,9 @@ def definition(release: facts.Release, table: facts.Table) -> schema.Table:
     return description.released(table.name, release.anonymisation)
 
 
-def pattern(table: str) -> str:
-    """Glob that matches the whole path of each of a table's files, relative to the release."""
-    return f"{table}/*.parquet"
+def pattern(table: str, split: str | None = None) -> str:
+    """Glob that matches the whole path of each of a table's files (of a split), relative to the release."""
+    return f"{table}/{f'{split}-' if split else ''}*.parquet"
 
 
 def references(release: facts.Release, table: schema.Table) -> Iterator[Reference]:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.release import descriptions, provenance
+from ddnn_traces.release.descriptions import croissant
 from ddnn_traces.release.verify.descriptions import front_matter, labels
 from ddnn_traces.release.verify.examined import (
     ASK,
@@ -128,7 +129,8 @@ def _shared(document: _Document, title: str, version: str, date: str, **more: An
 
 
 def _croissant(document: _Document) -> _Document:
-    record_sets = document["recordSet"]
+    splits = [one["data"] for one in document["recordSet"] if one["@id"] == croissant.SPLITS]
+    record_sets = [one for one in document["recordSet"] if one["@id"] != croissant.SPLITS]
     columns = {
         f"column {record_set['name']}.{column['name']}": (column["dataType"], column.get("unitText", ""))
         for record_set in record_sets
@@ -141,7 +143,7 @@ def _croissant(document: _Document) -> _Document:
         if item["@type"] == "cr:FileObject"
     }
     people = {"licence": document["license"], "creators": [person["name"] for person in document["creator"]]}
-    return _shared(document, "name", "version", "datePublished", **people, **columns, **rows, **files)
+    return _shared(document, "name", "version", "datePublished", splits=splits, **people, **columns, **rows, **files)
 
 
 def _data_package(document: _Document) -> _Document:

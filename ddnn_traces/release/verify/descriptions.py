@@ -176,6 +176,8 @@ def _refuse_elsewhere(document: dict[str, Any], examined: Examined) -> None:
         if kind not in ("cr:FileObject", "cr:FileSet") or not fine or "containedIn" in item:
             raise WrongError(f"{shown(item.get('@id'))} is not a file of the release, so nothing was loaded; {ASK}")
     for record_set in _objects(document, "recordSet"):
+        if record_set.get("@id") == croissant.SPLITS and not any("source" in column for column in record_set["field"]):
+            continue  # its data are in the document
         for column in _objects(record_set, "field"):
             source = column.get("source")
             extract = source["extract"] if isinstance(source, dict) and set(source) in _SOURCES else None
@@ -249,7 +251,8 @@ def check_data_package(examined: Examined) -> Iterator[Finding]:
     with extras.required():
         import frictionless
     small = trial(examined)
-    cut = document | {"resources": resources if small.whole else [_cut_resource(one, small) for one in resources]}
+    whole = small.whole and all(isinstance(resource["path"], str) for resource in resources)
+    cut = document | {"resources": resources if whole else [_cut_resource(one, small) for one in resources]}
     try:
         # by frictionless' own model of the whole document first, then of the rows
         package = frictionless.Package.from_descriptor(document, basepath=str(small.folder))
@@ -260,7 +263,7 @@ def check_data_package(examined: Examined) -> Iterator[Finding]:
     issues = [(task.place, issue) for task in report.tasks for issue in task.errors[:1]]
     issues += [("document", issue) for issue in report.errors]
     wrong = (failed(place, f"frictionless: {shown(issue.message)}; {ASK}") for place, issue in issues)
-    without = "" if small.whole else ", without keys between files"
+    without = "" if whole else ", without keys between files"
     detail = f"{counted(len(resources), 'resource')}, valid with {small.extent}{without}"
     yield from unless(wrong, passed("resources", detail))
 
@@ -361,16 +364,26 @@ def check_card(examined: Examined) -> Iterator[Finding]:
     found, known = {}, examined.known_files()
     for config in configs:
         try:
-            (data,) = config["data_files"]
-            pattern = data["path"]
-            found[config["config_name"]] = [path for path in known if fnmatchcase(path, pattern)]
+            of_splits = {data["split"]: data["path"] for data in config["data_files"]}
+            found[config["config_name"]] = {
+                split: [path for path in known if fnmatchcase(path, pattern)] for split, pattern in of_splits.items()
+            }
         except (KeyError, TypeError, ValueError):
             raise WrongError(f"its config {shown(config.get('config_name'))} names no files; {ASK}") from None
-    right = {table.name: [file.path for file in table.files] for table in release.tables}
+    right = {table.name: _files_of_splits(release, table) for table in release.tables}
     wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
     if wrong:
         raise WrongError(f"its configs do not have the files of {shown(', '.join(wrong))}; {ASK}")
     yield passed(layout.CARD, f"{counted(len(found), 'config')} with the tables' files")
+
+
+def _files_of_splits(release: facts.Release, table: facts.Table) -> dict[str, list[str]]:
+    """Paths of a table's files by the split of their runs."""
+    split_of = {run: split for split, runs in release.splits.items() for run in runs}
+    found: dict[str, list[str]] = {}
+    for file in table.files:
+        found.setdefault(split_of.get(min(file.runs), "train"), []).append(file.path)
+    return found
 
 
 def check_licence(examined: Examined) -> Iterator[Finding]:

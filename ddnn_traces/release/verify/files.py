@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,11 +190,9 @@ def check_release_json(examined: Examined) -> Iterator[Finding]:
         if not is_safe(file.path):
             raise WrongError(f"{shown(file.path)} leaves the release's folder; ask the publisher")
     for table in release.tables:
-        for number, file in enumerate(table.files):
-            if file.path != part(table.name, number):
-                raise WrongError(
-                    f"{shown(file.path)} is not the place of file {number} of {table.name}; ask the publisher"
-                )
+        for file, right in zip(table.files, _places(release, table), strict=True):
+            if file.path != right:
+                raise WrongError(f"{shown(file.path)} is not in its place, {right}; ask the publisher")
     marked = layout.parse_marker(examined.text(layout.MARKER).encode(), layout.MARKER)
     examined.declared = release
     if list(marked.tables) != tables:
@@ -211,6 +210,19 @@ def _other_form(examined: Examined, release: facts.Release, tables: list[str]) -
     if examined.text(layout.MARKER) != (examined.scratch / layout.MARKER).read_text():
         return layout.MARKER
     return "" if examined.text(layout.RELEASE) == facts.to_json(release) else layout.RELEASE
+
+
+def _places(release: facts.Release, table: facts.Table) -> Iterator[str]:
+    """Where each file of a table has to be. Raises WrongError for one that has runs of several splits."""
+    split_of = {run: split for split, runs in release.splits.items() for run in runs}
+    numbers: Counter[str | None] = Counter()
+    for file in table.files:
+        splits = {split_of.get(run) for run in file.runs}
+        if len(splits) != 1:
+            raise WrongError(f"{shown(file.path)} has runs of several splits; ask the publisher")
+        (split,) = splits
+        yield part(table.name, numbers[split], split)
+        numbers[split] += 1
 
 
 def check_listed(examined: Examined) -> Iterator[Finding]:
