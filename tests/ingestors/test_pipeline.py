@@ -43,7 +43,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks, views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema, writer
-from ddnn_traces.store.writer import partition
+from ddnn_traces.store.parquet import part, partition
 
 
 @pytest.fixture
