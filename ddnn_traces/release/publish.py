@@ -229,11 +229,11 @@ class _Publishing:
         self.splits = self._splits()
         self.windows_ns = tables.window_lengths(self.sources)
         self.window_ns = tables.summed_window(options.window_ms, self.windows_ns)
-        messages.info("checking the data")
-        flagged = self._flagged()
         make_folders(key_file.parent)
         key = keys.read_or_make(key_file)
         self.words = self._words(mapping)
+        messages.info("checking the data")
+        flagged = self._flagged()
         self.anonymiser = Anonymiser(key, mapping, dataset, named=self.words.runs)
         self._tell_renamed()
         name = self.anonymiser.name
@@ -288,7 +288,7 @@ class _Publishing:
         given: dict[str, str] = {}
         for text in self.options.splits:
             split, _, run_id = text.partition("=")
-            if not _SPLIT.fullmatch(split):
+            if not run_id or not _SPLIT.fullmatch(split):
                 raise UsageError(f"--split {text}: {_SPLIT_RULE}")
             _refuse_unknown("--split", [run_id], list(known))
             if given.setdefault(run_id, split) != split:

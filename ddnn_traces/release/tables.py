@@ -370,24 +370,33 @@ class Unsorted(Exception):
     """Rows are not in the order of the key."""
 
 
-def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same batches; raises Unsorted at the first row that is less than the one before it. Nulls come last."""
+class Repeated(Exception):
+    """Two rows have the same key."""
+
+
+def in_order(batches: Iterator[pa.RecordBatch], key: Sequence[str], unique: bool = False) -> Iterator[pa.RecordBatch]:
+    """The same batches; raises Unsorted at the first row that is less than the one before it. Nulls come last.
+
+    unique: also raises Repeated at a row with the key of the one before it, null being equal to null.
+    """
     last: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
             columns = batch.select(list(key))
-            if _descends(pa.Table.from_batches([*last, columns])):
+            numbers = [_in_numbers(column) for column in pa.Table.from_batches([*last, columns]).columns]
+            if _descends(numbers):
                 raise Unsorted
+            if unique and numbers and np.any(np.logical_and.reduce([one[1:] == one[:-1] for one in numbers])):
+                raise Repeated
             last = [columns.slice(columns.num_rows - 1)]
             yield batch
 
 
-def _descends(rows: pa.Table) -> bool:
+def _descends(numbers: Sequence[Any]) -> bool:
     """Whether any row is less than the one before it, by all columns in turn."""
     less: Any = False
-    for column in reversed(rows.columns):
-        numbers = _in_numbers(column)
-        before, after = numbers[:-1], numbers[1:]
+    for column in reversed(numbers):
+        before, after = column[:-1], column[1:]
         less = (after < before) | ((after == before) & less)
     return bool(np.any(less))
 

@@ -303,6 +303,10 @@ DAMAGES: dict[str, tuple[Change, str, str]] = {
     ),
     "no Parquet": (lambda f: file_of(f, "flows").write_bytes(b"PAR1"), "columns", "cannot be read"),
     "a row less": (rewritten("flows", lambda rows: rows.slice(1)), "rows and order", "rows, release.json states"),
+    "a row twice": (
+        rewritten("steps", lambda rows: rows.take([0, 0, *range(2, rows.num_rows)])), "rows and order",
+        "have the same worker, step",
+    ),
     "rows in another order": (
         rewritten("flows", lambda rows: rows.take(list(range(rows.num_rows))[::-1])),
         "rows and order", "order of flow_id",

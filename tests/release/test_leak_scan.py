@@ -31,6 +31,7 @@ from ddnn_traces.release.anonymise import identifiers
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options
 from ddnn_traces.release.leak_scan import search
+from ddnn_traces.release.leak_scan.words import _Collector
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import part
 
@@ -73,7 +74,8 @@ SPELLINGS = {
         "172.20.30.41", "172-20-30-41", "41.30.20.172.in-addr.arpa", "ac141e29", "0xAC141E29", "2886999593",
         "::ffff:172.20.30.41", "2001:db8:7::41", "172.20.30.41.50010", "172_20_30_41",
         "2001:0DB8:0007:0000:0000:0000:0000:0041", "2001:db8:7:0:0:0:0:41",
-        "1.172.20.30.41", "172.20.30.41.5.6", "v1.172.20.30.41", "172.020.030.041", "172020030041", "172203041",
+        "1.172.20.30.41", "172.20.30.41.5.6", "v1.172.20.30.41", "172.20.30.0/24", "172-20-30-0",
+        "172.020.030.041", "172020030041", "172203041",
         "41.30.20.172", "41-30-20-172", "291e14ac", "0x291e14ac", "689837228", "ac:14:1e:29", "29-1e-14-ac",
         "\\xac\\x14\\x1e\\x29", "::ffff:ac14:1e29", "410000000000000000000700b80d0120",
     ],
@@ -95,6 +97,8 @@ SPELLINGS = {
         "1700000122", "1700080000", "1699920000", "1700000122.5", "1700000123456", "1700000123456789", "1,700,000,123",
         "1700000123456789000", "1.700000123e9", "1.700000123e+18", "1.700000123456E+09", "1_700_000_123_456",
         "Nov14_22-15-23", "Tue Nov 14 22:15:23 2023", "14/Nov/2023:22:15:23 +0000",
+        "6553f17b", "0x6553F17B", "2023-11-14T22", "2023-11-14-22", "20231114_22", "22.15.23-14.11.2023",
+        "2215-20231114",
     ],
     "the key": [SECRET.hex(), SECRET.hex().upper(), base64.b64encode(SECRET).decode(),
         *(base64.b64encode(b"key"[:before] + SECRET + b"!").decode() for before in (1, 2, 3)),
@@ -107,7 +111,7 @@ SPELLINGS = {
         "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "password=correcthorse",
         "PASSWORD: hunter22",
         '"api_key": "0a1b2c3d4e5f"', "WANDB_TOKEN=abcdefgh", "Authorization: Bearer abcdef0123456789abcdef",
-        "https://alice:s3cret@example.com/x.git", "dbPassword=correcthorse",
+        "https://alice:s3cret@example.com/x.git", "pw: S3cretPassword", "dbPassword=correcthorse",
     ],
 }  # fmt: skip
 _EVERY = [(kind, text) for kind, texts in SPELLINGS.items() for text in texts]
@@ -121,7 +125,8 @@ HARMLESS = (
     "5f1700000123" + "ab" * 12, "1.7e9", "https://example.com:8080/a@b", "sk-learn", "hf_model", "xoxo",
     "gpu-node1",
     "gpu-node170", "mycarola", "17000001234", "9c:b6:d0:1a:2b:3d", "/scratch/carol", "worker-1", "2001:db8:7::4",
-    "2023-11-14", "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
+    "2023-11-14", "2023-11-14, 22.8 MB", "2023-11-14 22 files", "6553f17b0", "65a3f17b", "172.20.30",
+    "20231114", "2023-11-16T22:15", "12023-11-14T22:15", "2023-11-14T25:15", "https://a.org/home/dave",
     "/homes", "/user/x", "first_seen_ns", "edu", "list", "https://pythonhosted.org",
 )  # fmt: skip
 
@@ -465,22 +470,51 @@ LOGS = {
     "ares02 slots=4 max_slots=8": {"ares02"},
     "ares03:4711:4712 [0] NCCL INFO Bootstrap": {"ares03"},
     "[ares04:04711] mca_base_component": {"ares04"},
+    'TF_CONFIG={"cluster": {"worker": ["doris6:2222", "doris7:2222"]}}': {"doris6", "doris7"},
+    "connected to hera-3:29500": {"hera-3"},
+    "[hera-4]:29500 listens": {"hera-4"},
+    "Nodes: rhea[1-2]": {"rhea1", "rhea2"},
+    "Nov 21 06:18:23 phoebe4 sshd[12]: accepted": {"phoebe4"},
     "SLURM_JOB_USER=mallory": {"mallory"},
     "SLURM_JOB_ACCOUNT=bluelab": {"bluelab"},
 }
 
 
 @pytest.mark.parametrize(
-    "name", ["slurm-17.out", "job.e17", "job.stderr", "train.stdout", "x.err", "env", "hostfile", "job.log.gz"]
+    "name",
+    [
+        "slurm-17.out",
+        "job.e17",
+        "job.stderr",
+        "train.stdout",
+        "x.err",
+        "env",
+        "hostfile",
+        "job.log.gz",
+        "logs/slurm.out",
+    ],
 )
 def test_names_in_the_output_of_schedulers(name: str, source: Path, tmp_path: Path) -> None:
     """In any text next to the captures, whatever it is called."""
     run = Path(shutil.copytree(source, tmp_path / "run"))
     text = "\n".join(["SLURM_NNODES=4", "GPUS_PER_NODE=8", *LOGS]).encode()
+    (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     with ddnn_traces.ingest(run, tmp_path / "dataset") as dataset:
         words = leak_scan.words(dataset, [str(run)])
     assert set().union(*LOGS.values()) <= words.texts.keys()
+
+
+def test_texts_next_to_the_run_folders_are_read(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "in" / "run")
+    (tmp_path / "in" / "slurm.out").write_text("SLURM_NODELIST=poseidon7\n")
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset") as dataset:
+        assert "poseidon7" in leak_scan.words(dataset, [str(tmp_path / "in")]).texts
+
+
+def test_of_a_time_before_a_date_nothing_is_left(words: leak_scan.Words) -> None:
+    (begin, end, _), *_ = words.searcher().spans(b"k-22.15.23-14.11.2023.x")
+    assert b"k-22.15.23-14.11.2023.x"[begin:end] == b"22.15.23-14.11.2023"
 
 
 # --- releases of the sample
@@ -526,4 +560,9 @@ def test_what_the_publisher_states_on_purpose_is_no_leak(two_runs: tuple[Path, D
     address = dataset.sql("SELECT min(host_ip) FROM hosts").item()
     (tmp_path / "README.md").write_text(f"Made at {address}.")
     assert leak_scan.scan(tmp_path, leak_scan.words(dataset, []))
-    assert not leak_scan.scan(tmp_path, leak_scan.words(dataset, [], intended=f"It was run at {address}."))
+    assert leak_scan.scan(tmp_path, leak_scan.words(dataset, [], intended=f"It was run at {address}.")), "no name"
+    collected = _Collector("Jane Doe, Gamma-Institute")
+    for name in ("gamma-institute", "delta-institute"):
+        collected.name(name, "name of a host")
+    assert "gamma-institute" not in collected.words.texts
+    assert "delta-institute" in collected.words.texts

@@ -17,6 +17,7 @@ in datapackage.json.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -127,14 +128,16 @@ class Records(NamedTuple):
 
 
 def record_sets(release: facts.Release) -> list[Records]:
-    """The record sets, named after the tables; TABLE.1, TABLE.2, ... for a table of several files with addresses."""
+    """The record sets, named after the tables; of a table of several files with addresses, one for each file, since
+    mlcroissant reads no file set there: TABLE.part-00000, TABLE.test-00000, as the files are named.
+    """
     found = []
     for table in release.tables:
         if not shared.files_url(release.about):
             found.append(Records(table.name, table, table.files, {"fileSet": {"@id": _file_set(table.name)}}))
             continue
-        for number, file in enumerate(table.files, 1):
-            name = table.name if len(table.files) == 1 else f"{table.name}.{number}"
+        for file in table.files:
+            name = table.name if len(table.files) == 1 else f"{table.name}.{PurePosixPath(file.path).stem}"
             found.append(Records(name, table, (file,), {"fileObject": {"@id": quote(file.path)}}))
     return found
 

@@ -228,7 +228,9 @@ def identifier(text: str, joint: str = "-") -> str:
 def recommended(about: facts.About) -> list[str]:
     """The values that the standards of the descriptions recommend and the publisher did not give."""
     values = {
-        "url or doi (Croissant requires an address)": address(about),
+        "url or doi (Croissant requires an address; only by url or files_url is it loaded from the web)": address(
+            about
+        ),
         "publisher": about.publisher,
         "contact": about.contact,
         "an affiliation of each creator": all(

@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ddnn_traces import extras
 
@@ -37,14 +37,22 @@ _HEX_DIGITS, _DIGITS = b"0123456789abcdef", b"0123456789"
 _DIGEST_DIGITS = 32
 
 
+class Found(NamedTuple):
+    """What a shape finds. length: from where the candidate begins; before: bytes of it that stand before that."""
+
+    kind: str
+    length: int
+    before: int = 0
+
+
 class Shape(Protocol):
     """Something that is recognised by its form."""
 
     def begins(self, width: int) -> Iterable[bytes]:
         """The texts that it can begin with, 4 to 8 bytes each, in small letters. width: bytes of the shortest word."""
 
-    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
-        """Its kind and length if it stands at the begin of `there`, which follows `before`, else None."""
+    def found(self, before: bytes, there: bytes) -> Found | None:
+        """What stands at the begin of `there`, which follows `before`; None for nothing."""
 
 
 class Searcher:
@@ -87,10 +95,10 @@ class Searcher:
             small = bytes(data[first : first + _CHUNK_BYTES + self.longest]).lower()
             matches = self._automaton.find_matches_as_indexes(small, overlapping=True)
             for begin, pattern in sorted((begin, pattern) for pattern, begin, _ in matches if begin < _CHUNK_BYTES):
-                for kind, length in self._verified(data, first + begin, self._patterns[pattern]):
-                    yield first + begin, first + begin + length, kind
+                for found in self._verified(data, first + begin, self._patterns[pattern]):
+                    yield first + begin - found.before, first + begin + found.length, found.kind
 
-    def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[tuple[str, int]]:
+    def _verified(self, data: bytes | memoryview, place: int, pattern: bytes) -> Iterator[Found]:
         there = bytes(data[place : place + self.longest + AROUND_BYTES])
         before = bytes(data[max(0, place - AROUND_BYTES) : place])
         for candidate in self._candidates[pattern]:
@@ -104,7 +112,7 @@ class Searcher:
             else:
                 matches = there.startswith(word)
             if matches:
-                yield kind, len(word)
+                yield Found(kind, len(word))
 
 
 def _continued(word: bytes, kind: str, before: bytes, there: bytes) -> bool:
@@ -211,7 +219,21 @@ _WRITTEN = tuple(
         rf"(?P<month>\d\d)(?P<sep>[-_./])(?P<day>\d\d)(?P=sep)(?P<year>\d{{4}}){_BETWEEN}{_CLOCK}",
         rf"(?P<name>[a-z]{{3}})[ _-]{{0,2}}(?P<day>\d\d?)(?:,? (?P<year>\d{{4}}))?{_BETWEEN}{_CLOCK}",
         rf"(?P<day>\d\d?)[ _/-]?(?P<name>[a-z]{{3}})[ _/-]?(?P<year>\d{{4}})(?::|{_BETWEEN}){_CLOCK}",
+        # to the hour
+        r"(?P<year>\d{4})(?P<sep>[-_./]?)(?P<month>\d\d)(?P=sep)(?P<day>\d\d)[t_-](?P<hour>[0-2]\d)(?![0-9])",
     )
+)
+#: A date, which may follow its time of day: 06.18.23-21.11.2026.
+_DATES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rb"(?P<year>\d{4})(?P<sep>[-_./]?)(?P<month>\d\d)(?P=sep)(?P<day>\d\d)(?![0-9])",
+        rb"(?P<day>\d\d)(?P<sep>[-_./])(?P<month>\d\d)(?P=sep)(?P<year>\d{4})(?![0-9])",
+        rb"(?P<month>\d\d)(?P<sep>[-_./])(?P<day>\d\d)(?P=sep)(?P<year>\d{4})(?![0-9])",
+    )
+)
+_CLOCK_BEFORE = re.compile(
+    rb"(?<![0-9])(?P<hour>[0-2]\d)[:_.h-]?(?P<minute>[0-5]\d)(?:[:_.m-]?[0-5]\d)?s?[ _.,@+/-]{1,3}\Z", re.IGNORECASE
 )
 #: What may follow the minutes: seconds, their fraction, a time zone.
 _SECONDS = re.compile(rb"(?:(?:[:_.-]|%3a)?[0-5][0-9](?:[.,][0-9]+)?)?(?:z|[+-][0-9]{2}:?[0-9]{2})?(?![0-9])")
@@ -238,15 +260,20 @@ class Moments:
                 days.add((first + timedelta(days=number)).date())
         return (text.encode() for text in {text[:width] for day in days for text in _begins_of(day)})
 
-    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+    def found(self, before: bytes, there: bytes) -> Found | None:
         """The time of a run, unless a digit precedes it."""
         if _DIGIT.search(before):
             return None
         small = there.lower()
         for pattern in _WRITTEN:
-            if (match := pattern.match(small)) and any(map(self._is_near, _meanings(match, self._runs))):
+            if (match := pattern.match(small)) and any(map(self._is_near, _meanings(match.groupdict(), self._runs))):
                 rest = _SECONDS.match(small, match.end())
-                return "the time of a run", rest.end() if rest else match.end()
+                return Found("the time of a run", rest.end() if rest else match.end())
+        if clock := _CLOCK_BEFORE.search(before):
+            for pattern in _DATES:
+                match = pattern.match(small)
+                if match and any(map(self._is_near, _meanings(match.groupdict() | clock.groupdict(), self._runs))):
+                    return Found("the time of a run", match.end(), len(clock[0]))
         return None
 
     def _is_near(self, time: datetime) -> bool:
@@ -261,11 +288,11 @@ class Homes:
         if width == _SHORT:
             yield from (b"/hom", b"/use", b"/roo", b"\\use")
 
-    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+    def found(self, before: bytes, there: bytes) -> Found | None:
         """The home of a user; not in the middle of a path, which may be a web address."""
         match = _HOME.match(there.lower())
         if match and (there.startswith(b"\\") or not _MIDDLE.search(before.decode(errors="replace").lower())):
-            return "the home of a user", match.end()
+            return Found("the home of a user", match.end())
         return None
 
 
@@ -289,9 +316,9 @@ def _begins_of(day: date) -> Iterator[str]:
         yield from (f"{number.strip()}{sep}{name}{sep}{day.year}" for sep in ("", *" _/-"))
 
 
-def _meanings(match: re.Match[bytes], runs: Sequence[tuple[datetime, datetime]]) -> Iterator[datetime]:
-    """The times that a text can mean; without a year, those in the years of the runs."""
-    parts = {name: value.decode() for name, value in match.groupdict().items() if value is not None}
+def _meanings(groups: Mapping[str, bytes | None], runs: Sequence[tuple[datetime, datetime]]) -> Iterator[datetime]:
+    """The times that parts of a text can mean; without a year, those in the years of the runs."""
+    parts = {name: value.decode() for name, value in groups.items() if value is not None}
     if "name" in parts and parts["name"] not in _MONTHS:
         return
     month = _MONTHS.index(parts["name"]) + 1 if "name" in parts else int(parts["month"])
@@ -300,7 +327,7 @@ def _meanings(match: re.Match[bytes], runs: Sequence[tuple[datetime, datetime]])
         years = {int(parts["year"]) + (2000 if len(parts["year"]) == 2 else 0)}
     for year in years:
         with contextlib.suppress(ValueError):
-            yield datetime(year, month, int(parts["day"]), int(parts["hour"]), int(parts["minute"]))
+            yield datetime(year, month, int(parts["day"]), int(parts["hour"]), int(parts.get("minute", 0)))
 
 
 #: Numbers near a run: within a day of it.
@@ -310,6 +337,7 @@ _LEAST_S = 10**8
 #: A number is recognised by its digits but for those of so many seconds, about a day.
 _STEP_S = 10**5
 _WHOLE = re.compile(rb"[0-9]+")
+_HEX_SECONDS, _HEX_BEFORE_IT = re.compile(rb"[0-9a-f]{8}(?![0-9a-f])"), re.compile(rb"[0-9a-f]\Z")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?![0-9])")
 _SCIENTIFIC = re.compile(rb"([0-9])\.([0-9]{4,})e\+?0*(8|9|1[0-8])(?![0-9])", re.IGNORECASE)
 _MARKS, _GOES_ON, _FRACTION = re.compile(rb"[,_']"), re.compile(rb"[0-9][.]?\Z"), re.compile(rb"\.[0-9]+")
@@ -319,7 +347,7 @@ _BYTES_AFTER = re.compile(rb"[,_'0-9]* ?bytes", re.IGNORECASE)
 
 
 class Instants:
-    """Numbers of s, ms, us or ns since the epoch within a day of a run, whole or with a fraction."""
+    """Numbers of s, ms, us or ns since the epoch within a day of a run, whole or with a fraction; s in hex, too."""
 
     def __init__(self, times: Sequence[tuple[int, int]]) -> None:
         """times: first and last of each run, ns since the epoch."""
@@ -334,9 +362,15 @@ class Instants:
                 yield f"{digits[0]}.{digits[1:]}".encode()
                 grouped = f"{number * _STEP_S:,}"[: len(digits) + 1 + (len(digits) == 5)]
                 yield from (grouped.replace(",", mark).encode() for mark in ",_'")
+            for number in range(max(first, _LEAST_S) >> 16, (last >> 16) + 1):
+                yield f"{number:04x}".encode()
 
-    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+    def found(self, before: bytes, there: bytes) -> Found | None:
         """The time of a run; not a part of a longer number or of a digest, and no number of bytes."""
+        if (hex_seconds := _HEX_SECONDS.match(there.lower())) and not _HEX_BEFORE_IT.search(before.lower()):
+            seconds = int(hex_seconds[0], 16)
+            if any(first <= seconds <= last for first, last in self._runs):
+                return Found("the time of a run", hex_seconds.end())
         if _GOES_ON.search(before):
             return None
         for first, last, length in _seconds(there):
@@ -345,7 +379,7 @@ class Instants:
                 is_size = _BYTES_BEFORE.search(before) or _BYTES_AFTER.match(after)
                 if not is_size and not in_digest(there[:length].lower(), before, after):
                     fraction = _FRACTION.match(after)
-                    return "the time of a run", length + (fraction.end() if fraction else 0)
+                    return Found("the time of a run", length + (fraction.end() if fraction else 0))
         return None
 
 
@@ -394,6 +428,8 @@ _ASSIGNED = re.compile(
     rb"[\"']?(?P<sign>\s{0,2}[=:]\s{0,2})[\"']?(?P<value>[^\s\"',;<>(){}\[\]]{8,})",
     re.IGNORECASE,
 )
+#: So short a name stands by chance in headers of packets, but not before 8 letters that can be printed.
+_SHORTLY = re.compile(rb"pw: [!-~]{8,}", re.IGNORECASE)
 _LETTER = re.compile(rb"[A-Za-z]")
 _BEARER = re.compile(rb"bearer\s+[0-9a-z_.~+/-]{16,}=*", re.IGNORECASE)
 _IN_ADDRESS = re.compile(rb"://[^/\s:@\"'<>]+:[^/\s@\"'<>]{3,}@")
@@ -415,21 +451,22 @@ class Secrets:
         yield from (text.encode() for text in (*_TOKEN_BEGINS, *_NAME_BEGINS, "begin ", "http://", "https://"))
         for letter in "abcdefghijklmnopqrstuvwxyz0123456789_-":
             yield from (f"{begin}{letter}".encode() for begin in ("hf_", "sk-", "eyj"))
+        yield b"pw: "
 
-    def found(self, before: bytes, there: bytes) -> tuple[str, int] | None:
+    def found(self, before: bytes, there: bytes) -> Found | None:
         """A secret; a token not where letters precede it."""
         if there[:4].lower() == b"http":
             match = _IN_ADDRESS.search(there[: 8 + _SHAPE_BYTES])
-            return ("a secret", match.end()) if match and match.start() <= 5 else None
+            return Found("a secret", match.end()) if match and match.start() <= 5 else None
         if (match := _TOKENS.match(there)) and not before[-1:].isalnum():
-            return "a secret", match.end()
+            return Found("a secret", match.end())
         if (match := _PRIVATE_KEY.match(there)) and before.endswith(b"-----"):
-            return "a secret", match.end()
+            return Found("a secret", match.end())
         if before[-1:].isalpha() and not (before[-1:].islower() and there[:1].isupper()):
             return None
         if (match := _ASSIGNED.match(there)) and _LETTER.search(match["value"]):
             sure = match["sign"] == b"=" or there[:4].lower() == b"pass" or re.search(rb"[0-9]", match["value"])
-            return ("a secret", match.end()) if sure else None
-        if match := _BEARER.match(there):
-            return "a secret", match.end()
+            return Found("a secret", match.end()) if sure else None
+        if match := _BEARER.match(there) or _SHORTLY.match(there):
+            return Found("a secret", match.end())
         return None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ddnn_traces.ingestors.capture_file import PCAPNG, CaptureFile
 from ddnn_traces.ingestors.counters import block_options
 from ddnn_traces.ingestors.facts import STDIN
-from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.store import hashes
 
 if TYPE_CHECKING:
@@ -41,11 +40,19 @@ _HOST_LIST = (
     r"[\"']?([A-Za-z0-9][\w.,:/+*\[\]-]*)"
 )
 _USER = r"(?i:(?<!\w)\w*?(?:user|user_?name|logname|owner|account)[\"']?\s{0,2}=\s{0,2})[\"']?([A-Za-z_][\w.-]+)"
-#: gpu01:1234:1250 [0] NCCL INFO, [gpu01:01234] of Open MPI, gpu01 slots=4 of a host file.
-_BEGINS_WITH_HOST = r"(?m:^\[?([A-Za-z][\w.-]*)(?::\d+:\d+ \[|:\d+\]| +slots=))"
+#: gpu01:1234:1250 [0] NCCL INFO, [gpu01:01234] of Open MPI, [gpu01]:29500, gpu01 slots=4 of a host file.
+_BEGINS_WITH_HOST = r"(?m:^\[?([A-Za-z][\w.-]*)(?::\d+:\d+ \[|:\d+\]|\]:\d+| +slots=))"
+#: "gpu01:2222" in TF_CONFIG, tcp://gpu01:29500, connected to gpu01:2222.
+_HOST_AND_PORT = (
+    r"(?:\"|(?i:(?:tcp|grpc|https?)://|\bconnect(?:ed|ing|ion)? (?:to|from) ))([A-Za-z][\w.-]*):\d{2,5}(?!\w)"
+)
+#: Nov 21 06:18:23 gpu01 sshd[12]: of syslog
+_SYSLOG = r"(?m:^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ([A-Za-z][\w.-]*) [\w./-]+(?:\[\d+\])?:)"
+#: Nodes: gpu[01-04]
+_BRACKETS = r"(?i:\b(?:host|node)(?:s|list)?: +)([A-Za-z][\w-]*\[[\d,-]+\])"
 _PATTERNS = (
     ("address", _IPV4), ("hardware", _MAC), ("path", _PATH), ("host", _QUALIFIED), ("host", _NAMED_HOST),
-    ("host", _BEGINS_WITH_HOST), ("user", _WINDOWS_USER), ("user", _USER),
+    ("host", _BEGINS_WITH_HOST), ("host", _HOST_AND_PORT), ("host", _SYSLOG), ("user", _WINDOWS_USER), ("user", _USER),
 )  # fmt: skip
 _KINDS = ("address", "hardware", "path", "host", "user")
 
@@ -153,12 +160,10 @@ def _begin(path: Path, most: int) -> bytes:
     return bytes(data[:most])
 
 
-def log_words(run: RunInput) -> dict[str, set[str]]:
-    """What texts_words() finds in each text next to a run's captures, whatever its name."""
+def folder_words(paths: Iterable[Path]) -> dict[str, set[str]]:
+    """What text_words() finds in those of the files that are texts, whatever their names."""
     found: dict[str, set[str]] = {kind: set() for kind in _KINDS}
-    for path in sorted(run.folder.iterdir()) if run.folder else []:
-        if path in run.captures or not path.is_file():
-            continue
+    for path in sorted(paths):
         data = _begin(path, _MOST_TEXT_BYTES)
         if b"\0" not in data[:4096]:
             for kind, words in text_words(data.decode(errors="replace")).items():
@@ -174,7 +179,7 @@ def text_words(text: str) -> dict[str, set[str]]:
     for user, host in re.findall(_USER_AT_HOST, text):
         found["user"].add(user)
         found["host"].add(host)
-    for names in set(re.findall(_HOST_LIST, text)):
+    for names in {*re.findall(_HOST_LIST, text), *re.findall(_BRACKETS, text)}:
         found["host"].update(itertools.islice(_hosts(names), _MOST_HOSTS))
     return found
 

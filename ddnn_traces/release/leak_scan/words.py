@@ -29,7 +29,7 @@ from ddnn_traces.release.anonymise.identifiers import TIMES, every_value, identi
 from ddnn_traces.release.anonymise.key import read_secret
 from ddnn_traces.release.anonymise.mapping import Options
 from ddnn_traces.release.leak_scan.search import Homes, Instants, Moments, Searcher, Secrets
-from ddnn_traces.release.leak_scan.sources import hardware_addresses, log_words, names_in, pcapng_texts, text_words
+from ddnn_traces.release.leak_scan.sources import folder_words, hardware_addresses, names_in, pcapng_texts, text_words
 from ddnn_traces.store import schema
 
 #: Shorter names are in too many words to be searched for.
@@ -42,6 +42,8 @@ _COMMON_NAMES = {
     "linux", "docker", "container", "system", "default", "public", "local", "ip6-localhost", "ip6-loopback",
     "shared", "guest", "everyone", "all-users", "ec2-user", "vagrant", "jovyan",
 }  # fmt: skip
+#: Kinds that release.toml may state of people and institutes; an address or a hash never is.
+_MAY_BE_STATED = ("name of ", "domain of ", "a text in ")
 #: Kinds of names that have a domain.
 _QUALIFIED = ("name of a host", "name of this machine")
 #: Second-level labels under which others register: co.uk, ac.at, edu.cn.
@@ -133,6 +135,8 @@ def words(
 
 
 def _add_sources(collected: _Collector, source_files: list[str], addresses: set[str]) -> None:
+    for folder in filter(Path.is_dir, map(Path, source_files)):
+        _add_found(collected, folder_words([path for path in folder.iterdir() if path.is_file()]), addresses)
     for run in find_runs(source_files) if source_files else []:
         if run.folder:
             collected.path(run.folder)
@@ -147,7 +151,9 @@ def _add_sources(collected: _Collector, source_files: list[str], addresses: set[
                 for name in names_in(text):
                     collected.name(name, "a text in the original capture")
                 _add_found(collected, text_words(text), addresses)
-        _add_found(collected, log_words(run), addresses)
+        if run.folder:
+            others = [path for path in run.folder.rglob("*") if path.is_file() and path not in run.captures]
+            _add_found(collected, folder_words(others), addresses)
 
 
 def _add_found(collected: _Collector, found: dict[str, set[str]], addresses: set[str]) -> None:
@@ -210,9 +216,10 @@ class _Collector:
         return self.words
 
     def add(self, text: str, kind: str, whose: _Whose = None) -> None:
-        """Search for a text, unless the publisher states it on purpose."""
+        """Search for a text, unless it is a name that the publisher states on purpose."""
         word = text.lower().strip()
-        if word and word not in self._intended and word not in self.words.texts:
+        is_meant = kind.startswith(_MAY_BE_STATED) and word in self._intended
+        if word and not is_meant and word not in self.words.texts:
             self.words.texts[word] = kind
             if whose:
                 self._whose[word] = whose
@@ -264,6 +271,8 @@ class _Collector:
         packed = ipaddress.ip_address(text).packed
         if len(packed) == 4:
             self.words.numbers.add(int.from_bytes(packed, "big"))
+            for mark in ".-_":
+                self.add(mark.join(map(str, (*packed[:3], 0))), "an IP address")  # its network: 10.10.0.0/24
         else:
             self.words.binary[packed] = self.words.binary[packed[::-1]] = "an IP address"
 

@@ -16,7 +16,7 @@ from ddnn_traces.errors import DdnnTracesError
 from ddnn_traces.query import catalogue, checks
 from ddnn_traces.release import facts, samples
 from ddnn_traces.release.anonymise import description
-from ddnn_traces.release.tables import Unsorted, dataset, in_order
+from ddnn_traces.release.tables import Repeated, Unsorted, dataset, in_order
 from ddnn_traces.release.verify import footer
 from ddnn_traces.release.verify.examined import (
     AGAIN,
@@ -201,13 +201,15 @@ def _rows(examined: Examined, file: facts.TableFile, table: str, parquet: pq.Par
     for run_id, slices in itertools.groupby(_slices(parquet, ["run_id", *key, *windowed]), key=lambda one: one[0]):
         rows = 0
         try:
-            for batch in in_order((batch for _, batch in slices), key):
+            for batch in in_order((batch for _, batch in slices), key, unique=True):
                 rows += batch.num_rows
                 lengths |= (
                     {(run_id, ns) for ns in batch.column("window_ns").unique().to_pylist()} if windowed else set()
                 )
         except Unsorted:
             return f"its rows of run {shown(run_id)} are not in the order of {', '.join(key)}; {ASK}"
+        except Repeated:
+            return f"two of its rows of run {shown(run_id)} have the same {', '.join(key)}; {ASK}"
         found.append((run_id, rows))
     if found != sorted(file.runs.items()):
         present, stated = (", ".join(f"{count:,} of {run}" for run, count in one) for one in (found, file.runs.items()))
