@@ -147,7 +147,8 @@ def examples(release: facts.Release) -> list[str]:
 
 def _by_croissant(release: facts.Release, name: str) -> str:
     """Python that loads a table by mlcroissant, from the files at hand also where the document has addresses."""
-    records = next(one.name for one in croissant.record_sets(release) if one.table.name == name)
+    records, *others = (one.name for one in croissant.record_sets(release) if one.table.name == name)
+    which = "  # of the first file; each has a record set" if others else ""
     load, at_hand = "import mlcroissant\n", ""
     if shared.files_url(release.about):
         load = (
@@ -157,7 +158,7 @@ def _by_croissant(release: facts.Release, name: str) -> str:
         )
         at_hand = ", mapping=files"
     opened = f'mlcroissant.Dataset("{layout.CROISSANT}"{at_hand})'
-    return f'{load}\n{name} = {opened}.records("{records}")\nfirst = next(iter({name}))'
+    return f'{load}\n{name} = {opened}.records("{records}"){which}\nfirst = next(iter({name}))'
 
 
 def _tables(release: facts.Release) -> str:
