@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TRAINING := .venv-training
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-all test-extras lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
+.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -16,20 +17,25 @@ MORE = $$(($$(nproc) + 1))
 
 # The quick set (docs/testing.md): all but the tests marked long, and tests/release, which needs the extra publish.
 test: $(VENV)/.dev
-	$(PYTEST) auto -m "not long" --ignore tests/release
+	$(PYTEST) auto -m "not long and not testbed and not tensorflow" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "long or hypothesis" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow" --ignore tests/release
 
-# What the extra publish is needed for, and the benchmarks on small data, so that they keep working. (The extras testbed,
-# ns3 and cluster have no code yet.)
-test-extras: $(VENV)/.publish
+# What the extra publish is needed for; runs of the testbed, as root, a test module at a time in each process; and the
+# benchmarks on small data, so that they keep working. (The extras ns3 and cluster have no code yet.)
+test-extras: $(VENV)/.publish $(TRAINING)/.torch
 	$(PYTEST) $(MORE) tests/release
+	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
+
+# Runs of the testbed with TensorFlow, which is 1.6 GB.
+test-tensorflow: $(VENV)/.dev $(TRAINING)/.tensorflow
+	DDNN_TRACES_TENSORFLOW_PYTHON=$(abspath $(TRAINING)/bin/python) $(BIN)/python -m pytest -m tensorflow tests/testbed
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -87,12 +93,21 @@ $(VENV)/.core: lock/core.txt pyproject.toml | $(VENV)/bin/python
 # An ingest compiles the packet loop, which takes 20 s once, so that the first tests do not wait for it.
 $(VENV)/.dev: lock/dev.txt $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
-	$(BIN)/ddnn-traces ingest --out $(VENV)/first-dataset data/sample/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
+	$(BIN)/ddnn-traces ingest --out $(VENV)/first-dataset tests/traces/runs/mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2
 	touch $@
 
 $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/publish.txt
 	touch $@
 
+# An environment of the training programs alone. Its locks have no hashes: torch has builds of one version for the CPU
+# and for CUDA, and an index has one or the other.
+$(TRAINING)/bin/python:
+	$(PYTHON) -m venv $(TRAINING)
+
+$(TRAINING)/.%: lock/%.txt | $(VENV)/bin/python $(TRAINING)/bin/python
+	$(TRAINING)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TRAINING) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

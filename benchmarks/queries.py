@@ -37,7 +37,7 @@ from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import schema
 
 OUT = Path(__file__).parent / "out"
-SAMPLE = Path(__file__).parents[1] / "data" / "sample" / "torch-mlp1-sgd-32-gloo-0ms-ring"
+SAMPLE = Path(__file__).parents[1] / "tests" / "traces" / "runs" / "torch-mlp1-sgd-32-gloo-0ms-ring"
 LONG_S = 30.0
 BAR_S, WINDOWS_BAR_S = 2.0, 10.0
 REPORT_BAR_S, REPORT_BAR_MB = 60.0, 15.0

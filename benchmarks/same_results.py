@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 import ddnn_traces  # noqa: E402  of this checkout
 from ddnn_traces.export.targets import TARGETS  # noqa: E402
 
-SAMPLE = ROOT / "data" / "sample"
+SAMPLE = ROOT / "tests" / "traces" / "runs"
 COMMAND = [
     sys.executable,
     "-c",

@@ -1,6 +1,6 @@
 """How often the query `topology` is right where it gives confidence p (docs/topology.md).
 
-python benchmarks/topology_confidence.py data/sample MORE_CAPTURES
+python benchmarks/topology_confidence.py tests/traces/runs MORE_CAPTURES
 
 Runs of known topology: those of the folders (declared in run.toml, or as `topology` in truth.json), synthetic ones of
 every kind by the laws and by traffic models that were fitted to the captures, the scenarios, and patterns of traffic

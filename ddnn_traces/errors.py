@@ -38,7 +38,7 @@ class StorageError(DdnnTracesError):
 
 
 class BusyError(DdnnTracesError):
-    """Another ingest is writing the dataset, and the caller does not wait."""
+    """Another ingest is writing the dataset, or another testbed into the folder, and the caller does not wait."""
 
 
 class LedgerError(DdnnTracesError):
@@ -79,3 +79,9 @@ class PushError(DdnnTracesError):
 
 class DraftError(PushError):
     """A draft at the target that holds other content under this version, which may be overwritten on request."""
+
+
+class TestbedError(DdnnTracesError):
+    """The testbed cannot make a run on this machine, or a run failed."""
+
+    __test__ = False  # no class of tests, whatever its name begins with

@@ -20,7 +20,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).with_name("cookbook.md")
 EXAMPLE = re.compile(r"```(sql|python|sh)\n(.*?)```\n\n```text\n.*?```\n", re.S)
-SAMPLE = Path(__file__).parents[1] / "data" / "sample"
+SAMPLE = Path(__file__).parents[1] / "tests" / "traces" / "runs"
 COMMAND = [sys.executable, "-c", "from ddnn_traces.cli import main; main()"]
 
 

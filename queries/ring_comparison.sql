@@ -77,8 +77,8 @@ WITH words(pattern, topology) AS (
            coalesce(w.topology, CASE WHEN runs.topology IS NULL AND declared_ring IS NOT NULL THEN 'ring' END) AS declared_as,
            t.topology AS inferred_topology, t.hosts, is_ring, declared_ring, inferred_ring, has_direction,
            CASE WHEN declared_ring IS NULL OR NOT is_ring THEN NULL
-                WHEN forward = size AND size = t.hosts THEN 'same'
-                WHEN backward = size AND size = t.hosts THEN 'opposite'
+                WHEN forward = size AND size = coalesce(t.hosts, size) THEN 'same'
+                WHEN backward = size AND size = coalesce(t.hosts, size) THEN 'opposite'
                 ELSE 'different' END AS ring_order,
            CASE WHEN runs.topology IS NULL AND declared_ring IS NULL THEN 'no topology is declared'
                 WHEN declared_as IS NULL THEN 'the declared word is not known'

@@ -1,10 +1,10 @@
 -- question: How much does a run transmit per training step, and which attributes may explain it?
 -- row: a run
--- inputs: logged_steps, step_cable_volume, run_attributes
+-- inputs: logged_steps, step_cable_volume, spilled_payload, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
 -- column: run_id; run
--- column: step_bytes bytes; mean bytes of a step, over all steps in the logs; null without packets in steps, and on the cable where a step's are not known
+-- column: step_bytes bytes; mean bytes of a step, over all steps in the logs, with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
 -- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
 -- column: model_size_mb MB (10^6 bytes); nominal model size as published
@@ -13,7 +13,7 @@
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: topology; declared topology
 -- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added to every link
+-- column: delay_ms ms; one-way delay added between any two hosts
 -- column: loss_pct percent; packets dropped on purpose
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model
@@ -21,20 +21,26 @@
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 WITH counted AS (
-    SELECT run_id,
+    SELECT run_id, payload_bytes,
            CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes
                           ELSE error('response is cable, wire or payload, not ' || $response) END AS bytes
     FROM step_cable_volume
 ), volume AS (
-    SELECT run_id, CASE WHEN count(*) = count(bytes) THEN sum(bytes) END AS bytes
+    SELECT run_id, CASE WHEN count(*) = count(bytes) THEN sum(bytes) END AS bytes, sum(payload_bytes) AS payload_bytes
     FROM counted
+    GROUP BY run_id
+), outside AS (
+    SELECT run_id, sum(early_bytes + late_bytes) AS spilled_bytes
+    FROM spilled_payload
     GROUP BY run_id
 )
 SELECT run_id,
-       bytes / nullif(steps, 0) AS step_bytes,  -- steps without a packet count too
+       -- what a step leaves in its socket is in the next one, but of the last step; steps without a packet count too
+       bytes * (1 + coalesce(spilled_bytes / nullif(payload_bytes, 0), 0)) / nullif(steps, 0) AS step_bytes,
        step_bytes / nullif(workers, 0) AS worker_bytes,
        run_attributes.* EXCLUDE (run_id)
 FROM run_attributes
 LEFT JOIN logged_steps USING (run_id)
 LEFT JOIN volume USING (run_id)
+LEFT JOIN outside USING (run_id)
 ORDER BY run_id

@@ -14,7 +14,7 @@
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: topology; declared topology
 -- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added to every link
+-- column: delay_ms ms; one-way delay added between any two hosts
 -- column: loss_pct percent; packets dropped on purpose
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: model; name of the trained model

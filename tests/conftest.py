@@ -1,4 +1,4 @@
-"""Fixtures: the shipped sample, the sample as a dataset, and the command line."""
+"""Fixtures: the captures of tests/traces, these as a dataset, and the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 @pytest.fixture(scope="session")
 def sample() -> Path:
     """Folder of the shipped run folders."""
-    return Path(__file__).parents[1] / "data" / "sample"
+    return Path(__file__).parents[1] / "tests" / "traces" / "runs"
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def packet_loop(sample: Path, once: Callable[[str, Callable[[Path], object]], Pa
 
 @pytest.fixture(scope="session")
 def sample_dataset(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
-    """The shipped sample, ingested. Not to be changed."""
+    """The captures of tests/traces, ingested. Not to be changed."""
     with ddnn_traces.open(once("sample", lambda path: ddnn_traces.ingest(sample, path).close())) as dataset:
         yield dataset
 

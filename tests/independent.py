@@ -1,7 +1,7 @@
 """A reader of run folders that shares no code with the package: struct and numpy, for tests that compute results anew.
 
-It reads what data/sample and the full captures are: little-endian pcap files of Ethernet or SLL2, TCP over IPv4, at
-least the first 54 bytes of each frame; training logs and phases. Whatever else is in a file is an error, except ARP.
+It reads what tests/traces/runs and the full captures are: little-endian pcap files of Ethernet or SLL2, TCP over IPv4,
+at least the first 54 bytes of each frame; training logs and phases. Whatever else is in a file is an error, except ARP.
 The rules are those of schemas/: sizes are from original lengths, a packet counts at its sender, and a step is
 [begin, end) by the log of the host that the packet was captured at, else by the run's first log.
 """

@@ -19,7 +19,7 @@ from ddnn_traces.ingestors import capture_file
 from ddnn_traces.ingestors.facts import FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
 
-SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
+SAMPLE = Path(__file__).resolve().parents[1] / "tests" / "traces" / "runs"
 
 
 #: Runs of the sample as parameters of a test that starts tshark for each of their files.

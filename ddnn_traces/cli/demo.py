@@ -13,8 +13,8 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.messages import Messages
 from ddnn_traces.regression import documents
 
-#: The run whose traffic matrix is shown: small, and a ring.
-SHOWN_RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
+#: The run whose traffic matrix is shown: a ring of four.
+SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
 
 
 def run(sample: Path | None, out: Path, messages: Messages) -> None:

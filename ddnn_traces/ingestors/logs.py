@@ -5,6 +5,7 @@ is a step, its time stamp (unix seconds) the step's end; a row of type epoch end
 published Zerwas logs). The begin of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the
 training program wrote one. A row there is a step with four times in unix seconds:
 `step,t_begin,t_comm_begin,t_comm_end,t_end`. Computation comes before communication, and the update after it.
+`events-WORKER.csv` has single collectives and transfers, each with its bytes: `step,kind,name,t_begin,t_end,bytes`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ _FIRST_WORKERS = ("worker-0", "worker-1")
 
 _TIMES = ("t_begin", "t_comm_begin", "t_comm_end", "t_end")
 _KINDS = ("compute", "communicate", "update")
+_EVENT_HEADER = ["step", "kind", "name", "t_begin", "t_end", "bytes"]
+#: Kinds in an events file; those of phases are not among them.
+_EVENT_KINDS = (
+    "allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "reduce", "send", "recv", "forward",
+    "backward",
+)  # fmt: skip
 
 _LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log", re.DOTALL)
 #: Times end here, in 2116, so that an offset of the clocks can be added.
@@ -59,6 +66,8 @@ class Event:
     kind: str
     start_ns: int
     end_ns: int
+    name: str | None = None
+    bytes: int | None = None
 
     def shifted(self, clock: Callable[[int], int]) -> Event:
         """The same with other times: `clock` converts each, ns."""
@@ -161,7 +170,8 @@ def _read_log(path: Path, worker: str, messages: Messages) -> TrainingLog:
     if any(later[1] < earlier[1] for earlier, later in itertools.pairwise(ends)):
         messages.warn(f"{path}: time stamps go back; a step that ends before the previous one is empty")
     phases = read_phases(path.parent / f"phases-{worker}.csv", messages)
-    return TrainingLog(valid_text(worker), tuple(_steps(ends, phases.first_begin_ns)), phases.events)
+    events = phases.events + read_events(path.parent / f"events-{worker}.csv", messages)
+    return TrainingLog(valid_text(worker), tuple(_steps(ends, phases.first_begin_ns)), events)
 
 
 def _steps(ends: list[tuple[int, int, float | None, float | None]], begin_ns: int | None) -> list[Step]:
@@ -237,6 +247,51 @@ def _events(row: dict[str, str]) -> list[Event]:
     if not 0 <= step < 2**63 or times != sorted(times):
         raise ValueError(row)
     return [Event(step, kind, start, end) for kind, start, end in zip(_KINDS, times[:-1], times[1:], strict=True)]
+
+
+def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
+    """The collectives and transfers in a file, none where it is missing; lines that cannot be read are left out with a
+    warning, also a second one of the same step, kind and begin."""
+    if is_missing(path):
+        return ()
+    try:
+        lines = csv_lines(read_bytes(path, MOST_LOG, LogError))
+    except LogError as error:
+        messages.warn(str(error))
+        return ()
+    _, header = next(lines, (1, None))
+    if header != _EVENT_HEADER:
+        messages.warn(f"{path}: not used, its first line is not '{','.join(_EVENT_HEADER)}'; correct it")
+        return ()
+    events: dict[tuple[int, str, int], Event] = {}
+    unread = []
+    for line, cells in lines:
+        try:
+            event = _event(cells or [])
+        except ValueError:
+            unread.append(line)
+            continue
+        if events.setdefault((event.step, event.kind, event.start_ns), event) is not event:
+            unread.append(line)
+    if unread:
+        messages.warn(
+            f"{path}: {len(unread)} lines are not used, the first is line {unread[0]}; a line has step, kind, name, "
+            "two times in order and bytes, and no other line the same step, kind and begin"
+        )
+    return tuple(events.values())
+
+
+def _event(cells: list[str]) -> Event:
+    """Raises ValueError."""
+    step, kind, name, begin, end, size = cells
+    event = Event(
+        int(step), kind, seconds_to_ns(begin), seconds_to_ns(end), valid_text(name) or None, int(size) if size else None
+    )
+    if kind not in _EVENT_KINDS or event.start_ns > event.end_ns or not 0 <= event.step < 2**63:
+        raise ValueError(cells)
+    if event.bytes is not None and not 0 <= event.bytes < 2**63:
+        raise ValueError(cells)
+    return event
 
 
 def seconds_to_ns(text: str) -> int:

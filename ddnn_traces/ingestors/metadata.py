@@ -46,7 +46,7 @@ _NOT_BELOW_0 = "0 or more"
 #: Allowed values of numbers, in words; every number must also be finite.
 _ALLOWED = {
     "model_params": _ABOVE_0, "model_bytes": _ABOVE_0, "model_size_mb": _ABOVE_0, "batch_size": _ABOVE_0,
-    "workers": _ABOVE_0, "epochs": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
+    "workers": _ABOVE_0, "epochs": _ABOVE_0, "planned_steps": _ABOVE_0, "bandwidth_mbit": _ABOVE_0,
     "delay_ms": _NOT_BELOW_0, "rank": _NOT_BELOW_0, "ring_position": _NOT_BELOW_0,
     "loss_pct": "0 to 100",
 }  # fmt: skip
@@ -178,6 +178,10 @@ def _run_toml(path: Path) -> tuple[dict[str, Any], tuple[HostEntry, ...]]:
     if not isinstance(hosts, list) or not all(isinstance(host, dict) for host in hosts):
         raise MetadataError(f"{path}: hosts = {shown(hosts)} is not a list of [[hosts]] tables; change it")
     text.pop("origin", None)  # free text on the run's origin
+    if "rejected" in text:
+        raise MetadataError(
+            f"{path}: rejected = {shown(text['rejected'])}, by what made the run; without this key it is ingested"
+        )
     return {name: _typed(path, name, value) for name, value in text.items()}, _hosts(path, hosts)
 
 

@@ -105,7 +105,7 @@ def _dependences(rows: pl.DataFrame, volume: _Point, job: Job) -> Iterator[str]:
         known = volume.rows[name].drop_nulls() if name in volume.rows.columns else pl.Series()
         if name in volume.formula.names or known.n_unique() < 2 or job.values.get(name) is None:
             continue
-        longer = robustness.with_attribute(volume.formula, name, volume.rows)
+        longer = robustness.with_attributes(volume.formula, (name,), volume.rows)
         try:
             other = _point(rows, longer, VOLUMES, job).predicted("step", "bytes")
         except (PredictionError, RegressionError):

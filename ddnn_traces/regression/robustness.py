@@ -7,7 +7,7 @@ established.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -34,19 +34,28 @@ def refits(
 ) -> tuple[Refit, ...]:
     """The fit of `formula` to `rows`, repeated with each attribute in which they differ and which it lacks.
 
-    ols: fits a formula to rows, with the kind of errors of `fit`. Where some rows lack the attribute, both fits are to
-    the others.
+    Those with which nothing changes are added all at once, too: the last refit. ols: fits a formula to rows, with the
+    kind of errors of `fit`. Where some rows lack the attribute, both fits are to the others.
     """
-    lacking = (name for name in ATTRIBUTES if name in rows.columns and name not in formula.names)
-    return tuple(_refit(rows, formula, name, fit, ols) for name in lacking if rows[name].drop_nulls().n_unique() > 1)
+    lacking = [name for name in ATTRIBUTES if name in rows.columns and name not in formula.names]
+    differing = [name for name in lacking if rows[name].drop_nulls().n_unique() > 1]
+    found = tuple(_refit(rows, formula, (name,), fit, ols) for name in differing)
+    without_effect = tuple(refit.attribute for refit in found if refit.reason is None and not refit.changes)
+    return (*found, _refit(rows, formula, without_effect, fit, ols)) if len(without_effect) > 1 else found
 
 
 def _refit(
-    rows: pl.DataFrame, formula: Formula, name: str, fit: OlsFit, ols: Callable[[pl.DataFrame, str], OlsFit]
+    rows: pl.DataFrame,
+    formula: Formula,
+    names: tuple[str, ...],
+    fit: OlsFit,
+    ols: Callable[[pl.DataFrame, str], OlsFit],
 ) -> Refit:
-    known = rows.drop_nulls(name)
-    longer = with_attribute(formula, name, rows)
-    found = Refit(name, tuple(plain(value) for value in known[name].unique().sort().to_list()), longer)
+    known = rows.drop_nulls(names)
+    added = [_term(name, rows) for name in names]
+    longer = with_attributes(formula, names, rows)
+    values = tuple(plain(value) for value in known[names[0]].unique().sort().to_list()) if len(names) == 1 else ()
+    found = Refit(" + ".join(names), values, longer)
     if known[RUN].n_unique() < MIN_RUNS:
         return replace(found, reason=f"known of only {counted(known[RUN].n_unique(), 'run')}")
     try:
@@ -54,17 +63,21 @@ def _refit(
         after = ols(known, longer)
     except RegressionError as error:
         return replace(found, reason=str(error))
-    own = longer.rpartition(" + ")[2]
-    is_judged = any(verdict.term == own for verdict in after.verdicts)
-    if not (before.coefficients and after.coefficients and is_judged) or own in after.crowded:
-        return replace(found, reason="too few runs for one more term")
+    is_judged = {verdict.term for verdict in after.verdicts}.issuperset(added)
+    if not (before.coefficients and after.coefficients and is_judged) or set(added) & set(after.crowded):
+        return replace(found, reason=f"too few runs for {'one more term' if len(added) == 1 else 'them at once'}")
     return replace(found, changes=tuple(_changes(before, after)))
 
 
-def with_attribute(formula: Formula, name: str, rows: pl.DataFrame) -> str:
-    """The formula with one more attribute: a number, or levels."""
+def with_attributes(formula: Formula, names: Sequence[str], rows: pl.DataFrame) -> str:
+    """The formula with more attributes."""
+    return " + ".join([formula.text, *(_term(name, rows) for name in names)])
+
+
+def _term(name: str, rows: pl.DataFrame) -> str:
+    """The term of an attribute: a number, or levels."""
     is_number = rows[name].dtype.is_numeric() and name not in _LEVELS
-    return f"{formula.text} + {name if is_number else f'C({name})'}"
+    return name if is_number else f"C({name})"
 
 
 def _changes(before: OlsFit, after: OlsFit) -> Iterator[Change]:
@@ -136,7 +149,8 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
     """What the refits show, in a sentence for each attribute with which something changes or that is not examined."""
     said = []
     for refit in found:
-        values = f"{refit.attribute} ({', '.join(refit.values[:6])}{', ...' if len(refit.values) > 6 else ''})"
+        shown = f" ({', '.join(refit.values[:6])}{', ...' if len(refit.values) > 6 else ''})" if refit.values else ""
+        values = f"{refit.attribute}{shown}"
         if refit.reason is not None:
             said.append(f"{values} is not in the formula, and whether it matters was not examined: {refit.reason}.")
         elif refit.changes:
@@ -144,10 +158,11 @@ def notes(found: tuple[Refit, ...]) -> list[str]:
             # a term represents its levels
             changed = ", ".join(name for name in names if name.partition("[")[0] not in names or "[" not in name)
             said.append(f"{values} is not in the formula; with it these change and are not established: {changed}.")
-    same = [refit.attribute for refit in found if refit.reason is None and not refit.changes]
+    same = [refit.attribute for refit in found if refit.reason is None and not refit.changes and refit.values]
     if same:
+        together = any(not refit.values and not refit.changes and refit.reason is None for refit in found)
         said.append(
-            f"The runs also differ in {', '.join(same)}, which the formula lacks: with any one of them in it no "
-            "conclusion changes."
+            f"The runs also differ in {', '.join(same)}, which the formula lacks: with any one of them in it"
+            f"{', or all,' if together else ''} no conclusion changes."
         )
     return said

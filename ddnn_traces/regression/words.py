@@ -267,10 +267,13 @@ def _collinearity(regression: Regression) -> Iterator[str]:
     number = regression.condition_number
     if number is None:
         return
-    above = f"above {_COLLINEAR}, where columns nearly depend on each other"
-    verdict = above if number > _COLLINEAR else f"below {_COLLINEAR}"
-    yield f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."
     inflated = [t.term for t in regression.tests if t.gvif_per_df is not None and t.gvif_per_df > _INFLATED]
+    verdict = f"below {_COLLINEAR}"
+    if number > _COLLINEAR:
+        verdict = f"above {_COLLINEAR}, where columns nearly depend on each other"
+        if not inflated and all(t.gvif_per_df is not None for t in regression.tests):
+            verdict = f"above {_COLLINEAR}, but no term depends on the others: only the intercept on values far from 0"
+    yield f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."
     if inflated:
         yield (
             f"The standard errors of {', '.join(inflated)} are more than {_INFLATED:.1f} times as large as they would "

@@ -4,6 +4,7 @@
     RUN/run.toml                      metadata, and which label has which address here
     RUN/train_history-worker-1.log    made from the table steps
     RUN/phases-worker-1.csv           made from the table events
+    RUN/events-worker-1.csv           made from the table events
 
 ingestors/packets/compiled/cut.py defines what of a packet is kept. `ddnn-traces ingest` of them gives the released
 tables again but for what a pcap cannot hold: labels in place of addresses, and properties of the original file.
@@ -253,8 +254,14 @@ def _write_run_files(dataset: Dataset, run: RunMapping, folder: Path) -> None:
         (folder / f"train_history-{run.labels[worker]}.log").write_text(run_folder.training_log(rows), encoding="utf-8")
         if steps[0]["start_source"] == "phases":
             first_begins[worker] = steps[0]["start_ns"] + run.offset_ns
-    events = itertools.groupby(_rows(dataset, "events", [run.run_id]), key=lambda row: row["worker"])
-    phases = {worker: _phases(list(group), run.offset_ns) for worker, group in events}
+    phases = {}
+    for worker, group in itertools.groupby(_rows(dataset, "events", [run.run_id]), key=lambda row: row["worker"]):
+        events = list(group)
+        phases[worker] = _phases([event for event in events if event["kind"] in _KINDS], run.offset_ns)
+        single = [_event(event, run) for event in events if event["kind"] not in _KINDS]
+        if single:
+            path = folder / f"events-{run.labels[worker]}.csv"
+            path.write_text(run_folder.events_csv(single), encoding="utf-8")
     for worker, begin in first_begins.items():
         rows_of_worker = phases.get(worker) or [(0, (begin,) * 4)]
         path = folder / f"phases-{run.labels[worker]}.csv"
@@ -275,6 +282,12 @@ def _legend(run: RunMapping) -> str:
     pairs = sorted((new, run.addresses[old]) for old, new in run.wire.items() if new != run.addresses[old])
     lines = [f"# {new} stands for {label}" for new, label in pairs]
     return "\n".join(["", *lines, ""]) if lines else ""
+
+
+def _event(row: _Row, run: RunMapping) -> tuple[int, str, str | None, int, int, int | None]:
+    """A collective or transfer as a row of events-WORKER.csv."""
+    start_ns, end_ns = (row[name] + run.offset_ns for name in ("start_ns", "end_ns"))
+    return row["step"], row["kind"], row["name"] and run.metadata(row["name"]), start_ns, end_ns, row["bytes"]
 
 
 def _phases(events: list[_Row], offset_ns: int) -> list[tuple[int, tuple[int, int, int, int]]]:

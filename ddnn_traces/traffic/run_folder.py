@@ -7,6 +7,8 @@ cut cannot show whether they are right.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -297,6 +299,17 @@ def phases_csv(steps: Iterable[tuple[int, tuple[int, int, int, int]]]) -> str:
     """phases-WORKER.csv of steps: number, then begin, begin and end of communication, and end in ns."""
     rows = [",".join([str(step), *map(seconds, times)]) for step, times in steps]
     return "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
+
+
+def events_csv(events: Iterable[tuple[int, str, str | None, int, int, int | None]]) -> str:
+    """events-WORKER.csv of collectives and transfers: step, kind, name, begin and end in ns, bytes."""
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(["step", "kind", "name", "t_begin", "t_end", "bytes"])
+    writer.writerows(
+        (step, kind, name, seconds(start), seconds(end), size) for step, kind, name, start, end, size in events
+    )
+    return rows.getvalue()
 
 
 def run_toml(fields: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> str:

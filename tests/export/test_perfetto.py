@@ -227,6 +227,7 @@ def test_options_out_of_range(run: Dataset, tmp_path: Path, options: dict[str, f
 # --- the command
 
 
+@pytest.mark.long
 def test_command(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
     call = ("export", sample_dataset.path, "--to", "perfetto", "--out", "t.json.gz", "--flows", "2")
     done = command(*call, "--run", RUN)

@@ -127,7 +127,7 @@ def all_files(dataset: Path) -> dict[str, bytes]:
     return files | {views.FILE: b"current"}
 
 
-KILLS = 48
+KILLS = 24
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from ddnn_traces.ingestors.logs import (
     Phases,
     TrainingLog,
     natural_order,
+    read_events,
     read_logs,
     read_phases,
     seconds_to_ns,
@@ -328,3 +329,61 @@ def test_phases_move_with_the_log(tmp_path: Path) -> None:
     moved = found.shifted(lambda time_ns: time_ns + 7)
     assert [event.start_ns for event in moved.events] == [event.start_ns + 7 for event in found.events]
     assert len(moved.events) == 3
+
+
+# --- single collectives and transfers
+
+EVENTS = "step,kind,name,t_begin,t_end,bytes\n0,allreduce,bucket 0,100.1,100.2,4000\n0,send,,100.3,100.4,\n"
+
+
+def read_events_of(folder: Path, text: str) -> tuple[tuple[Event, ...], list[str]]:
+    (folder / "events-worker-1.csv").write_text(text)
+    messages = Messages()
+    return read_events(folder / "events-worker-1.csv", messages), messages.warnings
+
+
+def test_events_have_names_and_bytes(tmp_path: Path) -> None:
+    assert read_events_of(tmp_path, EVENTS) == (
+        (
+            Event(0, "allreduce", 100_100_000_000, 100_200_000_000, "bucket 0", 4000),
+            Event(0, "send", 100_300_000_000, 100_400_000_000, None, None),
+        ),
+        [],
+    )
+
+
+def test_events_follow_the_phases_of_a_log(tmp_path: Path) -> None:
+    (tmp_path / "phases-worker-1.csv").write_text(PHASES)
+    (tmp_path / "events-worker-1.csv").write_text(EVENTS)
+    (found,), _ = read(tmp_path, worker_1=STEPS)
+    assert [event.kind for event in found.events] == ["compute", "communicate", "update", "allreduce", "send"]
+    assert found.shifted(lambda ns: ns + 5).events[3] == Event(
+        0, "allreduce", 100_100_000_005, 100_200_000_005, "bucket 0", 4000
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "0,compute,,1,2,3",  # of phases
+        "0,send,,2,1,3",
+        "-1,send,,1,2,3",
+        "0,send,,1,2,-3",
+        "0,send,,1,2,99999999999999999999",
+        "x,send,,1,2,3",
+        "0,send,,1,2",
+        "0,send,,soon,2,3",
+        "0,allreduce,again,100.1,100.5,1",  # the key of events
+    ],
+)
+def test_an_event_that_cannot_be_used(tmp_path: Path, row: str) -> None:
+    events, warnings = read_events_of(tmp_path, EVENTS + row + "\n")
+    assert len(events) == 2
+    (warning,) = warnings
+    assert warning.startswith(f"{tmp_path / 'events-worker-1.csv'}: 1 lines are not used, the first is line 4; ")
+
+
+def test_an_events_file_with_another_header(tmp_path: Path) -> None:
+    events, (warning,) = read_events_of(tmp_path, "step,kind\n0,send\n")
+    assert events == ()
+    assert "not used, its first line is not 'step,kind,name,t_begin,t_end,bytes'" in warning

@@ -395,3 +395,9 @@ def test_a_run_says_where_it_is_from(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('source = "dream"')
     with pytest.raises(MetadataError, match="source = 'dream' of the run; it is one of capture, testbed, simulation"):
         read_metadata(tmp_path)
+
+
+def test_a_rejected_run_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('rejected = "worker-2 ended with exit code 1"\n')
+    with pytest.raises(MetadataError, match=r"rejected = 'worker-2 ended with exit code 1'.* without this key"):
+        read_metadata(tmp_path)

@@ -437,6 +437,7 @@ def test_runs_are_halved_where_memory_is_short(sample_dataset: Dataset, monkeypa
         checks.run_in_groups(opened, rows, 2)
 
 
+@pytest.mark.long
 def test_groups_of_runs_side_by_side(sample_dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once, in the order of the runs; where a run alone fills the memory of one, or there is one thread, one."""
     both_run = threading.Barrier(2, timeout=60)
@@ -480,6 +481,7 @@ def test_a_check_that_fails_ends_those_of_other_runs(sample_dataset: Dataset, mo
         checks.run_in_groups(lambda some, _: Dataset(sample_dataset.path, some), dict.fromkeys(runs, 20_000_000), 2)
 
 
+@pytest.mark.long
 def test_stored_inputs_leave_conservation_as_it_is(sample_dataset: Dataset) -> None:
     with Dataset(sample_dataset.path) as opened, StoredViews(opened) as stored:
         inputs = ("pair_turns", "spilled_payload", "first_steps_received", "conservation")

@@ -16,7 +16,7 @@ from tools import mostly_long
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+SAMPLE = Path(__file__).parents[2] / "tests" / "traces" / "runs"
 EXPLANATIONS = ["spilled_bytes", "startup_bytes", "startup_in_steps_bytes", "retransmitted_bytes", "framing_bytes"]
 MS = 1_000_000
 

@@ -49,6 +49,7 @@ def test_pooled_throughput_and_its_intervals(sample_dataset: Dataset) -> None:
             assert row["run_half_width_gbit_per_s"] == pytest.approx(half, rel=1e-5)
 
 
+@pytest.mark.long
 def test_volumes_of_a_step(sample_dataset: Dataset) -> None:
     """Runs of one ring order, model and number of steps are averaged, and a ring of 4 sends 6 models a step."""
     rows = sample_dataset.query("volume_by_model")

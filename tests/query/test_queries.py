@@ -56,7 +56,7 @@ NAMED_UNITS = {
     r".*_ns": {"ns", "ns since the epoch, UTC"},
     r".*_ms": {"ms"},
     r".*gbit_per_s": {"Gbit/s"},
-    r"samples_per_s": {"samples/s"},
+    r"(.*_)?samples_per_s": {"samples/s"},
     r".*_s": {"s"},
     r".*_mb": {"MB (10^6 bytes)"},
     r".*_mbit": {"Mbit/s"},

@@ -18,7 +18,7 @@ from tools import FULL, mostly_long, needs_full_captures
 
 from ddnn_traces.query.dataset import Dataset
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+SAMPLE = Path(__file__).parents[2] / "tests" / "traces" / "runs"
 
 
 def folders(root: Path) -> list[Path]:

@@ -19,7 +19,7 @@ import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 
 MS = 10**6
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+SAMPLE = Path(__file__).parents[2] / "tests" / "traces" / "runs"
 
 ENDS = ["src", "dst", "src_port", "dst_port"]
 

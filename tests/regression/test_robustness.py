@@ -69,6 +69,30 @@ def test_an_attribute_without_an_effect_changes_nothing() -> None:
     assert noted(result, "also differ in delay_ms", "no conclusion changes")
 
 
+def test_small_effects_of_several_attributes_that_add_up() -> None:
+    """Each of two conditions raises the volume of a third of torch-gloo's runs: no one of them explains its effect."""
+    rng = np.random.default_rng(3)
+    place = np.arange(96)
+    is_torch, third = place % 2 == 1, place // 2 % 3
+    loss, delay = (is_torch & (third == 0)) * 1.0, (is_torch & (third == 1)) * 5.0
+    sizes = np.array([1e6, 4e6, 12e6, 20e6])[place // 6 % 4]
+    rows = pl.DataFrame(
+        {
+            "run_id": [f"run-{n}" for n in place],
+            "step_bytes": 6 * sizes + 2e5 * (loss > 0) + 2e5 * (delay > 0) + rng.normal(0, 1e5, 96),
+            "model_bytes": sizes,
+            "framework_backend": np.where(is_torch, "torch-gloo", "tf-grpc"),
+            "loss_pct": loss,
+            "delay_ms": delay,
+        }
+    )
+    result = fit(rows, "step_bytes ~ model_bytes + C(framework_backend)")
+    assert [(found.attribute, bool(found.changes)) for found in result.refits] == [
+        ("delay_ms", False), ("loss_pct", False), ("delay_ms + loss_pct", True),
+    ]  # fmt: skip
+    assert depends(result)[FRAMEWORK] == ("delay_ms + loss_pct",)
+
+
 def test_a_level_that_always_goes_with_an_attribute_cannot_be_separated() -> None:
     rows = noisy_runs().with_columns(
         optimizer=pl.when(pl.col("framework_backend") == "kungfu-pair").then(pl.lit("pair")).otherwise(pl.lit("sgd"))

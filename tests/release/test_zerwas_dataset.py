@@ -24,15 +24,16 @@ RUNS = (
 
 @pytest.fixture(scope="module")
 def fabricate() -> Callable[..., list[Path]]:
-    """`fabricate` of data/zerwas_layout.py, which is a script."""
-    sys.path.insert(0, str(ROOT / "data"))
+    """`fabricate` of tests/traces/zerwas_layout.py, which is a script."""
+    folder = ROOT / "tests" / "traces"
+    sys.path.insert(0, str(folder))
     try:
-        spec = importlib.util.spec_from_file_location("zerwas_layout", ROOT / "data" / "zerwas_layout.py")
+        spec = importlib.util.spec_from_file_location("zerwas_layout", folder / "zerwas_layout.py")
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     finally:
-        sys.path.remove(str(ROOT / "data"))
+        sys.path.remove(str(folder))
     names = {run: module.NAMES[run] for run in RUNS}
     return lambda captures, out, packed=False: module.fabricate(captures, out, packed, names)
 

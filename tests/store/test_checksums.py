@@ -270,7 +270,7 @@ def bits(out: Path, number: int) -> Iterator[tuple[Path, int]]:
             yield path, rng.randrange(8 * path.stat().st_size)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_every_flipped_bit_is_found(runs: Path, out: Path, number: int) -> None:
     expected = hashes_of(out)
     for i, (path, bit) in enumerate(bits(out, number)):

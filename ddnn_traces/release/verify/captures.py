@@ -59,7 +59,7 @@ _FAST_SHARE, _FAST_LEAST = 10, 3
 #: Of a gzip file without a name, a time or other fields.
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0"
 _BLOCK_BYTES = 1 << 20
-_FILES = ("run.toml", "*.pcap.gz", "train_history-*.log", "phases-*.csv")
+_FILES = ("run.toml", "*.pcap.gz", "train_history-*.log", "phases-*.csv", "events-*.csv")
 _LEGEND = re.compile(r"^# (\S+) stands for (\S+)$", re.M)
 
 

@@ -184,7 +184,7 @@ def sample_logs(run: Path, tmp_path: Path) -> list[tuple[Int64Array, Traffic]]:
     ],
 )
 def test_sample_runs(run: str, estimated: int, sample: Path, tmp_path: Path) -> None:
-    """All workers and captures share one clock (data/README.md)."""
+    """All workers and captures share one clock (tests/traces/README.md)."""
     logs = sample_logs(sample / run, tmp_path)
     for shift in (0, HOUR, -120 * MS):
         estimates = [log_offset(bounds - shift, observed) for bounds, observed in logs]

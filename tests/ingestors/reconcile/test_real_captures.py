@@ -23,7 +23,7 @@ from ddnn_traces.query.dataset import Dataset
 
 # --- the shipped sample
 
-SAMPLE_RUNS = sorted(path.name for path in (Path(__file__).parents[3] / "data" / "sample").iterdir())
+SAMPLE_RUNS = sorted(path.name for path in (Path(__file__).parents[3] / "tests" / "traces" / "runs").iterdir())
 
 
 def test_sample_tables_agree(sample_dataset: Dataset) -> None:
@@ -100,7 +100,7 @@ def expected_ring(order: list[str]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("run_id", [run_id for run_id in SAMPLE_RUNS if "-ring" in run_id])
 def test_sample_rings_carry_what_an_all_reduce_needs(sample_dataset: Dataset, run_id: str) -> None:
-    """2(N-1)/N model sizes a step from each worker to the next (data/README.md), but for what is cut or sent again."""
+    """2(N-1)/N model sizes a step from each worker to the next, but for what is cut or sent again."""
     rows = sample_dataset.sql(
         """
         SELECT sum(s.payload_bytes) / any_value(model_bytes)

@@ -59,12 +59,13 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("run", SAMPLE_RUNS)
 def test_engines_agree_on_the_sample(run: str, tmp_path: Path) -> None:
-    """All records of all files of the run: 400,000 in the whole sample, which takes about 70 s."""
-    for path in sorted((SAMPLE / run).glob("worker-*-tcpdump.pcap*")):
-        fast = read(numba_engine, path, tmp_path)
-        assert fast.records
-        bounds = tuple(int(t) for t in np.linspace(fast.first_ns, fast.last_ns, 6)[1:-1])
-        assert_same(read(numba_engine, path, tmp_path, bounds), read(pyshark_engine, path, tmp_path, bounds))
+    """All records of one host of each run, not of the same in each: all hosts take four times as long."""
+    paths = sorted((SAMPLE / run).glob("worker-*-tcpdump.pcap*"))
+    path = paths[sum(run.encode()) % len(paths)]
+    fast = read(numba_engine, path, tmp_path)
+    assert fast.records
+    bounds = tuple(int(t) for t in np.linspace(fast.first_ns, fast.last_ns, 6)[1:-1])
+    assert_same(read(numba_engine, path, tmp_path, bounds), read(pyshark_engine, path, tmp_path, bounds))
 
 
 # --- captures that only tshark reads

@@ -1,0 +1,41 @@
+"""What the testbed starts of itself: `python -m ddnn_traces.testbed runs ...` and `limits`, inside isolation.py's
+namespaces, and `delay-line`."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.testbed import delay_line, isolation, limits, matrix, runs
+
+
+def _print(line: dict[str, Any]) -> None:
+    """A line of JSON for the command outside."""
+    print(json.dumps(line), flush=True)
+
+
+def _report(name: str, outcome: str, why: str) -> None:
+    _print({"name": name, "outcome": outcome, "why": why})
+
+
+def _isolated() -> None:
+    isolation.take_names()
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # where Debian has ip and tc
+
+
+def _runs(arguments: Sequence[str]) -> None:
+    path, out, scratch, pythons, tries = arguments
+    _isolated()
+    runs.make_all(matrix.read(Path(path)), Path(out), Path(scratch), json.loads(pythons), _report, int(tries))
+
+
+def _limits(arguments: Sequence[str]) -> None:
+    (scratch,) = arguments
+    _isolated()
+    _print(limits.measure(Path(scratch)))
+
+
+if __name__ == "__main__":
+    {"runs": _runs, "limits": _limits, "delay-line": delay_line.main}[sys.argv[1]](sys.argv[2:])

@@ -1,0 +1,210 @@
+"""Links of a run: shaped as asked for, measured before and after the training, and compared.
+
+delay_ms is what is added to the way of every packet from one host to another, once; loss_pct the share of frames that
+the switch drops on that way. docs/testbed.md says what makes them, and what was measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ddnn_traces.errors import TestbedError
+from ddnn_traces.testbed.delay_line import delay_line
+from ddnn_traces.testbed.hosts import Host, output
+from ddnn_traces.testbed.matrix import Link, Run, Tolerance
+from ddnn_traces.testbed.network import SWITCH, call, join, plug_in, port_of
+
+#: Of the bucket: a whole 64 KB frame fits into it.
+_BURST_BYTES = 262_144
+_QUEUE_MS = 50
+_IN_A_MILLION = 10_000  # of a percent
+
+
+@contextlib.contextmanager
+def links(run: Run, hosts: list[Host]) -> Iterator[dict[str, Any]]:
+    """Join the hosts of a run by its links; yields what makes each condition, at the end also the delay line's counts.
+
+    Raises TestbedError.
+    """
+    link, offload = run.link, run.capture.offload
+    made: dict[str, Any] = {"rate": link.shaper} if link.rate_mbit else {}
+    netem = bool(link.delay_ms or link.loss_pct) and has_netem()
+    with contextlib.ExitStack() as undo:
+        if link.delay_ms and not netem:
+            labels = [host.label for host in hosts]
+            made["delay"] = "delay line"
+            made["delay_line"] = undo.enter_context(delay_line(labels, link.delay_ms, offload))
+            for number, host in enumerate(hosts):
+                plug_in(number, host, offload)
+        else:
+            join(hosts, offload)
+        for number, host in enumerate(hosts):
+            for words in shaping("eth0", link, netem=False):
+                call("tc", "-n", host.label, *words, module=f"sch_{link.shaper}")
+            for words in shaping(port_of(number), link, netem):
+                call("tc", "-n", SWITCH, *words)
+        if netem:
+            asked = {"delay": link.delay_ms, "loss": link.loss_pct}
+            made |= {name: "netem" for name, value in asked.items() if value}
+        elif link.loss_pct:
+            _drop(link.loss_pct)
+            made["loss"] = "nftables numgen"
+        yield made
+
+
+def shaping(interface: str, link: Link, netem: bool) -> list[list[str]]:
+    """Words after `tc` that shape one end of a link, in order. netem: also delay and loss, which is once a way."""
+    commands = []
+    place = ["root", "handle", "10:"]
+    add = ["add", "dev", interface]
+    if link.rate_mbit:
+        rate = ["rate", f"{link.rate_mbit:g}mbit", "burst", str(_BURST_BYTES)]
+        if link.shaper == "tbf":
+            commands.append(["qdisc", *add, "root", "handle", "1:", "tbf", *rate, "latency", f"{_QUEUE_MS}ms"])
+        else:
+            commands.append(["qdisc", *add, "root", "handle", "1:", "htb", "default", "1"])
+            commands.append(["class", *add, "parent", "1:", "classid", "1:1", "htb", *rate])
+        place = ["parent", "1:1", "handle", "10:"]
+    if netem:
+        delay = ["delay", f"{link.delay_ms:g}ms"] if link.delay_ms else []
+        loss = ["loss", f"{link.loss_pct:g}%"] if link.loss_pct else []
+        commands.append(["qdisc", *add, *place, "netem", "limit", "100000", *delay, *loss])
+    return commands
+
+
+def has_netem() -> bool:
+    """Whether the kernel has netem; tried on the loopback interface of the testbed's own namespace."""
+    try:
+        call("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
+    except TestbedError:
+        return False
+    call("tc", "qdisc", "delete", "dev", "lo", "root")
+    return True
+
+
+def _drop(loss_pct: float) -> None:
+    """Drop this share of the IPv4 frames that the bridge forwards. A frame may be one of up to 64 KB."""
+    rule = f"ether type ip numgen random mod 1000000 < {round(loss_pct * _IN_A_MILLION)} counter drop"
+    for words in (
+        "add table bridge loss",
+        "add chain bridge loss forward { type filter hook forward priority 0; }",
+        f"add rule bridge loss forward {rule}",
+    ):
+        call("ip", "netns", "exec", SWITCH, "nft", words, module="nft_numgen")
+
+
+def counters(hosts: Sequence[Host], loss_pct: float) -> dict[str, Any]:
+    """Frames and bytes that left by each end of each link, what its queue dropped, and what was dropped on purpose."""
+    found: dict[str, Any] = {}
+    for number, host in enumerate(hosts):
+        for name, namespace, interface in (("sent", host.label, "eth0"), ("received", SWITCH, port_of(number))):
+            text = output(["tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface], "tc")
+            root: dict[str, Any] = next((qdisc for qdisc in json.loads(text) if qdisc.get("root")), {})
+            kept = ("kind", "packets", "bytes", "drops", "overlimits", "requeues")
+            counts = {key: root[key] for key in kept if key in root}
+            text = output(["ip", "-n", namespace, "-s", "-j", "link", "show", "dev", interface], "ip")
+            counts["dropped_by_interface"] = json.loads(text)[0]["stats64"]["tx"]["dropped"]
+            found.setdefault(host.label, {})[name] = counts
+    if loss_pct and not has_netem():
+        words = ["nft", "-j", "list", "table", "bridge", "loss"]
+        listed = json.loads(output(["ip", "netns", "exec", SWITCH, *words], "nft"))
+        rules = [entry["rule"]["expr"] for entry in listed["nftables"] if "rule" in entry]
+        found["dropped_on_purpose"] = next(part["counter"] for rule in rules for part in rule if "counter" in part)
+    return found
+
+
+def lost(made: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Frames that the delay line has lost while the run trained, or lost at any time for lack of space, in words.
+
+    made: what `links` yielded, after its end; before, after: `counters` around the training.
+    """
+    if "delay_line" not in made:
+        return []
+    if "dropped" not in made["delay_line"]:
+        return ["the delay line ended early; its message is above"]
+    frames = made["delay_line"]["dropped"] + sum(
+        after[label][end]["dropped_by_interface"] - before[label][end]["dropped_by_interface"]
+        for label in after.keys() & before.keys() - {"dropped_on_purpose"}
+        for end in ("sent", "received")
+    )
+    return [f"the delay line lost {frames:,} frames; give a lower rate or a shorter delay"] if frames else []
+
+
+# --- measured
+
+
+def measure(hosts: Sequence[Host]) -> list[dict[str, Any]]:
+    """Round-trip time, loss and rate from each host to the next, so that each link is measured in both directions.
+
+    Raises TestbedError.
+    """
+    with contextlib.ExitStack() as undo:
+        ports = [undo.enter_context(_server(host)) for host in hosts]
+        places = range(len(hosts))
+        with ThreadPoolExecutor(len(hosts)) as threads:
+            found = list(threads.map(lambda place: _probe(hosts, ports, place, "latency"), places))
+        for place in places:  # one at a time: a link is to be full, and not this machine
+            found[place] |= _probe(hosts, ports, place, "rate")
+        return found
+
+
+def _probe(hosts: Sequence[Host], ports: Sequence[int], place: int, what: str) -> dict[str, Any]:
+    host, other = hosts[place], hosts[(place + 1) % len(hosts)]
+    port = str(ports[(place + 1) % len(hosts)])
+    words = ["measure", "--to", other.address, "--port", port, "--what", what]
+    text = host.output(host.tool_python, "-m", "programs.probe", *words)
+    return {"from": host.label, "to": other.label, **json.loads(text)}
+
+
+@contextlib.contextmanager
+def _server(host: Host) -> Iterator[int]:
+    """A probe's server on a host; yields its port."""
+    command = host.attended([host.tool_python, "-m", "programs.probe", "serve", "--address", host.address])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise TestbedError(f"{host.label}: no probe ({process.stderr.read().decode(errors='replace').strip()})")
+            yield int(line)
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+def compare(link: Link, measured: Sequence[Mapping[str, Any]], tolerance: Tolerance) -> list[str]:
+    """What is outside the tolerance, in words; nothing where all is as asked for, or nothing was (real machines).
+
+    Rate: within tolerance.rate_pct. Delay: half the median round trip exceeds delay_ms by at most tolerance.delay_ms
+    and tolerance.delay_pct of it. Loss: what was asked for is in the 99.99% interval of what was measured.
+    """
+    if link == Link(rate_mbit=None):
+        return []
+    return [problem for way in measured for problem in _differences(link, way, tolerance)]
+
+
+def _differences(link: Link, way: Mapping[str, Any], tolerance: Tolerance) -> Iterator[str]:
+    where = f"{way['from']} to {way['to']}"
+    if (
+        link.rate_mbit
+        and abs(way["rate_mbit"] / (1 - link.loss_pct / 100) / link.rate_mbit - 1) * 100 > tolerance.rate_pct
+    ):
+        yield (
+            f"rate {where}: {way['rate_mbit']:g} Mbit/s, and {link.rate_mbit:g} were asked for; give a rate that this "
+            "machine reaches, or a larger tolerance.rate_pct"
+        )
+    one_way = way["rtt_ms"] / 2
+    if not 0 <= one_way - link.delay_ms <= tolerance.delay_ms + link.delay_ms * tolerance.delay_pct / 100:
+        yield f"delay {where}: {one_way:g} ms one way, and {link.delay_ms:g} were asked for"
+    for direction in ("there", "back"):
+        low, high = way[f"loss_{direction}_pct"]
+        if not low <= link.loss_pct <= high:
+            yield (
+                f"loss {where} ({direction}): {way[f'lost_{direction}']} of {way['datagrams']} datagrams, {low:g} to "
+                f"{high:g}%, and {link.loss_pct:g}% was asked for"
+            )

@@ -1,0 +1,191 @@
+"""Training programs on the hosts of a run: started, waited for, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddnn_traces.testbed.hosts import Host, free_port, last_lines
+from ddnn_traces.testbed.matrix import Job, Run
+from ddnn_traces.testbed.programs.mpi import mca_settings
+
+#: In a namespace nothing else listens. Jobs on the same hosts have ports of their own, a hundred apart.
+_FIRST_PORT = 29_500
+_GRACE_S = 10.0
+
+#: Called by mpirun as a remote shell: an address, then the words of a command line.
+_ENTER = """#!/bin/sh
+case "$1" in
+{cases}
+*) echo "no host $1" >&2; exit 1;;
+esac
+shift
+exec ip netns exec "$name" sh -c "$*"
+"""
+
+
+@dataclass
+class _Process:
+    """A started program. shown: its command line. lasting: it never ends by itself (TensorFlow's servers)."""
+
+    who: str
+    shown: str
+    log: Path
+    popen: subprocess.Popen[bytes]
+    lasting: bool = False
+
+    def problem(self) -> str | None:
+        """Why it failed, or None."""
+        code = self.popen.returncode
+        if not code:
+            return None
+        said = last_lines(self.log.read_text(errors="replace")) or "it said nothing"
+        ended = f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+        return f"{self.who} {ended}: {said}"
+
+
+def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Train all jobs of a run to their end; what programs print goes to folder.
+
+    Returns the problems, empty where every program did all its steps, and the command lines.
+    """
+    with contextlib.ExitStack() as undo:
+        processes = []
+        for number, job in enumerate(run.jobs):
+            if job.profile:
+                for host in hosts:
+                    host.write(f"{host.folder}/programs/profiles/{job.model}.csv", Path(job.profile).read_text())
+            for who, host, command, lasting in _commands(run, job, number, hosts, folder, pythons):
+                log = folder / f"{who}-program.txt"
+                popen = undo.enter_context(_started(host.attended(command), log))
+                processes.append(_Process(who, host.shown(command), log, popen, lasting))
+        problem = _wait(processes, run)
+    return ([problem] if problem else []), [process.shown for process in processes]
+
+
+@contextlib.contextmanager
+def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as file, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file) as process:
+        try:
+            yield process
+        finally:
+            # the agent on the host ends the program with its standard input
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # type: ignore[union-attr]
+            try:
+                process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(processes: Sequence[_Process], run: Run) -> str | None:
+    """Wait until all that end have ended, one has failed, or the time is up. Returns what is wrong, or None."""
+    limit = run.time_limit_s
+    timeout_s = run.timeout_s if limit is None else limit
+    end = time.monotonic() + timeout_s
+    with contextlib.ExitStack() as undo:
+        poll, waiting = select.poll(), {}
+        for process in processes:
+            descriptor = os.pidfd_open(process.popen.pid)
+            undo.callback(os.close, descriptor)
+            poll.register(descriptor, select.POLLIN)
+            waiting[descriptor] = process
+        while any(not process.lasting for process in waiting.values()):
+            for descriptor, _ in poll.poll(max(0, (end - time.monotonic()) * 1000)):
+                poll.unregister(descriptor)
+                process = waiting.pop(descriptor)
+                process.popen.wait()
+                if problem := process.problem():
+                    return problem
+            if time.monotonic() >= end and waiting:
+                if limit is not None:
+                    return None
+                who = ", ".join(process.who for process in waiting.values() if not process.lasting)
+                return f"{who}: no end after {timeout_s:g} s; give it fewer steps, or a larger timeout_s"
+    return None
+
+
+def _commands(
+    run: Run, job: Job, number: int, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]
+) -> Iterator[tuple[str, Host, list[str], bool]]:
+    """Of each process of a job: name, host, command, and whether it never ends by itself."""
+    port = free_port(hosts[0]) if hosts[0].remote else _FIRST_PORT + 100 * number
+    shared = {
+        "WORLD_SIZE": str(len(hosts)), "WORKERS": str(run.workers), "MASTER_ADDR": hosts[0].address,
+        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HOSTS": ",".join(host.address for host in hosts),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }  # fmt: skip
+    arguments = _arguments(job)
+    if job.kind.by_mpirun:
+        yield job.name or "mpirun", hosts[0], _mpirun(run, job, hosts, folder, pythons, shared, arguments), False
+        return
+    for rank, host in enumerate(hosts):
+        settings = {"RANK": str(rank), "LABEL": host.label, "GLOO_SOCKET_IFNAME": host.interface}
+        variables = [f"{name}={value}" for name, value in (shared | settings).items()]
+        program = [
+            "env",
+            *variables,
+            _python(host, job, pythons),
+            *arguments,
+            "--out",
+            host.results(run.folder_of(job)),
+        ]
+        who = f"{host.label}-{job.name}" if job.name else host.label
+        lasting = job.kind.chief and not host.label.startswith("chief-")
+        yield who, host, program, lasting
+
+
+def _arguments(job: Job) -> list[str]:
+    options = [word for name, value in job.options.items() for word in ("--option", f"{name}={value}")]
+    return [
+        "-m", "programs", job.program, "--model", job.model, "--batch-size", str(job.batch_size),
+        "--steps", str(job.steps), "--pause-ms", f"{job.pause_ms:g}", "--compute", job.compute,
+        "--seed", str(job.seed), *options,
+    ]  # fmt: skip
+
+
+def _python(host: Host, job: Job, pythons: Mapping[str, str]) -> str:
+    return host.python if host.remote else pythons.get(job.kind.launcher, sys.executable)
+
+
+def _mpirun(
+    run: Run,
+    job: Job,
+    hosts: Sequence[Host],
+    folder: Path,
+    pythons: Mapping[str, str],
+    shared: Mapping[str, str],
+    arguments: list[str],
+) -> list[str]:
+    """mpirun on the first host; to the others it goes by ssh, or by entering their namespaces."""
+    first = hosts[0]
+    settings = {
+        "orte_keep_fqdn_hostnames": "1",
+        "oob_tcp_if_include": first.interface,
+        "btl": "tcp,self",
+        "btl_tcp_if_include": first.interface,
+        **mca_settings(job.options.get("algorithm", "ring")),
+    }
+    if not first.remote:
+        cases = "\n".join(f"{host.address}) name={host.label};;" for host in hosts)
+        enter = folder.parent / "enter"
+        enter.write_text(_ENTER.format(cases=cases))
+        enter.chmod(0o755)
+        # hwloc's shared file would be one for all namespaces
+        settings |= {"plm_rsh_agent": str(enter), "rtc": "^hwloc", "orte_tmpdir_base": str(folder.parent)}
+    options = [word for name, value in settings.items() for word in ("--mca", name, value)]
+    programs: list[str] = []
+    for host in hosts:
+        variables = {**shared, "PYTHONPATH": host.folder, "LABEL": host.label}
+        exported = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+        words = ["-np", "1", "--host", f"{host.address}:1", *exported, _python(host, job, pythons), *arguments]
+        programs += [*([":"] if programs else []), *words, "--out", host.results(run.folder_of(job))]
+    root = [] if first.remote else ["--allow-run-as-root"]
+    return ["mpirun", *root, *options, *programs]

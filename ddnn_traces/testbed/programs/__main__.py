@@ -1,0 +1,66 @@
+"""A training program of a host: `python -m programs PROGRAM --model M --batch-size B --steps N --out FOLDER ...`.
+
+Ranks and addresses come from the environment (RANK, WORLD_SIZE, WORKERS, MASTER_ADDR, MASTER_PORT, LABEL, HOSTS), of
+MPI programs from mpirun. docs/testbed.md lists the programs. Exit code 0 only when all steps are done; 3 without the
+framework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from .catalogue import PROGRAMS
+
+
+def main() -> None:
+    """Parse, and run the program's module, which imports the framework."""
+    parser = argparse.ArgumentParser(prog="programs")
+    parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("--model", default="mlp1")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pause-ms", type=float, default=50)
+    parser.add_argument("--compute", default="real")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    given = vars(parser.parse_args())
+    options = dict(option.split("=", 1) for option in given.pop("option"))
+    given["out"].mkdir(parents=True, exist_ok=True)
+    program = PROGRAMS[given["program"]]
+    try:
+        if program.launcher == "tensorflow":
+            from . import tensorflow_programs
+
+            tensorflow_programs.run(**given, options=options)
+        else:
+            _torch(given, options)
+    except ImportError as error:
+        print(
+            f"{error.name or error} is not installed here: pip install {error.name or program.needs[-1]}",
+            file=sys.stderr,
+        )
+        sys.exit(3)
+    sys.stdout.flush()
+    # a thread of gloo that asks for the interpreter while it shuts down aborts the process: leave without that
+    os._exit(0)
+
+
+def _torch(given: dict[str, object], options: dict[str, str]) -> None:
+    import torch
+
+    from . import gloo, patterns, training
+    from .logs import Recorder
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    arguments = training.Arguments(**given, options=options)  # type: ignore[arg-type]
+    label = os.environ.get("LABEL") or f"worker-{int(os.environ.get('RANK', '0')) + 1}"
+    recorder = Recorder(arguments.out, label)
+    programs = gloo.COMMUNICATIONS | patterns.PATTERNS
+    training.run(arguments, programs[arguments.program](recorder, options), recorder)
+
+
+main()

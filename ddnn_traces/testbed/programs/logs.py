@@ -1,0 +1,87 @@
+"""The logs of a training program: steps, their phases, and each collective or transfer, in files that ingest reads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+STEPS_PER_EPOCH = 10
+
+
+class Recorder:
+    """What one worker does, step by step, written at the end of each step: a killed run has the steps that it did.
+
+    The files are train_history-LABEL.log, phases-LABEL.csv and events-LABEL.csv in `out`; where there are no steps, as
+    at a server that answers each worker by itself, there are none. Times are unix seconds of this host's clock.
+    """
+
+    def __init__(self, out: Path, label: str) -> None:
+        self._out, self._label = out, label
+        self._step = -1
+        self._begin = 0.0
+        self._epoch: list[tuple[float, float]] = []  # loss and accuracy of its steps
+        self._events: list[tuple[str, str, float, float, int]] = []  # of this step
+        self._files: list[TextIO] = []
+
+    def begin_step(self) -> None:
+        """The next step begins."""
+        self._step += 1
+        self._begin = time.time()
+
+    def end_step(self, loss: float = 0.0, accuracy: float = 0.0) -> None:
+        """The step is over. Its communication is from the begin of its first event to the end of its last."""
+        end = time.time()
+        events, self._events = self._events, []
+        first = min((begin for _, _, begin, _, _ in events), default=end)
+        last = max((until for _, _, _, until, _ in events), default=end)
+        history, phases, collectives = self._files or self._open()
+        self._epoch.append((loss, accuracy))
+        history.write(_history_line("batch", self._step, end, loss, accuracy))
+        if len(self._epoch) == STEPS_PER_EPOCH:
+            means = [sum(values) / STEPS_PER_EPOCH for values in zip(*self._epoch, strict=True)]
+            history.write(_history_line("epoch", self._step // STEPS_PER_EPOCH, end, *means))
+            self._epoch = []
+        phases.write(",".join([str(self._step), *map(_seconds, (self._begin, first, last, end))]) + "\n")
+        for kind, name, begin, until, size in events:
+            collectives.write(f"{self._step},{kind},{name},{_seconds(begin)},{_seconds(until)},{size}\n")
+
+    def _open(self) -> list[TextIO]:
+        headers = {
+            f"train_history-{self._label}.log": "Type,ID,Timestamp,Loss,Accuracy",
+            f"phases-{self._label}.csv": "step,t_begin,t_comm_begin,t_comm_end,t_end",
+            f"events-{self._label}.csv": "step,kind,name,t_begin,t_end,bytes",
+        }
+        for name, header in headers.items():
+            file = (self._out / name).open("w", buffering=1)  # a line at a time
+            file.write(f"{header}\n")
+            self._files.append(file)
+        return self._files
+
+    def add(self, kind: str, begin: float, end: float, size: int, name: str = "") -> None:
+        """An event of this step: kind, unix seconds, bytes that it worked on."""
+        self._events.append((kind, name, begin, end, size))
+
+    @contextlib.contextmanager
+    def timed(self, kind: str, size: int, name: str = "") -> Iterator[None]:
+        """The same, for what the body does. Before step 0 nothing is recorded."""
+        begin = time.time()
+        yield
+        if self._step >= 0:
+            self.add(kind, begin, time.time(), size, name)
+
+
+def _history_line(kind: str, number: int, end: float, loss: float, accuracy: float) -> str:
+    return f"{kind},{number},{_seconds(end)},{loss:.6f},{accuracy:.6f}\n"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.9f}"
+
+
+def write_truth(out: Path, truth: dict[str, Any]) -> None:
+    """Write truth.json: what the run's description says of this job."""
+    (out / "truth.json").write_text(json.dumps(truth, indent=1))

@@ -1,0 +1,107 @@
+"""The loop of the PyTorch and MPI programs, on synthetic data: ten classes, each a random picture with noise."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import models
+from .gloo import Communication
+from .logs import STEPS_PER_EPOCH, Recorder, write_truth
+
+INPUTS = 784
+_LEARNING_RATE = 0.05
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a program is started with."""
+
+    program: str
+    model: str
+    batch_size: int
+    steps: int
+    out: Path
+    pause_ms: float
+    compute: str
+    seed: int
+    options: dict[str, str]
+
+
+class Batches:
+    """A seeded source of batches, different on every worker."""
+
+    def __init__(self, batch_size: int, seed: int, rank: int) -> None:
+        self._centres = torch.randn(models.CLASSES, INPUTS, generator=torch.Generator().manual_seed(seed))
+        self._random = torch.Generator().manual_seed(seed + 1 + rank)
+        self._batch_size = batch_size
+
+    def draw(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pictures, batch x 784, and their classes."""
+        labels = torch.randint(models.CLASSES, (self._batch_size,), generator=self._random)
+        noise = torch.randn(self._batch_size, INPUTS, generator=self._random)
+        return self._centres[labels] + 2 * noise, labels
+
+
+def train(arguments: Arguments, communication: Communication, recorder: Recorder, wrapped: nn.Module) -> None:
+    """Train all steps."""
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=_LEARNING_RATE)
+    batches = Batches(arguments.batch_size, arguments.seed, communication.data_rank())
+    for _ in range(arguments.steps):
+        recorder.begin_step()
+        time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
+        inputs, labels = batches.draw()
+        optimizer.zero_grad(set_to_none=False)
+        loss, accuracy = communication.forward_backward(wrapped, inputs, labels)
+        communication.after_backward(wrapped)
+        optimizer.step()
+        communication.after_step(wrapped)
+        recorder.end_step(loss, accuracy)
+
+
+def run(arguments: Arguments, communication: Communication, recorder: Recorder) -> None:
+    """One process of a program from its begin to its end: write the truth, train or serve."""
+    model = communication.model(arguments)
+    size = models.parameters(model)
+    if communication.rank >= communication.workers:
+        communication.serve(size, arguments.steps)
+    else:
+        wrapped = communication.wrap(model)
+        if communication.rank == 0:  # now: a run that is ended has it, too
+            write_truth(arguments.out, _truth(arguments, communication, size))
+        train(arguments, communication, recorder, wrapped)
+    print(f"weights {_digest(model)}")
+    communication.close()
+
+
+def _truth(arguments: Arguments, communication: Communication, size: int) -> dict[str, Any]:
+    servers = range(1, communication.hosts - communication.workers + 1)
+    return {
+        "versions": {**_versions(), **communication.versions()},
+        "roles": {f"ps-{number}": "parameter_server" for number in servers},
+        **models.size(size),
+        "epochs": arguments.steps // STEPS_PER_EPOCH or None,
+        **communication.truth(4 * size),
+    }
+
+
+def _digest(model: nn.Module) -> str:
+    """SHA-256 of all parameters: replicas that are equal have the same."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        values = parameter.detach()
+        values = values.to_local() if hasattr(values, "to_local") else values  # a shard of FSDP
+        digest.update(values.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    """What computes here."""
+    return {"python": sys.version.split()[0], "torch": torch.__version__}
