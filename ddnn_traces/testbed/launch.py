@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -47,7 +48,8 @@ class _Process:
         if not code:
             return None
         said = last_lines(self.log.read_text(errors="replace")) or "it said nothing"
-        ended = f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+        # mpirun has exit codes of its own above 128
+        ended = f"was ended by signal {code - 128}" if code - 128 in signal.valid_signals() else f"ended with exit code {code}"
         return f"{self.who} {ended}: {said}"
 
 
@@ -169,6 +171,8 @@ def _mpirun(
     settings = {
         "orte_keep_fqdn_hostnames": "1",
         "oob_tcp_if_include": first.interface,
+        # mpirun's messages go to each host directly: on the way over others one is lost where a host ends first (no-path)
+        "routed": "direct",
         "btl": "tcp,self",
         "btl_tcp_if_include": first.interface,
         **mca_settings(job.options.get("algorithm", "ring")),
