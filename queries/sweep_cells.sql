@@ -14,6 +14,8 @@
 -- column: runs runs; runs of the cell
 -- column: finished_runs runs; those whose log has all planned steps, or, where none are planned, any step
 -- column: step_ms ms; duration of a step, mean over the means of the finished runs
+-- column: step_error_ms ms; its standard error, over means of runs or over steps (interval_of)
+-- column: means; so many means of runs, or steps
 -- column: samples_per_s samples/s; workers x batch_size over step_ms; null where no run finished
 -- column: low_samples_per_s samples/s; lower end of its 95% interval, by Student's t on the mean step times; null with fewer than two
 -- column: high_samples_per_s samples/s; upper end
@@ -51,7 +53,9 @@ WITH step_times AS (
     FROM cells
 )
 SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, runs, finished_runs,
-       step_ms, workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,
+       step_ms, CASE WHEN interval_of IS NOT NULL THEN standard_error END AS step_error_ms,
+       CASE WHEN interval_of IS NOT NULL THEN n END AS means,
+       workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,
        CASE WHEN interval_of IS NOT NULL THEN workers * batch_size / (step_ms + t * standard_error) * 1e3 END AS low_samples_per_s,
        CASE WHEN interval_of IS NOT NULL AND step_ms > t * standard_error
             THEN workers * batch_size / (step_ms - t * standard_error) * 1e3 END AS high_samples_per_s,

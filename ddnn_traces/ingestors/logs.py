@@ -37,7 +37,7 @@ _EVENT_HEADER = ["step", "kind", "name", "t_begin", "t_end", "bytes"]
 #: Kinds in an events file; those of phases are not among them.
 _EVENT_KINDS = (
     "allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "reduce", "send", "recv", "forward",
-    "backward",
+    "backward", "checkpoint", "restore", "process_killed", "host_killed", "restart",
 )  # fmt: skip
 
 _LOG_NAME = re.compile(r"train_history(?:-(?P<worker>.+))?\.log", re.DOTALL)

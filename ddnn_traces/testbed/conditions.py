@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from ddnn_traces.errors import TestbedError
@@ -23,6 +24,7 @@ from ddnn_traces.testbed.network import SWITCH, call, join, plug_in, port_of
 _BURST_BYTES = 262_144
 _QUEUE_MS = 50
 _IN_A_MILLION = 10_000  # of a percent
+_RATE_TRIES = 3
 
 
 @contextlib.contextmanager
@@ -138,10 +140,11 @@ def lost(made: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str,
 # --- measured
 
 
-def measure(hosts: Sequence[Host]) -> list[dict[str, Any]]:
+def measure(hosts: Sequence[Host], link: Link, tolerance: Tolerance) -> list[dict[str, Any]]:
     """Round-trip time, loss and rate from each host to the next, so that each link is measured in both directions.
 
-    Raises TestbedError.
+    A rate outside the tolerance is measured up to three times: a moment in which this machine has no time for its
+    sender says nothing of the link. rate_mbit is the highest, and rates_mbit has all of them. Raises TestbedError.
     """
     with contextlib.ExitStack() as undo:
         ports = [undo.enter_context(_server(host)) for host in hosts]
@@ -149,8 +152,18 @@ def measure(hosts: Sequence[Host]) -> list[dict[str, Any]]:
         with ThreadPoolExecutor(len(hosts)) as threads:
             found = list(threads.map(lambda place: _probe(hosts, ports, place, "latency"), places))
         for place in places:  # one at a time: a link is to be full, and not this machine
-            found[place] |= _probe(hosts, ports, place, "rate")
+            found[place] |= _rate(partial(_probe, hosts, ports, place, "rate"), link, tolerance)
         return found
+
+
+def _rate(probe: Callable[[], dict[str, Any]], link: Link, tolerance: Tolerance) -> dict[str, Any]:
+    rates: list[float] = []
+    while len(rates) < _RATE_TRIES:
+        found = probe()
+        rates.append(found["rate_mbit"])
+        if not _rate_differs(link, max(rates), tolerance):
+            break
+    return {**found, "rate_mbit": max(rates), "rates_mbit": rates}
 
 
 def _probe(hosts: Sequence[Host], ports: Sequence[int], place: int, what: str) -> dict[str, Any]:
@@ -188,12 +201,16 @@ def compare(link: Link, measured: Sequence[Mapping[str, Any]], tolerance: Tolera
     return [problem for way in measured for problem in _differences(link, way, tolerance)]
 
 
+def _rate_differs(link: Link, rate_mbit: float, tolerance: Tolerance) -> bool:
+    """Whether the rate of what arrives, without what is dropped on purpose, is not the link's."""
+    if not link.rate_mbit:
+        return False
+    return abs(rate_mbit / (1 - link.loss_pct / 100) / link.rate_mbit - 1) * 100 > tolerance.rate_pct
+
+
 def _differences(link: Link, way: Mapping[str, Any], tolerance: Tolerance) -> Iterator[str]:
     where = f"{way['from']} to {way['to']}"
-    if (
-        link.rate_mbit
-        and abs(way["rate_mbit"] / (1 - link.loss_pct / 100) / link.rate_mbit - 1) * 100 > tolerance.rate_pct
-    ):
+    if _rate_differs(link, way["rate_mbit"], tolerance):
         yield (
             f"rate {where}: {way['rate_mbit']:g} Mbit/s, and {link.rate_mbit:g} were asked for; give a rate that this "
             "machine reaches, or a larger tolerance.rate_pct"

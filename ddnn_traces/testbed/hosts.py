@@ -82,7 +82,11 @@ class Host:
     @property
     def _folders(self) -> str:
         """Pattern of the folders of all hosts."""
-        return _REMOTE_FOLDER if self.remote else re.escape(f"{Path(self.folder).parent}/") + r"(worker|ps|chief)-\d+"
+        return (
+            _REMOTE_FOLDER
+            if self.remote
+            else re.escape(f"{Path(self.folder).parent}/") + r"((worker|ps|chief)-\d+|checkpoints)"
+        )
 
     def results(self, job: str) -> str:
         """The folder for what a job's program writes, made by the program; job: empty, unless there are several."""

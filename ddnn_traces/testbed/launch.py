@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ddnn_traces.testbed import faults
 from ddnn_traces.testbed.hosts import Host, free_port, last_lines
 from ddnn_traces.testbed.matrix import Job, Run
 from ddnn_traces.testbed.programs.mpi import mca_settings
@@ -37,6 +39,7 @@ class _Process:
     """A started program. shown: its command line. lasting: it never ends by itself (TensorFlow's servers)."""
 
     who: str
+    host: Host
     shown: str
     log: Path
     popen: subprocess.Popen[bytes]
@@ -48,33 +51,65 @@ class _Process:
         if not code:
             return None
         said = last_lines(self.log.read_text(errors="replace")) or "it said nothing"
-        # mpirun has exit codes of its own above 128
-        ended = f"was ended by signal {code - 128}" if code - 128 in signal.valid_signals() else f"ended with exit code {code}"
+        by_signal = code - 128 in signal.valid_signals()  # mpirun has exit codes of its own above 128
+        ended = f"was ended by signal {code - 128}" if by_signal else f"ended with exit code {code}"
         return f"{self.who} {ended}: {said}"
 
 
-def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class Trained:
+    """What became of a training. problems: none where it was as asked for; fault: what was killed and what followed."""
+
+    problems: list[str]
+    commands: list[str]
+    fault: dict[str, Any] | None = None
+
+
+def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> Trained:
     """Train all jobs of a run to their end; what programs print goes to folder.
 
-    Returns the problems, empty where every program did all its steps, and the command lines.
+    With a fault the training may end early, which is a result, or be started again.
     """
+    for job in run.jobs:
+        for host in hosts if job.profile else ():
+            host.write(f"{host.folder}/programs/profiles/{job.model}.csv", Path(job.profile).read_text())
+    with _all_started(run, hosts, folder, pythons) as processes:
+        watch = _watch(run, hosts, processes)
+        problem = _wait(processes, run, watch)
+    commands = [process.shown for process in processes]
+    if watch is None or not watch.has_killed:
+        return Trained([problem] if problem else [], commands)
+    fault = {**watch.facts, "others": problem or "went on to the end", "restarted": False}
+    if problem and run.fault and run.fault.restart:
+        faults.record_restart(hosts)
+        with _all_started(run, hosts, folder, pythons) as processes:
+            problem = _wait(processes, run, None)
+        return Trained([problem] if problem else [], commands, fault | {"restarted": True})
+    return Trained([], commands, fault)
+
+
+@contextlib.contextmanager
+def _all_started(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, str]) -> Iterator[list[_Process]]:
     with contextlib.ExitStack() as undo:
         processes = []
         for number, job in enumerate(run.jobs):
-            if job.profile:
-                for host in hosts:
-                    host.write(f"{host.folder}/programs/profiles/{job.model}.csv", Path(job.profile).read_text())
             for who, host, command, lasting in _commands(run, job, number, hosts, folder, pythons):
                 log = folder / f"{who}-program.txt"
                 popen = undo.enter_context(_started(host.attended(command), log))
-                processes.append(_Process(who, host.shown(command), log, popen, lasting))
-        problem = _wait(processes, run)
-    return ([problem] if problem else []), [process.shown for process in processes]
+                processes.append(_Process(who, host, host.shown(command), log, popen, lasting))
+        yield processes
+
+
+def _watch(run: Run, hosts: Sequence[Host], processes: Sequence[_Process]) -> faults.Watch | None:
+    if run.fault is None:
+        return None
+    (pid,) = (process.popen.pid for process in processes if process.host.label == run.fault.kill)
+    return faults.Watch(run.fault, hosts, pid)
 
 
 @contextlib.contextmanager
 def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as file, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file) as process:
+    with log.open("ab") as file, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file) as process:
         try:
             yield process
         finally:
@@ -87,8 +122,11 @@ def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
                 process.kill()
 
 
-def _wait(processes: Sequence[_Process], run: Run) -> str | None:
-    """Wait until all that end have ended, one has failed, or the time is up. Returns what is wrong, or None."""
+def _wait(processes: Sequence[_Process], run: Run, watch: faults.Watch | None) -> str | None:
+    """Wait until all that end have ended, one has failed, or the time is up. Returns what is wrong, or None.
+
+    What a fault kills does not fail by that; when no other is left that ends by itself, the training is over.
+    """
     limit = run.time_limit_s
     timeout_s = run.timeout_s if limit is None else limit
     end = time.monotonic() + timeout_s
@@ -100,12 +138,18 @@ def _wait(processes: Sequence[_Process], run: Run) -> str | None:
             poll.register(descriptor, select.POLLIN)
             waiting[descriptor] = process
         while any(not process.lasting for process in waiting.values()):
-            for descriptor, _ in poll.poll(max(0, (end - time.monotonic()) * 1000)):
+            left_s = max(0, end - time.monotonic())
+            for descriptor, _ in poll.poll(1000 * (min(left_s, faults.LOOK_S) if watch else left_s)):
                 poll.unregister(descriptor)
                 process = waiting.pop(descriptor)
                 process.popen.wait()
-                if problem := process.problem():
+                if watch and watch.has_killed and process.host.label == watch.fault.kill:
+                    if all(other.lasting for other in waiting.values()):
+                        return f"{process.who} was killed, and no other process trains"
+                elif problem := process.problem():
                     return problem
+            if watch and (problem := watch.look()):
+                return problem
             if time.monotonic() >= end and waiting:
                 if limit is not None:
                     return None
@@ -124,6 +168,10 @@ def _commands(
         "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HOSTS": ",".join(host.address for host in hosts),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip
+    if "checkpoint" in job.options and not hosts[0].remote:
+        checkpoints = folder.parent / "checkpoints"
+        checkpoints.mkdir(exist_ok=True)
+        shared["CHECKPOINTS"] = str(checkpoints)
     arguments = _arguments(job)
     if job.kind.by_mpirun:
         yield job.name or "mpirun", hosts[0], _mpirun(run, job, hosts, folder, pythons, shared, arguments), False
@@ -135,6 +183,7 @@ def _commands(
             "env",
             *variables,
             _python(host, job, pythons),
+            *(_torchrun(run, job, hosts, host, port) if job.kind.elastic else []),
             *arguments,
             "--out",
             host.results(run.folder_of(job)),
@@ -142,6 +191,16 @@ def _commands(
         who = f"{host.label}-{job.name}" if job.name else host.label
         lasting = job.kind.chief and not host.label.startswith("chief-")
         yield who, host, program, lasting
+
+
+def _torchrun(run: Run, job: Job, hosts: Sequence[Host], host: Host, port: int) -> list[str]:
+    """What comes before the arguments of Python; the first host has the rendezvous. All else is torchrun's default."""
+    least = job.options.get("least", str(max(1, run.workers - 1)))
+    return [
+        "-m", "torch.distributed.run", f"--nnodes={least}:{run.workers}", "--nproc-per-node=1", "--max-restarts=3",
+        "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{port}", f"--rdzv-id={run.name}",
+        f"--rdzv-conf=is_host={int(host is hosts[0])}", f"--local-addr={host.address}",
+    ]  # fmt: skip
 
 
 def _arguments(job: Job) -> list[str]:
@@ -171,7 +230,7 @@ def _mpirun(
     settings = {
         "orte_keep_fqdn_hostnames": "1",
         "oob_tcp_if_include": first.interface,
-        # mpirun's messages go to each host directly: on the way over others one is lost where a host ends first (no-path)
+        # messages go to each host directly: on the way over others one is lost where a host ends first ("no-path")
         "routed": "direct",
         "btl": "tcp,self",
         "btl_tcp_if_include": first.interface,

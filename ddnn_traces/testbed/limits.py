@@ -30,7 +30,9 @@ def _rate_mbit(link: Link, folder: Path) -> float:
     run = Run("limits", (Job("star"),), workers=2, link=link)
     folder.mkdir()
     with network.namespaces(run, folder, sys.executable) as hosts, conditions.links(run, hosts):
-        return min(float(way["rate_mbit"]) for way in conditions.measure(hosts))
+        # the best of three: what the machine reaches, not what it reaches in a moment in which others have it
+        found = [conditions.measure(hosts, link, run.tolerance) for _ in range(3)]
+    return max(min(float(way["rate_mbit"]) for way in ways) for ways in found)
 
 
 def check_time_limits(wanted: Matrix) -> None:

@@ -79,6 +79,20 @@ class Background:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What is killed (SIGKILL) when `step` has ended: the training process of the host `kill`, or all on that host.
+
+    restart: all processes are started again where the others end too, or do no step for patience_s.
+    """
+
+    kill: str = "worker-2"
+    step: int = 5
+    what: str = "process"
+    restart: bool = True
+    patience_s: float = 90.0
+
+
+@dataclass(frozen=True)
 class Job:
     """A training program with its arguments.
 
@@ -119,6 +133,7 @@ class Run:
     capture: Capturing = Capturing()
     tolerance: Tolerance = Tolerance()
     background: Background | None = None
+    fault: Fault | None = None
     timeout_s: float = 300.0
     time_limit_s: float | None = None
 
@@ -167,9 +182,11 @@ _ALLOWED: dict[str, Any] = {
     "delay_ms": (0, 10_000), "loss_pct": (0, 100),
     "shaper": ("tbf", "htb"), "direction": ("out", "both"), "snaplen": (54, 262_144), "rate_pct": (0, 100),
     "delay_pct": (0, 100), "kind": ("constant", "replay"),
-    "protocol": ("udp", "tcp"),
+    "protocol": ("udp", "tcp"), "what": ("process", "host"), "step": (0, 1 << 20), "patience_s": (1, 1e6),
 }  # fmt: skip
-_TABLES: dict[str, Any] = {"link": Link, "capture": Capturing, "tolerance": Tolerance, "background": Background}
+_TABLES: dict[str, Any] = {
+    "link": Link, "capture": Capturing, "tolerance": Tolerance, "background": Background, "fault": Fault,
+}  # fmt: skip
 _JOB_KEYS = {name: kind for name, kind in Job.__annotations__.items() if name not in ("name", "profile")}
 _RUN_KEYS = {
     **_JOB_KEYS, "name": "str", "jobs": "list", "workers": "int", "servers": "int", "timeout_s": "float",
@@ -217,6 +234,8 @@ def _on_machines(path: Path, run: Run, machines: int) -> Run:
         raise UsageError(f"{path}: {run.name} needs {counted(len(run.labels), 'host')}, [[hosts]] has {machines}")
     if run.link != Link():
         raise UsageError(f"{path}: {run.name} has link = ..., but links of [[hosts]] are not shaped; remove it")
+    if run.fault is not None:
+        raise UsageError(f"{path}: {run.name} has a fault; hosts are killed in network namespaces only, remove it")
     if not run.capture.offload:
         raise UsageError(f"{path}: {run.name} has offload = false; set it there by ethtool -K, and remove the key")
     return replace(run, link=Link(rate_mbit=None))
@@ -291,6 +310,8 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
         raise UsageError(f"{where}: {len(run.labels)} hosts; at most {MOST_HOSTS}")
     if run.background is not None:
         _check_background(where, run)
+    if run.fault is not None:
+        _check_fault(where, run)
     name = cells.get("name")
     name = "-".join(filter(None, (name, repetition))) if isinstance(name, str) else name
     name = name or _name(run, str(cells.get("variant", "")), repetition)
@@ -309,6 +330,7 @@ def _check_workers(where: str, job: Job, workers: int) -> None:
         raise UsageError(f"{where}: workers = {workers}; halving_doubling needs a power of two")
     for option, whole, what in (
         ("tensor", workers, "workers"), ("microbatches", job.batch_size, "batch_size"), ("group", 0, ""),
+        ("checkpoint", 0, ""), ("least", 0, ""),
     ):  # fmt: skip
         text = options.get(option, "1")
         if not text.isdecimal() or not int(text):
@@ -353,6 +375,17 @@ def _check_background(where: str, run: Run) -> None:
             )
     if run.background.src == run.background.dst:
         raise UsageError(f"{where}: background from {run.background.src} to itself; give another src or dst")
+
+
+def _check_fault(where: str, run: Run) -> None:
+    assert run.fault is not None
+    (job, *others) = run.jobs
+    if others or job.kind.by_mpirun:
+        raise UsageError(f"{where}: fault of several jobs, or of one that mpirun starts; give one other program")
+    if run.fault.kill not in run.labels:
+        raise UsageError(f"{where}: fault kills {shown(run.fault.kill)}; {nearest(run.fault.kill, run.labels)}")
+    if run.fault.step >= job.steps - 1:
+        raise UsageError(f"{where}: fault after step {run.fault.step}, and steps = {job.steps}; give an earlier step")
 
 
 def _with_flows(path: Path, run: Run) -> Run:
@@ -472,6 +505,11 @@ def _beside(background: Background) -> str:
     return "replay" if background.kind == "replay" else f"background{background.rate_mbit:g}{background.protocol}"
 
 
+def _killed(fault: Fault) -> str:
+    host = "host_" if fault.what == "host" else ""
+    return f"killed_{host}{fault.kill.replace('-', '')}"
+
+
 def _name(run: Run, variant: str, repetition: str) -> str:
     """framework-model-optimizer-batch-backend-condition-topology-variant, the published scheme; of several jobs, which
     have no one model or topology, jobs-PROGRAM-...-condition-variant."""
@@ -486,7 +524,9 @@ def _name(run: Run, variant: str, repetition: str) -> str:
         *(scheme if len(run.jobs) == 1 else ["jobs", *(job.program for job in run.jobs), condition]), f"n{run.workers}",
         *conditions, f"s{run.servers}" if run.servers > 1 else "", "" if job.compute == "real" else "sleep",
         "async" if job.program == "ps_async" else "",
-        "" if run.background is None else _beside(run.background), "" if run.capture.offload else "nooffload",
+        "" if run.background is None else _beside(run.background),
+        "elastic" if job.kind.elastic else "", "" if run.fault is None else _killed(run.fault),
+        "checkpoint" if "checkpoint" in job.options else "", "" if run.capture.offload else "nooffload",
         "both" if run.capture.direction == "both" else "", variant, repetition,
     ]  # fmt: skip
     return "-".join(part for part in parts if part)

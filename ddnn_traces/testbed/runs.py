@@ -70,15 +70,15 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
         joined = undo.enter_context(contextlib.ExitStack())
         hosts, made = joined.enter_context(_hosts(wanted, run, work))
         facts = run_folder.machine_facts(hosts[0])
-        before = conditions.measure(hosts)
+        before = conditions.measure(hosts, run.link, run.tolerance)
         problems = conditions.compare(run.link, before, run.tolerance)
         queues = [_queues(run, hosts)]
         begin_ns = time.time_ns()
         with captures(hosts, run.capture) as running, background(run, hosts) as beside:
-            failed, commands = launch.train(run, hosts, folder, pythons)
+            trained = launch.train(run, hosts, folder, pythons)
         queues.append(_queues(run, hosts))
-        after = conditions.measure(hosts)
-        problems += failed + [problem for capture in running for problem in _lost(capture)]
+        after = conditions.measure(hosts, run.link, run.tolerance)
+        problems += trained.problems + [problem for capture in running for problem in _lost(capture)]
         problems += conditions.compare(run.link, after, run.tolerance)
         origin = {
             **facts,
@@ -94,9 +94,10 @@ def make(wanted: Matrix, run: Run, out: Path, scratch: Path, pythons: Mapping[st
                 "queues": {"before_training": queues[0], "after_training": queues[1]},
             },
             "background": beside or None,
+            "fault": trained.fault,
             "capture": _captured(run, running),
             "network": network.facts(hosts[0], run),
-            "commands": commands,
+            "commands": trained.commands,
             "clocks": {host.label: _clock(host) for host in hosts if host.remote},
         }
         run_folder.collect(folder, hosts, running, run.capture.compress)

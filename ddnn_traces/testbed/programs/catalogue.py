@@ -46,7 +46,8 @@ class Program:
     launcher: torch (a process a host), mpi and horovod (mpirun on the first host), tensorflow (a process a host;
     servers and, with chief, one more host); a matrix gives the Python of each by this name. servers: hosts beside the
     workers that it needs at least; -1 where it takes none. model: the name of the model that it has of its own,
-    whatever a matrix says. options: names of those that it has alone.
+    whatever a matrix says. elastic: torchrun starts the process of each host, again where it ends. options: names of
+    those that it has alone.
     """
 
     framework: str
@@ -55,14 +56,16 @@ class Program:
     launcher: str = "torch"
     servers: int = -1
     chief: bool = False
+    elastic: bool = False
     model: str = ""
     options: tuple[str, ...] = ()
 
     @property
     def known_options(self) -> tuple[str, ...]:
-        """Its options, and those that every PyTorch program has."""
+        """Its options, and those that every PyTorch program has; checkpoint: those whose workers have whole models."""
         own = ("algorithm", *self.options) if self.by_mpirun else self.options
-        return own if self.launcher == "tensorflow" else (*own, "time_scale")
+        saved = () if self.model or self.topology == "fsdp" or self.launcher == "horovod" else ("checkpoint",)
+        return (*own, *saved) if self.launcher == "tensorflow" else (*own, *saved, "time_scale")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -94,6 +97,7 @@ def _torch(topology: str, servers: int = -1, options: tuple[str, ...] = ()) -> P
 
 PROGRAMS = {
     "ddp": Program("torch", "gloo", "ring"),
+    "elastic": Program("torch", "gloo", "ring", elastic=True, options=("least",)),
     "ring": _torch("ring", options=("order",)),
     "tree": _torch("tree", options=("shape",)),
     "binary_tree_star": _torch("binary_tree_star", options=("group",)),

@@ -177,6 +177,14 @@ class Ddp(Communication):
         return {**super().truth(size), "ring_order": order}
 
 
+class Elastic(Ddp):
+    """The same under torchrun: of as many workers as there are, whose number changes when one is lost or comes back."""
+
+    def __init__(self, recorder: Recorder, options: Options) -> None:
+        super().__init__(recorder, options)
+        self.workers = self.hosts
+
+
 class Ring(Communication):
     """2(N-1) rounds of S/N along a cycle: reduce-scatter, then all-gather. Option order: ranks, 0,2,1,3."""
 
@@ -488,7 +496,7 @@ class Horovod(_ByMpirun):
 
 
 COMMUNICATIONS: dict[str, Callable[[Recorder, Options], Communication]] = {
-    "ddp": Ddp, "ring": Ring, "tree": Tree, "star": Star, "binary_tree_star": BinaryTreeStar, "clique": Clique,
-    "halving_doubling": HalvingDoubling, "ps": ParameterServer, "ps_async": AsyncParameterServer,
+    "ddp": Ddp, "elastic": Elastic, "ring": Ring, "tree": Tree, "star": Star, "binary_tree_star": BinaryTreeStar,
+    "clique": Clique, "halving_doubling": HalvingDoubling, "ps": ParameterServer, "ps_async": AsyncParameterServer,
     "pair_averaging": PairAveraging, "mpi": Mpi, "horovod": Horovod,
 }  # fmt: skip

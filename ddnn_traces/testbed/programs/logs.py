@@ -15,17 +15,27 @@ STEPS_PER_EPOCH = 10
 class Recorder:
     """What one worker does, step by step, written at the end of each step: a killed run has the steps that it did.
 
+    A process that is started again adds to the files, and counts on: a step's number is how many were done before it.
+
     The files are train_history-LABEL.log, phases-LABEL.csv and events-LABEL.csv in `out`; where there are no steps, as
     at a server that answers each worker by itself, there are none. Times are unix seconds of this host's clock.
     """
 
     def __init__(self, out: Path, label: str) -> None:
         self._out, self._label = out, label
-        self._step = -1
+        self._step = self.done - 1
         self._begin = 0.0
         self._epoch: list[tuple[float, float]] = []  # loss and accuracy of its steps
         self._events: list[tuple[str, str, float, float, int]] = []  # of this step
         self._files: list[TextIO] = []
+        if self.done:
+            self.note("restart", "process", time.time())
+
+    @property
+    def done(self) -> int:
+        """Steps that the files have, of this process and those before it."""
+        path = self._out / f"phases-{self._label}.csv"
+        return path.read_text().count("\n") - 1 if path.is_file() else 0
 
     def begin_step(self) -> None:
         """The next step begins."""
@@ -56,8 +66,9 @@ class Recorder:
             f"events-{self._label}.csv": "step,kind,name,t_begin,t_end,bytes",
         }
         for name, header in headers.items():
-            file = (self._out / name).open("w", buffering=1)  # a line at a time
-            file.write(f"{header}\n")
+            file = (self._out / name).open("a", buffering=1)  # a line at a time
+            if not file.tell():
+                file.write(f"{header}\n")
             self._files.append(file)
         return self._files
 
@@ -72,6 +83,11 @@ class Recorder:
         yield
         if self._step >= 0:
             self.add(kind, begin, time.time(), size, name)
+
+    def note(self, kind: str, name: str, begin: float) -> None:
+        """An event between two steps, at once: it is now over."""
+        _, _, collectives = self._files or self._open()
+        collectives.write(f"{self._step + 1},{kind},{name},{_seconds(begin)},{_seconds(time.time())},\n")
 
 
 def _history_line(kind: str, number: int, end: float, loss: float, accuracy: float) -> str:

@@ -42,10 +42,12 @@ def run(
         write_truth(out, _truth(program, WIDTHS[model], steps))
     recorder = Recorder(out, os.environ["LABEL"])
     batches = _Batches(batch_size, seed, int(os.environ["RANK"]))
+    every, saves = int(options.get("checkpoint", 0)), program == "tf_ps" or number == 0
+    checkpoints = _Checkpoints(every, saves, recorder)
     if program == "tf_ps":
-        _parameter_server(WIDTHS[model], batches, steps, pause_ms, recorder)
+        _parameter_server(WIDTHS[model], batches, steps, pause_ms, recorder, checkpoints)
     else:
-        _mirrored(WIDTHS[model], batches, steps, pause_ms, recorder)
+        _mirrored(WIDTHS[model], batches, steps, pause_ms, recorder, checkpoints)
 
 
 def _cluster(program: str) -> tuple[str, int]:
@@ -76,6 +78,36 @@ class _Batches:
         return tf.constant(self._centres[labels] + 2 * noise, tf.float32), tf.constant(labels, tf.int32)
 
 
+class _Checkpoints:
+    """All variables, saved every so many steps by one process (option checkpoint), in a folder that all hosts see."""
+
+    def __init__(self, every: int, saves: bool, recorder: Recorder) -> None:
+        self._every, self._saves, self._recorder = every, saves, recorder
+        self._manager: Any = None
+
+    def load(self, variables: list[Any]) -> int:
+        """Fill the variables from the last checkpoint, if there is one; how many steps they had been trained."""
+        if not self._every:
+            return 0
+        begin = time.time()
+        checkpoint = tf.train.Checkpoint(**{f"variable_{n}": variable for n, variable in enumerate(variables)})
+        self._manager = tf.train.CheckpointManager(checkpoint, os.environ["CHECKPOINTS"], max_to_keep=1)
+        last = self._manager.latest_checkpoint
+        if last is None:
+            return 0
+        checkpoint.restore(last).assert_consumed()
+        steps = int(last.rpartition("-")[2])
+        self._recorder.note("restore", f"steps {steps}", begin)
+        return steps
+
+    def save(self, steps: int) -> None:
+        """Save, where it is time to."""
+        if self._every and self._saves and steps % self._every == 0:
+            begin = time.time()
+            self._manager.save(checkpoint_number=steps)
+            self._recorder.note("checkpoint", f"steps {steps}", begin)
+
+
 def _variables(widths: tuple[int, ...]) -> list[Any]:
     """Weights and biases, the same at every worker."""
     random = np.random.default_rng(_SEED)
@@ -98,13 +130,17 @@ def _gradients(variables: list[Any], inputs: Any, labels: Any) -> tuple[Any, Any
     return loss, hits, tape.gradient(loss, variables)
 
 
-def _mirrored(widths: tuple[int, ...], batches: _Batches, steps: int, pause_ms: float, recorder: Recorder) -> None:
+def _mirrored(
+    widths: tuple[int, ...], batches: _Batches, steps: int, pause_ms: float, recorder: Recorder,
+    checkpoints: _Checkpoints,
+) -> None:  # fmt: skip
     ring = tf.distribute.experimental.CommunicationOptions(
         implementation=tf.distribute.experimental.CommunicationImplementation.RING
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
     with strategy.scope():
         variables = _variables(widths)
+        first = checkpoints.load(variables)
 
     def exchange(gradients: list[Any]) -> None:
         mean = tf.distribute.ReduceOp.MEAN
@@ -115,24 +151,27 @@ def _mirrored(widths: tuple[int, ...], batches: _Batches, steps: int, pause_ms: 
     compute = tf.function(lambda x, y: strategy.run(lambda a, b: _gradients(variables, a, b), args=(x, y)))
     reduce = tf.function(exchange)
     size = 4 * _parameters(widths)
-    for _ in range(steps):
+    for step in range(first, steps):
         recorder.begin_step()
         time.sleep(pause_ms / 1e3)
         loss, hits, gradients = compute(*batches.draw())
         with recorder.timed("allreduce", size):
             reduce(gradients)
         recorder.end_step(float(loss), float(hits))
+        checkpoints.save(step + 1)
 
 
 def _parameter_server(
-    widths: tuple[int, ...], batches: _Batches, steps: int, pause_ms: float, recorder: Recorder
-) -> None:
+    widths: tuple[int, ...], batches: _Batches, steps: int, pause_ms: float, recorder: Recorder,
+    checkpoints: _Checkpoints,
+) -> None:  # fmt: skip
     """The chief's loop: in each step every worker takes the variables, and sends its gradients, once."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         variables = _variables(widths)
+        first = checkpoints.load(variables)
 
     @tf.function
     def step(inputs: Any, labels: Any) -> Any:
@@ -142,7 +181,7 @@ def _parameter_server(
         return loss, hits
 
     workers = int(os.environ["WORKERS"])
-    for _ in range(steps):
+    for number in range(first, steps):
         recorder.begin_step()
         time.sleep(pause_ms / 1e3)
         results = [coordinator.schedule(step, args=batches.draw()) for _ in range(workers)]
@@ -150,6 +189,7 @@ def _parameter_server(
             coordinator.join()
         values = np.mean([[float(part) for part in result.fetch()] for result in results], axis=0)
         recorder.end_step(*values)
+        checkpoints.save(number + 1)
 
 
 def _parameters(widths: tuple[int, ...]) -> int:

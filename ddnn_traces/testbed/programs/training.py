@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -50,11 +51,40 @@ class Batches:
         return self._centres[labels] + 2 * noise, labels
 
 
-def train(arguments: Arguments, communication: Communication, recorder: Recorder, wrapped: nn.Module) -> None:
-    """Train all steps."""
+class Checkpoints:
+    """The model, saved every so many steps by the first worker (option checkpoint), in a folder that all hosts see."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._every = int(arguments.options.get("checkpoint", 0))
+        self._path = Path(os.environ.get("CHECKPOINTS", "")) / "model.pt"
+
+    def load(self, model: nn.Module) -> int:
+        """Fill the model from the last checkpoint, if there is one; how many steps it had been trained."""
+        if not self._every or not self._path.is_file():
+            return 0
+        saved = torch.load(self._path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        return int(saved["steps"])
+
+    def save(self, model: nn.Module, steps: int, rank: int, recorder: Recorder) -> None:
+        """Save, where it is time to."""
+        if rank or not self._every or steps % self._every:
+            return
+        begin = time.time()
+        part = self._path.with_suffix(".part")
+        torch.save({"model": model.state_dict(), "steps": steps}, part)
+        part.replace(self._path)  # so that a killed process leaves a whole one
+        recorder.note("checkpoint", f"steps {steps}", begin)
+
+
+def train(
+    arguments: Arguments, communication: Communication, recorder: Recorder, model: nn.Module, wrapped: nn.Module,
+    checkpoints: Checkpoints, first: int,
+) -> None:  # fmt: skip
+    """Train the steps from the first one on."""
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=_LEARNING_RATE)
     batches = Batches(arguments.batch_size, arguments.seed, communication.data_rank())
-    for _ in range(arguments.steps):
+    for step in range(first, arguments.steps):
         recorder.begin_step()
         time.sleep(arguments.pause_ms / 1e3)  # in place of heavier computation
         inputs, labels = batches.draw()
@@ -64,19 +94,24 @@ def train(arguments: Arguments, communication: Communication, recorder: Recorder
         optimizer.step()
         communication.after_step(wrapped)
         recorder.end_step(loss, accuracy)
+        checkpoints.save(model, step + 1, communication.rank, recorder)
 
 
 def run(arguments: Arguments, communication: Communication, recorder: Recorder) -> None:
     """One process of a program from its begin to its end: write the truth, train or serve."""
     model = communication.model(arguments)
     size = models.parameters(model)
+    checkpoints, begin = Checkpoints(arguments), time.time()
+    first = checkpoints.load(model)
     if communication.rank >= communication.workers:
-        communication.serve(size, arguments.steps)
+        communication.serve(size, arguments.steps - first)
     else:
         wrapped = communication.wrap(model)
-        if communication.rank == 0:  # now: a run that is ended has it, too
+        if communication.rank == 0 and not recorder.done:  # now: a run that is ended has it, too
             write_truth(arguments.out, _truth(arguments, communication, size))
-        train(arguments, communication, recorder, wrapped)
+        if first:
+            recorder.note("restore", f"steps {first}", begin)
+        train(arguments, communication, recorder, model, wrapped, checkpoints, first)
     print(f"weights {_digest(model)}")
     communication.close()
 

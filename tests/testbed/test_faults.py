@@ -1,0 +1,76 @@
+"""Processes killed on purpose: what the others do, and what a checkpoint saves, by the events and steps of the logs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import ddnn_traces
+from ddnn_traces import testbed
+from ddnn_traces.messages import Messages
+from ddnn_traces.testbed.programs.logs import Recorder
+
+TORCH = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
+MATRIX = """
+[defaults]
+steps = 8
+workers = 2
+pause_ms = 20
+tolerance = { rate_pct = 100, delay_ms = 1000 }
+fault.step = 4
+options.checkpoint = 2
+
+[[runs]]
+program = "ddp"
+fault.kill = "worker-1"
+[[runs]]
+program = "elastic"
+[[runs]]
+program = "ps"
+fault.kill = "ps-1"
+fault.restart = false
+"""
+
+
+def test_a_process_that_is_started_again_counts_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        recorder = Recorder(tmp_path, "worker-1")
+        for _ in range(3):
+            recorder.begin_step()
+            recorder.end_step()
+    assert recorder.done == 6
+    history = (tmp_path / "train_history-worker-1.log").read_text().splitlines()
+    assert [line.split(",")[1] for line in history] == ["ID", "0", "1", "2", "3", "4", "5"]
+    events = (tmp_path / "events-worker-1.csv").read_text().splitlines()
+    assert events[0] == "step,kind,name,t_begin,t_end,bytes"
+    assert [line.split(",")[:3] for line in events[1:]] == [["3", "restart", "process"]]
+
+
+@pytest.mark.testbed
+def test_what_a_killed_process_costs(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text(MATRIX)
+    outcomes = testbed.run(tmp_path / "matrix.toml", tmp_path / "out", Messages(), {"torch": TORCH})
+    assert [outcome for outcome in outcomes if outcome.outcome != "made"] == []
+    with ddnn_traces.ingest(tmp_path / "out", tmp_path / "dataset") as dataset:
+        rows = dataset.query("fault_recovery").select(
+            "killed", "role", "is_restarted", "checkpoint_steps", "planned_steps", "finished", "workers_after"
+        )
+        again = dataset.query("fault_recovery").select(pl.col("steps_done") - pl.col("planned_steps"))
+    assert rows.sort("killed", "is_restarted").rows() == [
+        ("ps-1", "parameter_server", False, None, 8, False, 0),  # and the worker ended with it
+        ("worker-1", "worker", True, 4, 8, True, 2),  # DistributedDataParallel ends, and is started by the testbed
+        ("worker-2", "worker", False, 4, 8, True, 2),  # by torchrun
+    ]
+    # steps 5 and, where it was done before the kill, 6 were done after the checkpoint of four steps
+    assert set(again.to_series()) <= {-3, -2, 1, 2}
+    facts = {
+        path.parent.name: tomllib.loads(path.read_text())["origin"]["fault"] for path in tmp_path.glob("out/*/run.toml")
+    }
+    others = {fact["kill"]: fact["others"] for fact in facts.values()}
+    assert others["worker-2"] == "went on to the end"
+    assert others["ps-1"].startswith("worker-") and "ended" in others["ps-1"]
