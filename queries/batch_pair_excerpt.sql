@@ -17,15 +17,15 @@
 -- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt
 -- column: wire_bytes bytes; wire bytes of the pair in the window
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
--- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth and
--- variant are the same. Of several runs of a batch size the first by name is shown; settings with one batch size are
+-- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth,
+-- congestion control and variant are the same. Of several runs of a batch size the first by name is shown; settings with one batch size are
 -- left out. The pair is the one with the most payload inside steps (heaviest_pairs).
 WITH settings AS (
     SELECT run_id, batch_size,
            -- a struct, in which null equals null
            {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'topology': topology,
             'workers': workers, 'delay': delay_ms, 'loss': loss_pct, 'bandwidth': bandwidth_mbit,
-            'variant': variant} AS setting
+            'congestion_control': congestion_control, 'variant': variant} AS setting
     FROM runs
     WHERE batch_size IS NOT NULL AND run_id IN (SELECT run_id FROM flows)
 ), firsts AS (

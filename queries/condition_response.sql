@@ -1,5 +1,5 @@
 -- question: How do samples a second change when one condition of the links is changed and the others stay at their best?
--- row: a condition, a value of it, and a training: framework, model, batch size, topology and workers
+-- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers and congestion control
 -- inputs: sweep_cells
 -- figure: cheng figs. 2 to 10
 -- column: condition; delay_ms, bandwidth_mbit or loss_pct: the one that changes
@@ -9,6 +9,7 @@
 -- column: model; name of the trained model
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: workers hosts; declared number of workers
+-- column: congestion_control; TCP's, where it is declared
 -- column: runs runs; runs of the cell
 -- column: finished_runs runs; those that did all their steps
 -- column: step_ms ms; duration of a step (sweep_cells)
@@ -24,7 +25,7 @@
 -- squared relative standard errors of the two mean step times (delta method), with the degrees of freedom of the cell
 -- that has fewer means.
 WITH best AS (
-    SELECT framework_backend, topology, model, batch_size, workers, min(delay_ms) AS delay_ms,
+    SELECT framework_backend, topology, model, batch_size, workers, congestion_control, min(delay_ms) AS delay_ms,
            max(bandwidth_mbit) AS bandwidth_mbit, min(loss_pct) AS loss_pct
     FROM sweep_cells()
     GROUP BY ALL
@@ -37,6 +38,7 @@ WITH best AS (
     JOIN best AS b ON c.framework_backend IS NOT DISTINCT FROM b.framework_backend
                   AND c.topology IS NOT DISTINCT FROM b.topology AND c.model IS NOT DISTINCT FROM b.model
                   AND c.batch_size IS NOT DISTINCT FROM b.batch_size AND c.workers IS NOT DISTINCT FROM b.workers
+                  AND c.congestion_control IS NOT DISTINCT FROM b.congestion_control
 ), changed AS (
     SELECT 'delay_ms' AS condition, 1 AS place, delay_ms AS value, best_delay_ms AS best_value, *
     FROM compared
@@ -56,16 +58,17 @@ WITH best AS (
            max(step_error_ms) FILTER (value = best_value) OVER same AS best_error_ms,
            max(means) FILTER (value = best_value) OVER same AS best_means
     FROM changed
-    WINDOW same AS (PARTITION BY condition, framework_backend, topology, model, batch_size, workers)
+    WINDOW same AS (PARTITION BY condition, framework_backend, topology, model, batch_size, workers,
+                                 congestion_control)
 ), with_errors AS (
     SELECT *, CASE WHEN NOT is_best THEN sqrt(pow(step_error_ms / step_ms, 2) + pow(best_error_ms / best_step_ms, 2)) END AS error,
            least(means, best_means) - 1 AS freedom
     FROM related
     WHERE "values" > 1 AND value IS NOT NULL
 )
-SELECT condition, value, framework_backend, topology, model, batch_size, workers, runs, finished_runs, step_ms,
+SELECT condition, value, framework_backend, topology, model, batch_size, workers, congestion_control, runs, finished_runs, step_ms,
        samples_per_s, low_samples_per_s, high_samples_per_s, interval_of, best_step_ms / step_ms AS of_best,
        best_step_ms / step_ms * exp(-t * error) AS low_of_best, best_step_ms / step_ms * exp(t * error) AS high_of_best
 FROM with_errors
 LEFT JOIN student_t ON df = least(freedom, 1000)
-ORDER BY place, framework_backend, topology, workers, model, batch_size, value
+ORDER BY place, framework_backend, topology, workers, model, batch_size, congestion_control, value

@@ -16,7 +16,7 @@
 -- column: normalised_by; what is compared with theirs: duration, or duration of a step; null without lossless runs
 -- column: normalised_duration ratio; duration, or duration of a step, over the mean of the lossless runs; null without them
 -- Otherwise equal are runs of the same framework, backend, model, optimizer, batch size, topology, workers, delay,
--- bandwidth and segmentation offload whose duration is known in the same way. Durations of a step are compared where the runs have different
+-- bandwidth, congestion control and segmentation offload whose duration is known in the same way. Durations of a step are compared where the runs have different
 -- numbers of steps. An unknown delay counts as 0, because the published names state either loss or delay.
 WITH trained AS (
     SELECT run_id, steps, (end_ns - start_ns) / 1e9 AS seconds
@@ -31,7 +31,7 @@ WITH trained AS (
            -- a struct, in which null equals null
            {'framework': framework, 'backend': backend, 'model': model, 'optimizer': optimizer, 'batch': batch_size,
             'topology': topology, 'workers': workers, 'delay': coalesce(delay_ms, 0), 'bandwidth': bandwidth_mbit,
-            'offload': offload, 'source': duration_source} AS setting
+            'congestion_control': congestion_control, 'offload': offload, 'source': duration_source} AS setting
     FROM runs
     JOIN segmentation_offload USING (run_id)
     LEFT JOIN trained USING (run_id)

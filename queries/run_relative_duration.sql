@@ -29,9 +29,10 @@ WITH measured AS (
            concat_ws(', ', coalesce(framework_backend, 'unknown framework'), coalesce(model, 'unknown model'),
                      coalesce(optimizer, 'unknown optimizer'), 'batch ' || batch_size,
                      coalesce(topology, 'unknown topology'), workers || ' workers', nullif(delay_ms, 0) || ' ms delay',
-                     bandwidth_mbit || ' Mbit/s', CASE WHEN offload THEN 'offload' END,
+                     bandwidth_mbit || ' Mbit/s', congestion_control, CASE WHEN offload THEN 'offload' END,
                      CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
     FROM run_attributes
+    JOIN (SELECT run_id, congestion_control FROM runs) USING (run_id)
     LEFT JOIN (SELECT run_id, duration_s, duration_source, steps, normalised_duration FROM duration_by_loss)
         USING (run_id)
 ), losses AS (
@@ -44,7 +45,7 @@ SELECT run_id, duration_s, normalised_duration, comparable_s, setting,
        CASE WHEN comparable_s IS NULL THEN 'no duration'
             WHEN loss_pct IS NULL THEN 'loss_pct is missing'
             WHEN loss_values < 2 THEN 'no run of that setting with other loss' END AS left_out_reason,
-       measured.* EXCLUDE (run_id, duration_s, duration_source, steps, normalised_duration, comparable_s, setting)
+       measured.* EXCLUDE (run_id, congestion_control, duration_s, duration_source, steps, normalised_duration, comparable_s, setting)
 FROM measured
 LEFT JOIN losses USING (setting)
 ORDER BY run_id

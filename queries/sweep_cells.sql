@@ -1,5 +1,5 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
--- row: a cell: runs with the same framework, model, batch size, topology, workers and conditions of links
+-- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
 -- inputs: runs, run_attributes, step_time_rows, logged_steps, student_t
 -- param: first_step BIGINT = 1; steps before it are not counted: in step 0 connections begin
 -- figure: cheng figs. 2 to 10
@@ -11,6 +11,7 @@
 -- column: delay_ms ms; one-way delay added between any two hosts
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
 -- column: loss_pct percent; packets dropped on purpose
+-- column: congestion_control; TCP's, where it is declared
 -- column: runs runs; runs of the cell
 -- column: finished_runs runs; those whose log has all planned steps, or, where none are planned, any step
 -- column: step_ms ms; duration of a step, mean over the means of the finished runs
@@ -31,14 +32,15 @@ WITH step_times AS (
     FROM step_times
     GROUP BY run_id
 ), judged AS (
-    SELECT a.*, m.step_ms, m.steps, m.step_deviation,
+    SELECT a.*, congestion_control, m.step_ms, m.steps, m.step_deviation,
            coalesce(coalesce(l.steps, 0) >= planned_steps, l.steps > 0, false) AS is_finished
     FROM run_attributes AS a
     JOIN runs USING (run_id)
     LEFT JOIN logged_steps AS l USING (run_id)
     LEFT JOIN of_run AS m USING (run_id)
 ), cells AS (
-    SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, count(*) AS runs,
+    SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct,
+           congestion_control, count(*) AS runs,
            count(*) FILTER (is_finished) AS finished_runs,
            avg(step_ms) FILTER (is_finished) AS step_ms,
            count(step_ms) FILTER (is_finished) AS timed_runs,
@@ -52,7 +54,8 @@ WITH step_times AS (
            CASE WHEN timed_runs > 1 THEN run_deviation ELSE step_deviation END / sqrt(n) AS standard_error
     FROM cells
 )
-SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, runs, finished_runs,
+SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct, congestion_control,
+       runs, finished_runs,
        step_ms, CASE WHEN interval_of IS NOT NULL THEN standard_error END AS step_error_ms,
        CASE WHEN interval_of IS NOT NULL THEN n END AS means,
        workers * batch_size / nullif(step_ms, 0) * 1e3 AS samples_per_s,
@@ -62,4 +65,4 @@ SELECT framework_backend, topology, model, batch_size, workers, delay_ms, bandwi
        interval_of
 FROM with_errors
 LEFT JOIN student_t ON df = least(n - 1, 1000)
-ORDER BY framework_backend, topology, model, batch_size, workers, delay_ms, bandwidth_mbit, loss_pct
+ORDER BY framework_backend, topology, model, batch_size, workers, congestion_control, delay_ms, bandwidth_mbit, loss_pct

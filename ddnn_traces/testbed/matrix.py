@@ -522,8 +522,8 @@ def _name(run: Run, variant: str, repetition: str) -> str:
     scheme = [job.kind.framework, job.model, job.optimizer, str(job.batch_size), job.kind.backend, condition, topology]
     parts = [
         *(scheme if len(run.jobs) == 1 else ["jobs", *(job.program for job in run.jobs), condition]), f"n{run.workers}",
-        *conditions, f"s{run.servers}" if run.servers > 1 else "", "" if job.compute == "real" else "sleep",
-        "async" if job.program == "ps_async" else "",
+        *conditions, run.link.congestion_control, f"s{run.servers}" if run.servers > 1 else "",
+        "" if job.compute == "real" else "sleep", "async" if job.program == "ps_async" else "",
         "" if run.background is None else _beside(run.background),
         "elastic" if job.kind.elastic else "", "" if run.fault is None else _killed(run.fault),
         "checkpoint" if "checkpoint" in job.options else "", "" if run.capture.offload else "nooffload",

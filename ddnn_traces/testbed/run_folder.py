@@ -80,6 +80,7 @@ def write_run_toml(
         "delay_ms": run.link.delay_ms,
         "loss_pct": run.link.loss_pct,
         "bandwidth_mbit": run.link.rate_mbit,
+        "congestion_control": origin["network"].get("congestion_control"),
         "source": "testbed",
     }
     if one_job:  # of several at once there is no model, batch or topology of the run

@@ -11,7 +11,7 @@ from ddnn_traces.text import counted
 
 TRAININGS = 40
 _CONDITIONS = {"delay_ms": "delay (ms)", "bandwidth_mbit": "rate (Mbit/s)", "loss_pct": "loss (%)"}
-_OF_TRAINING = ["framework_backend", "topology", "model", "batch_size", "workers"]
+_OF_TRAINING = ["framework_backend", "topology", "model", "batch_size", "workers", "congestion_control"]
 _NO_SWEEP = (
     "No two runs of one training differ in one condition of their links alone: declare delay_ms, bandwidth_mbit and "
     "loss_pct in run.toml, or make a sweep (docs/testbed.md)."
@@ -47,6 +47,7 @@ def conditions(section: Section, frame: pl.DataFrame) -> None:
         Column("condition", lambda row: _CONDITIONS[row["condition"]]), numbers("value", "value"),
         texts("framework, backend", "framework_backend"), texts("model", "model"),
         numbers("batch (samples)", "batch_size", count), numbers("workers", "workers", count),
+        texts("congestion control", "congestion_control"),
         Column("finished", lambda row: f"{row['finished_runs']} of {row['runs']}", is_number=True),
         numbers("samples/s", "samples_per_s"), numbers("95% from", "low_samples_per_s"),
         numbers("to", "high_samples_per_s"), numbers("of the best", "of_best"), numbers("from", "low_of_best"),

@@ -17,6 +17,7 @@ _TITLES = {
     "delay_ms": "one-way delay (ms)", "bandwidth_mbit": "rate of each link (Mbit/s)", "loss_pct": "packet loss (%)",
 }  # fmt: skip
 _CROSS = "#c00000"
+_CONTROL = pl.col("congestion_control").fill_null("unknown congestion control")
 
 
 @style.chart("Samples a second by delay, rate and loss of the links, for each model, batch size and number of workers")
@@ -26,7 +27,10 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
     A cross is a training that did not finish: cheng figs. 2 to 10.
     """
     shown = frame.with_columns(
-        training=pl.concat_str("model", pl.lit(", batch "), "batch_size", pl.lit(", "), "framework_backend"),
+        training=pl.concat_str(
+            "model", pl.lit(", batch "), "batch_size", pl.lit(", "), "framework_backend", pl.lit(", "), _CONTROL
+        ),
+        control=_CONTROL,
         batch=pl.col("batch_size").cast(pl.String),
         did=pl.concat_str("finished_runs", pl.lit(" of "), "runs", pl.lit(" runs")),
     )
@@ -51,7 +55,9 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ),
         )  # fmt: skip
         layers = [
-            base.mark_line(strokeWidth=1.2, opacity=0.6),
+            base.mark_line(strokeWidth=1.4, opacity=0.6).encode(
+                strokeDash=alt.StrokeDash("control:N", title="congestion control", legend=_LEGEND)
+            ),
             base.mark_rule(strokeWidth=3, opacity=0.4).encode(y="low_samples_per_s:Q", y2="high_samples_per_s:Q"),
             base.mark_point(size=45, filled=True, opacity=1).encode(
                 shape=alt.Shape(

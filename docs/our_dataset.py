@@ -1,0 +1,128 @@
+"""Make data/dataset from data/captures again, and the figures and tables of docs/our_dataset.md from it.
+
+`make our-dataset` runs it. The release has all that the captures have (addresses, times, ports: they are of namespaces
+made for it), so that the same captures give the same bytes: publish then prints that it is unchanged. What stands
+between <!-- begin NAME --> and <!-- end NAME --> in the page is written here; all else by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from our_findings import markdown as findings_table
+from our_findings import numbers
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.report.chapters import cheng, farhat, zerwas
+from ddnn_traces.report.charts import style
+from ddnn_traces.report.section import Chapter, Results, Section
+from ddnn_traces.text import counted
+
+HERE = Path(__file__).parent
+PAGE, FIGURES = HERE / "our_dataset.md", HERE / "our_dataset"
+CAPTURES, RELEASE = HERE.parent / "data/captures", HERE.parent / "data/dataset"
+SPLITS = HERE.parent / "data/dataset_splits.toml"
+ABOUT = HERE.parent / "data/dataset_release.toml"
+
+#: Of each chapter the sections that the page has, from the runs of a block.
+SECTIONS = {
+    ("frameworks", zerwas.chapter): (
+        "model-volume", "heatmaps", "flow-counts", "flow-timeline", "pair-throughput", "total-throughput",
+        "gradient-flow", "batch", "loss",
+    ),
+    ("conditions", cheng.chapter): ("conditions",),
+    ("models", farhat.chapter): None,
+}  # fmt: skip
+
+
+def block(run_id: str) -> str:
+    """The part of data/dataset.toml that a run is of, by its name."""
+    if "-killed_" in run_id:
+        return "faults"
+    if run_id.endswith("-sleep"):
+        return "models"
+    if run_id.startswith("jobs-") or re.search("-(fsdp|pipeline|tensor_data|moe|two_rings)-", run_id):
+        return "patterns"
+    return "conditions" if re.search("-ps-n[13](-|$)", run_id) else "frameworks"
+
+
+def main() -> None:
+    """Make the release, check it, draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables-only", action="store_true", help="Draw from data/dataset as it is.")
+    if not parser.parse_args().tables_only:
+        make_release()
+    blocks: dict[str, list[str]] = {}
+    with ddnn_traces.open(RELEASE) as dataset:
+        for run_id in dataset.query("run_overview")["run_id"]:
+            blocks.setdefault(block(run_id), []).append(run_id)
+        parts = {"scores": table(dataset.query("split_scores"))}
+    for (name, chapter), wanted in SECTIONS.items():
+        with ddnn_traces.open(RELEASE, runs=blocks[name]) as dataset, Results(dataset) as results:
+            parts[name] = "\n\n".join(section_text(section) for section in chosen(chapter, results, wanted))
+    with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
+        parts["faults"] = table(dataset.query("fault_recovery"))
+    parts["findings"] = findings_table(numbers(RELEASE, blocks))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+
+
+def make_release() -> None:
+    """Captures to tables to release, and its check. Ends the program where the release fails or differs."""
+    splits = [f"{name}={run}" for name, runs in tomllib.loads(SPLITS.read_text()).items() for run in runs]
+    with tempfile.TemporaryDirectory() as folder:
+        with ddnn_traces.ingest(CAPTURES, Path(folder) / "dataset"):
+            pass
+        published = ddnn_traces.publish(
+            Path(folder) / "dataset", RELEASE, about=ABOUT, splits=splits, profile="open", addresses="kept",
+            times="kept", key=Path(folder) / "key",
+        )  # fmt: skip
+    print(f"{RELEASE}: {'made' if published.is_new else 'unchanged'}")
+    failed = ddnn_traces.verify(RELEASE).filter(pl.col("status") == "failed")
+    if not failed.is_empty():
+        sys.exit(f"{RELEASE}: {failed}")
+
+
+def chosen(chapter: Chapter, results: Results, wanted: tuple[str, ...] | None) -> Iterator[Section]:
+    """The sections of a chapter with these slugs; None: all."""
+    return (section for section in chapter.sections(results) if wanted is None or section.slug in wanted)
+
+
+def section_text(section: Section) -> str:
+    """A section in Markdown; its figures are written as SVG."""
+    lines = [f"### {section.title}", section.headline]
+    for figure in section.figures:
+        FIGURES.mkdir(exist_ok=True)
+        (FIGURES / f"{figure.name}.svg").write_text(style.svg(figure.spec), encoding="utf-8")
+        lines += [f"![{section.title}](our_dataset/{figure.name}.svg)", figure.caption]
+    return "\n\n".join(lines)
+
+
+def table(frame: pl.DataFrame) -> str:
+    """A result as a Markdown table; numbers to four digits."""
+    rows = [["" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+            for row in frame.iter_rows()]  # fmt: skip
+    lines = [frame.columns, ["---"] * frame.width, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def filled(page: str, parts: dict[str, str]) -> str:
+    """The page with each part between its two comments. Raises KeyError for a part that the page does not have."""
+    for name, text in parts.items():
+        pattern = re.compile(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if not pattern.search(page):
+            raise KeyError(f"{PAGE}: no <!-- begin {name} --> ... <!-- end {name} -->")
+        page = pattern.sub(lambda match, text=text: f"{match[1]}{text}\n{match[2]}", page)
+    return page
+
+
+if __name__ == "__main__":
+    main()
