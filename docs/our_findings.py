@@ -1,0 +1,460 @@
+"""What the papers found and what data/dataset shows: a row a finding, with our number, its interval and a verdict.
+
+A measure takes the datasets of the blocks (our_dataset.block) and returns what was found and whether that agrees. Means
+of ratios are geometric, with a 95% interval by Student's t on their logarithms, a ratio a model or run. The verdict is
+computed: agrees where the paper's number, or the range in `claim`, is reached by the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from scipy import stats
+
+import ddnn_traces
+from ddnn_traces.query.dataset import Dataset
+
+Blocks = Mapping[str, Dataset]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Our number as text; agrees: None where it cannot be told."""
+
+    text: str
+    agrees: bool | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of a paper. why: what differs in the testbed, or what would be needed, where that must be said."""
+
+    paper: str
+    sentence: str
+    measure: Callable[[Blocks], Found]
+    why: str = ""
+
+
+FINDINGS: list[Finding] = []
+VERDICTS = {True: "agrees", False: "differs", None: "cannot be told"}
+
+
+def finding(
+    paper: str, sentence: str, why: str = ""
+) -> Callable[[Callable[[Blocks], Found]], Callable[[Blocks], Found]]:
+    """Decorator of a measure."""
+
+    def declare(measure: Callable[[Blocks], Found]) -> Callable[[Blocks], Found]:
+        FINDINGS.append(Finding(paper, sentence, measure, why))
+        return measure
+
+    return declare
+
+
+def rows(release: Path, blocks: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str, str, str]]:
+    """Paper, sentence, our number, verdict, and why, of each finding."""
+    with ExitStack() as undo:
+        opened = {name: undo.enter_context(ddnn_traces.open(release, runs=list(runs))) for name, runs in blocks.items()}
+        found = [(entry, entry.measure(opened)) for entry in FINDINGS]
+    return [(entry.paper, entry.sentence, one.text, VERDICTS[one.agrees], entry.why) for entry, one in found]
+
+
+# --- numbers
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95% interval; low and high are None with one value."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    values: int
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:.3g} (one value)"
+        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def reaches(self, low: float, high: float) -> bool:
+        """Whether the interval has a value of the range."""
+        own_low, own_high = (self.mean, self.mean) if self.low is None else (self.low, self.high)
+        return own_low <= high and own_high >= low  # type: ignore[operator]
+
+
+def ratio(values: Sequence[float]) -> Interval:
+    """Geometric mean of ratios."""
+    logs = [math.log(value) for value in values]
+    mean = sum(logs) / len(logs)
+    if len(logs) < 2:
+        return Interval(math.exp(mean), None, None, len(logs))
+    half = stats.t.ppf(0.975, len(logs) - 1) * stats.tstd(logs) / math.sqrt(len(logs))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs))
+
+
+def correlation(x: pl.Series, y: pl.Series) -> Interval:
+    """Pearson's, with Fisher's interval."""
+    found = stats.pearsonr(x, y)
+    low, high = found.confidence_interval(0.95)
+    return Interval(float(found.statistic), float(low), float(high), len(x))
+
+
+def volumes(dataset: Dataset) -> pl.DataFrame:
+    """Bytes on the cable in a step, of the lossless runs of four workers with a topology."""
+    frame = dataset.query("run_step_volume").filter(pl.col("loss_pct") == 0, pl.col("topology").is_not_null())
+    return frame.join(dataset.sql("SELECT run_id, congestion_control FROM runs"), on="run_id").filter(
+        pl.col("congestion_control") != "cubic"
+    )
+
+
+def against(frame: pl.DataFrame, column: str, one: pl.Expr, other: pl.Expr, by: Sequence[str] = ("model",)) -> Interval:
+    """Mean of `column` in the runs `one` over that in the runs `other`, a ratio for each value of `by`."""
+    sides = [frame.filter(side).group_by(by).agg(pl.col(column).mean()) for side in (one, other)]
+    both = sides[0].join(sides[1], on=by, suffix="_other")
+    return ratio((both[column] / both[f"{column}_other"]).to_list())
+
+
+def response(blocks: Blocks, condition: str, value: float, model: str, workers: int = 1, batch: int = 32,
+             control: str = "bbr") -> Interval:  # fmt: skip
+    """Samples a second at a value of a condition, over those at its best (query condition_response)."""
+    frame = blocks["conditions"].query("condition_response")
+    row = frame.filter(
+        condition=condition, value=value, model=model, workers=workers, batch_size=batch, congestion_control=control
+    ).row(0, named=True)
+    return Interval(row["of_best"], row["low_of_best"], row["high_of_best"], row["runs"])
+
+
+def speed(blocks: Blocks, model: str, workers: int, batch: int) -> Interval:
+    """Samples a second at the base: 1 ms, 1000 Mbit/s, no loss."""
+    row = blocks["conditions"].query("sweep_cells").filter(
+        model=model, workers=workers, batch_size=batch, delay_ms=1, bandwidth_mbit=1000, loss_pct=0,
+        congestion_control="bbr",
+    ).row(0, named=True)  # fmt: skip
+    return Interval(row["samples_per_s"], row["low_samples_per_s"], row["high_samples_per_s"], row["runs"])
+
+
+RING = pl.col("topology") == "ring"
+GOSSIP = pl.col("topology").is_in(["gossip", "pair_averaging"])
+SYNCHRONOUS = pl.col("topology").is_in(["ring", "tree", "star", "binary_tree_star", "halving_doubling"])
+
+
+# --- zerwas
+
+
+@finding("zerwas V.A", "The model is the main influence on the transmitted volume; their correlation is 0.97 (VI).")
+def model_and_volume(blocks: Blocks) -> Found:
+    frame = volumes(blocks["frameworks"])
+    found = correlation(frame["model_bytes"], frame["step_bytes"])
+    return Found(f"r = {found} of {found.values} runs", found.reaches(0.9, 1))
+
+
+@finding("zerwas VI", "Equation (1) has R² 0.98, and 1 MB more of model is 5.7 MB more a step (all-reduce by four: 6).")
+def slope(blocks: Blocks) -> Found:
+    fit = _paper_fit(blocks)
+    size = next(one for one in fit.coefficients if one.term == "model_bytes")
+    found = Interval(size.estimate, size.ci_low, size.ci_high, 0)
+    return Found(f"R² {fit.r_squared:.3f}, slope {found}", found.reaches(5.7, 6.3))
+
+
+@finding("zerwas VI", "Batch size and topology are not significant.")
+def not_significant(blocks: Blocks) -> Found:
+    tests = {test.term: test.p_value for test in _paper_fit(blocks).tests}
+    wanted = {term: p for term, p in tests.items() if "batch" in term or "topology" in term}
+    text = ", ".join(f"{term}: p = {p:.2g}" for term, p in wanted.items() if p is not None)
+    return Found(text, all(p is None or p > 0.05 for p in wanted.values()))
+
+
+def _paper_fit(blocks: Blocks):  # noqa: ANN202
+    """Equation (1) on the synchronous runs and pair averaging of the frameworks' block."""
+    return ddnn_traces.regress(blocks["regression"], preset="paper")
+
+
+@finding("zerwas V.A", "Pair averaging transmits about 30% less than synchronous training, with all models.")
+def pair_averaging(blocks: Blocks) -> Found:
+    found = against(volumes(blocks["frameworks"]), "step_bytes", GOSSIP, SYNCHRONOUS)
+    return Found(f"{found} of their volume, {found.values} models", found.reaches(0.65, 0.75))
+
+
+@finding("zerwas V.A", "Another backend (NCCL in place of gRPC or MPI) does not change the volume.")
+def backends(blocks: Blocks) -> Found:
+    frame = volumes(blocks["frameworks"]).filter(RING, pl.col("batch_size") != 512)
+    name = pl.col("framework_backend")
+    mpi = against(frame, "step_bytes", name == "mpi-openmpi", name == "torch-gloo")
+    grpc = against(frame, "step_bytes", name == "tf-grpc", name == "torch-gloo")
+    return Found(
+        f"rings: Open MPI over gloo {mpi}, gRPC over gloo {grpc}", mpi.reaches(0.98, 1.02) and grpc.reaches(0.98, 1.02)
+    )
+
+
+@finding("zerwas V.A", "In a ring the opposite direction has less than 1 GB for 566 GB: acknowledgements.")
+def opposite(blocks: Blocks) -> Found:
+    frame = blocks["frameworks"]
+    rings = frame.sql("SELECT run_id FROM runs WHERE topology = 'ring' AND loss_pct = 0")["run_id"]
+    pairs = frame.query("traffic_matrix").filter(pl.col("run_id").is_in(rings.implode()))
+    both = pairs.join(
+        pairs, left_on=["run_id", "src_ip", "dst_ip"], right_on=["run_id", "dst_ip", "src_ip"], suffix="_back"
+    )
+    heavy = both.filter(pl.col("wire_bytes") > 20 * pl.col("wire_bytes_back"))
+    found = ratio((heavy["wire_bytes_back"] / heavy["wire_bytes"]).to_list())
+    return Found(f"{found} of the forward bytes, {found.values} pairs", found.reaches(0, 0.01))
+
+
+@finding("zerwas V.B", "The number of flows is the same for all models, but for Horovod and KungFu's clique.")
+def same_flows(blocks: Blocks) -> Found:
+    frame = _flows(blocks)
+    counts = frame.group_by("setting").agg(pl.col("flows").unique().sort())
+    differing = counts.filter(pl.col("flows").list.len() > 1)
+    names = ", ".join(f"{setting} {flows}" for setting, flows in differing.sort("setting").rows())
+    return Found(f"the same in {counts.height - differing.height} of {counts.height} settings; not {names or 'in none'}",
+                 differing.is_empty())  # fmt: skip
+
+
+@finding("zerwas V.B", "Four large flows carry 99% in a ring, six in binary tree stars and trees.")
+def large_flows(blocks: Blocks) -> Found:
+    frame = _flows(blocks)
+    counts = {
+        topology: sorted(set(rows["large_data_flows"]))
+        for (topology,), rows in frame.filter(pl.col("topology").is_in(["ring", "tree", "binary_tree_star"])).group_by(
+            "topology"
+        )
+    }
+    text = "; ".join(f"{topology} {', '.join(map(str, counts[topology]))}" for topology in sorted(counts))
+    return Found(text, counts == {"ring": [4], "tree": [6], "binary_tree_star": [6]})
+
+
+def _flows(blocks: Blocks) -> pl.DataFrame:
+    dataset = blocks["frameworks"]
+    names = "run_id, topology, framework || ' ' || topology AS setting"
+    return dataset.query("flow_counts").join(dataset.sql(f"SELECT {names} FROM runs WHERE loss_pct = 0"), on="run_id")
+
+
+@finding(
+    "zerwas V.C", "Smaller models have a lower mean throughput.",
+    "A step has a pause of 50 ms in place of computation, whatever the model, so that this is by construction here.",
+)  # fmt: skip
+def throughput(blocks: Blocks) -> Found:
+    frame = blocks["frameworks"].query("total_throughput").filter(pl.col("model").is_in(["mlp1", "mlp12"]))
+    found = against(frame, "gbit_per_s", pl.col("model") == "mlp12", pl.col("model") == "mlp1", ["framework_setting"])
+    return Found(f"mlp12 over mlp1: {found}", None if found.low is None else found.low > 1)
+
+
+@finding("zerwas V.C", "Synchronous training is clearly periodic, asynchronous training less so.")
+def periodic(blocks: Blocks) -> Found:
+    score = blocks["frameworks"].query("step_inference_score").join(
+        blocks["frameworks"].sql("SELECT run_id, topology FROM runs"), on="run_id"
+    )  # fmt: skip
+    shares = [score.filter(side) for side in (GOSSIP, ~GOSSIP)]
+    text = [f"{part['structured'].sum()} of {part.height}" for part in shares]
+    asynchronous, synchronous = (float(part["structured"].mean()) for part in shares)  # type: ignore[arg-type]
+    return Found(f"steps are seen in the traffic of {text[1]} synchronous runs and {text[0]} with pair averaging",
+                 synchronous > asynchronous)  # fmt: skip
+
+
+@finding("zerwas V.E", "The batch size does not change the volume of a step.")
+def batch_volume(blocks: Blocks) -> Found:
+    frame = volumes(blocks["frameworks"]).filter(framework_backend="torch-gloo", model="mlp4")
+    parts = frame.sort("batch_size")["batch_size", "step_bytes"].rows()
+    values = [volume / parts[0][1] for _, volume in parts]
+    return Found(f"batch {', '.join(str(size) for size, _ in parts)}: {', '.join(f'{v:.4f}' for v in values)} of the first",
+                 max(values) / min(values) < 1.01)  # fmt: skip
+
+
+@finding("zerwas V.E", "A larger batch raises the ratio of computation to communication.")
+def batch_valleys(blocks: Blocks) -> Found:
+    frame = blocks["frameworks"].query("batch_burst_structure").filter(model="mlp4", framework_setting="torch-gloo")
+    parts = frame.sort("batch_size")["batch_size", "computation_to_communication"].drop_nulls().rows()
+    text = ", ".join(f"{size}: {value:.3g}" for size, value in parts)
+    return Found(text, [value for _, value in parts] == sorted(value for _, value in parts))
+
+
+def _durations(blocks: Blocks, control: str) -> dict[float, float]:
+    dataset = blocks["frameworks"]
+    frame = dataset.query("duration_by_loss").join(
+        dataset.sql("SELECT run_id, congestion_control FROM runs WHERE framework = 'tf'"), on="run_id"
+    )
+    chosen = frame.filter(pl.col("congestion_control") == control, pl.col("model") == "mlp4").sort("loss_pct")
+    return dict(chosen["loss_pct", "normalised_duration"].rows())
+
+
+@finding(
+    "zerwas V.F", "TensorFlow takes twice as long with 0.01% loss and eight times as long with 2%.",
+    "A run each. Frames of 64 KB (offload) at loss p lose one in 1/p frames, not in 1/p packets, and on links of 0.1 ms a "
+    "retransmission costs little; bbr does not slow down at loss.",
+)  # fmt: skip
+def loss(blocks: Blocks) -> Found:
+    cubic, bbr = _durations(blocks, "cubic"), _durations(blocks, "bbr")
+    text = "; ".join(
+        f"{name} " + ", ".join(f"{pct:g}%: {times:.2f}" for pct, times in found.items() if pct)
+        for name, found in (("cubic", cubic), ("bbr", bbr))
+    )
+    return Found(text, 1.5 <= cubic[0.01] <= 2.5 and 6 <= cubic[2.0] <= 10)
+
+
+@finding("zerwas V.D", "Accuracy rises with the transmitted volume, with diminishing gains.",
+         "Needed: training of a model on its data; here they are synthetic, and ten steps long.")  # fmt: skip
+def accuracy(_: Blocks) -> Found:
+    return Found("", None)
+
+
+# --- farhat
+
+
+@finding("farhat 3", "The ring's order is that of the hosts in the command line (Open MPI).")
+def ring_order(blocks: Blocks) -> Found:
+    parts = [blocks[name].query("ring_comparison") for name in ("models", "frameworks")]
+    frame = pl.concat(parts).filter(pl.col("run_id").str.starts_with("mpi-"))
+    same = int((frame["ring_order"] == "same").sum())
+    return Found(f"in {same} of {frame.height} runs", same == frame.height)
+
+
+@finding("farhat 3", "A flow sends about twice the model in an iteration.",
+         "2(N-1)/N of it by the law, 1.5 for four; the paper's flows go both ways through four GPUs a server.")  # fmt: skip
+def flow_size(blocks: Blocks) -> Found:
+    frame = blocks["models"].query("iteration_flow_size")
+    found = ratio(frame["payload_ratio"].to_list())
+    return Found(f"{found} of the model, {found.values} models", found.reaches(1.9, 2.1))
+
+
+@finding("farhat 3", "The size of flows is linear in the model's.")
+def linear(blocks: Blocks) -> Found:
+    frame = blocks["models"].query("iteration_flow_size")
+    found = correlation(frame["model_size_bytes"], frame["mean_payload_bytes"])
+    return Found(f"r = {found}", found.low is not None and found.low > 0.95)
+
+
+@finding("farhat 3", "97% of the bytes and 90 to 97% of the packets are sent during training.",
+         "The number of steps, 3 or 4 here and 200 there, and what comes before them decide it.")  # fmt: skip
+def during(blocks: Blocks) -> Found:
+    frame = blocks["models"].query("position_volume").filter(position="during")
+    volume, packets = frame["share_of_wire_bytes"], frame["share_of_packets"]
+    return Found(f"{volume.min():.1%} to {volume.max():.1%} of the bytes, {packets.min():.1%} to {packets.max():.1%} of the "
+                 "packets", bool(volume.min() > 0.96))  # type: ignore[operator]  # fmt: skip
+
+
+@finding("farhat 3", "The duration of an iteration does not follow the model's size (DenseNet121 as ResNet50).",
+         "Computation is a tenth of times measured on one core, not a GPU's; the exchange at 1 Gbit/s dominates.")  # fmt: skip
+def durations(blocks: Blocks) -> Found:
+    frame = blocks["models"].query("run_step_time").sort("model_bytes")
+    text = ", ".join(f"{model} {time:,.0f} ms" for model, time in frame["model", "step_ms"].rows())
+    return Found(text, None)
+
+
+# --- cheng
+
+
+@finding("cheng 4.1", "10 ms of latency in place of 1 ms costs an order of magnitude of throughput.",
+         "The paper's testbed is not described in enough detail to say which transport made a step wait so often; here a step "
+         "waits for a few round trips, and the larger models for computation.")  # fmt: skip
+def ten_ms(blocks: Blocks) -> Found:
+    found = {model: response(blocks, "delay_ms", 10, model) for model in ("mlp1", "resnet_like", "mobilenet_like")}
+    return Found("; ".join(f"{model} {one}" for model, one in found.items()), found["mlp1"].reaches(0, 0.15))
+
+
+@finding(
+    "cheng 4.1",
+    "ResNet does no step in 30 minutes at 100 ms.",
+    "Our limit was two minutes; the model is small (4.8 MB).",
+)
+def hundred_ms(blocks: Blocks) -> Found:
+    frame = (
+        blocks["conditions"].query("sweep_cells").filter(delay_ms=100, model="resnet_like", batch_size=32, workers=1)
+    )
+    row = frame.row(0, named=True)
+    found = response(blocks, "delay_ms", 100, "resnet_like")
+    return Found(f"{row['finished_runs']} of {row['runs']} runs finish, at {found} of the samples/s of 1 ms",
+                 row["finished_runs"] == 0)  # fmt: skip
+
+
+@finding("cheng 4.1", "Throughput grows with the batch; 1024 gives about 30 times that of 32 at 1 ms (ResNet 324 and 10.9/s).",
+         "On two cores ResNet is bound by computation at a batch of 32 already.")  # fmt: skip
+def batches(blocks: Blocks) -> Found:
+    text, agrees = [], True
+    for model in ("mlp1", "resnet_like"):
+        large, small = speed(blocks, model, 1, 1024), speed(blocks, model, 1, 32)
+        text.append(f"{model} {large.mean / small.mean:.3g} times ({large} over {small} samples/s)")
+        agrees = agrees and 20 <= large.mean / small.mean <= 40
+    return Found("; ".join(text), agrees)
+
+
+@finding("cheng 4.1", "Three workers give less throughput than one (ImageNet: 1.17 and 5.3 images/s).",
+         "Our three workers share two cores, so that computation does not scale either.")  # fmt: skip
+def three_workers(blocks: Blocks) -> Found:
+    text, ratios = [], []
+    for model in ("mlp1", "resnet_like"):
+        three, one = speed(blocks, model, 3, 32), speed(blocks, model, 1, 32)
+        ratios.append(three.mean / one.mean)
+        text.append(f"{model} {three} with three, {one} with one")
+    return Found("; ".join(text), all(value < 1 for value in ratios))
+
+
+@finding("cheng 4.2", "500 Mbit/s in place of 1000 costs MLP little (247 and 231 images/s), MobileNet nearly all (87.6, 2.5).",
+         "MLP here is bound by its 0.94 MB a direction, of which a step of few milliseconds consists; MobileNet's 1.8 MB "
+         "beside its computation count less.")  # fmt: skip
+def half_rate(blocks: Blocks) -> Found:
+    found = {model: response(blocks, "bandwidth_mbit", 500, model) for model in ("mlp1", "mobilenet_like")}
+    text = "; ".join(f"{model} {one}" for model, one in found.items())
+    return Found(text, found["mlp1"].reaches(0.9, 1) and found["mobilenet_like"].reaches(0, 0.1))
+
+
+@finding("cheng 4.2", "With three workers ResNet's throughput is proportional to the rate (0.4, 0.2, 0.12 images/s).")
+def proportional(blocks: Blocks) -> Found:
+    half, quarter = (response(blocks, "bandwidth_mbit", rate, "resnet_like", workers=3) for rate in (500, 250))
+    return Found(f"500: {half}; 250: {quarter}", half.reaches(0.45, 0.55) and quarter.reaches(0.2, 0.32))
+
+
+@finding("cheng 4.3", "Each percent of loss costs MLP, MobileNet and ResNet about 10%.",
+         "With cubic, at 1 ms; with bbr, which does not take loss for congestion, as stated.")  # fmt: skip
+def one_percent(blocks: Blocks) -> Found:
+    cubic = {model: response(blocks, "loss_pct", 1, model, control="cubic") for model in ("mlp1", "resnet_like")}
+    bbr = {model: response(blocks, "loss_pct", 1, model) for model in ("mlp1", "mobilenet_like", "resnet_like")}
+    text = "; ".join(f"{name}: {', '.join(f'{model} {one}' for model, one in found.items())}"
+                     for name, found in (("cubic", cubic), ("bbr", bbr)))  # fmt: skip
+    return Found(text, all(one.reaches(0.85, 0.95) for one in cubic.values()))
+
+
+@finding("cheng 4.3", "With three workers 10% of loss costs MLP more than 95%, and ResNet does no step in 20 minutes.",
+         "Our limit was two minutes.")  # fmt: skip
+def ten_percent(blocks: Blocks) -> Found:
+    cells = blocks["conditions"].query("condition_response").filter(
+        condition="loss_pct", value=10, workers=3, congestion_control="cubic"
+    )  # fmt: skip
+    text = "; ".join(
+        f"{row['model']} {row['of_best']:.3g} of the lossless" if row["of_best"] else f"{row['model']} did not finish"
+        for row in cells.sort("model").iter_rows(named=True)
+    )
+    found = {row["model"]: row["of_best"] for row in cells.iter_rows(named=True)}
+    return Found(f"cubic: {text}", (found["mlp1"] or 0) < 0.05 and found["resnet_like"] is None)
+
+
+@finding("cheng 5", "Models that compute much are more sensitive to the network than MLP.",
+         "The larger part of a step is computation, the smaller is that of the network: on two cores convolutions take long.")  # fmt: skip
+def sensitive(blocks: Blocks) -> Found:
+    values = {
+        (condition, model): response(blocks, condition, value, model).mean
+        for condition, value in (("delay_ms", 100), ("bandwidth_mbit", 250))
+        for model in ("mlp1", "resnet_like")
+    }
+    text = "; ".join(f"{model}, {condition}: {value:.3g}" for (condition, model), value in values.items())
+    more = [
+        values[condition, "resnet_like"] < values[condition, "mlp1"] for condition in ("delay_ms", "bandwidth_mbit")
+    ]
+    return Found(text, all(more))
+
+
+@finding("cheng 4.4", "The others wait for a failed worker to restart; if the chief ends, training restarts from a checkpoint.",
+         "TensorFlow of the paper's time; see the table of faults.")  # fmt: skip
+def chief(blocks: Blocks) -> Found:
+    frame = blocks["faults"].query("fault_recovery").filter(pl.col("framework_backend") == "tf-grpc")
+    restarted = frame.filter(pl.col("is_restarted"))
+    went_on = frame.filter(~pl.col("is_restarted"))
+    text = f"started again from outside in {restarted.height} of {frame.height} TensorFlow runs; not needed when "
+    text += (
+        " and ".join(f"{row['killed']} of {row['topology']}" for row in went_on.iter_rows(named=True)) + " was killed"
+    )
+    by_chief = restarted.filter(pl.col("role") == "chief")
+    return Found(text, not by_chief.is_empty() and by_chief["finished"].all())
