@@ -6,7 +6,7 @@ TRAINING := .venv-training
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs notebooks lock clean
+.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs our-dataset notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -65,6 +65,10 @@ bench-publish: $(VENV)/.publish
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+
+# The release data/dataset from the captures again, its check, and the figures and tables of docs/our_dataset.md.
+our-dataset: $(VENV)/.publish
+	$(BIN)/python docs/our_dataset.py
 
 # Runs the notebooks and writes what they show into them; look at the difference before it is committed.
 notebooks: $(VENV)/.dev

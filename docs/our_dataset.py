@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import our_findings
+import polars as pl
 
 import ddnn_traces
-from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report.chapters import cheng, farhat, zerwas
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.section import Chapter, Results, Section
-from ddnn_traces.text import counted
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = HERE / "our_dataset.md", HERE / "our_dataset"
@@ -60,25 +57,42 @@ def for_regression(runs: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Make the release, check it, draw."""
+    """Make the release, check it, draw. Ends with 1 where --check finds a difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables-only", action="store_true", help="Draw from data/dataset as it is.")
-    if not parser.parse_args().tables_only:
+    parser.add_argument("--check", action="store_true", help="Write nothing; name the files that would be others.")
+    options = parser.parse_args()
+    if not options.tables_only:
         make_release()
+    files = drawn()
+    if options.check:
+        differing = [path for path, text in files.items() if not path.is_file() or path.read_text("utf-8") != text]
+        sys.exit("\n".join(f"{path}: would be another" for path in differing) or None)
+    FIGURES.mkdir(exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+
+
+def drawn() -> dict[Path, str]:
+    """The page and its figures, by their paths."""
     blocks: dict[str, list[str]] = {}
+    files: dict[Path, str] = {}
     with ddnn_traces.open(RELEASE) as dataset:
         for run_id in dataset.query("run_overview")["run_id"]:
             blocks.setdefault(block(run_id), []).append(run_id)
         parts = {"scores": table(dataset.query("split_scores"))}
     for (name, chapter), wanted in SECTIONS.items():
         with ddnn_traces.open(RELEASE, runs=blocks[name]) as dataset, Results(dataset) as results:
-            parts[name] = "\n\n".join(section_text(section) for section in chosen(chapter, results, wanted))
+            sections = list(chosen(chapter, results, wanted))
+        parts[name] = "\n\n".join(section_text(section) for section in sections)
+        figures = [figure for section in sections for figure in section.figures]
+        files |= {FIGURES / f"{figure.name}.svg": style.svg(figure.spec) for figure in figures}
     with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
         parts["faults"] = table(dataset.query("fault_recovery"))
     found = our_findings.rows(RELEASE, blocks | {"regression": for_regression(blocks["frameworks"])})
     columns = ["paper", "finding there", "here", "verdict", "what differs, or is needed"]
     parts["findings"] = table(pl.DataFrame(found, schema=columns, orient="row"))
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+    return files | {PAGE: filled(PAGE.read_text(encoding="utf-8"), parts)}
 
 
 def make_release() -> None:
@@ -103,11 +117,9 @@ def chosen(chapter: Chapter, results: Results, wanted: tuple[str, ...] | None) -
 
 
 def section_text(section: Section) -> str:
-    """A section in Markdown; its figures are written as SVG."""
+    """A section in Markdown."""
     lines = [f"### {section.title}", section.headline]
     for figure in section.figures:
-        FIGURES.mkdir(exist_ok=True)
-        (FIGURES / f"{figure.name}.svg").write_text(style.svg(figure.spec), encoding="utf-8")
         lines += [f"![{section.title}](our_dataset/{figure.name}.svg)", figure.caption]
     return "\n\n".join(lines)
 

@@ -119,8 +119,9 @@ def against(frame: pl.DataFrame, column: str, one: pl.Expr, other: pl.Expr, by: 
     return ratio((both[column] / both[f"{column}_other"]).to_list())
 
 
-def response(blocks: Blocks, condition: str, value: float, model: str, workers: int = 1, batch: int = 32,
-             control: str = "bbr") -> Interval:  # fmt: skip
+def response(
+    blocks: Blocks, condition: str, value: float, model: str, workers: int = 1, batch: int = 32, control: str = "bbr"
+) -> Interval:
     """Samples a second at a value of a condition, over those at its best (query condition_response)."""
     frame = blocks["conditions"].query("condition_response")
     row = frame.filter(
@@ -131,10 +132,20 @@ def response(blocks: Blocks, condition: str, value: float, model: str, workers: 
 
 def speed(blocks: Blocks, model: str, workers: int, batch: int) -> Interval:
     """Samples a second at the base: 1 ms, 1000 Mbit/s, no loss."""
-    row = blocks["conditions"].query("sweep_cells").filter(
-        model=model, workers=workers, batch_size=batch, delay_ms=1, bandwidth_mbit=1000, loss_pct=0,
-        congestion_control="bbr",
-    ).row(0, named=True)  # fmt: skip
+    row = (
+        blocks["conditions"]
+        .query("sweep_cells")
+        .filter(
+            model=model,
+            workers=workers,
+            batch_size=batch,
+            delay_ms=1,
+            bandwidth_mbit=1000,
+            loss_pct=0,
+            congestion_control="bbr",
+        )
+        .row(0, named=True)
+    )
     return Interval(row["samples_per_s"], row["low_samples_per_s"], row["high_samples_per_s"], row["runs"])
 
 
@@ -169,7 +180,7 @@ def not_significant(blocks: Blocks) -> Found:
     return Found(text, all(p is None or p > 0.05 for p in wanted.values()))
 
 
-def _paper_fit(blocks: Blocks):  # noqa: ANN202
+def _paper_fit(blocks: Blocks):
     """Equation (1) on the synchronous runs and pair averaging of the frameworks' block."""
     return ddnn_traces.regress(blocks["regression"], preset="paper")
 
@@ -210,8 +221,10 @@ def same_flows(blocks: Blocks) -> Found:
     counts = frame.group_by("setting").agg(pl.col("flows").unique().sort())
     differing = counts.filter(pl.col("flows").list.len() > 1)
     names = ", ".join(f"{setting} {flows}" for setting, flows in differing.sort("setting").rows())
-    return Found(f"the same in {counts.height - differing.height} of {counts.height} settings; not {names or 'in none'}",
-                 differing.is_empty())  # fmt: skip
+    return Found(
+        f"the same in {counts.height - differing.height} of {counts.height} settings; not {names or 'in none'}",
+        differing.is_empty(),
+    )
 
 
 @finding("zerwas V.B", "Four large flows carry 99% in a ring, six in binary tree stars and trees.")
@@ -234,9 +247,10 @@ def _flows(blocks: Blocks) -> pl.DataFrame:
 
 
 @finding(
-    "zerwas V.C", "Smaller models have a lower mean throughput.",
+    "zerwas V.C",
+    "Smaller models have a lower mean throughput.",
     "A step has a pause of 50 ms in place of computation, whatever the model, so that this is by construction here.",
-)  # fmt: skip
+)
 def throughput(blocks: Blocks) -> Found:
     frame = blocks["frameworks"].query("total_throughput").filter(pl.col("model").is_in(["mlp1", "mlp12"]))
     found = against(frame, "gbit_per_s", pl.col("model") == "mlp12", pl.col("model") == "mlp1", ["framework_setting"])
@@ -245,14 +259,18 @@ def throughput(blocks: Blocks) -> Found:
 
 @finding("zerwas V.C", "Synchronous training is clearly periodic, asynchronous training less so.")
 def periodic(blocks: Blocks) -> Found:
-    score = blocks["frameworks"].query("step_inference_score").join(
-        blocks["frameworks"].sql("SELECT run_id, topology FROM runs"), on="run_id"
-    )  # fmt: skip
+    score = (
+        blocks["frameworks"]
+        .query("step_inference_score")
+        .join(blocks["frameworks"].sql("SELECT run_id, topology FROM runs"), on="run_id")
+    )
     shares = [score.filter(side) for side in (GOSSIP, ~GOSSIP)]
     text = [f"{part['structured'].sum()} of {part.height}" for part in shares]
     asynchronous, synchronous = (float(part["structured"].mean()) for part in shares)  # type: ignore[arg-type]
-    return Found(f"steps are seen in the traffic of {text[1]} synchronous runs and {text[0]} with pair averaging",
-                 synchronous > asynchronous)  # fmt: skip
+    return Found(
+        f"steps are seen in the traffic of {text[1]} synchronous runs and {text[0]} with pair averaging",
+        synchronous > asynchronous,
+    )
 
 
 @finding("zerwas V.E", "The batch size does not change the volume of a step.")
@@ -260,8 +278,10 @@ def batch_volume(blocks: Blocks) -> Found:
     frame = volumes(blocks["frameworks"]).filter(framework_backend="torch-gloo", model="mlp4")
     parts = frame.sort("batch_size")["batch_size", "step_bytes"].rows()
     values = [volume / parts[0][1] for _, volume in parts]
-    return Found(f"batch {', '.join(str(size) for size, _ in parts)}: {', '.join(f'{v:.4f}' for v in values)} of the first",
-                 max(values) / min(values) < 1.01)  # fmt: skip
+    return Found(
+        f"batch {', '.join(str(size) for size, _ in parts)}: {', '.join(f'{v:.4f}' for v in values)} of the first",
+        max(values) / min(values) < 1.01,
+    )
 
 
 @finding("zerwas V.E", "A larger batch raises the ratio of computation to communication.")
@@ -282,10 +302,11 @@ def _durations(blocks: Blocks, control: str) -> dict[float, float]:
 
 
 @finding(
-    "zerwas V.F", "TensorFlow takes twice as long with 0.01% loss and eight times as long with 2%.",
-    "A run each. Frames of 64 KB (offload) at loss p lose one in 1/p frames, not in 1/p packets, and on links of 0.1 ms a "
-    "retransmission costs little; bbr does not slow down at loss.",
-)  # fmt: skip
+    "zerwas V.F",
+    "TensorFlow takes twice as long with 0.01% loss and eight times as long with 2%.",
+    "A run each. Frames of 64 KB (offload) at loss p lose one in 1/p frames, not in 1/p packets, and on links of 0.1 ms "
+    "a retransmission costs little; bbr does not slow down at loss.",
+)
 def loss(blocks: Blocks) -> Found:
     cubic, bbr = _durations(blocks, "cubic"), _durations(blocks, "bbr")
     text = "; ".join(
@@ -295,8 +316,11 @@ def loss(blocks: Blocks) -> Found:
     return Found(text, 1.5 <= cubic[0.01] <= 2.5 and 6 <= cubic[2.0] <= 10)
 
 
-@finding("zerwas V.D", "Accuracy rises with the transmitted volume, with diminishing gains.",
-         "Needed: training of a model on its data; here they are synthetic, and ten steps long.")  # fmt: skip
+@finding(
+    "zerwas V.D",
+    "Accuracy rises with the transmitted volume, with diminishing gains.",
+    "Needed: training of a model on its data; here they are synthetic, and ten steps long.",
+)
 def accuracy(_: Blocks) -> Found:
     return Found("", None)
 
@@ -312,8 +336,11 @@ def ring_order(blocks: Blocks) -> Found:
     return Found(f"in {same} of {frame.height} runs", same == frame.height)
 
 
-@finding("farhat 3", "A flow sends about twice the model in an iteration.",
-         "2(N-1)/N of it by the law, 1.5 for four; the paper's flows go both ways through four GPUs a server.")  # fmt: skip
+@finding(
+    "farhat 3",
+    "A flow sends about twice the model in an iteration.",
+    "2(N-1)/N of it by the law, 1.5 for four; the paper's flows go both ways through four GPUs a server.",
+)
 def flow_size(blocks: Blocks) -> Found:
     frame = blocks["models"].query("iteration_flow_size")
     found = ratio(frame["payload_ratio"].to_list())
@@ -327,17 +354,26 @@ def linear(blocks: Blocks) -> Found:
     return Found(f"r = {found}", found.low is not None and found.low > 0.95)
 
 
-@finding("farhat 3", "97% of the bytes and 90 to 97% of the packets are sent during training.",
-         "The number of steps, 3 or 4 here and 200 there, and what comes before them decide it.")  # fmt: skip
+@finding(
+    "farhat 3",
+    "97% of the bytes and 90 to 97% of the packets are sent during training.",
+    "The number of steps, 3 or 4 here and 200 there, and what comes before them decide it.",
+)
 def during(blocks: Blocks) -> Found:
     frame = blocks["models"].query("position_volume").filter(position="during")
     volume, packets = frame["share_of_wire_bytes"], frame["share_of_packets"]
-    return Found(f"{volume.min():.1%} to {volume.max():.1%} of the bytes, {packets.min():.1%} to {packets.max():.1%} of the "
-                 "packets", bool(volume.min() > 0.96))  # type: ignore[operator]  # fmt: skip
+    return Found(
+        f"{volume.min():.1%} to {volume.max():.1%} of the bytes, {packets.min():.1%} to {packets.max():.1%} of the "
+        "packets",
+        bool(volume.min() > 0.96),
+    )  # type: ignore[operator]
 
 
-@finding("farhat 3", "The duration of an iteration does not follow the model's size (DenseNet121 as ResNet50).",
-         "Computation is a tenth of times measured on one core, not a GPU's; the exchange at 1 Gbit/s dominates.")  # fmt: skip
+@finding(
+    "farhat 3",
+    "The duration of an iteration does not follow the model's size (DenseNet121 as ResNet50).",
+    "Computation is a tenth of times measured on one core, not a GPU's; the exchange at 1 Gbit/s dominates.",
+)
 def durations(blocks: Blocks) -> Found:
     frame = blocks["models"].query("run_step_time").sort("model_bytes")
     text = ", ".join(f"{model} {time:,.0f} ms" for model, time in frame["model", "step_ms"].rows())
@@ -347,9 +383,12 @@ def durations(blocks: Blocks) -> Found:
 # --- cheng
 
 
-@finding("cheng 4.1", "10 ms of latency in place of 1 ms costs an order of magnitude of throughput.",
-         "The paper's testbed is not described in enough detail to say which transport made a step wait so often; here a step "
-         "waits for a few round trips, and the larger models for computation.")  # fmt: skip
+@finding(
+    "cheng 4.1",
+    "10 ms of latency in place of 1 ms costs an order of magnitude of throughput.",
+    "The paper's testbed is not described in enough detail to say which transport made a step wait so often; here a "
+    "step waits for a few round trips, and the larger models for computation.",
+)
 def ten_ms(blocks: Blocks) -> Found:
     found = {model: response(blocks, "delay_ms", 10, model) for model in ("mlp1", "resnet_like", "mobilenet_like")}
     return Found("; ".join(f"{model} {one}" for model, one in found.items()), found["mlp1"].reaches(0, 0.15))
@@ -366,12 +405,17 @@ def hundred_ms(blocks: Blocks) -> Found:
     )
     row = frame.row(0, named=True)
     found = response(blocks, "delay_ms", 100, "resnet_like")
-    return Found(f"{row['finished_runs']} of {row['runs']} runs finish, at {found} of the samples/s of 1 ms",
-                 row["finished_runs"] == 0)  # fmt: skip
+    return Found(
+        f"{row['finished_runs']} of {row['runs']} runs finish, at {found} of the samples/s of 1 ms",
+        row["finished_runs"] == 0,
+    )
 
 
-@finding("cheng 4.1", "Throughput grows with the batch; 1024 gives about 30 times that of 32 at 1 ms (ResNet 324 and 10.9/s).",
-         "On two cores ResNet is bound by computation at a batch of 32 already.")  # fmt: skip
+@finding(
+    "cheng 4.1",
+    "Throughput grows with the batch: 1024 gives about 30 times that of 32 (ResNet 324 and 10.9/s).",
+    "On two cores ResNet is bound by computation at a batch of 32 already.",
+)
 def batches(blocks: Blocks) -> Found:
     text, agrees = [], True
     for model in ("mlp1", "resnet_like"):
@@ -381,8 +425,11 @@ def batches(blocks: Blocks) -> Found:
     return Found("; ".join(text), agrees)
 
 
-@finding("cheng 4.1", "Three workers give less throughput than one (ImageNet: 1.17 and 5.3 images/s).",
-         "Our three workers share two cores, so that computation does not scale either.")  # fmt: skip
+@finding(
+    "cheng 4.1",
+    "Three workers give less throughput than one (ImageNet: 1.17 and 5.3 images/s).",
+    "Our three workers share two cores, so that computation does not scale either.",
+)
 def three_workers(blocks: Blocks) -> Found:
     text, ratios = [], []
     for model in ("mlp1", "resnet_like"):
@@ -392,9 +439,12 @@ def three_workers(blocks: Blocks) -> Found:
     return Found("; ".join(text), all(value < 1 for value in ratios))
 
 
-@finding("cheng 4.2", "500 Mbit/s in place of 1000 costs MLP little (247 and 231 images/s), MobileNet nearly all (87.6, 2.5).",
-         "MLP here is bound by its 0.94 MB a direction, of which a step of few milliseconds consists; MobileNet's 1.8 MB "
-         "beside its computation count less.")  # fmt: skip
+@finding(
+    "cheng 4.2",
+    "500 Mbit/s in place of 1000 cost MLP little (231 of 247 images/s), MobileNet most (2.5 of 87.6).",
+    "A step of MLP here is little but its 0.94 MB in each direction; MobileNet's 1.8 MB count less beside its "
+    "computation.",
+)
 def half_rate(blocks: Blocks) -> Found:
     found = {model: response(blocks, "bandwidth_mbit", 500, model) for model in ("mlp1", "mobilenet_like")}
     text = "; ".join(f"{model} {one}" for model, one in found.items())
@@ -407,22 +457,32 @@ def proportional(blocks: Blocks) -> Found:
     return Found(f"500: {half}; 250: {quarter}", half.reaches(0.45, 0.55) and quarter.reaches(0.2, 0.32))
 
 
-@finding("cheng 4.3", "Each percent of loss costs MLP, MobileNet and ResNet about 10%.",
-         "With cubic, at 1 ms; with bbr, which does not take loss for congestion, as stated.")  # fmt: skip
+@finding(
+    "cheng 4.3",
+    "Each percent of loss costs MLP, MobileNet and ResNet about 10%.",
+    "With cubic, at 1 ms; with bbr, which does not take loss for congestion, as stated.",
+)
 def one_percent(blocks: Blocks) -> Found:
     cubic = {model: response(blocks, "loss_pct", 1, model, control="cubic") for model in ("mlp1", "resnet_like")}
     bbr = {model: response(blocks, "loss_pct", 1, model) for model in ("mlp1", "mobilenet_like", "resnet_like")}
-    text = "; ".join(f"{name}: {', '.join(f'{model} {one}' for model, one in found.items())}"
-                     for name, found in (("cubic", cubic), ("bbr", bbr)))  # fmt: skip
+    text = "; ".join(
+        f"{name}: {', '.join(f'{model} {one}' for model, one in found.items())}"
+        for name, found in (("cubic", cubic), ("bbr", bbr))
+    )
     return Found(text, all(one.reaches(0.85, 0.95) for one in cubic.values()))
 
 
-@finding("cheng 4.3", "With three workers 10% of loss costs MLP more than 95%, and ResNet does no step in 20 minutes.",
-         "Our limit was two minutes.")  # fmt: skip
+@finding(
+    "cheng 4.3",
+    "With three workers 10% of loss costs MLP more than 95%, and ResNet does no step in 20 minutes.",
+    "Our limit was two minutes.",
+)
 def ten_percent(blocks: Blocks) -> Found:
-    cells = blocks["conditions"].query("condition_response").filter(
-        condition="loss_pct", value=10, workers=3, congestion_control="cubic"
-    )  # fmt: skip
+    cells = (
+        blocks["conditions"]
+        .query("condition_response")
+        .filter(condition="loss_pct", value=10, workers=3, congestion_control="cubic")
+    )
     text = "; ".join(
         f"{row['model']} {row['of_best']:.3g} of the lossless" if row["of_best"] else f"{row['model']} did not finish"
         for row in cells.sort("model").iter_rows(named=True)
@@ -431,8 +491,11 @@ def ten_percent(blocks: Blocks) -> Found:
     return Found(f"cubic: {text}", (found["mlp1"] or 0) < 0.05 and found["resnet_like"] is None)
 
 
-@finding("cheng 5", "Models that compute much are more sensitive to the network than MLP.",
-         "The larger part of a step is computation, the smaller is that of the network: on two cores convolutions take long.")  # fmt: skip
+@finding(
+    "cheng 5",
+    "Models that compute much are more sensitive to the network than MLP.",
+    "On two cores convolutions take long, and what is not communication does not wait for the network.",
+)
 def sensitive(blocks: Blocks) -> Found:
     values = {
         (condition, model): response(blocks, condition, value, model).mean
@@ -446,8 +509,11 @@ def sensitive(blocks: Blocks) -> Found:
     return Found(text, all(more))
 
 
-@finding("cheng 4.4", "The others wait for a failed worker to restart; if the chief ends, training restarts from a checkpoint.",
-         "TensorFlow of the paper's time; see the table of faults.")  # fmt: skip
+@finding(
+    "cheng 4.4",
+    "Workers wait for a failed one to restart; if the chief ends, training restarts from a checkpoint.",
+    "TensorFlow of the paper's time; see the table of faults.",
+)
 def chief(blocks: Blocks) -> Found:
     frame = blocks["faults"].query("fault_recovery").filter(pl.col("framework_backend") == "tf-grpc")
     restarted = frame.filter(pl.col("is_restarted"))

@@ -16,7 +16,7 @@
 -- column: steps_done steps; all steps that were done, those that were lost too
 -- column: lost_steps steps; of these the ones that were done again: steps_done - planned_steps; null where it did not finish
 -- column: finished; whether all planned steps were done
--- column: recovery_s s; from the kill to the end of the first step that began after it; null where there was none
+-- column: recovery_s s; from the kill to the end of the first step that began after it, or after a restart; null where there was none
 -- column: step_ms ms; median step before the kill
 -- column: workers_after workers; workers that log their steps and did one after the kill
 -- Steps are those of the worker that did most: a step's number counts the steps done before it, also by a process that
@@ -30,25 +30,34 @@ WITH kills AS (
     GROUP BY run_id
 ), later AS (
     SELECT run_id, bool_or(kind = 'restart' AND name = 'all') AS is_restarted, bool_or(kind = 'restart') AS begins_anew,
+           min(start_ns) FILTER (kind = 'restart') AS first_restart_ns, max(start_ns) FILTER (kind = 'restart') AS last_restart_ns,
            arg_max(nullif(regexp_extract(name, '^steps (\d+)$', 1), '')::BIGINT, start_ns) FILTER (kind = 'restore') AS checkpoint_steps
     FROM events
     WHERE kind IN ('restart', 'restore')
     GROUP BY run_id
-), by_worker AS (
-    SELECT run_id, worker, count(*) AS steps_done, count(*) FILTER (end_ns <= killed_ns) AS steps_before,
-           count(*) FILTER (start_ns > killed_ns) AS steps_after,
-           median((end_ns - start_ns) / 1e6) FILTER (end_ns <= killed_ns) AS step_ms,
-           min(end_ns) FILTER (start_ns > killed_ns) AS next_end_ns
+), timed AS (
+    SELECT *, end_ns <= killed_ns AS is_before,
+           -- without phases a step begins where the one before it ended, so that only its end tells
+           CASE WHEN begins_anew THEN end_ns > first_restart_ns ELSE start_ns > killed_ns END AS is_after,
+           end_ns > last_restart_ns AS is_after_last
     FROM steps
     JOIN kills USING (run_id)
+    LEFT JOIN later USING (run_id)
+), by_worker AS (
+    SELECT run_id, worker, count(*) AS steps_done, count(*) FILTER (is_before) AS steps_before,
+           count(*) FILTER (is_after) AS steps_after, count(*) FILTER (is_after_last) AS steps_after_last,
+           median((end_ns - start_ns) / 1e6) FILTER (is_before) AS step_ms,
+           min(end_ns) FILTER (is_after) AS next_end_ns
+    FROM timed
     GROUP BY ALL
 ), of_run AS (
-    SELECT run_id, max(steps_done) AS steps_done, max(steps_before) AS steps_before, max(steps_after) AS steps_after,
-           count(*) FILTER (steps_after > 0) AS workers_after, max(step_ms) AS step_ms, min(next_end_ns) AS next_end_ns
+    SELECT run_id, max(steps_done) AS steps_done, max(steps_before) AS steps_before,
+           max(steps_after_last) AS steps_after_last, count(*) FILTER (steps_after > 0) AS workers_after,
+           max(step_ms) AS step_ms, min(next_end_ns) AS next_end_ns
     FROM by_worker
     GROUP BY run_id
 ), judged AS (
-    SELECT *, CASE WHEN begins_anew THEN steps_after ELSE steps_done END >= planned_steps - coalesce(checkpoint_steps, 0) AS finished
+    SELECT *, CASE WHEN begins_anew THEN steps_after_last ELSE steps_done END >= planned_steps - coalesce(checkpoint_steps, 0) AS finished
     FROM runs
     LEFT JOIN of_run USING (run_id)
     LEFT JOIN later USING (run_id)

@@ -79,7 +79,8 @@ def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, s
     commands = [process.shown for process in processes]
     if watch is None or not watch.has_killed:
         return Trained([problem] if problem else [], commands)
-    fault = {**watch.facts, "others": problem or "went on to the end", "restarted": False}
+    others = (problem or "went on to the end").replace(f"{folder.parent}/", "")
+    fault = {**watch.facts, "others": others, "restarted": False}
     if problem and run.fault and run.fault.restart:
         faults.record_restart(hosts)
         with _all_started(run, hosts, folder, pythons) as processes:
@@ -195,7 +196,7 @@ def _commands(
 
 def _torchrun(run: Run, job: Job, hosts: Sequence[Host], host: Host, port: int) -> list[str]:
     """What comes before the arguments of Python; the first host has the rendezvous. All else is torchrun's default."""
-    least = job.options.get("least", str(max(1, run.workers - 1)))
+    least = job.options.get("least", str(run.workers))
     return [
         "-m", "torch.distributed.run", f"--nnodes={least}:{run.workers}", "--nproc-per-node=1", "--max-restarts=3",
         "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{port}", f"--rdzv-id={run.name}",

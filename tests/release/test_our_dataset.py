@@ -1,0 +1,73 @@
+"""data/dataset is the release of data/captures, the runs of data/dataset.toml, and opens as plainly as it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+
+import ddnn_traces
+from ddnn_traces.testbed import matrix
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATA = REPOSITORY / "data"
+RELEASE, CAPTURES = DATA / "dataset", DATA / "captures"
+SPLITS = tomllib.loads((DATA / "dataset_splits.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def runs() -> pl.DataFrame:
+    return pl.read_parquet(RELEASE / "runs" / "*.parquet")
+
+
+def test_the_release_has_the_runs_of_the_matrix(runs: pl.DataFrame) -> None:
+    wanted = {run.name for run in matrix.read(DATA / "dataset.toml").runs}
+    assert set(runs["run_id"]) == wanted
+    assert {path.name for path in CAPTURES.iterdir()} == wanted
+    assert len(wanted) >= 75
+
+
+def test_a_tenth_is_set_apart(runs: pl.DataFrame) -> None:
+    declared = {run: name for name, members in SPLITS.items() for run in members}
+    assert dict(runs["run_id", "split"].rows()) == dict.fromkeys(runs["run_id"], "train") | declared
+    assert 0.08 < len(declared) / runs.height < 0.12
+
+
+def test_it_fits_into_the_repository() -> None:
+    assert sum(path.stat().st_size for path in RELEASE.rglob("*.parquet")) < 40e6
+    assert sum(path.stat().st_size for folder in (RELEASE, CAPTURES) for path in folder.rglob("*")) < 60e6
+
+
+def test_every_link_was_as_asked_for() -> None:
+    for path in CAPTURES.glob("*/run.toml"):
+        declared = tomllib.loads(path.read_text())
+        assert "rejected" not in declared, path
+        assert declared["origin"]["link"]["measured_before"], path
+
+
+def test_the_plainest_calls_read_it(runs: pl.DataFrame, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    assert len(pd.read_parquet(RELEASE / "runs")) == runs.height
+    assert duckdb.sql(f"SELECT count(*) FROM '{RELEASE}/runs/*.parquet'").fetchone() == (runs.height,)
+    with ddnn_traces.open(RELEASE) as dataset:
+        assert dataset.query("run_overview").height == runs.height
+    loaded = datasets.load_dataset(str(RELEASE), "runs", cache_dir=str(tmp_path))
+    assert {name: len(part) for name, part in loaded.items()} == {
+        "train": runs.height - sum(map(len, SPLITS.values())),
+        **{name: len(members) for name, members in SPLITS.items()},
+    }
+
+
+@pytest.mark.long
+def test_captures_give_the_release_again_and_the_release_the_page() -> None:
+    """The release is verified; the page and its figures are what the release gives."""
+    script = REPOSITORY / "docs" / "our_dataset.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "unchanged" in done.stdout
