@@ -1,6 +1,6 @@
 -- question: How do samples a second change when one condition of the links is changed and the others stay at their best?
 -- row: a condition, a value of it, and a training: framework, model, batch size, topology, workers and congestion control
--- inputs: sweep_cells
+-- inputs: sweep_cells, student_t
 -- figure: cheng figs. 2 to 10
 -- column: condition; delay_ms, bandwidth_mbit or loss_pct: the one that changes
 -- column: value; its value: one-way delay in ms, rate in Mbit/s, or packets dropped on purpose in percent

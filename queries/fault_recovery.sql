@@ -18,7 +18,7 @@
 -- column: finished; whether all planned steps were done
 -- column: recovery_s s; from the kill to the end of the first step that began after it, or after a restart; null where there was none
 -- column: step_ms ms; median step before the kill
--- column: workers_after workers; workers that log their steps and did one after the kill
+-- column: workers_after hosts; workers that log their steps and did one after the kill
 -- Steps are those of the worker that did most: a step's number counts the steps done before it, also by a process that
 -- was started again. It finished where it did as many as were left: after the checkpoint, else, where its processes were
 -- started again, all of them. The time that a person needs to start the training again is not in recovery_s: the testbed does it at once.

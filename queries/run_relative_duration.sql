@@ -1,6 +1,6 @@
 -- question: How long does a run take compared with equal runs that lose another share of packets, and which attributes may explain it?
 -- row: a run
--- inputs: duration_by_loss, run_attributes
+-- inputs: runs, duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression
 -- column: run_id; run
 -- column: duration_s s; duration of the run, as in duration_by_loss; null where it has none

@@ -18,7 +18,7 @@ from ddnn_traces.ingestors.logs import TrainingLog, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
-from ddnn_traces.ingestors.reconcile.tables import RunFacts
+from ddnn_traces.ingestors.reconcile.tables import RunFacts, role_of
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
 from ddnn_traces.ingestors.sources import RunInput, host_label
@@ -145,7 +145,7 @@ class _Run:
     def _clock(self, scheduler: Scheduler) -> LogClock:
         """The logs' clock against the captures'. With --clock-offset auto it may read all files again."""
         requested = self._options.clock_offset
-        clock = estimate_clock(self._logs, self._files, self._labels, self._options.window_ns)
+        clock = estimate_clock(self._logs_of_workers(), self._files, self._labels, self._options.window_ns)
         if self._options.clock_offset_ns is not None:
             clock = clock.before_shift(self._options.clock_offset_ns)
         if requested == "none":
@@ -164,6 +164,12 @@ class _Run:
         self._messages.info(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
         self._read_again([log.shifted(clock.correction) for log in self._logs], scheduler)
         return replace(clock, applied_ns=clock.estimate.offset_ns)
+
+    def _logs_of_workers(self) -> list[TrainingLog]:
+        """The logs without those of parameter servers, whose steps end when answers are in the socket's buffer."""
+        servers = {host.label for host in self._metadata.hosts if host.role == "parameter_server"}
+        workers = [log for log in self._logs if log.worker not in servers and role_of(log.worker) != "parameter_server"]
+        return workers or self._logs
 
     def _read_again(self, logs: list[TrainingLog], scheduler: Scheduler) -> None:
         """Read the files again, with other steps. Their hashes are known."""

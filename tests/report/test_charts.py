@@ -20,6 +20,7 @@ from ddnn_traces.report.page import CHARTS
 
 Query = Callable[..., pl.DataFrame]
 
+SWEEP = Path(__file__).parents[1] / "queries/condition_response/delay_and_loss/expected.csv"
 #: Points of a regression; the last run determines a coefficient alone.
 SYNTHETIC_FIT = pl.DataFrame(
     {
@@ -51,10 +52,19 @@ def specs(written: Path, query: Query) -> dict[str, dict[str, Any]]:
     text = written.read_text(encoding="utf-8")
     found = re.findall(r'<script type="application/json" id="spec-(\w+)">(.*?)</script>', text, re.DOTALL)
     specs = {name: json.loads(spec) for name, spec in found}
-    # none of its runs loses packets, and four are too few for studentized residuals
-    not_in_the_report = {"duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT}
+    # none of its runs loses packets or is in a sweep, and four are too few for studentized residuals
+    not_in_the_report = {
+        "duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT,
+        "samples_by_condition": sweep(),
+    }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}
+
+
+def sweep() -> pl.DataFrame:
+    """The frame of samples_by_condition: one delay of three did not finish."""
+    empty = {"congestion_control": pl.String, "high_samples_per_s": pl.Float64}
+    return pl.read_csv(SWEEP, schema_overrides=empty)
 
 
 #: Queries of charts, where they have another name.
@@ -125,6 +135,14 @@ def test_every_axis_has_a_title_with_a_unit(specs: dict[str, dict[str, Any]]) ->
         assert {axis["orient"] for axis in found} >= {"bottom"}, name
         for axis in found:
             assert re.search(r"\(.+\)$", str(axis["title"])), (name, axis["title"])
+
+
+def test_a_training_that_did_not_finish_is_a_cross() -> None:
+    spec = spec_of("samples_by_condition", sweep())
+    crosses = [row for row in drawn(spec) if "at" in row]
+    assert [(row["value"], row["did"]) for row in crosses] == [("100", "0 of 1 runs")]
+    speeds = sorted(row["samples_per_s"] for row in drawn(spec) if "at" not in row and row["condition"] == "delay_ms")
+    assert speeds == [256, 1280]
 
 
 def test_residuals_are_drawn_in_megabytes_and_far_ones_are_distinguishable() -> None:

@@ -203,7 +203,7 @@ class RunTables:
             known = asdict(declared[ip]) if ip in declared else {}
             label = known.get("label") or by_file.get(ip)
             row: dict[str, Any] = {"run_id": self._run.run_id, "host_ip": ip, "label": label}
-            row |= {"role": known.get("role") or _role(label), "ring_position": known.get("ring_position")}
+            row |= {"role": known.get("role") or role_of(label), "ring_position": known.get("ring_position")}
             row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label, first)
             rows.append(row)
         return _rows("hosts", rows)
@@ -348,7 +348,7 @@ def _percent_lost(lost: int | None, captured: int | None) -> float:
     return 100 * lost / (lost + (captured or 0)) if lost else 0.0
 
 
-def _role(label: str | None) -> str | None:
+def role_of(label: str | None) -> str | None:
     """Role in a label like worker-1, ps-0 or chief-0, or None."""
     if label is None:
         return None
@@ -361,14 +361,14 @@ def _first_number(labels: Iterable[str | None]) -> int:
     """Number of the worker that has rank 0: 0 where a file is worker-0's (the published Zerwas data), else 1."""
     return (
         0
-        if any(_role(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
+        if any(role_of(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
         else 1
     )
 
 
 def _rank(label: str | None, first: int) -> int | None:
     """Rank in a worker's label, where the first worker has the number `first`."""
-    if _role(label) != "worker" or label is None:
+    if role_of(label) != "worker" or label is None:
         return None
     number = natural_order(label)[-1]
     return number[1] - first if number[0] and first <= number[1] < 2**63 else None

@@ -43,7 +43,7 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
         values = [f"{value:g}" for value in rows["value"].unique().sort().to_list()]
         rows = rows.with_columns(value=pl.col("value").map_elements("{:g}".format, return_dtype=pl.String))
         x = alt.X("value:N", title=_TITLES[condition], sort=values, axis=alt.Axis(labelAngle=0))
-        y_title = "samples a second"
+        y_title = "throughput (samples/s)"
         base = style.data_chart(rows.drop_nulls("samples_per_s")).encode(
             x=x, y=alt.Y("samples_per_s:Q", title=y_title, scale=scale), detail="training:N",
             color=alt.Color("model:N", title="model (name)", scale=alt.Scale(range=style.OKABE_ITO), legend=_LEGEND),
