@@ -1,6 +1,6 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers
+-- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id; run
 -- column: topology; inferred topology
@@ -35,6 +35,8 @@
 -- where the other direction carries nothing but headers, framing is twice its payload inside steps. The framing of
 -- other libraries is not known. What a host gets in its first step is start-up only where each of its next ones
 -- (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
+-- Where no topology of topology_words is declared and the payload is below half or above twice that of the inferred one's law, nothing is
+-- flagged: then another exchange (a pipeline, a mixture of experts) is as likely as missing packets.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual
@@ -169,7 +171,10 @@ WITH thresholds AS (
 ), compared AS (
     SELECT run_id, law, total_factor,
            CASE WHEN law = 'one worker in each step' THEN steps ELSE coalesce(worker_steps, steps) END AS exchanges,
-           round(model_bytes * total_factor * exchanges) AS expected, exchanged - expected AS unexplained
+           round(model_bytes * total_factor * exchanges) AS expected, exchanged - expected AS unexplained,
+           NOT exchanged BETWEEN expected / 2 AND 2 * expected
+               AND NOT EXISTS (FROM topology_words
+                               WHERE regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)) AS is_guess
     FROM explained
     JOIN runs USING (run_id)
     JOIN step_counts USING (run_id)
@@ -189,12 +194,13 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       CASE WHEN spill IS NOT NULL THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
+       CASE WHEN spill IS NOT NULL AND NOT is_guess THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'
-            WHEN spill IS NULL THEN 'no flow_windows or no hosts' END AS problem,
+            WHEN spill IS NULL THEN 'no flow_windows or no hosts'
+            WHEN is_guess THEN 'no known topology is declared, and the volume is not near the law of the inferred one' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)

@@ -1,6 +1,6 @@
 -- question: Is the topology inferred from the traffic the declared one, and does a ring have the declared order?
 -- row: a run
--- inputs: runs, hosts, topology, ring_order
+-- inputs: runs, hosts, topology, ring_order, topology_words
 -- figure: farhat section 3 (the ring follows the order of the launch command)
 -- column: run_id; run
 -- column: declared_topology; topology as declared, in the metadata's own word
@@ -15,17 +15,10 @@
 -- The order is that of run.toml (ring_position, in the direction in which data flows), or in the topology's word: ring1342
 -- is a ring of the workers 1, 3, 4 and 2, in either direction. Topologies that send the same agree (docs/topology.md): of
 -- two hosts all, of three hosts those with a centre, a parameter server and a star, servers on workers and a clique.
-WITH words(pattern, topology) AS (
-    VALUES ('ring[0-9]*', 'ring'), ('star', 'star'), ('tree', 'tree'), ('binary_?tree_?star|bts', 'binary_tree_star'),
-           ('clique', 'clique'), ('parameter_?server|ps', 'parameter_server'),
-           ('sharded_parameter_server|sharded_ps', 'sharded_parameter_server'),
-           ('recursive_?doubling|rec_?doubling|rd', 'recursive_doubling'),
-           ('halving_?doubling|rabenseifner|hd', 'halving_doubling'), ('pair_?averaging|pairavg|gossip', 'pair_averaging'),
-           ('hierarchical_?ring', 'hierarchical_ring')
-), same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what else sends the same among so many hosts
-    SELECT DISTINCT topology, topology, 3, 1_000_000 FROM words
+WITH same_traffic(declared_as, topology, fewest_hosts, most_hosts) AS (  -- what else sends the same among so many hosts
+    SELECT DISTINCT topology, topology, 3, 1_000_000 FROM topology_words
     UNION ALL
-    SELECT DISTINCT topology, 'star', 3, 3 FROM words WHERE topology NOT IN ('ring', 'clique', 'pair_averaging')
+    SELECT DISTINCT topology, 'star', 3, 3 FROM topology_words WHERE topology NOT IN ('ring', 'clique', 'pair_averaging')
     UNION ALL
     VALUES ('parameter_server', 'star', 3, 1_000_000), ('parameter_server', 'sharded_parameter_server', 3, 1_000_000),
            ('parameter_server', 'clique', 3, 1_000_000), ('sharded_parameter_server', 'clique', 3, 1_000_000),
@@ -86,7 +79,7 @@ WITH words(pattern, topology) AS (
                 WHEN t.hosts = 2 THEN 'two hosts send the same in every topology' END AS problem
     FROM runs
     JOIN topology AS t USING (run_id)
-    LEFT JOIN words AS w ON regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)
+    LEFT JOIN topology_words AS w ON regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)
     LEFT JOIN inferred_ring USING (run_id)
     LEFT JOIN declared_ring USING (run_id)
     LEFT JOIN matched USING (run_id)
