@@ -1,6 +1,6 @@
 -- question: Does a run transmit what its algorithm must move, and what explains the rest?
 -- row: a run
--- inputs: runs, flows, hosts, steps, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
+-- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
 -- column: run_id; run
 -- column: topology; inferred topology
@@ -35,8 +35,9 @@
 -- where the other direction carries nothing but headers, framing is twice its payload inside steps. The framing of
 -- other libraries is not known. What a host gets in its first step is start-up only where each of its next ones
 -- (first_steps_received) gets less: a broadcast, or the first model of an asynchronous worker.
--- Where no topology of topology_words is declared and the payload is below half or above twice that of the inferred one's law, nothing is
--- flagged: then another exchange (a pipeline, a mixture of experts) is as likely as missing packets.
+-- Nothing is flagged where the law may be that of another exchange (a pipeline, a mixture of experts): a topology is declared
+-- that is not in topology_words, or none is and the payload is below half or above twice the law of the inferred one. Nor
+-- where a run was interrupted, so that a part of an exchange was sent: in its planned steps, or by a fault made on purpose.
 WITH thresholds AS (
     SELECT 0.5 AS least_startup,  -- of model_bytes: a handed-out model is one, or the share of one
            2 AS least_following,  -- steps after the first one that show what is usual
@@ -172,9 +173,9 @@ WITH thresholds AS (
     SELECT run_id, law, total_factor,
            CASE WHEN law = 'one worker in each step' THEN steps ELSE coalesce(worker_steps, steps) END AS exchanges,
            round(model_bytes * total_factor * exchanges) AS expected, exchanged - expected AS unexplained,
-           NOT exchanged BETWEEN expected / 2 AND 2 * expected
-               AND NOT EXISTS (FROM topology_words
-                               WHERE regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)) AS is_guess
+           CASE WHEN runs.topology IS NULL THEN NOT exchanged BETWEEN expected / 2 AND 2 * expected
+                ELSE NOT EXISTS (FROM topology_words
+                                 WHERE regexp_full_match(lower(replace(runs.topology, '-', '_')), pattern)) END AS is_guess
     FROM explained
     JOIN runs USING (run_id)
     JOIN step_counts USING (run_id)
@@ -182,6 +183,15 @@ WITH thresholds AS (
     LEFT JOIN asynchronous USING (run_id)
     WHERE model_bytes > 0 AND law IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY abs(unexplained), law) = 1
+), least_steps AS (  -- of the worker that did fewest
+    SELECT run_id, min(steps) AS steps
+    FROM (SELECT run_id, worker, count(*) AS steps FROM steps GROUP BY ALL)
+    GROUP BY run_id
+), interrupted AS (
+    SELECT run_id, coalesce(s.steps < planned_steps, false)
+                   OR run_id IN (SELECT run_id FROM events WHERE kind IN ('process_killed', 'host_killed', 'restart')) AS is_interrupted
+    FROM runs
+    LEFT JOIN least_steps AS s USING (run_id)
 ), first_laws AS (  -- where nothing can be compared
     SELECT run_id, arg_max(law, (total_factor, law)) AS first_law, max(total_factor) AS first_factor
     FROM laws
@@ -194,13 +204,14 @@ SELECT run_id, shapes.topology, coalesce(law, first_law) AS law, model_bytes, st
        framing::BIGINT AS framing_bytes, missing::BIGINT AS missed_bytes, unexplained::BIGINT AS unexplained_bytes, unexplained / expected AS unexplained_share,
        CASE WHEN expected IS NOT NULL THEN nullif(not_estimated, '') END AS not_estimated, control::BIGINT AS control_bytes,
        (wire - payload - control)::BIGINT AS header_bytes, wire::BIGINT AS wire_bytes,
-       CASE WHEN spill IS NOT NULL AND NOT is_guess THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
+       CASE WHEN spill IS NOT NULL AND NOT is_guess AND NOT is_interrupted THEN abs(unexplained) > $most_unexplained * expected END AS flagged,
        CASE WHEN shapes.topology IS NULL OR shapes.topology = 'unknown' THEN 'topology unknown'
             WHEN step_counts.steps IS NULL THEN 'no training log'
             WHEN coalesce(model_bytes, 0) <= 0 THEN 'model_bytes unknown'
             WHEN expected IS NULL THEN 'no traffic in steps'
             WHEN spill IS NULL THEN 'no flow_windows or no hosts'
-            WHEN is_guess THEN 'no known topology is declared, and the volume is not near the law of the inferred one' END AS problem,
+            WHEN is_interrupted THEN 'steps were interrupted: planned_steps were not done, or processes were killed'
+            WHEN is_guess THEN 'the topology is inferred, and none that is known is declared' END AS problem,
        hosts, level, coalesce(total_factor, first_factor) AS total_factor
 FROM runs
 LEFT JOIN shapes USING (run_id)
@@ -208,4 +219,5 @@ LEFT JOIN step_counts USING (run_id)
 LEFT JOIN explained USING (run_id)
 LEFT JOIN compared USING (run_id)
 LEFT JOIN first_laws USING (run_id)
+LEFT JOIN interrupted USING (run_id)
 ORDER BY run_id
