@@ -311,8 +311,8 @@ def _durations(blocks: Blocks, control: str) -> dict[float, float]:
 @finding(
     "zerwas V.F",
     "TensorFlow takes twice as long with 0.01% loss and eight times as long with 2%.",
-    "A run each. Frames of 64 KB (offload) at loss p lose one in 1/p frames, not in 1/p packets, and on links of 0.1 ms "
-    "a retransmission costs little; bbr does not slow down at loss.",
+    "A run each. Frames of 64 KB (offload) at loss p lose one in 1/p frames, not in 1/p packets; on links of 0.1 ms a "
+    "retransmission costs little; bbr does not slow down at loss.",
 )
 def loss(blocks: Blocks) -> Found:
     cubic, bbr = _durations(blocks, "cubic"), _durations(blocks, "bbr")
