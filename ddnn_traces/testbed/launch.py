@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -79,7 +80,7 @@ def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, s
     commands = [process.shown for process in processes]
     if watch is None or not watch.has_killed:
         return Trained([problem] if problem else [], commands)
-    others = (problem or "went on to the end").replace(f"{folder.parent}/", "")
+    others = _without_folders(problem or "went on to the end", folder.parent)
     fault = {**watch.facts, "others": others, "restarted": False}
     if problem and run.fault and run.fault.restart:
         faults.record_restart(hosts)
@@ -87,6 +88,11 @@ def train(run: Run, hosts: Sequence[Host], folder: Path, pythons: Mapping[str, s
             problem = _wait(processes, run, None)
         return Trained([problem] if problem else [], commands, fault | {"restarted": True})
     return Trained([], commands, fault)
+
+
+def _without_folders(message: str, folder: Path) -> str:
+    """Without what says where this machine has the run and Python's packages."""
+    return re.sub(r"/[^\s\"]*/site-packages/", "", message.replace(f"{folder}/", ""))
 
 
 @contextlib.contextmanager
@@ -145,7 +151,8 @@ def _wait(processes: Sequence[_Process], run: Run, watch: faults.Watch | None) -
                 process = waiting.pop(descriptor)
                 process.popen.wait()
                 if watch and watch.has_killed and process.host.label == watch.fault.kill:
-                    if all(other.lasting for other in waiting.values()):
+                    # torchrun starts what was killed again, and then ends well
+                    if process.popen.returncode and all(other.lasting for other in waiting.values()):
                         return f"{process.who} was killed, and no other process trains"
                 elif problem := process.problem():
                     return problem

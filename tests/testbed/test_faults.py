@@ -13,6 +13,7 @@ import pytest
 import ddnn_traces
 from ddnn_traces import testbed
 from ddnn_traces.messages import Messages
+from ddnn_traces.testbed import launch
 from ddnn_traces.testbed.programs.logs import Recorder
 
 TORCH = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
@@ -74,3 +75,9 @@ def test_what_a_killed_process_costs(tmp_path: Path) -> None:
     others = {fact["kill"]: fact["others"] for fact in facts.values()}
     assert others["worker-2"] == "went on to the end"
     assert others["ps-1"].startswith("worker-") and "ended" in others["ps-1"]
+    assert not any(str(tmp_path) in text or "site-packages" in text for text in others.values())
+
+
+def test_what_is_recorded_names_no_folder_of_the_machine() -> None:
+    said = f'File "{Path.home()}/venv/lib/python3.11/site-packages/torch/store.py", line 1 / File "/out/run/w/a.py"'
+    assert launch._without_folders(said, Path("/out/run")) == 'File "torch/store.py", line 1 / File "w/a.py"'
