@@ -49,7 +49,10 @@ WITH run_names AS (
     FROM step_flows
     GROUP BY ALL
     UNION ALL
-    SELECT 'events', run_id, worker, step, count(*)
+    -- what is between two steps has the number of the later one, which may not come
+    SELECT 'events', run_id, worker,
+           CASE WHEN kind IN ('checkpoint', 'restore', 'restart', 'process_killed', 'host_killed') THEN nullif(step, 0) - 1 ELSE step END,
+           count(*)
     FROM events
     GROUP BY ALL
 ), step_keys AS (

@@ -190,6 +190,16 @@ def everywhere(column: str, value: pl.Expr | object) -> Change:
     return change
 
 
+def last_event(kind: str, after_last_step: int) -> Change:
+    """An event of this kind so many steps after the last step of its worker."""
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        last = rows.filter(pl.col("step") == pl.col("step").max()).head(1)
+        return rows.vstack(last.with_columns(pl.col("step") + after_last_step, kind=pl.lit(kind)))
+
+    return change
+
+
 def offset(by_ns: int, uncertainty_ns: int | None) -> Change:
     """The clock of every capture is off."""
     values = {"clock_offset_ns": by_ns, "clock_offset_uncertainty_ns": uncertainty_ns}
@@ -245,6 +255,9 @@ BROKEN_IN_A_TRAINING = [
     ("packets", at("capture_id", 0, "nowhere.pcap"), {"orphan_keys"}),
     ("events", at("step", 0, 99), {"orphan_keys"}),
     ("events", at("worker", 0, "worker-9"), {"orphan_keys"}),
+    ("events", last_event("checkpoint", 1), set()),  # after the last step
+    ("events", last_event("checkpoint", 2), {"orphan_keys"}),
+    ("events", last_event("communicate", 1), {"orphan_keys"}),
     ("step_flows", at("step", 0, 99), {"orphan_keys"}),
     ("step_flows", at("worker", 0, "worker-9"), {"orphan_keys"}),
     ("steps", without("worker", "worker-2"), {"orphan_keys"}),
