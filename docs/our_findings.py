@@ -300,11 +300,9 @@ def batch_valleys(blocks: Blocks) -> Found:
 
 
 def _durations(blocks: Blocks, control: str) -> dict[float, float]:
-    dataset = blocks["frameworks"]
-    frame = dataset.query("duration_by_loss").join(
-        dataset.sql("SELECT run_id, congestion_control FROM runs WHERE framework = 'tf'"), on="run_id"
-    )
-    chosen = frame.filter(pl.col("congestion_control") == control, pl.col("model") == "mlp4").sort("loss_pct")
+    frame = blocks["frameworks"].query("duration_by_loss")
+    of_tensorflow = frame.filter(pl.col("framework_setting").str.starts_with("tf-"), pl.col("model") == "mlp4")
+    chosen = of_tensorflow.filter(pl.col("congestion_control") == control).sort("loss_pct")
     return dict(chosen["loss_pct", "normalised_duration"].rows())
 
 

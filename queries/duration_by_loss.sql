@@ -8,6 +8,7 @@
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: topology; declared topology
 -- column: loss_pct percent; packets dropped on purpose
+-- column: congestion_control; TCP's, where it is declared
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: duration_s s; from the first step's begin to the last step's end of any worker; without a log from the first packet to the last
 -- column: duration_source; how the duration is known: steps or packets
@@ -16,8 +17,9 @@
 -- column: normalised_by; what is compared with theirs: duration, or duration of a step; null without lossless runs
 -- column: normalised_duration ratio; duration, or duration of a step, over the mean of the lossless runs; null without them
 -- Otherwise equal are runs of the same framework, backend, model, optimizer, batch size, topology, workers, delay,
--- bandwidth, congestion control and segmentation offload whose duration is known in the same way. Durations of a step are compared where the runs have different
--- numbers of steps. An unknown delay counts as 0, because the published names state either loss or delay.
+-- bandwidth, congestion control and segmentation offload whose duration is known in the same way. Durations of a step
+-- are compared where the runs have different numbers of steps. An unknown delay counts as 0, because the published names
+-- state either loss or delay.
 WITH trained AS (
     SELECT run_id, steps, (end_ns - start_ns) / 1e9 AS seconds
     FROM logged_steps
@@ -52,7 +54,7 @@ WITH trained AS (
     FROM measured AS m
     LEFT JOIN lossless AS l ON l.setting = m.setting
 )
-SELECT run_id, framework_setting, coalesce(model, 'unknown') AS model, batch_size, topology, loss_pct, offload,
+SELECT run_id, framework_setting, coalesce(model, 'unknown') AS model, batch_size, topology, loss_pct, congestion_control, offload,
        duration_s, duration_source, steps, coalesce(lossless_runs, 0) AS lossless_runs, normalised_by,
        CASE normalised_by WHEN 'duration' THEN duration_s / nullif(lossless_s, 0)
                           ELSE duration_s / steps / nullif(lossless_step_s, 0) END AS normalised_duration

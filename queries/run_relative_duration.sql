@@ -1,6 +1,6 @@
 -- question: How long does a run take compared with equal runs that lose another share of packets, and which attributes may explain it?
 -- row: a run
--- inputs: runs, duration_by_loss, run_attributes
+-- inputs: duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression
 -- column: run_id; run
 -- column: duration_s s; duration of the run, as in duration_by_loss; null where it has none
@@ -32,8 +32,8 @@ WITH measured AS (
                      bandwidth_mbit || ' Mbit/s', congestion_control, CASE WHEN offload THEN 'offload' END,
                      CASE duration_source WHEN 'packets' THEN 'duration by packets' END) AS setting
     FROM run_attributes
-    JOIN (SELECT run_id, congestion_control FROM runs) USING (run_id)
-    LEFT JOIN (SELECT run_id, duration_s, duration_source, steps, normalised_duration FROM duration_by_loss)
+    LEFT JOIN (SELECT run_id, congestion_control, duration_s, duration_source, steps, normalised_duration
+               FROM duration_by_loss)
         USING (run_id)
 ), losses AS (
     SELECT setting, count(DISTINCT loss_pct) AS loss_values

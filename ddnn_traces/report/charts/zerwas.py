@@ -268,9 +268,10 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
 @style.chart("Training duration against packet loss, normalised to the lossless runs")
 def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Duration over that of the lossless runs, against packet loss, of query duration_by_loss: fig. 10."""
-    shown = frame.drop_nulls(["normalised_duration", "loss_pct"]).with_columns(
-        setting=pl.concat_str(pl.col("model"), pl.col("framework_setting"), separator=", ")
-    )
+    shown = frame.drop_nulls(["normalised_duration", "loss_pct"])
+    controls = shown["congestion_control"].n_unique() > 1
+    of = ["model", "congestion_control"] if controls else ["model"]
+    shown = shown.with_columns(trained=pl.concat_str(of, separator=", ", ignore_nulls=True))
     base = style.data_chart(shown).encode(
         x=alt.X("loss_pct:Q", title="packet loss (%)", scale=alt.Scale(nice=False, padding=14)),
         y=alt.Y("normalised_duration:Q", title="training duration (lossless runs of the same setting = 1)",
@@ -282,7 +283,8 @@ def duration_by_loss(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ),
     )  # fmt: skip
     points = base.mark_point(size=80, strokeWidth=2).encode(
-        color=style.colors("framework_setting:N", "framework, backend"), shape=style.shapes("model:N", "model (name)")
+        color=style.colors("framework_setting:N", "framework, backend"),
+        shape=style.shapes("trained:N", "model, congestion control" if controls else "model (name)"),
     )
     lossless = (
         style.data_chart(pl.DataFrame({"one": [1], "meaning": ["lossless runs of the same setting"]}))
