@@ -1,6 +1,6 @@
 -- question: How many samples a second does training do in each cell of a sweep, and where does it not finish?
 -- row: a cell: runs with the same framework, model, batch size, topology, workers, congestion control and conditions of links
--- inputs: runs, run_attributes, step_time_rows, logged_steps, student_t
+-- inputs: runs, events, run_attributes, step_time_rows, logged_steps, student_t
 -- param: first_step BIGINT = 1; steps before it are not counted: in step 0 connections begin
 -- figure: cheng figs. 2 to 10
 -- column: framework_backend; framework and backend, joined by a hyphen
@@ -21,6 +21,7 @@
 -- column: low_samples_per_s samples/s; lower end of its 95% interval, by Student's t on the mean step times; null with fewer than two
 -- column: high_samples_per_s samples/s; upper end
 -- column: interval_of; whose means the interval is of: runs, or steps, where only one run finished
+-- Runs in which something was killed on purpose are left out: their steps wait for a restart (fault_recovery).
 -- The paper's mean is of single steps (its section 3.2). An interval over the steps of one run holds where they do not
 -- depend on each other; one over runs holds also where they do.
 WITH step_times AS (
@@ -36,6 +37,7 @@ WITH step_times AS (
            coalesce(coalesce(l.steps, 0) >= planned_steps, l.steps > 0, false) AS is_finished
     FROM run_attributes AS a
     JOIN runs USING (run_id)
+    ANTI JOIN (SELECT run_id FROM events WHERE kind IN ('process_killed', 'host_killed')) USING (run_id)
     LEFT JOIN logged_steps AS l USING (run_id)
     LEFT JOIN of_run AS m USING (run_id)
 ), cells AS (
