@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -87,3 +88,28 @@ def test_a_run_that_fails_is_tried_twice(tmp_path: Path) -> None:
     (outcome,) = testbed.run(tmp_path / "sweep.toml", tmp_path / "out", Messages(), python, sweep=True)
     assert outcome.outcome == "rejected"
     assert (tmp_path / "tries").read_text().split() == ["once"] * 2
+
+
+@pytest.mark.testbed
+def test_a_full_disk_keeps_what_is_done(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(f"{MATRIX}link.rate_mbit = [200, 400, 600]\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    toy = toy_python(tmp_path)
+    filling = tmp_path / "filling"  # the disk, once a run is there
+    fill = f'[ "$(ls {out})" ] && mkdir -p "$results" && cat /dev/zero > "$results"/zeros'
+    filling.write_text(f'#!/bin/sh\nfor results; do :; done\n[ "$1" != -c ] && {fill}\nexec {toy} "$@"\n')
+    filling.chmod(0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", out], check=True)
+    try:
+        outcomes = testbed.run(tmp_path / "sweep.toml", out, Messages(), {"torch": str(filling)}, sweep=True)
+        assert [outcome.outcome for outcome in outcomes] == ["made", "failed", "failed"]
+        assert "No space left on device" in outcomes[1].why
+        assert "not tried: the disk is full" in outcomes[2].why
+        assert [path.name for path in out.iterdir() if not path.name.startswith(".")] == [outcomes[0].name]
+        # with space again the others are made, and the first is left as it is
+        subprocess.run(["mount", "-o", "remount,size=100m", out], check=True)
+        outcomes = testbed.run(tmp_path / "sweep.toml", out, Messages(), {"torch": toy})  # measures no limits
+        assert [outcome.outcome for outcome in outcomes] == ["there", "made", "made"]
+    finally:
+        subprocess.run(["umount", out], check=True)
