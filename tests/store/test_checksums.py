@@ -270,6 +270,15 @@ def bits(out: Path, number: int) -> Iterator[tuple[Path, int]]:
             yield path, rng.randrange(8 * path.stat().st_size)
 
 
+def test_every_flipped_bit_of_the_name_of_a_seal_is_found(out: Path) -> None:
+    inputs = out / "inputs.json"
+    begin = inputs.read_bytes().index(b'"blake3"')
+    for bit in range(8 * begin, 8 * (begin + len('"blake3"'))):
+        flip(inputs, bit)
+        assert [damage.file for damage in checks.damaged_files(out)] == ["inputs.json"], bit
+        flip(inputs, bit)
+
+
 @pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_every_flipped_bit_is_found(runs: Path, out: Path, number: int) -> None:
     expected = hashes_of(out)
