@@ -32,7 +32,7 @@ capture = { direction = "both", offload = false, compress = false, snaplen = 80 
 link = { shaper = "htb", congestion_control = "cubic", rate_mbit = 500 }
 """
 PLAIN = "torchp2p-mlp1-sgd-32-gloo-normal-star-n3"
-OTHER = "torchp2p-mlp1-sgd-32-gloo-500mbit-star-n3-nooffload-both"
+OTHER = "torchp2p-mlp1-sgd-32-gloo-500mbit-star-n3-cubic-nooffload-both"
 
 
 def toy_python(folder: Path) -> str:
