@@ -176,6 +176,9 @@ def _commands(
         "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HOSTS": ",".join(host.address for host in hosts),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip
+    if job.kind.elastic:
+        # a store for each rendezvous: in the shared one a restarted worker can find the address of an ended one
+        shared["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if "checkpoint" in job.options and not hosts[0].remote:
         checkpoints = folder.parent / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
