@@ -57,6 +57,10 @@ class PredictionError(DdnnTracesError):
     """A job that the runs have no data for, or that is outside their range."""
 
 
+class SimulationError(DdnnTracesError):
+    """The simulator's result cannot be: nothing sent, no time, a link above its rate, a worker that never ends."""
+
+
 class ReleaseError(DdnnTracesError):
     """A release that is damaged, not available, or not trustworthy."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.store.writer import DatasetWriter, check_target
-from ddnn_traces.traffic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve, packets_of
+from ddnn_traces.traffic.traffic import SNAPLEN, Ints, Traffic, learning_curve, packets_of
 from ddnn_traces.version import __version__
 
 #: Window rows that are made at a time.
@@ -36,8 +35,9 @@ _NEVER = np.iinfo(np.int64).max
 def write_traffic(out: Path, generated: Iterable[Traffic], replace: bool = True) -> list[str]:
     """Write the traffic of runs into the dataset at `out`, new or next to its other runs; return the runs' names.
 
-    replace: whether they take the place of synthetic runs of their names. Raises UsageError where two have the same
-    name, one has that of a run there which is not synthetic or must not be replaced, or `out` is no dataset.
+    replace: whether they take the place of runs of their names that were not measured either. Raises UsageError where
+    two have the same name, one has that of a measured run there or of one that must not be replaced, or `out` is no
+    dataset.
     """
     with DatasetWriter(out) as writer:
         for traffic in generated:
@@ -59,8 +59,8 @@ def check_free(out: Path, run_id: str, replace: bool) -> None:
     if not replace:
         raise UsageError(f"{out}: has a run named {run_id}; choose another --out or --run-id")
     sources = pq.ParquetDataset(folder, partitioning=None).read(["source"])["source"].unique().to_pylist()
-    if sources != ["synthetic"]:
-        raise UsageError(f"{out}: has a run named {run_id} that is not synthetic; choose another --out")
+    if sources not in (["synthetic"], ["simulation"]):
+        raise UsageError(f"{out}: has a run named {run_id} that was not generated; choose another --out or --run-id")
 
 
 def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
@@ -69,7 +69,7 @@ def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
         "version": __version__,
         "schema_version": str(schema.SCHEMA_VERSION),
         "inputs": "{}",
-        "parameters": json.dumps({"synthetic": asdict(run)}, sort_keys=True),
+        "parameters": json.dumps({run.source: run.parameters()}, sort_keys=True),
     }
     tables = TrafficTables(traffic)
     with writer.new_run(run.run_id):
@@ -95,7 +95,7 @@ class TrafficTables:
     def _runs(self) -> Iterable[pa.RecordBatch]:
         run = self._run
         row = {column.name: getattr(run, column.name, None) for column in schema.table("runs").columns}
-        row |= {"model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6, "source": "synthetic"}
+        row |= {"model_params": run.model_bytes // 4, "model_size_mb": run.model_bytes / 1e6, "source": run.source}
         row |= {"clock_offset_ns": 0 if run.log else None}
         if run.collective.shape == "server":
             row["topology"] = "parameter_server"
@@ -108,12 +108,12 @@ class TrafficTables:
         run = self._run
         places = {host: place for place, host in enumerate(run.order or range(run.workers))}
         declared = run.declare_ring and run.topology == "ring"
-        outside = "chief" if run.chief else None
+        outside, outside_role = run.outside
         labels = [*self._labels, outside]
         roles = ["worker" if host < run.workers else "parameter_server" for host in range(len(self._labels))]
         sending = np.unique(self._traffic.ends)
         rows = []
-        for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside], strict=True)):
+        for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside_role], strict=True)):
             if host == len(self._labels) and host not in sending:
                 continue
             rank = host if role == "worker" else None
@@ -164,7 +164,7 @@ class TrafficTables:
             "dst_ip": [self._addresses[dst] for _, dst in traffic.ends], "protocol": 6 * one,
             "src_port": traffic.ports[:, 0], "dst_port": traffic.ports[:, 1], "connection": nothing,
             "first_seen_ns": traffic.opened_ns, "last_seen_ns": last, "packets": packets, "wire_bytes": wire,
-            "ip_bytes": wire - 14 * packets,
+            "ip_bytes": wire - min(14, t.header_bytes) * packets,
             "payload_bytes": payload, "captured_bytes": captured, "syn_packets": one, "fin_packets": nothing,
             "rst_packets": nothing, "retransmitted_packets": again_packets, "retransmitted_bytes": again,
             "out_of_order_packets": nothing, "out_of_order_bytes": nothing, "mss": 1460 * one,
@@ -174,11 +174,11 @@ class TrafficTables:
         return self._columns("flows", columns)
 
     def _flow_windows(self) -> Iterator[pa.RecordBatch]:
-        window_ns = self._run.window_ns
+        window_ns, header = self._run.window_ns, self._traffic.transfers.header_bytes
         for window, flow, packets, payload in _windows(self._traffic, window_ns):
             columns = {
                 "window_start_ns": window * window_ns, "window_ns": np.broadcast_to(window_ns, len(flow)),
-                "flow_id": flow, "packets": packets, "wire_bytes": payload + HEADER_BYTES * packets,
+                "flow_id": flow, "packets": packets, "wire_bytes": payload + header * packets,
                 "payload_bytes": payload, "retransmitted_bytes": pa.nulls(len(flow), pa.int64()),
             }  # fmt: skip
             yield from self._columns("flow_windows", columns)
@@ -199,6 +199,8 @@ class TrafficTables:
         return self._columns("steps", columns)
 
     def _events(self) -> Iterable[pa.RecordBatch]:
+        if self._traffic.events is not None:
+            return self._columns("events", vars(self._traffic.events))
         run, times = self._run, self._traffic.times
         steps, workers = times.end_ns.shape
         order = self._by_label()
@@ -225,7 +227,7 @@ class TrafficTables:
         columns = {
             "flow_id": flow, "worker": [self._labels[i] for i in clock[flow]], "position": position,
             "step": np.ma.masked_array(place - 1, ~during), "packets": packets,
-            "wire_bytes": payload + HEADER_BYTES * packets, "payload_bytes": payload,
+            "wire_bytes": payload + self._traffic.transfers.header_bytes * packets, "payload_bytes": payload,
             "retransmitted_bytes": pa.nulls(len(flow), pa.int64()),
         }  # fmt: skip
         order = np.lexsort((place, position.astype(str), flow))
@@ -242,7 +244,7 @@ class TrafficTables:
         """Packets, payload, wire and captured bytes of the transfers with each key."""
         t = self._traffic.transfers
         packets, payload = _sum(key, t.packets, keys), _sum(key, t.payload, keys)
-        return packets, payload, payload + HEADER_BYTES * packets, _sum(key, t.captured, keys)
+        return packets, payload, payload + t.header_bytes * packets, _sum(key, t.captured, keys)
 
     def _columns(self, name: str, columns: dict[str, Any]) -> list[pa.RecordBatch]:
         rows = len(next(iter(columns.values())))
@@ -270,7 +272,8 @@ def _windows(traffic: Traffic, window_ns: int) -> Iterator[tuple[Ints, Ints, Int
         rows, inside = _parts(first[begin:end], last[begin:end])
         rows += begin
         window = first[rows] + inside
-        bounds = np.where(window < last[rows], _uneven(window, t.flow[rows], window_ns), _NEVER)
+        upto = _uneven(window, t.flow[rows], window_ns) if traffic.is_uneven else (window + 1) * window_ns
+        bounds = np.where(window < last[rows], upto, _NEVER)
         packets, payload = _differences(*t.before(rows, bounds), inside)
         there = packets > 0
         key = window[there] * flows + t.flow[rows[there]]

@@ -287,7 +287,7 @@ def test_a_synthetic_run_is_replaced_and_no_other(tmp_path: Path) -> None:
     toml.write_text(toml.read_text().replace('"synthetic"', '"testbed"'))
     with ddnn_traces.ingest(capture, tmp_path / "measured") as dataset:
         assert dataset.sql("SELECT source FROM runs").item() == "testbed"
-    with pytest.raises(UsageError, match="has a run named r that is not synthetic"):
+    with pytest.raises(UsageError, match="has a run named r that was not generated"):
         write_runs(tmp_path / "measured", [SyntheticRun("q", "ring", 3, 1000, 1), SyntheticRun("r", "ring", 3, 1000)])
     for name, workers in (("generated", 3), ("measured", 2)):
         with ddnn_traces.open(tmp_path / name) as dataset:

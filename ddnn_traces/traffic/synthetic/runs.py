@@ -79,6 +79,7 @@ class Sampler:
     """Draws what a run leaves open: here by the fields of SyntheticRun, in model/ from what was measured."""
 
     segment_bytes = Transfers.segment_bytes
+    header_bytes = Transfers.header_bytes
 
     def compute_ns(self, run: SyntheticRun, rng: np.random.Generator) -> Ints:
         """Time of each worker before it communicates, steps by workers."""
@@ -184,9 +185,10 @@ class Book:
         Raises UsageError for one whose packets cannot be timed by whole numbers of 64 bits.
         """
         segment = self.sampler.segment_bytes
+        sizes = {"segment_bytes": segment, "header_bytes": self.sampler.header_bytes}
         columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload, segment), payload, repeated)
         steps = np.broadcast_to(np.asarray(step, np.int64), columns[0].shape).ravel()
-        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), segment_bytes=segment, step=steps)
+        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), **sizes, step=steps)
         if len(data) and float((data.packets.astype(float) * data.duration_ns).max()) >= 2**62:
             raise UsageError(
                 f"{self._run.run_id}: a transfer of {int(data.payload.max()):,} bytes is too large and too slow: times "
@@ -207,7 +209,8 @@ class Book:
         ]
         steps = [np.full(len(part), -1) if part.step is None else part.step for part in self.parts]
         step = np.concatenate([empty, *steps])
-        transfers = Transfers(*columns, segment_bytes=self.sampler.segment_bytes, step=step)
+        sizes = {"segment_bytes": self.sampler.segment_bytes, "header_bytes": self.sampler.header_bytes}
+        transfers = Transfers(*columns, **sizes, step=step)
         return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:

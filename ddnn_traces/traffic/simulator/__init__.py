@@ -1,0 +1,70 @@
+"""The event-driven simulator of data-parallel training (Gao 2020, chapter 4; Chang 2018).
+
+profile.py what a model computes and exchanges, job.py what is simulated, exchange.py a collective on the links.
+engine.py the thesis's event loop, in which an exchange is one event: for a job alone. network.py and loop.py the
+general one, transfer by transfer, for jobs that share links. result.py what comes out, checked, as traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddnn_traces.traffic.simulator import engine, network
+from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
+from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.result import Result
+
+#: Transmissions beyond which those of an exchange between two hosts become one.
+MOST_TRANSMISSIONS = 2_000_000
+
+
+def simulate(run: SimulatedRun) -> Result:
+    """Simulate a run that has its links for itself.
+
+    Exact: workers that differ are computed each, those that do not share what they share. Raises UsageError for what
+    cannot be simulated, SimulationError for a result that cannot be.
+    """
+    return simulate_all([run])[0] if run.is_asynchronous else _alone(run)
+
+
+def simulate_all(runs: Sequence[SimulatedRun]) -> list[Result]:
+    """Simulate runs that share links, transfer by transfer; errors as of simulate."""
+    found, _ = network.simulate(runs)
+    return [Result(run, *parts) for run, parts in zip(runs, found, strict=True)]
+
+
+def _alone(run: SimulatedRun) -> Result:
+    sizes = {buffer.bytes for buffer in run.buffers}
+    variants = [{size: _phases(run, size, rng) for size in sizes} for rng in all_variants(run)]
+    durations = [
+        np.array([[phase.duration_ns for phase in found[buffer.bytes]] for buffer in run.buffers]) for found in variants
+    ]
+    schedule = engine.simulate(run, durations)
+    number = sum(len(phase.transmissions) for found in variants for b in run.buffers for phase in found[b.bytes])
+    is_merged = number * run.steps // len(variants) > MOST_TRANSMISSIONS or _is_large_ring(run)
+    if is_merged:
+        hosts = run.collective.hosts
+        variants = [
+            {size: [merged(phase, hosts) for phase in each] for size, each in found.items()} for found in variants
+        ]
+    parts, steps = [], []
+    for step in range(run.steps):
+        found = variants[step % len(variants)]
+        for k, buffer in enumerate(run.buffers):
+            for i, phase in enumerate(found[buffer.bytes]):
+                parts.append(later(phase.transmissions, schedule.exchange_start[step, 0, k, i]))
+                steps.append(np.full(len(parts[-1]), step))
+    return Result(run, schedule, joined(parts), np.concatenate(steps), is_merged)
+
+
+def _phases(run: SimulatedRun, size: int, rng: object) -> list[Phase]:
+    if _is_large_ring(run):
+        return [ring(run, size)]
+    return [timed(run, rounds) for rounds in phases(run, size, rng)]
+
+
+def _is_large_ring(run: SimulatedRun) -> bool:
+    """Whether the law of the ring has more transfers than are worth making one by one; its links must be equal."""
+    return run.topology == "ring" and run.workers > 64 and not run.link_mbit
