@@ -222,7 +222,9 @@ class Traffic:
     """A run's transfers and steps. Flow 2c goes from the client of connection c to the server, 2c + 1 back.
 
     opened_ns: time of each flow's first packet (SYN). events: what happens inside the steps; None: computation,
-    communication and update, by `times`.
+    communication and update, by `times`. is_uneven: whether senders' pace varies, and windows of the tables do; else a
+    window never holds more than its links carry, but for a packet of each flow. first_host: number of its first host among those
+    of all runs that share links.
     """
 
     run: Run
@@ -232,6 +234,7 @@ class Traffic:
     transfers: Transfers = field(default_factory=lambda: Transfers(*[np.empty(0, np.int64)] * 6))
     events: Events | None = None
     is_uneven: bool = True
+    first_host: int = 0
 
     @property
     def hosts(self) -> int:
@@ -252,7 +255,8 @@ class Traffic:
     @property
     def addresses(self) -> list[str]:
         """IP address of each host, the one outside included."""
-        return [f"10.1.{i // 250}.{i % 250 + 1}" for i in range(self.hosts)] + ["10.0.0.254"]
+        numbers = range(self.first_host, self.first_host + self.hosts)
+        return [f"10.{1 + i // 62500}.{i // 250 % 250}.{i % 250 + 1}" for i in numbers] + ["10.0.0.254"]
 
     @property
     def labels(self) -> list[str]:

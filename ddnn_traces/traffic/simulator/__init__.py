@@ -7,17 +7,52 @@ general one, transfer by transfer, for jobs that share links. result.py what com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from ddnn_traces.traffic.simulator import engine, network
+from ddnn_traces.traffic.simulator import engine, network, specification
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.result import Result
+from ddnn_traces.traffic.simulator.result import Result, summary, traffic
+from ddnn_traces.traffic.tables import write_traffic
 
 #: Transmissions beyond which those of an exchange between two hosts become one.
 MOST_TRANSMISSIONS = 2_000_000
+
+
+#: Rows of events beyond which a run has those of the model's passes only, unless asked for.
+MOST_LAYER_EVENTS = 2_000_000
+
+
+def run(
+    path: Path | None, given: Mapping[str, Any], out: Path | None, layers: bool | None, say: Callable[[str], None]
+) -> pl.DataFrame:
+    """Simulate the job or jobs of a TOML file, with keys given beside it, which win; a row of times for each.
+
+    out: dataset to write them into. layers: whether events have each layer's passes; None: where that is not too many.
+    Raises UsageError and SimulationError.
+    """
+    values = (specification.read_file(path) if path else {}) | dict(given)
+    runs = specification.jobs(values)
+    results = simulate_all(runs) if len(runs) > 1 else [simulate(runs[0])]
+    if out:
+        write_traffic(out, (traffic(result, _has_layers(result.run, layers, say)) for result in results))
+        say(f"wrote {out}: {', '.join(run.run_id for run in runs)}")
+    facts = ("run_id", "topology", "workers", "bandwidth_mbit", "variant")
+    frame = pl.DataFrame([{name: getattr(r.run, name) for name in facts} | summary(r) for r in results])
+    return frame.select(column.name for column in frame if column.null_count() < len(frame))
+
+
+def _has_layers(run: SimulatedRun, layers: bool | None, say: Callable[[str], None]) -> bool:
+    number = 2 * run.steps * run.workers * run.profile.layers
+    if layers is None and number > MOST_LAYER_EVENTS:
+        say(f"{run.run_id}: {number:,} events of layers are left out; --layer-events writes them")
+        return False
+    return layers is not False
 
 
 def simulate(run: SimulatedRun) -> Result:

@@ -73,9 +73,9 @@ def exchange_all(ready: Floats, durations: Floats, first: Sequence[int], run: Si
         now, arrival, kind, k, phase = heapq.heappop(heap)
         if kind == _DONE:
             is_free[phase] = True
-            if phase + 1 < phases:
+            for following in _distributed(run, begun, done, k, now) if phase + 1 < phases else []:
                 turn += 1
-                heapq.heappush(heap, (now + run.update_ms * 1e6, turn, _READY, k, phase + 1))
+                heapq.heappush(heap, (now + run.update_ms * 1e6, turn, _READY, following, phase + 1))
         else:
             priority = first[k] if run.queue == "priority" else 0
             heapq.heappush(waiting[phase], (priority, arrival, k))
@@ -91,6 +91,13 @@ def exchange_all(ready: Floats, durations: Floats, first: Sequence[int], run: Si
     if phases == 1:
         done += run.update_ms * 1e6
     return begun, done
+
+
+def _distributed(run: SimulatedRun, begun: Floats, done: Floats, k: int, now: float) -> Sequence[int]:
+    """The buffers whose distribution follows when buffer k has been aggregated."""
+    if not run.server_barrier:
+        return [k]
+    return range(len(done)) if (done[:, 0] <= now).all() and (begun[:, 0] < done[:, 0]).all() else []
 
 
 def forward(run: SimulatedRun, done: Floats, ready: Floats, factor: Floats) -> Floats:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.traffic.collectives import GROUPED
 from ddnn_traces.traffic.simulator.profile import Buffer, LayerProfile, fuse, parts, thesis
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SEGMENT_BYTES, Floats, Ints, Run, packets_of
 
@@ -27,7 +28,8 @@ class SimulatedRun(Run):
     """A job to simulate. Fields of Run as there; steps are iterations, each from the end of one forward pass to the
     end of the next; model_bytes is the profile's.
 
-    profile: layers. link_mbit: rate of each host's link (workers, then servers); empty: bandwidth_mbit for all.
+    profile: layers. link_mbit: rate of each host's link (workers, then servers); empty: bandwidth_mbit for all, and
+    server_mbit for parameter servers.
     delay_ms: propagation delay of a transfer, which counts in each round of a collective. queue: order in which
     buffers that are ready are exchanged, by the time they became ready or by their first layer. barrier: whether the
     forward pass waits for all gradients. fusion_bytes, fuse_from, split_tensors: as in profile.fuse. partition_bytes:
@@ -35,6 +37,7 @@ class SimulatedRun(Run):
     compression: gradient bytes over bytes exchanged. compute_factors: of each worker's computation. compute_jitter:
     relative standard deviation of the computation of a worker in an iteration, drawn from compute_distribution.
     update_ms: between a buffer's aggregation and its distribution (parameter servers), or after its exchange.
+    server_barrier: whether the distribution waits for the aggregation of all buffers (Chang 2018, section 2).
     multicast, in_network_aggregation: distribution is sent once, aggregation received once (Chang 2018, section 3).
     header_bytes: of each packet of 1448 bytes; 0: as in the thesis, 66: Ethernet, IPv4, TCP. start_ms: of the job, and
     first_host: number of its first host, where several jobs share links. Raises UsageError for what cannot be.
@@ -52,6 +55,7 @@ class SimulatedRun(Run):
     learns: bool = False
     profile: LayerProfile = None  # type: ignore[assignment]  # thesis() unless given
     link_mbit: tuple[float, ...] = ()
+    server_mbit: float | None = None
     queue: str = "fifo"
     barrier: bool = True
     fusion_bytes: int = 6_280_000
@@ -63,6 +67,7 @@ class SimulatedRun(Run):
     compute_jitter: float = 0.0
     compute_distribution: str = "normal"
     update_ms: float = 0.0
+    server_barrier: bool = False
     multicast: bool = False
     in_network_aggregation: bool = False
     header_bytes: int = 0
@@ -98,9 +103,14 @@ class SimulatedRun(Run):
             values = getattr(self, name)
             fits = not values or (len(values) == number and all(0 < value < math.inf for value in values))
             self._need(name, fits, f"{number} numbers above 0, one a {of}")
-        servers = (self.topology, self.collective.shape) in _PHASED and self.collective.own_servers
-        for name in ("multicast", "in_network_aggregation"):
-            self._need(name, bool(servers) or not getattr(self, name), "false without a parameter server of its own")
+        servers = bool(self.is_phased and self.collective.own_servers)
+        for name in ("multicast", "in_network_aggregation", "server_barrier", "server_mbit"):
+            self._need(name, servers or not getattr(self, name), "left out without a parameter server of its own")
+        self._need("server_mbit", self.server_mbit is None or 0 < self.server_mbit < math.inf, "above 0")
+        self._need("server_mbit", self.server_mbit is None or not self.link_mbit, "left out where link_mbit is given")
+        takes = {"servers": self.topology == "sharded_parameter_server", "group_size": self.topology in GROUPED}
+        for name, is_taken in takes.items():
+            self._need(name, is_taken or getattr(self, name) is None, f"left out for the topology {self.topology}")
         if self.is_asynchronous and self.queue == "priority":
             raise UsageError("queue = 'priority': asynchronous pair averaging pulls whole models; give fifo")
 
@@ -116,7 +126,7 @@ class SimulatedRun(Run):
     def variant(self) -> str:
         """The scheduling of the exchange, in words: what other columns of runs do not say."""
         words = [self.queue, "barrier" if self.barrier else "no_barrier"]
-        words += [name for name in ("multicast", "in_network_aggregation") if getattr(self, name)]
+        words += [name for name in ("server_barrier", "multicast", "in_network_aggregation") if getattr(self, name)]
         return "-".join(words)
 
     @property
@@ -156,7 +166,9 @@ class SimulatedRun(Run):
 
     def rates(self) -> Floats:
         """Rate of each host's link in bytes a ns, either way."""
-        rates = self.link_mbit or (self.bandwidth_mbit,) * self.collective.hosts
+        servers = len(self.collective.own_servers)
+        of_servers = (self.server_mbit or self.bandwidth_mbit,) * servers
+        rates = self.link_mbit or ((self.bandwidth_mbit,) * self.workers + of_servers)
         return np.array(rates) * _BYTES_PER_NS
 
     def factors(self) -> Floats:

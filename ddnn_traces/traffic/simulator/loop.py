@@ -25,7 +25,7 @@ class Model(NamedTuple):
     """What is simulated, as arrays; numbers of jobs, workers, layers, buffers and transfers run through all jobs.
 
     A job's workers, layers and buffers are ranges: those of job j are from entry j to entry j + 1. steps, phases,
-    variants (of the transfers), is_priority, has_barrier, start_ns, delay_ns, update_ns: a job. job_of: a worker.
+    variants (of the transfers), is_priority, has_barrier, has_server_barrier, start_ns, delay_ns, update_ns: a job. job_of: a worker.
     forward_ns, backward_ns, need (buffers with its gradients), ready (range of buffers that are complete with it): a
     layer. first, last (layers): a buffer. factors: steps + 1 by workers. exchanges: the first exchange of each job, of
     which there are steps by buffers by phases. rounds_of: the first phase of each job, of which there are variants by
@@ -41,6 +41,7 @@ class Model(NamedTuple):
     variants: np.ndarray
     is_priority: np.ndarray
     has_barrier: np.ndarray
+    has_server_barrier: np.ndarray
     start_ns: np.ndarray
     delay_ns: np.ndarray
     update_ns: np.ndarray
@@ -66,10 +67,11 @@ class State(NamedTuple):
     """What changes. turn: the tie-breaking counter, one number.
 
     forward_end: steps + 1 by workers, ns. step, waits_at (layer): a worker. pending (buffers), received (steps): a
-    layer. missing (buffers), complete (steps): a job. computed (workers), buffer_step: a buffer. waiting: the turn in
+    layer. missing, aggregated (buffers), complete (steps): a job. computed (workers), buffer_step: a buffer. waiting: the turn in
     which a buffer came into the queue of a phase. in_flight (buffer), round, open (transfers): a job and phase.
     exchanged: begin and end of each exchange, ns. flows: the open transfers, in the places below `open`; owner: their
-    jobs and phases; left, rate, moved (bytes), since (ns): of each.
+    jobs and phases; left, rate, moved (bytes), since (ns): of each. link_left (bytes a ns), link_number (transfers),
+    link_is_full: work space of share().
     """
 
     turn: np.ndarray
@@ -80,6 +82,7 @@ class State(NamedTuple):
     received: np.ndarray
     missing: np.ndarray
     complete: np.ndarray
+    aggregated: np.ndarray
     computed: np.ndarray
     buffer_step: np.ndarray
     waiting: np.ndarray
@@ -93,6 +96,9 @@ class State(NamedTuple):
     rate: np.ndarray
     moved: np.ndarray
     since: np.ndarray
+    link_left: np.ndarray
+    link_number: np.ndarray
+    link_is_full: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -105,7 +111,7 @@ def simulate(model, state, most_events):
     heap = [(0.0, 0, 0, 0, 0)]
     heap.pop()
     sent, rows = np.zeros((1024, 5)), 0
-    open_flows, version, updated, events = 0, 0, 0.0, 0
+    open_flows, version, updated, events, has_changed = 0, 0, 0.0, 0, False
     for w in range(len(model.job_of)):
         state.waits_at[w] = 0
         start_forward(model, state, heap, model.start_ns[model.job_of[w]], w)
@@ -121,6 +127,7 @@ def simulate(model, state, most_events):
         elif kind == _ROUND:
             begun = next_round(model, state, heap, now, a, b, open_flows)
             open_flows += begun
+            has_changed = has_changed or begun > 0
         elif kind == _DONE:
             exchange_done(model, state, heap, now, a)
         elif a == version:
@@ -131,11 +138,13 @@ def simulate(model, state, most_events):
             before = open_flows
             rows, open_flows = end_transfers(model, state, heap, now, open_flows, sent, rows)
             events += before - open_flows
+            has_changed = True
         if len(heap) > 0 and heap[0][0] == now:
             continue  # what else happens now may change what goes first, and the rates
         start_exchanges(model, state, heap, now)
-        if len(heap) > 0 and heap[0][0] == now:
+        if not has_changed or (len(heap) > 0 and heap[0][0] == now):
             continue
+        has_changed = False
         advance(state, open_flows, now - updated)
         updated = now
         while len(sent) < rows + open_flows:
@@ -147,13 +156,13 @@ def simulate(model, state, most_events):
     return sent[:rows], events
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def push(state, heap, time, kind, a, b):
     heappush(heap, (time, state.turn[0], kind, a, b))
     state.turn[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def start_forward(model, state, heap, now, w):
     """Start the layer that a worker waits at, if its gradients are there (figure 4.5)."""
     layer, job, step = state.waits_at[w], model.job_of[w], state.step[w]
@@ -167,7 +176,7 @@ def start_forward(model, state, heap, now, w):
     push(state, heap, now + model.factors[step + 1, w] * model.forward_ns[place], _FORWARD, w, layer)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def forward_done(model, state, heap, now, w, layer):
     job = model.job_of[w]
     layers = model.layers[job + 1] - model.layers[job]
@@ -183,7 +192,7 @@ def forward_done(model, state, heap, now, w, layer):
         push(state, heap, now + length, _BACKWARD, w, layer)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def backward_done(model, state, heap, now, w, layer):
     """A buffer is ready when all workers have its gradients (figure 4.4)."""
     job, step = model.job_of[w], state.step[w]
@@ -201,7 +210,7 @@ def backward_done(model, state, heap, now, w, layer):
         start_forward(model, state, heap, now, w)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def start_exchanges(model, state, heap, now):
     """In each phase without an exchange begin that of the buffer which goes first."""
     for job in range(len(model.steps)):
@@ -227,14 +236,14 @@ def start_exchanges(model, state, heap, now):
                 push(state, heap, now, _ROUND, job, phase)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def exchange_of(model, state, job, k, phase):
     buffers = model.buffers[job + 1] - model.buffers[job]
     place = state.buffer_step[k] * buffers + k - model.buffers[job]
     return model.exchanges[job] + place * model.phases[job] + phase
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def next_round(model, state, heap, now, job, phase, open_flows):
     """Begin the next round of an exchange, or end it; returns how many transfers began."""
     k = state.in_flight[job, phase]
@@ -255,21 +264,29 @@ def next_round(model, state, heap, now, job, phase, open_flows):
     return end - begin
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def end_exchange(model, state, heap, now, job, phase):
     k = state.in_flight[job, phase]
     state.in_flight[job, phase] = _NOTHING
     x = exchange_of(model, state, job, k, phase)
     state.exchanged[x, 1] = now
     if phase + 1 < model.phases[job]:
-        push(state, heap, now + model.update_ns[job], _READY, k, phase + 1)
+        first, stop = k, k + 1
+        if model.has_server_barrier[job]:
+            first, stop = model.buffers[job], model.buffers[job + 1]
+            state.aggregated[job] += 1
+            if state.aggregated[job] < stop - first:
+                return
+            state.aggregated[job] = 0
+        for following in range(first, stop):
+            push(state, heap, now + model.update_ns[job], _READY, following, phase + 1)
         return
     if model.phases[job] == 1:
         state.exchanged[x, 1] = now + model.update_ns[job]
     push(state, heap, state.exchanged[x, 1], _DONE, k, 0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def exchange_done(model, state, heap, now, k):
     """All workers have a buffer's gradients: those that wait for them go on (figure 4.6)."""
     job = 0
@@ -289,7 +306,7 @@ def exchange_done(model, state, heap, now, k):
             start_forward(model, state, heap, now, w)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def advance(state, open_flows, length):
     """Move all open transfers on by a time."""
     if length > 0:
@@ -300,7 +317,7 @@ def advance(state, open_flows, length):
             state.moved[f] += moved
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def end_transfers(model, state, heap, now, open_flows, sent, rows):
     """Close the transfers that have nothing left; returns rows and open transfers."""
     i = 0
@@ -321,7 +338,7 @@ def end_transfers(model, state, heap, now, open_flows, sent, rows):
     return rows, open_flows
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def record(model, state, f, now, sent, rows):
     """Note what a transfer sent at its rate until now."""
     job, phase = state.owner[f, 0], state.owner[f, 1]
@@ -333,30 +350,32 @@ def record(model, state, f, now, sent, rows):
     return rows + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, inline="always")
 def share(model, state, open_flows, now, sent, rows):
     """Give all open transfers their max-min fair rates; returns when the first ends, and rows."""
-    links = len(model.rates)
-    left, number, new = model.rates.copy(), np.zeros(links, np.int64), np.full(open_flows, -1.0)
+    left, number, is_full = state.link_left, state.link_number, state.link_is_full
+    left[:], number[:], is_full[:] = model.rates, 0, False
+    new = np.full(open_flows, -1.0)
     for i in range(open_flows):
         number[model.src[state.flows[i]]] += 1
         number[model.dst[state.flows[i]]] += 1
     unfilled = open_flows
     while unfilled > 0:  # the link with the least share a transfer is filled first
         least = np.inf
-        for link in range(links):
+        for link in range(len(left)):
             if number[link] > 0:
                 least = min(least, left[link] / number[link])
-        bound = least * (1 + _SAME)
-        is_full = (number > 0) & (left <= bound * number)
+        for link in range(len(left)):
+            is_full[link] = number[link] > 0 and left[link] <= least * (1 + _SAME) * number[link]
         for i in range(open_flows):
             f = state.flows[i]
-            if new[i] < 0 and (is_full[model.src[f]] or is_full[model.dst[f]]):
+            out, into = model.src[f], model.dst[f]
+            if new[i] < 0 and (is_full[out] or is_full[into]):
                 new[i] = least
                 unfilled -= 1
-                for link in (model.src[f], model.dst[f]):
-                    left[link] = max(left[link] - least, 0.0)
-                    number[link] -= 1
+                left[out], left[into] = max(left[out] - least, 0.0), max(left[into] - least, 0.0)
+                number[out] -= 1
+                number[into] -= 1
     first = np.inf
     for i in range(open_flows):
         f = state.flows[i]

@@ -136,6 +136,7 @@ def _model(units: Sequence[_Unit], transfers: _Transfers, rates: Floats) -> loop
         variants=np.array(variants),
         is_priority=np.array([run.queue == "priority" for run in runs]),
         has_barrier=np.array([run.barrier for run in runs]),
+        has_server_barrier=np.array([run.server_barrier for run in runs]),
         start_ns=np.array([run.start_ms * 1e6 for run in runs]),
         delay_ns=np.array([run.delay_ms * 1e6 for run in runs]),
         update_ns=np.array([run.update_ms * 1e6 for run in runs]),
@@ -182,11 +183,12 @@ def _state(model: loop.Model) -> loop.State:
     return loop.State(
         turn=zeros(1), forward_end=np.full((len(model.factors), workers), np.nan), step=nothing(workers),
         waits_at=nothing(workers), pending=model.need.copy(), received=zeros(layers),
-        missing=np.diff(model.buffers), complete=zeros(jobs), computed=zeros(buffers), buffer_step=zeros(buffers),
+        missing=np.diff(model.buffers), complete=zeros(jobs), aggregated=zeros(jobs), computed=zeros(buffers), buffer_step=zeros(buffers),
         waiting=nothing(loop.PHASES, buffers), in_flight=nothing(jobs, loop.PHASES), round=zeros(jobs, loop.PHASES),
         open=zeros(jobs, loop.PHASES), exchanged=np.full((int(model.exchanges[-1]), 2), np.nan),
         flows=zeros(transfers + 1), owner=zeros(transfers, 2), left=np.zeros(transfers), rate=np.zeros(transfers),
-        moved=np.zeros(transfers), since=np.zeros(transfers),
+        moved=np.zeros(transfers), since=np.zeros(transfers), link_left=np.zeros(len(model.rates)),
+        link_number=zeros(len(model.rates)), link_is_full=np.zeros(len(model.rates), bool),
     )  # fmt: skip
 
 

@@ -48,6 +48,45 @@ class Result:
         return self.iteration_ms - self.run.factors()[1:] * passes / 1e6
 
 
+def summary(result: Result) -> dict[str, float | None]:
+    """Times of a run: means over steps and workers.
+
+    iteration_ms: from the end of one forward pass to the end of the next. exposed_ms: of it without computation.
+    first_forward_ms: from its begin to the begin of the first layer's forward pass. sent_bytes: payload of a step of
+    all hosts, and transfers. aggregation_remaining_ms, distribution_remaining_ms: parameter servers, what is left to
+    send when the last worker's backward pass, and the servers' computation, have ended (Chang 2018, figure 2).
+    samples_per_s: workers x batch_size over iteration_ms.
+    """
+    run, schedule = result.run, result.schedule
+    iteration = float(result.iteration_ms.mean())
+    turn = schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
+    start = first_forward(result) - schedule.forward_end[:-1]
+    found: dict[str, float | None] = {
+        "iteration_ms": iteration,
+        "exposed_ms": float(result.exposed_ms.mean()),
+        "first_forward_ms": float(start.mean()) / 1e6,
+        "sent_bytes": float(result.transmissions.payload.sum()) / run.steps,
+        "samples_per_s": run.workers * run.batch_size / iteration * 1e3,
+        "aggregation_remaining_ms": None,
+        "distribution_remaining_ms": None,
+    }
+    if run.is_phased:
+        aggregated, distributed = (schedule.exchange_end[..., i].max((1, 2)) for i in (0, 1))
+        found["aggregation_remaining_ms"] = float((aggregated - turn.max(1)).clip(0).mean()) / 1e6
+        found["distribution_remaining_ms"] = float((distributed - aggregated).mean()) / 1e6 - run.update_ms
+    return found
+
+
+def first_forward(result: Result) -> Floats:
+    """When each worker begins the forward pass of the first layer, ns; steps by workers."""
+    run, done = result.run, result.schedule.exchange_end[..., -1]  # steps by units by buffers
+    ends = result.schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
+    first = [k for k, buffer in enumerate(run.buffers) if run.barrier or buffer.first == 0]
+    if not run.barrier and run.profile.gradient_bytes[0] == 0:
+        return ends
+    return np.maximum(ends, done[:, :, first].max(2)) if first else ends
+
+
 def _check(result: Result) -> None:
     """Raise SimulationError for no bytes, no time, a worker that never ends or a link above its rate."""
     run, sent = result.run, result.transmissions
@@ -89,7 +128,7 @@ def traffic(result: Result, layers: bool = True) -> Traffic:
     book.send(*columns, np.zeros_like(rows), False, result.step[rows])
     opened = book.open()
     times = _step_times(result, begin)
-    made = Traffic(run, times, book.connections, opened, book.transfers(), is_uneven=False)
+    made = Traffic(run, times, book.connections, opened, book.transfers(), is_uneven=False, first_host=run.first_host)
     made.events = _events(result, begin, made.labels[: run.workers], layers)
     return made
 

@@ -1,0 +1,126 @@
+"""Simulated training: one job, several that share links, sweeps, and what a measured run would be elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddnn_traces.cli import lines
+from ddnn_traces.cli.shared import emit, format_option, limit_option
+from ddnn_traces.traffic.collectives import SHAPES
+
+
+class _RunByDefault(click.Group):
+    """A group in which options, or the name of a TOML file, stand for `run` with them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = [*self.commands, *ctx.help_option_names]
+        if args and args[0] not in names and (args[0].startswith("-") or args[0].endswith(".toml")):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunByDefault)
+def simulate() -> None:
+    """Simulate data-parallel training: layers, tensor fusion, collectives on links (docs/simulator.md).
+
+    `ddnn-traces simulate` with options, or with a TOML file, is `simulate run`.
+    """
+
+
+_OPTIONS: list[tuple[str, Any, str]] = [
+    ("--run-id", str, "Name of the run. Default: simulation."),
+    ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file with layer, "
+     "forward_ms, backward_ms, gradient_bytes. Default: thesis."),
+    ("--layers", int, "Layers of the thesis's profile. Default: 100."),
+    ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
+    ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
+    ("--rescale/--no-rescale", bool, "The thesis's sizes add up to 98% of model-bytes; rescaled: to all of it."),
+    ("--layer-sizes", click.Path(), "File of bytes, a layer a line, with the two below: a profile as the thesis has it."),
+    ("--forward-times", click.Path(), "File of ms, a layer a line."),
+    ("--backward-times", click.Path(), "File of ms, a layer a line."),
+    ("--workers", int, "Number of workers. Default: 2."),
+    ("--topology", str, f"Collective: {', '.join(SHAPES)}. Default: ring."),
+    ("--shape", str, "Its variant (docs/scenarios.md). Default: the first."),
+    ("--servers", int, "Parameter servers of sharded_parameter_server."),
+    ("--group-size", int, "Hosts a group (binary_tree_star, hierarchical_ring)."),
+    ("--iterations", int, "Iterations. Default: 2."),
+    ("--bandwidth-mbit", float, "Rate of each host's link, Mbit/s. Default: 10,000."),
+    ("--server-mbit", float, "Rate of the parameter servers' links. Default: as the others."),
+    ("--delay-ms", float, "Propagation delay, in each round of a collective, ms. Default: 0.01."),
+    ("--queue", click.Choice(["fifo", "priority"]), "Which buffer that is ready goes first. Default: fifo."),
+    ("--barrier/--no-barrier", bool, "Whether the forward pass waits for all gradients. Default: it does."),
+    ("--fusion-bytes", int, "Tensor fusion: bytes of a buffer. Default: 6,280,000."),
+    ("--fuse-from", click.Choice(["first", "last"]), "The layer that fusing begins with. Default: first."),
+    ("--split-tensors/--no-split-tensors", bool, "Split a tensor that is larger than a buffer. Default: refuse it."),
+    ("--partition-bytes", int, "Exchange buffers in parts of so many bytes: priority pre-empts between parts."),
+    ("--compression", float, "Gradient bytes over bytes exchanged. Default: 1."),
+    ("--compute-jitter", float, "Relative standard deviation of each worker's computation. Default: 0."),
+    ("--compute-distribution", click.Choice(["normal", "lognormal", "exponential"]), "Of the jitter. Default: normal."),
+    ("--update-ms", float, "Between aggregation and distribution of a buffer, or after its exchange, ms. Default: 0."),
+    ("--server-barrier/--no-server-barrier", bool, "Distribute when all buffers are aggregated (chang, section 2)."),
+    ("--multicast/--no-multicast", bool, "Distribution is sent once, the switch copies it."),
+    ("--in-network-aggregation/--no-in-network-aggregation", bool, "Aggregation is received once, the switch sums it."),
+    ("--header-bytes", int, "Headers of each packet of 1448 bytes; 66: Ethernet, IPv4, TCP. Default: 0, the thesis's."),
+    ("--batch-size", int, "Samples of a worker in an iteration, for samples/s. Default: 32."),
+    ("--seed", int, "Of the jitter and of pair averaging. Default: 0."),
+]  # fmt: skip
+
+
+def _job_options(command: Callable[..., None]) -> Callable[..., None]:
+    for name, kind, text in reversed(_OPTIONS):
+        options: dict[str, Any] = {"help": text, "default": None, "show_default": False}
+        command = click.option(name, **options, **({} if kind is bool else {"type": kind}))(command)
+    return command
+
+
+@simulate.command()
+@click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
+@_job_options
+@click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
+@click.option(
+    "--layer-events/--no-layer-events",
+    default=None,
+    show_default=False,
+    help="Events of each layer's passes, not only of the model's. Default: up to 2 million.",
+)
+@format_option
+def run(
+    specification: Path | None, out: Path | None, layer_events: bool | None, output_format: str, **options: Any
+) -> None:
+    """Simulate a job, or several that share links ([[jobs]] of a TOML file), and print the times of an iteration.
+
+    With --out the run is written as a dataset with the tables of a capture; runs.source is simulation. The defaults are
+    those of Gao 2020, table 4.1. A TOML file has the options' names with underscores as keys; options win over it.
+    """
+    from ddnn_traces.traffic import simulator
+
+    given = {("steps" if name == "iterations" else name): value for name, value in options.items() if value is not None}
+    rows = simulator.run(specification, given, out, layer_events, lambda line: click.echo(line, err=True))
+    emit(rows.to_arrow(), output_format, None, 0)
+
+
+@simulate.command()
+@click.argument("specification", metavar="SWEEP.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the cells and charts."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
+@click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
+@format_option
+@limit_option
+def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, output_format: str, limit: int) -> None:
+    """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet and a chart.
+
+    An interrupted sweep goes on with the same command. The keys are those of `simulate run`.
+    """
+    from ddnn_traces.report.charts import simulation
+    from ddnn_traces.traffic.simulator import sweep as sweeps
+
+    cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"))
+    if chart := simulation.write_sweep(cells, out):
+        click.echo(f"wrote {chart}", err=True)
+    emit(cells.to_arrow(), output_format, None, limit)

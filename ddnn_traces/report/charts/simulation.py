@@ -1,0 +1,43 @@
+"""Figures of simulated runs: gao fig. 4.7 (iteration time against a parameter) and figs. 4.8 to 4.11 (timelines)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+
+from ddnn_traces.report.charts import style
+from ddnn_traces.store.whole_files import whole_file
+
+CHART = "iteration_time.svg"
+_RESULTS = 8  # columns of a sweep that follow its axes
+
+
+def write_sweep(cells: pl.DataFrame, out: Path) -> Path | None:
+    """Draw a sweep's iteration time against its first axis of numbers into OUT; None where there is none."""
+    axes = cells.columns[:-_RESULTS]
+    numbers = [name for name in axes if cells[name].dtype.is_numeric() and cells[name].n_unique() > 1]
+    rows = cells.filter(pl.col("iteration_ms").is_not_null())
+    if not numbers or rows.is_empty():
+        return None
+    others = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String)) for name in axes if name != numbers[0]]
+    series = pl.concat_str(others, separator=", ") if others else pl.lit("all")
+    chart = iteration_time(rows.with_columns(series=series), numbers[0])
+    with whole_file(out / CHART) as half_written:
+        half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
+    return out / CHART
+
+
+@style.chart("Iteration time of simulated runs against a parameter, a line for each combination of the others")
+def iteration_time(frame: pl.DataFrame, parameter: str) -> alt.TopLevelMixin:
+    """Iteration time against a parameter of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1."""
+    spread = float(frame[parameter].max() / frame[parameter].min()) if (frame[parameter] > 0).all() else 1.0
+    scale = alt.Scale(type="log") if spread >= 10 else alt.Scale(zero=False)
+    base = style.data_chart(frame).encode(
+        x=alt.X(f"{parameter}:Q", title=parameter, scale=scale),
+        y=alt.Y("iteration_ms:Q", title="iteration time (ms)", scale=alt.Scale(zero=True)),
+        color=alt.Color("series:N", title=None, scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)),
+        tooltip=style.tips(("series:N", "run"), (f"{parameter}:Q", parameter), ("iteration_ms:Q", "ms", ",.1f")),
+    )
+    return (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(width=620, height=300)

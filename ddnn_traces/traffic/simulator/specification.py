@@ -1,0 +1,124 @@
+"""Simulations described by names and values, as options of the command line or TOML give them.
+
+A file has keys of KEYS; [[jobs]] tables with such keys are jobs that share links. A list where a key has one value is
+an axis of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.text_files import MOST_DOCUMENT, read_toml
+from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.profile import LayerProfile, read, read_columns, thesis
+
+_NUMBER = (int, float)
+#: Keys of a job and the types of their values.
+JOB_KEYS: dict[str, tuple[type, ...]] = {
+    "run_id": (str,), "workers": (int,), "topology": (str,), "shape": (str,), "servers": (int,), "group_size": (int,),
+    "steps": (int,), "bandwidth_mbit": _NUMBER, "server_mbit": _NUMBER, "delay_ms": _NUMBER, "queue": (str,),
+    "barrier": (bool,), "fusion_bytes": (int,), "fuse_from": (str,), "split_tensors": (bool,),
+    "partition_bytes": (int,), "compression": _NUMBER, "compute_jitter": _NUMBER, "compute_distribution": (str,),
+    "update_ms": _NUMBER, "server_barrier": (bool,), "multicast": (bool,), "in_network_aggregation": (bool,),
+    "header_bytes": (int,), "batch_size": (int,), "start_ms": _NUMBER, "first_host": (int,), "seed": (int,),
+}  # fmt: skip
+#: Keys whose values are lists of numbers.
+LIST_KEYS = ("link_mbit", "compute_factors", "order")
+#: Keys of the layer profile.
+PROFILE_KEYS: dict[str, tuple[type, ...]] = {
+    "profile": (str,), "layers": (int,), "model_bytes": (int,), "compute_ms": _NUMBER, "rescale": (bool,),
+    "layer_sizes": (str,), "forward_times": (str,), "backward_times": (str,),
+}  # fmt: skip
+KEYS = JOB_KEYS | PROFILE_KEYS
+_FILES = ("layer_sizes", "forward_times", "backward_times")
+
+
+def job(values: Mapping[str, Any]) -> SimulatedRun:
+    """The run of keys and values. Raises UsageError for an unknown key, a wrong type or an impossible value."""
+    _check_names(values)
+    given = {name: value for name, value in values.items() if value is not None}
+    run = {name: value for name, value in given.items() if name in JOB_KEYS}
+    run |= {name: tuple(given[name]) for name in LIST_KEYS if name in given}
+    for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
+        run[name] = float(run[name])
+    return SimulatedRun(**run, profile=_profile(given))
+
+
+def _check_names(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if name not in KEYS and name not in LIST_KEYS:
+            raise UsageError(f"{name}: no such key; there are {', '.join([*KEYS, *LIST_KEYS])}")
+        types = (list, tuple) if name in LIST_KEYS else KEYS[name]
+        fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        if name in LIST_KEYS and fits:
+            fits = all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in value)
+        if value is not None and not fits:
+            wanted = "a list of numbers" if name in LIST_KEYS else " or ".join(kind.__name__ for kind in types)
+            raise UsageError(f"{name} = {value!r}; it must be {wanted}")
+
+
+def _profile(given: Mapping[str, Any]) -> LayerProfile:
+    """The profile that the keys describe: the thesis's, a shipped one, a file, or three files."""
+    name = given.get("profile")
+    files = [given[key] for key in _FILES if key in given]
+    if files and (len(files) < len(_FILES) or name):
+        raise UsageError(f"{', '.join(_FILES)}: give all three and no profile")
+    sums = {"model_bytes": given.get("model_bytes"), "compute_ms": given.get("compute_ms")}
+    for key, value in sums.items():
+        if value is not None and not 0 < value < 1e15:
+            raise UsageError(f"{key} = {value!r}; it must be above 0")
+    if files or name not in (None, "thesis"):
+        for key in ("layers", "rescale"):
+            if key in given:
+                raise UsageError(f"{key}: is of the thesis's profile; the layers of {name or files[0]} are its own")
+        found = read_columns(*map(Path, files)) if files else read(str(name))
+        return found.resized(**sums)
+    chosen = {key: given[key] for key in ("layers", "model_bytes", "compute_ms") if key in given}
+    found = thesis(**chosen)
+    return found.resized(chosen.get("model_bytes", 100_000_000)) if given.get("rescale") else found
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The keys of a TOML file; those of its [[jobs]] as a list of dictionaries. Raises UsageError."""
+    values = read_toml(path, UsageError)
+    jobs = values.get("jobs", [])
+    if not isinstance(jobs, list) or not all(isinstance(entry, dict) for entry in jobs):
+        raise UsageError(f"{path}: jobs must be tables: [[jobs]]")
+    return values
+
+
+def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
+    """The runs of a file's keys: one, or one of each of [[jobs]], which take the other keys as their defaults."""
+    shared = {name: value for name, value in values.items() if name != "jobs"}
+    entries = values.get("jobs") or [{}]
+    runs = [job({"run_id": f"job-{i + 1}"} | shared | entry) for i, entry in enumerate(entries)] if len(
+        entries
+    ) > 1 else [job(shared | entries[0])]
+    names = [run.run_id for run in runs]
+    if len(set(names)) < len(names):
+        raise UsageError(f"run_id: {', '.join(names)}; give each of [[jobs]] its own")
+    return runs
+
+
+def axes(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The keys of a sweep that have a list of values. Raises UsageError where there are none, or one is empty."""
+    found = {name: value for name, value in values.items() if isinstance(value, list) and name in KEYS}
+    if "jobs" in values:
+        raise UsageError("jobs: a sweep is of one job; give its keys at the top")
+    if not found:
+        raise UsageError("no key has a list of values; give one, as bandwidth_mbit = [1000, 10000]")
+    for name, several in found.items():
+        if not several or len({repr(value) for value in several}) < len(several):
+            raise UsageError(f"{name} = {several!r}; give one value or more, each once")
+    return found
+
+
+def cells(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The keys of each cell of a sweep, the last axis fastest."""
+    found = axes(values)
+    for chosen in product(*found.values()):
+        yield {**values, **dict(zip(found, chosen, strict=True))}
