@@ -24,13 +24,13 @@
 -- column: distribution_remaining_ms ms; time to send after the servers' update has ended, 0 where nothing is left; see below
 -- column: distribution_measured_by; events, or estimate (then distribution_remaining_ms is an upper limit)
 -- column: resolution_ms ms; length of a base window: the resolution of all times
--- A run with asynchronous servers has no phases (parameter_server_runs), only a problem.
--- Bytes and times are those of parameter_server_pairs. A transfer is a pair that moves at least half a shard: of the
--- model's bytes over the servers, or of the mean of the run's pairs where the model's size is unknown. The computation
--- ends with the last worker's compute, forward and backward events; aggregation_remaining_ms is null unless every
--- worker that exchanges data has some. The update ends with the servers' update events, where each server has some and
--- they begin before the distribution does (events), else with the last payload of the aggregation (estimate: a server
--- cannot have finished earlier).
+-- A run with asynchronous servers has no phases (parameter_server_runs), only a problem. Bytes and times are those of
+-- parameter_server_pairs. A transfer is a pair that moves at least half a shard: of the model's bytes over the servers,
+-- or of the mean of the run's pairs where the model's size is unknown. The computation ends with the last worker's
+-- backward event, where there are none with its last compute or forward event; aggregation_remaining_ms is null unless
+-- every worker that exchanges data has some. The update ends with the servers' update events, where each server has
+-- some and they begin before the distribution does (events), else with the last payload of the aggregation (estimate: a
+-- server cannot have finished earlier).
 WITH server_runs AS (
     FROM parameter_server_runs
 ), server_hosts AS (
@@ -70,7 +70,8 @@ WITH server_runs AS (
     SELECT DISTINCT run_id, worker
     FROM parameter_server_flows
 ), computed AS (
-    SELECT run_id, step, count(DISTINCT worker) AS workers, max(end_ns) AS end_ns
+    SELECT run_id, step, count(DISTINCT worker) AS workers,
+           coalesce(max(end_ns) FILTER (kind = 'backward'), max(end_ns)) AS end_ns
     FROM events
     JOIN peers USING (run_id, worker)
     WHERE kind IN ('compute', 'forward', 'backward')

@@ -33,7 +33,7 @@ def write_sweep(cells: pl.DataFrame, out: Path) -> Path | None:
 def iteration_time(frame: pl.DataFrame, parameter: str) -> alt.TopLevelMixin:
     """Iteration time against a parameter of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1."""
     spread = float(frame[parameter].max() / frame[parameter].min()) if (frame[parameter] > 0).all() else 1.0
-    scale = alt.Scale(type="log") if spread >= 10 else alt.Scale(zero=False)
+    scale = alt.Scale(type="log", nice=False) if spread >= 10 else alt.Scale(zero=False)
     base = style.data_chart(frame).encode(
         x=alt.X(f"{parameter}:Q", title=parameter, scale=scale),
         y=alt.Y("iteration_ms:Q", title="iteration time (ms)", scale=alt.Scale(zero=True)),

@@ -32,8 +32,8 @@ class _Unit:
 def simulate(runs: Sequence[SimulatedRun]) -> tuple[list[tuple[Schedule, Transmissions, Ints]], int]:
     """Simulate runs that share the links of their hosts (number first_host on).
 
-    Returns the schedule of each, its transmissions and their steps; and the number of events. A link's rate is that of
-    the first run which has it. Raises UsageError for more transfers than memory would hold, SimulationError for a
+    Returns the schedule of each, its transmissions and their steps; and the number of events. Raises UsageError for
+    more transfers than memory would hold and for a link that two runs give different rates, SimulationError for a
     worker that never ends.
     """
     units = [unit for run in runs for unit in _units(run)]
@@ -107,8 +107,13 @@ def _transfers(units: Sequence[_Unit]) -> _Transfers:
 def _rates(runs: Sequence[SimulatedRun]) -> Floats:
     """Rate of each host's link; the switch's, after the hosts, has no limit of its own."""
     rates = np.full(max(run.first_host + run.collective.hosts for run in runs) + 1, np.inf)
-    for run in reversed(runs):
-        rates[run.first_host : run.first_host + run.collective.hosts] = run.rates()
+    for run in runs:
+        mine = slice(run.first_host, run.first_host + run.collective.hosts)
+        known = np.where(np.isfinite(rates[mine]), rates[mine], run.rates())
+        if (known != run.rates()).any():
+            host = run.first_host + int((known != run.rates()).argmax())
+            raise UsageError(f"{run.run_id}: bandwidth_mbit: another job gives the link of host {host} another rate")
+        rates[mine] = known
     return rates
 
 
