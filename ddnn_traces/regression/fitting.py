@@ -33,6 +33,7 @@ from ddnn_traces.regression.results import (
     Refit,
     Regression,
     TermVerdict,
+    generated,
 )
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, single_runs, verdicts
 
@@ -249,7 +250,7 @@ def fit(
     logs = _log_log(usable, known, outcome.estimate, size, outcome.errors, robust)
     return Regression(
         **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
-        synthetic_runs=sources.count("synthetic"), correlation=correlation, size_column=size, log_log=logs,
+        synthetic_runs=generated(sources), correlation=correlation, size_column=size, log_log=logs,
         excluded=excluded, refits=found, points=_points(usable, outcome, size, parsed),
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, Vector, clean_n
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
-from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, VOLUMES, Job, Predicted, Prediction, plain
+from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, VOLUMES, Job, Predicted, Prediction, generated, plain
 from ddnn_traces.text import counted, nearest
 
 #: Draws of volume and step time for the interval of an hour, and their seed.
@@ -80,7 +80,7 @@ def predict(
         raise PredictionError(f"{refused}\n--extrapolate shows the numbers anyway")
     sources = volume.rows["source"].to_list() if "source" in volume.rows.columns else []
     return Prediction(
-        formula=volume.formula.text, job=job, runs=volume.rows.height, synthetic_runs=sources.count("synthetic"),
+        formula=volume.formula.text, job=job, runs=volume.rows.height, synthetic_runs=generated(sources),
         predicted=tuple(found), warnings=tuple(dict.fromkeys(warnings)), notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,21 @@ def plain(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+#: runs.source of runs that were never measured.
+GENERATED = ("synthetic", "simulation", "ns3")
+
+
+def generated(sources: Sequence[str | None]) -> int:
+    """How many of the runs of these sources were never measured."""
+    return sum(source in GENERATED for source in sources)
+
+
 def _synthetic(synthetic: int, runs: int) -> str | None:
-    """That so many of the runs are synthetic; None where no run is."""
+    """That so many of the runs are synthetic or simulated; None where no run is."""
     if not synthetic:
         return None
     are = "is" if synthetic == 1 else "are"
-    return f"{synthetic} of {runs} runs {are} synthetic: generated from the laws of the collectives, not measured"
+    return f"{synthetic} of {runs} runs {are} synthetic: generated from the laws of the collectives, or simulated, not measured"
 
 
 @dataclass(frozen=True)
@@ -267,7 +276,7 @@ class Regression(OlsFit):
     """The regression of a dataset's runs, or of their steps.
 
     rows: usable rows; runs: the runs that they belong to. grain: what a row is, run or step. synthetic_runs: those of
-    them that are synthetic. size_column: model_bytes or nominal_bytes, whichever the formula has (model_bytes if both),
+    them that are synthetic or simulated (GENERATED). size_column: model_bytes or nominal_bytes, whichever the formula has (model_bytes if both),
     else None. correlation: Pearson's, of that column with the left side, where the left side is a column; None with
     fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed and fitted (left side's
     scale, null where nothing is fitted), residual, studentized_residual, leverage, and step_bytes, size_bytes and

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.regression import words
-from ddnn_traces.report.chapters import chang, cheng, farhat, overview, regression, wire, zerwas
+from ddnn_traces.report.chapters import chang, cheng, farhat, gao, overview, regression, wire, zerwas
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
 from ddnn_traces.report.section import Chapter, Results, Section
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddnn_traces.regression import Regression
 
 CHAPTERS = (
-    overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, cheng.chapter, wire.chapter,
+    overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, cheng.chapter, gao.chapter, wire.chapter,
 )  # fmt: skip
 PNG_SCALE = 2
 _HERE = Path(__file__).parent

@@ -14,6 +14,7 @@ import polars as pl
 
 from ddnn_traces import regression
 from ddnn_traces.query.views import StoredViews
+from ddnn_traces.regression.results import generated
 from ddnn_traces.report.words import digits, text
 from ddnn_traces.text import counted
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Rows of a table at most, so that the page of any dataset stays readable and below 15 MB.
 TABLE_ROWS = 1000
-#: runs.source of a run that was generated, not captured.
-SYNTHETIC = "synthetic"
 NO_FLOWS = "No run of this dataset has a flow; the table of captured packets above states why."
 NO_LOG = (
     "No run has training steps: put the training's log (train_history.log, or a train_history-worker-N.log of each "
@@ -83,13 +82,13 @@ class Results:
     def synthetic(self) -> str:
         """The number of runs that were never measured, of all; empty where all were measured."""
         sources = self.rows(Source("run_overview"))["source"]
-        synthetic = int((sources == SYNTHETIC).sum())
+        synthetic = generated(sources.to_list())
         return f"{synthetic:,} of {counted(len(sources), 'run')}" if synthetic else ""
 
     @property
     def synthetic_sentence(self) -> str:
         """The same as a sentence."""
-        note = f"Synthetic (computed by the laws of the collectives), not measured: {self.synthetic}."
+        note = f"Synthetic (computed by the laws of the collectives, or simulated), not measured: {self.synthetic}."
         return note if self.synthetic else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -41,3 +42,40 @@ def iteration_time(frame: pl.DataFrame, parameter: str) -> alt.TopLevelMixin:
         tooltip=style.tips(("series:N", "run"), (f"{parameter}:Q", parameter), ("iteration_ms:Q", "ms", ",.1f")),
     )
     return (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(width=620, height=300)
+
+
+@style.chart("Step time of simulated runs by rate of the links, a line for each job and each order of exchanges")
+def simulated_step_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Step time against the rate of the links, a line a job and variant, of query link_utilization: gao fig. 4.7."""
+    job = pl.concat_str("model", pl.lit(", "), "topology", pl.lit(" of "), "workers")
+    rows = frame.with_columns(series=pl.concat_str(job, pl.lit(", "), pl.col("variant").fill_null("")))
+    return iteration_time(rows.rename({"step_ms": "iteration_ms"}), "bandwidth_mbit")
+
+
+@style.chart("Computation and exchange of each layer in one step of a simulated run, and when its gradients are needed")
+def layer_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Exchange of each layer's gradients (bar), when they are needed (orange) and computed, of rows of layer_slack.
+
+    The rows are of one worker and step of each run: gao figs. 4.8 to 4.11, with a row a layer. The slack of a layer is
+    the space between its bar and its orange mark.
+    """
+    x = alt.X("exchange_start_ms:Q", title="time since the step began (ms)")
+    y = alt.Y("layer:Q", title="layer (number from the input on)", scale=alt.Scale(reverse=True, nice=False))
+
+    def panel(run_id: str, rows: pl.DataFrame) -> Any:
+        base = style.run_chart(run_id, rows).encode(
+            y=y,
+            tooltip=style.tips(
+                ("name:N", "layer"), ("gradient_bytes:Q", "bytes", ","), ("computed_ms:Q", "computed (ms)", ",.1f"),
+                ("exchange_start_ms:Q", "exchange from (ms)", ",.1f"), ("exchange_end_ms:Q", "to (ms)", ",.1f"),
+                ("needed_ms:Q", "needed (ms)", ",.1f"), ("slack_ms:Q", "slack (ms)", ",.1f"),
+            ),
+        )  # fmt: skip
+        layers = [
+            base.mark_rule(strokeWidth=2.4, color=style.OKABE_ITO[0]).encode(x=x, x2="exchange_end_ms:Q"),
+            base.mark_tick(orient="vertical", thickness=2, color="#D55E00", size=5).encode(x="needed_ms:Q"),
+            base.mark_tick(orient="vertical", thickness=1, color="#666", size=4).encode(x="computed_ms:Q"),
+        ]
+        return alt.layer(*layers, title=alt.TitleParams(run_id)).properties(width=410, height=230)
+
+    return style.run_panels(frame, panel, 470)

@@ -198,7 +198,7 @@ def _exchanges(result: Result) -> list[_Column]:
 
 
 def _passes(result: Result) -> list[_Column]:
-    """Backward and forward computation of each layer; its bytes are those of its gradients."""
+    """Backward computation of each layer, with the bytes of its gradients, and forward computation."""
     run, schedule = result.run, result.schedule
     factors = run.factors()[1:, :, None]
     profile = run.profile
@@ -210,10 +210,11 @@ def _passes(result: Result) -> list[_Column]:
             ready = np.atleast_1d(backward_end[step, worker, 0])
             ends = forward(run, done, ready, np.atleast_1d(factors[step, worker, 0]))
             forward_end[step, worker] = ends.T
-    facts = list(profile.names), [-1] * profile.layers, list(range(profile.layers))
+    names, numbers = list(profile.names), list(range(profile.layers))
+    sizes = profile.gradient_bytes.tolist()
     return [
-        _column(backward_end - factors * profile.backward_ns, backward_end, "backward", *facts),
-        _column(forward_end - factors * profile.forward_ns, forward_end, "forward", *facts),
+        _column(backward_end - factors * profile.backward_ns, backward_end, "backward", names, sizes, numbers),
+        _column(forward_end - factors * profile.forward_ns, forward_end, "forward", names, [-1] * len(names), numbers),
     ]
 
 
