@@ -18,7 +18,7 @@ from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
-from ddnn_traces.cli.simulate import simulate
+from ddnn_traces.cli.simulate import profile, simulate
 from ddnn_traces.cli.testbed import sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
@@ -81,6 +81,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 for command in (
     ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, verify, push, generate, model,
-    simulate, testbed, sweep,
+    testbed, sweep, profile, simulate,
 ):  # fmt: skip
     cli.add_command(command)

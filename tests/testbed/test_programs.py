@@ -259,7 +259,8 @@ def test_the_settings_of_open_mpi() -> None:
 
 PARAMETERS = {
     "mobilenet_v2": 3_504_872, "resnet50": 25_557_032, "resnet101": 44_549_160, "densenet201": 20_013_928,
-    "vgg19": 143_667_240, "inception_v3": 27_161_264,
+    "vgg16": 138_357_544, "vgg19": 143_667_240, "inception_v3": 27_161_264,
+    "resnet200": 64_673_832,  # published by nobody for these blocks: counted in the model
 }  # fmt: skip
 
 
@@ -268,7 +269,7 @@ def test_a_profile_has_the_published_number_of_parameters(name: str) -> None:
     lines = (PROGRAMS / "profiles" / f"{name}.csv").read_text().splitlines()
     layers = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert sum(int(layer["gradient_bytes"]) for layer in layers) == 4 * PARAMETERS[name]
-    assert all(float(layer["forward_ms"]) >= 0 and float(layer["backward_ms"]) >= 0 for layer in layers)
+    assert all(float(layer["forward_ms"]) > 0 and float(layer["backward_ms"]) > 0 for layer in layers)
 
 
 def test_a_program_without_its_framework_says_what_to_install(tmp_path: Path) -> None:

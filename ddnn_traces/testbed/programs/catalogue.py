@@ -17,6 +17,10 @@ MODELS = {
 }  # fmt: skip
 #: True models by the sizes of their gradients, and the times of their layers.
 PROFILES = Path(__file__).parent / "profiles"
+#: Models that `ddnn-traces profile` knows by name: torchvision's, and resnet200 of torchvision's class ResNet.
+PROFILED_MODELS = (
+    "mobilenet_v2", "resnet50", "resnet101", "resnet200", "densenet201", "vgg16", "vgg19", "inception_v3",
+)  # fmt: skip
 
 
 def read_profile(name: str) -> list[tuple[float, float, int]]:

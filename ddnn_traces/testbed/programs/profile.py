@@ -1,86 +1,354 @@
-"""Measure a profile: forward and backward time and gradient bytes of each layer of one of torchvision's models.
+"""Measure a profile of a model: forward and backward time and gradient bytes of each layer, and whole iterations.
 
-    PYTHONPATH=ddnn_traces/testbed python -m programs.profile resnet50 --batch-size 4 > profiles/resnet50.csv
+    PYTHONPATH=ddnn_traces/testbed python -m programs.profile resnet50 --batch-size 4 > resnet50.csv
 
-A layer is a module without modules in it that has parameters; the time of the others is in that of the layer before.
+`ddnn-traces profile` runs this file alone, in the Python that has PyTorch: it imports nothing from beside it. Exit code
+1, and one line on stderr, for what a user can correct.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import datetime
+import importlib
 import platform
 import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+try:
+    import torch
+    from torch import nn
+except ImportError as missing:
+    raise SystemExit(
+        f"{sys.executable} cannot import torch ({missing}): there, pip install torch torchvision, or give another "
+        "Python by --python PATH"
+    ) from missing
 
-_MODELS = ("mobilenet_v2", "resnet50", "resnet101", "densenet201", "vgg19", "inception_v3")
-_REPEAT = 5
+#: Blocks of the stages of ResNet-200 (He et al. 2016, Identity Mappings in Deep Residual Networks), which torchvision
+#: has no function for; its blocks are those of torchvision's ResNet-50, not pre-activated ones.
+_RESNET200 = [3, 24, 36, 3]
 
 
-def measure(model: nn.Module, inputs: torch.Tensor) -> list[tuple[str, float, float, int]]:
-    """Name, median forward and backward ms, and gradient bytes of each layer, in the order of the forward pass."""
-    layers = {name: module for name, module in model.named_modules() if list(module.parameters(recurse=False))}
-    began: list[tuple[str, float]] = []
-    reached: dict[str, float] = {}  # when the last gradient of a layer was there
-    for name, layer in layers.items():
-        layer.register_forward_pre_hook(lambda *_, name=name: began.append((name, time.perf_counter())))
-        for parameter in layer.parameters(recurse=False):
-            parameter.register_post_accumulate_grad_hook(lambda *_, n=name: reached.update({n: time.perf_counter()}))
-    forward: dict[str, list[float]] = defaultdict(list)
-    backward: dict[str, list[float]] = defaultdict(list)
-    for _ in range(_REPEAT + 1):
+@dataclass(frozen=True)
+class Layer:
+    """A module that is called and has parameters of its own that get gradients; each parameter is in one layer."""
+
+    name: str
+    module: nn.Module
+    parameters: list[nn.Parameter]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Size of its gradients, in bytes."""
+        return sum(parameter.numel() * parameter.element_size() for parameter in self.parameters)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """An iteration: times in ms, forward and backward also by layer. Those of the layers add up to the whole."""
+
+    forward: float
+    backward: float
+    update: float
+    layers_forward: dict[str, float]
+    layers_backward: dict[str, float]
+
+    @property
+    def iteration(self) -> float:
+        """Time from the input to changed weights, ms."""
+        return self.forward + self.backward + self.update
+
+
+class Clock:
+    """Marks of time on a device. On cuda they are events in its stream: kernels run after the call that asks for them,
+    and what lies between two events is the device's own time, without a wait at each layer.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device == "cuda"
+
+    def mark(self) -> Any:
+        """Now, on the device."""
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self) -> None:
+        """Return when the device has done all that it was asked for: only then the times of events can be read."""
+        if self._on_gpu:
+            torch.cuda.synchronize()
+
+    def ms(self, begin: Any, end: Any) -> float:
+        """From one mark to another, in ms."""
+        return float(begin.elapsed_time(end)) if self._on_gpu else 1e3 * (end - begin)
+
+
+def find_layers(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
+    """The layers of a model in the order of its forward pass, found by one pass.
+
+    A parameter is that of its module where that is called, else of the called module before it (nn.MultiheadAttention
+    uses its output's weights and does not call it). Parameters that get no gradient are in no layer.
+    """
+    called: dict[nn.Module, None] = {}
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: called.setdefault(module)) for module in model.modules()
+    ]
+    loss(model(inputs)).backward()
+    for hook in hooks:
+        hook.remove()
+    owned: dict[nn.Module, list[nn.Parameter]] = defaultdict(list)
+    seen: set[int] = set()  # a parameter that two modules share is sent once
+    owner = model
+    for module in model.modules():
+        owner = module if module in called else owner
+        for parameter in module.parameters(recurse=False):
+            if parameter.grad is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                owned[owner].append(parameter)
+    names = {module: name for name, module in model.named_modules()}
+    return [Layer(names[module] or "model", module, owned[module]) for module in called if owned[module]]
+
+
+def loss(out: Any) -> torch.Tensor:
+    """A number that depends on all outputs of a model: a tensor, or several in a tuple, a list or a dictionary.
+
+    Raises TypeError where none of them has a gradient.
+    """
+    outputs = [out] if isinstance(out, torch.Tensor) else out.values() if isinstance(out, dict) else out
+    sums = [one.sum() for one in outputs if isinstance(one, torch.Tensor) and one.requires_grad]
+    if not sums:
+        raise TypeError("it returns no tensor that has a gradient")
+    return sum(sums[1:], start=sums[0])
+
+
+def measure(model: nn.Module, inputs: torch.Tensor, device: str, repeat: int) -> tuple[list[Layer], list[Pass]]:
+    """The layers, and `repeat` passes after two that are not counted (memory is allocated, kernels are chosen).
+
+    Forward: from the begin of a layer to that of the next, so that the time of modules without parameters is in that of
+    the layer before. Backward: from the gradients of the layer behind it to its own. The first layer has also what is
+    before it, the last what is behind it.
+    """
+    layers = find_layers(model, inputs)
+    clock = Clock(device)
+    began: list[tuple[str, Any]] = []
+    reached: dict[str, Any] = {}  # when the last gradient of a layer was there; the latest is last
+
+    def reach(name: str) -> None:
+        reached.pop(name, None)
+        reached[name] = clock.mark()
+
+    for layer in layers:
+        layer.module.register_forward_pre_hook(lambda *_, name=layer.name: began.append((name, clock.mark())))
+        for parameter in layer.parameters:
+            parameter.register_post_accumulate_grad_hook(lambda *_, name=layer.name: reach(name))
+    # lr 0 computes as much, and all passes compute the same numbers
+    optimizer = torch.optim.SGD([parameter for layer in layers for parameter in layer.parameters], lr=0.0)
+    passes = []
+    for _ in range(repeat + 1):
         began.clear()
         reached.clear()
-        model.zero_grad()
-        out: Any = model(inputs)
-        scores = out if isinstance(out, torch.Tensor) else out.logits + out.aux_logits
-        middle = time.perf_counter()
-        scores.sum().backward()
-        for (name, start), (_, end) in zip(began, [*began[1:], ("", middle)], strict=True):
-            forward[name].append(end - start)
-        start = middle
-        for name, end in sorted(reached.items(), key=lambda item: item[1]):
-            backward[name].append(end - start)
-            start = end
+        optimizer.zero_grad()
+        clock.wait()
+        start = clock.mark()
+        out = model(inputs)
+        middle = clock.mark()
+        loss(out).backward()
+        end = clock.mark()
+        optimizer.step()
+        updated = clock.mark()
+        clock.wait()
+        passes.append(
+            Pass(
+                clock.ms(start, middle),
+                clock.ms(middle, end),
+                clock.ms(end, updated),
+                _between([name for name, _ in began], [start, *(mark for _, mark in began[1:]), middle], clock),
+                _between(list(reached), [middle, *list(reached.values())[:-1], end], clock),
+            )
+        )
+    return layers, passes[1:]
+
+
+def _between(names: list[str], marks: list[Any], clock: Clock) -> dict[str, float]:
+    """The time in ms between each mark and the next, added up by name: a layer may be called several times."""
+    times: dict[str, float] = defaultdict(float)
+    for name, begin, end in zip(names, marks[:-1], marks[1:], strict=True):
+        times[name] += clock.ms(begin, end)
+    return dict(times)
+
+
+def middle_passes(passes: list[Pass]) -> list[Pass]:
+    """Those between the quartiles of the iteration time, which leaves out pauses of the machine.
+
+    Means of them are used, not medians, because means of layers add up to those of the whole.
+    """
+    quarter = len(passes) // 4
+    return sorted(passes, key=lambda one: one.iteration)[quarter : len(passes) - quarter]
+
+
+def table(layers: list[Layer], passes: list[Pass]) -> list[tuple[str, str, str, int]]:
+    """Name, forward and backward ms with four decimals, and gradient bytes of each layer."""
     return [
         (
-            name,
-            1e3 * statistics.median(forward[name][1:]),
-            1e3 * statistics.median(backward[name][1:] or [0.0]),
-            4 * sum(parameter.numel() for parameter in layers[name].parameters(recurse=False)),
+            layer.name,
+            _mean(one.layers_forward.get(layer.name, 0.0) for one in passes),
+            _mean(one.layers_backward.get(layer.name, 0.0) for one in passes),
+            layer.gradient_bytes,
         )
-        for name in forward
+        for layer in layers
     ]
+
+
+def figures(passes: list[Pass], batch_size: int) -> dict[str, str]:
+    """Of Gao 2020 iteration time and images/s (table 3.1; minibatch / iteration time, equation 3.1), the parts of an
+    iteration and forward:backward (section 3.6).
+    """
+    parts = {
+        "iteration_ms": _mean(one.iteration for one in passes),
+        "forward_ms": _mean(one.forward for one in passes),
+        "backward_ms": _mean(one.backward for one in passes),
+        "update_ms": _mean(one.update for one in passes),
+    }
+    images = 1e3 * batch_size / float(parts["iteration_ms"])
+    ratio = float(parts["backward_ms"]) / float(parts["forward_ms"])
+    return {**parts, "images_per_s": f"{images:.3f}", "forward:backward": f"1:{ratio:.2f}"}
+
+
+def _mean(times: Iterable[float]) -> str:
+    return f"{statistics.fmean(times):.4f}"  # a tenth of a microsecond, less than any hook takes
+
+
+def build(name: str) -> tuple[nn.Module, str]:
+    """A model, and the version of the package that it is from. name: one of torchvision's, or MODULE:FUNCTION.
+
+    Raises SystemExit.
+    """
+    if ":" in name:
+        module, _, function = name.partition(":")
+        try:
+            model = getattr(importlib.import_module(module), function)()
+        except Exception as error:  # of any kind: it is the user's code
+            raise SystemExit(f"{name}: {_said(error)}; give a module in this folder or on PYTHONPATH") from error
+        if not isinstance(model, nn.Module):
+            raise SystemExit(f"{name}: returns {type(model).__name__}; give a function that returns a torch.nn.Module")
+        return model, ""
+    try:
+        import torchvision
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a build for CUDA beside a PyTorch without
+        raise SystemExit(
+            f"{sys.executable} cannot import torchvision ({_said(error)}): there, pip install torchvision of the same "
+            "build as torch, or give another Python by --python PATH"
+        ) from error
+    version = f"torchvision {torchvision.__version__}"
+    if name == "resnet200":
+        return torchvision.models.ResNet(torchvision.models.resnet.Bottleneck, _RESNET200), version
+    options = {"init_weights": False} if name == "inception_v3" else {}  # which would take half a minute
+    try:
+        return torchvision.models.get_model(name, weights=None, **options), version
+    except ValueError as error:
+        raise SystemExit(f"{name}: {version} has no such model; give another, or MODULE:FUNCTION") from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # on a CPU it is a RuntimeError: "DefaultCPUAllocator: can't allocate memory", or "not enough memory"
+    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _device_name(device: str) -> str:
+    """What measured: the name of the GPU, or of the CPU with the number of threads."""
+    if device == "cuda":
+        return f"GPU, {torch.cuda.get_device_name()}"
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"CPU, {names[0] if names else platform.processor()} ({platform.machine()}), one thread"
+
+
+def _versions(of_model: str, device: str) -> str:
+    gpu = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}" if device == "cuda" else ""
+    here = [f"Python {platform.python_version()}", f"PyTorch {torch.__version__}", of_model, gpu]
+    return ", ".join(filter(None, here))
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="programs.profile")
+    parser.add_argument("model", help="one of torchvision's, resnet200, or MODULE:FUNCTION that returns an nn.Module")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--input-shape", type=_shape, help="of one input; default: 3,224,224; inception_v3: 3,299,299")
+    given = parser.parse_args()
+    if given.input_shape is None:
+        given.input_shape = (3, 299, 299) if given.model == "inception_v3" else (3, 224, 224)
+    return given
+
+
+def _profile(given: argparse.Namespace) -> tuple[dict[str, str], list[tuple[str, str, str, int]]]:
+    """What the head of the file says, by key, and the rows of the layers. Raises SystemExit."""
+    model, version = build(given.model)
+    shape = (given.batch_size, *given.input_shape)
+    size = " x ".join(map(str, shape))
+    try:
+        inputs = torch.randn(shape).to(given.device)
+        layers, passes = measure(model.to(given.device).train(), inputs, given.device, given.repeat)
+    except Exception as error:  # of any kind: the model may be the user's
+        if _is_out_of_memory(error):
+            raise SystemExit(
+                f"{given.model}: out of memory with an input of {size}: give a smaller --batch-size"
+            ) from error
+        raise SystemExit(
+            f"{given.model}: an input of {size} gives {_said(error)}; correct --input-shape, --batch-size or the model"
+        ) from error
+    kept = middle_passes(passes)
+    head = {
+        "model": given.model,
+        "parameters": str(sum(parameter.numel() for layer in layers for parameter in layer.parameters)),
+        "input": f"{size} (batch first)",
+        "batch": str(given.batch_size),
+        "device": _device_name(given.device),
+        "versions": _versions(version, given.device),
+        "date": str(datetime.date.today()),
+        "passes": f"{len(passes)}; times are means of the middle {len(kept)} by iteration time",
+        **figures(kept, given.batch_size),
+    }
+    return head, table(layers, kept)
 
 
 def main() -> None:
     """Entry point."""
-    import torchvision
-
-    parser = argparse.ArgumentParser(prog="programs.profile")
-    parser.add_argument("model", choices=_MODELS)
-    parser.add_argument("--batch-size", type=int, default=4)
-    given = parser.parse_args()
+    given = _arguments()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(
+            f"PyTorch {torch.__version__} of {sys.executable} finds no GPU: give --device cpu, or by --python PATH a "
+            "Python whose PyTorch finds one"
+        )
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    options = {"init_weights": False} if given.model == "inception_v3" else {}
-    model = torchvision.models.get_model(given.model, weights=None, **options)
-    side = 299 if given.model == "inception_v3" else 224
-    rows = measure(model, torch.randn(given.batch_size, 3, side, side))
-    versions = f"torchvision {torchvision.__version__}, PyTorch {torch.__version__}"
-    print(f"# {given.model} of {versions}, batch {given.batch_size},")
-    print(f"# median of {_REPEAT} passes, one thread of a CPU ({platform.machine()}), {datetime.date.today()}.")
-    print("# Measured by programs/profile.py. --option time_scale=F multiplies these times.")
+    with contextlib.redirect_stdout(sys.stderr):  # what a user's model prints is no part of the file
+        head, rows = _profile(given)
+    for key, value in head.items():
+        print(f"# {key}: {value}")
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["layer", "forward_ms", "backward_ms", "gradient_bytes"])
-    writer.writerows((name, f"{forward:.3f}", f"{backward:.3f}", size) for name, forward, backward, size in rows)
+    writer.writerows(rows)
 
 
 if __name__ == "__main__":
