@@ -21,6 +21,7 @@ from ddnn_traces.report.page import CHARTS
 Query = Callable[..., pl.DataFrame]
 
 SWEEP = Path(__file__).parents[1] / "queries/condition_response/delay_and_loss/expected.csv"
+SLACK = Path(__file__).parents[1] / "queries/layer_slack/priority_and_parts/expected.csv"
 #: Points of a regression; the last run determines a coefficient alone.
 SYNTHETIC_FIT = pl.DataFrame(
     {
@@ -31,6 +32,17 @@ SYNTHETIC_FIT = pl.DataFrame(
         "studentized_residual": [0.5, -2.5, 0.5, None],
     }
 )
+
+
+ITERATIONS = pl.DataFrame(
+    {"series": "priority", "parameter": "bandwidth_mbit", "value": [1e3, 2e4], "iteration_ms": [972.0, 905.0]}
+)
+SIMULATED = pl.DataFrame(
+    {
+        "model": "thesis", "topology": "ring", "workers": 2, "variant": ["fifo-barrier", None],
+        "bandwidth_mbit": [1e3, 2e4], "step_ms": [1100.1, 905.0],
+    }
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +67,8 @@ def specs(written: Path, query: Query) -> dict[str, dict[str, Any]]:
     # none of its runs loses packets or is in a sweep, and four are too few for studentized residuals
     not_in_the_report = {
         "duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT,
-        "samples_by_condition": sweep(),
+        "samples_by_condition": sweep(), "iteration_time": ITERATIONS, "simulated_step_time": SIMULATED,
+        "layer_timeline": pl.read_csv(SLACK),
     }  # fmt: skip
     assert specs.keys().isdisjoint(not_in_the_report)
     return specs | {name: spec_of(name, frame) for name, frame in not_in_the_report.items()}

@@ -12,6 +12,10 @@ from ddnn_traces.report.charts import style
 from ddnn_traces.store.whole_files import whole_file
 
 CHART = "iteration_time.svg"
+_TITLES = {
+    "bandwidth_mbit": "rate of each link (Mbit/s)", "server_mbit": "rate of the server's link (Mbit/s)",
+    "delay_ms": "propagation delay (ms)", "workers": "workers (number)", "model_bytes": "model (bytes)",
+}  # fmt: skip
 _RESULTS = 8  # columns of a sweep that follow its axes
 
 
@@ -24,32 +28,40 @@ def write_sweep(cells: pl.DataFrame, out: Path) -> Path | None:
         return None
     others = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String)) for name in axes if name != numbers[0]]
     series = pl.concat_str(others, separator=", ") if others else pl.lit("all")
-    chart = iteration_time(rows.with_columns(series=series), numbers[0])
+    about = {"series": series, "parameter": pl.lit(numbers[0]), "value": pl.col(numbers[0])}
+    chart = iteration_time(rows.select("iteration_ms", **about))
     with whole_file(out / CHART) as half_written:
         half_written.write_text(style.svg(chart.to_dict()), encoding="utf-8")
     return out / CHART
 
 
 @style.chart("Iteration time of simulated runs against a parameter, a line for each combination of the others")
-def iteration_time(frame: pl.DataFrame, parameter: str) -> alt.TopLevelMixin:
-    """Iteration time against a parameter of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1."""
-    spread = float(frame[parameter].max() / frame[parameter].min()) if (frame[parameter] > 0).all() else 1.0
-    scale = alt.Scale(type="log", nice=False) if spread >= 10 else alt.Scale(zero=False)
+def iteration_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Iteration time against `value` of the `parameter` of a sweep, a line a `series`: gao fig. 4.7, chang fig. 1."""
+    name = str(frame["parameter"][0])
+    return _lines(frame.rename({"iteration_ms": "ms"}), _TITLES.get(name, name), "iteration time (ms)")
+
+
+def _lines(frame: pl.DataFrame, x_title: str, y_title: str) -> Any:
+    """Lines of ms against value."""
+    values = frame["value"]
+    wide = (values > 0).all() and float(values.max()) >= 10 * float(values.min())  # type: ignore[arg-type]
     base = style.data_chart(frame).encode(
-        x=alt.X(f"{parameter}:Q", title=parameter, scale=scale),
-        y=alt.Y("iteration_ms:Q", title="iteration time (ms)", scale=alt.Scale(zero=True)),
-        color=alt.Color("series:N", title=None, scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)),
-        tooltip=style.tips(("series:N", "run"), (f"{parameter}:Q", parameter), ("iteration_ms:Q", "ms", ",.1f")),
+        x=alt.X("value:Q", title=x_title, scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)),
+        y=alt.Y("ms:Q", title=y_title, scale=alt.Scale(zero=True)),
+        color=alt.Color("series:N", title="job", scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)),
+        tooltip=style.tips(("series:N", "job"), ("value:Q", x_title, ",.6~g"), ("ms:Q", y_title, ",.1f")),
     )
-    return (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(width=620, height=300)
+    return (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(width=560, height=300)
 
 
 @style.chart("Step time of simulated runs by rate of the links, a line for each job and each order of exchanges")
 def simulated_step_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Step time against the rate of the links, a line a job and variant, of query link_utilization: gao fig. 4.7."""
     job = pl.concat_str("model", pl.lit(", "), "topology", pl.lit(" of "), "workers")
-    rows = frame.with_columns(series=pl.concat_str(job, pl.lit(", "), pl.col("variant").fill_null("")))
-    return iteration_time(rows.rename({"step_ms": "iteration_ms"}), "bandwidth_mbit")
+    series = pl.concat_str(job, pl.lit(", "), pl.col("variant").fill_null(""))
+    rows = frame.select(series=series, value=pl.col("bandwidth_mbit"), ms=pl.col("step_ms"))
+    return _lines(rows, _TITLES["bandwidth_mbit"], "step time (ms)")
 
 
 @style.chart("Computation and exchange of each layer in one step of a simulated run, and when its gradients are needed")
