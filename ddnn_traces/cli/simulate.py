@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import lines
-from ddnn_traces.cli.shared import emit, format_option, limit_option
+from ddnn_traces.cli.shared import DatasetPath, dataset_argument, emit, format_option, limit_option, open_dataset
+from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import SHAPES
 
 
@@ -88,20 +89,66 @@ def _job_options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=False,
     help="Events of each layer's passes, not only of the model's. Default: up to 2 million.",
 )
+@click.option("--like", "run_id", metavar="RUN", help="Replay this measured run of --dataset, and change its network.")
+@click.option("--dataset", type=DatasetPath(), help="Dataset of the run; its other runs calibrate the replay.")
+@click.option("--bandwidth-factor", type=float, help="With --like: times the measured run's rate.")
+@click.option("--more-delay-ms", type=float, help="With --like: ms beside the measured run's delay.")
 @format_option
 def run(
-    specification: Path | None, out: Path | None, layer_events: bool | None, output_format: str, **options: Any
+    specification: Path | None,
+    out: Path | None,
+    layer_events: bool | None,
+    run_id: str | None,
+    dataset: str | Path | None,
+    bandwidth_factor: float | None,
+    more_delay_ms: float | None,
+    output_format: str,
+    **options: Any,
 ) -> None:
     """Simulate a job, or several that share links ([[jobs]] of a TOML file), and print the times of an iteration.
 
     With --out the run is written as a dataset with the tables of a capture; runs.source is simulation. The defaults are
     those of Gao 2020, table 4.1. A TOML file has the options' names with underscores as keys; options win over it.
+
+    With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on another
+    network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers, --topology.
     """
     from ddnn_traces.traffic import simulator
 
     given = {("steps" if name == "iterations" else name): value for name, value in options.items() if value is not None}
+    changes = {"bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms}
+    if run_id is not None or dataset is not None:
+        if run_id is None or dataset is None:
+            raise UsageError("--like and --dataset go together: the run, and the dataset that has it")
+        if specification or out:
+            raise UsageError("--like: takes no JOB.toml and no --out; it prints the times of a step")
+        with open_dataset(dataset) as opened:
+            rows = simulator.what_if.of_run(opened, run_id, given | changes)
+        emit(rows.to_arrow(), output_format, None, 0)
+        return
+    if wrong := [name for name, value in changes.items() if value is not None]:
+        raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")
     rows = simulator.run(specification, given, out, layer_events, lambda line: click.echo(line, err=True))
     emit(rows.to_arrow(), output_format, None, 0)
+
+
+@simulate.command()
+@dataset_argument
+@format_option
+@limit_option
+def score(dataset: str | Path, output_format: str, limit: int) -> None:
+    """Predict one half of a dataset's conditions from the other half, by the law of --like; a row a condition.
+
+    Of each job (framework, backend, topology, model, batch size, workers) every other condition of the network is scored
+    and not fitted to; then the halves change places. A reason says why the law does not hold for a condition.
+    """
+    from ddnn_traces.traffic import simulator
+
+    with open_dataset(dataset) as opened:
+        rows, summary = simulator.what_if.scored(opened)
+    emit(rows.to_arrow(), output_format, None, limit)
+    for line in summary:
+        click.echo(line, err=True)
 
 
 @simulate.command()

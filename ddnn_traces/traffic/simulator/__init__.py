@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.traffic.simulator import engine, network, specification
+from ddnn_traces.traffic.simulator import engine, network, specification, what_if
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.result import Result, summary, traffic

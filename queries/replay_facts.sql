@@ -1,0 +1,85 @@
+-- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
+-- row: a run with two steps or more
+-- inputs: runs, steps, events, topology, step_volume, flows, flow_windows
+-- column: run_id; run
+-- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
+-- column: program; framework, backend and topology
+-- column: topology; declared topology, else the inferred one
+-- column: model_bytes bytes; bytes of trainable parameters, which a step exchanges
+-- column: batch_size samples; samples that a worker uses in one step
+-- column: workers hosts; declared number of workers
+-- column: step_payload_bytes bytes; payload of all hosts in a step, the median of these steps
+-- column: bandwidth_mbit Mbit/s; rate that every link was shaped to; where none is declared measured_mbit
+-- column: measured_mbit Mbit/s; 99th percentile of what a host sent in 10 ms, of the host with the largest
+-- column: delay_ms ms; one-way delay added between any two hosts; 0 where none is declared
+-- column: loss_pct percent; packets dropped on purpose; 0 where none is declared
+-- column: congestion_control; congestion control of TCP
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: steps steps; steps that step_ms is of: all but the first, in which connections and code are new
+-- column: step_ms ms; median over these steps of the mean over workers
+-- column: compute_ms ms; the same of the slowest worker's compute, forward and backward events; null without them
+-- column: problem; why the run cannot be replayed; null where it can
+WITH step_times AS (
+    SELECT run_id, step, avg(end_ns - start_ns) / 1e6 AS ms
+    FROM steps
+    WHERE step > 0 AND start_ns IS NOT NULL AND end_ns > start_ns
+    GROUP BY ALL
+), medians AS (
+    SELECT run_id, count(*) AS steps, median(ms) AS step_ms
+    FROM step_times
+    GROUP BY run_id
+), volumes AS (
+    SELECT run_id, median(payload_bytes)::BIGINT AS step_payload_bytes
+    FROM step_volume
+    WHERE step > 0
+    GROUP BY run_id
+), sent AS (
+    SELECT w.run_id, src_ip, window_start_ns // 10000000 AS slot, sum(w.wire_bytes) AS bytes
+    FROM flow_windows AS w
+    JOIN flows AS f ON f.run_id = w.run_id AND f.flow_id = w.flow_id
+    GROUP BY ALL
+), rates AS (
+    SELECT run_id, max(mbit) AS measured_mbit
+    FROM (SELECT run_id, src_ip, quantile_cont(bytes, 0.99) * 8 / 1e4 AS mbit FROM sent GROUP BY ALL)
+    GROUP BY run_id
+), computing AS (
+    SELECT run_id, worker, step, sum(end_ns - start_ns) / 1e6 AS ms
+    FROM events
+    WHERE step > 0 AND kind IN ('compute', 'forward', 'backward')
+    GROUP BY ALL
+), slowest AS (
+    SELECT run_id, step, max(ms) AS ms
+    FROM computing
+    GROUP BY ALL
+), computed AS (
+    SELECT run_id, median(ms) AS compute_ms
+    FROM slowest
+    GROUP BY run_id
+), interrupted AS (
+    SELECT DISTINCT run_id
+    FROM events
+    WHERE kind IN ('process_killed', 'host_killed', 'restart', 'restore')
+), facts AS (
+    SELECT r.run_id, concat_ws('-', framework, backend) AS framework_backend, coalesce(r.topology, t.topology) AS topology,
+           model, model_bytes, batch_size, workers, step_payload_bytes, measured_mbit,
+           coalesce(bandwidth_mbit, measured_mbit) AS bandwidth_mbit, coalesce(delay_ms, 0) AS delay_ms,
+           coalesce(loss_pct, 0) AS loss_pct, congestion_control, source, steps, step_ms, compute_ms,
+           i.run_id IS NOT NULL AS is_interrupted
+    FROM runs AS r
+    JOIN medians USING (run_id)
+    LEFT JOIN topology AS t USING (run_id)
+    LEFT JOIN computed USING (run_id)
+    LEFT JOIN volumes USING (run_id)
+    LEFT JOIN rates USING (run_id)
+    LEFT JOIN interrupted AS i ON i.run_id = r.run_id
+)
+SELECT run_id, concat_ws(' ', framework_backend, topology, model, batch_size, workers) AS job,
+       concat_ws(' ', framework_backend, topology) AS program, topology, model_bytes, batch_size, workers,
+       step_payload_bytes, bandwidth_mbit, measured_mbit, delay_ms, loss_pct, congestion_control, source, steps, step_ms, compute_ms,
+       CASE WHEN is_interrupted THEN 'a process was killed or restarted'
+            WHEN model_bytes IS NULL AND step_payload_bytes IS NULL THEN 'nothing was captured in its steps'
+            WHEN workers IS NULL THEN 'workers is not declared'
+            WHEN bandwidth_mbit IS NULL THEN 'nothing was captured'
+            WHEN topology IS NULL OR topology = 'unknown' THEN 'the topology is unknown' END AS problem
+FROM facts
+ORDER BY run_id
