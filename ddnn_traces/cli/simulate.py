@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import lines
-from ddnn_traces.cli.shared import DatasetPath, dataset_argument, emit, format_option, limit_option, open_dataset
+from ddnn_traces.cli.shared import (
+    DatasetPath,
+    dataset_argument,
+    emit,
+    format_option,
+    limit_option,
+    open_dataset,
+    out_option,
+)
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import SHAPES
 
@@ -133,6 +142,29 @@ def run(
 
 
 @simulate.command()
+@click.option("--model-bytes", type=int, default=100_000_000, help="Bytes of all gradients.")
+@click.option("--workers", type=int, default=8)
+@click.option("--bandwidth-mbit", type=float, default=10_000.0, help="Rate of each link, Mbit/s.")
+@click.option("--compute-to-network", type=float, multiple=True, help="Ratio of equation 5.1; default: 16, 8, 4, 2.")
+@click.option("--flow-rate", type=float, multiple=True, help="Background flows a second; default: 23, 46, 92, 184.")
+@format_option
+def utilization(
+    model_bytes: int,
+    workers: int,
+    bandwidth_mbit: float,
+    compute_to_network: tuple[float, ...],
+    flow_rate: tuple[float, ...],
+    output_format: str,
+) -> None:
+    """Compute the utilization of a link by a ring all-reduce and background flows: gao equations 5.1 to 5.5."""
+    from ddnn_traces.traffic.simulator import utilization as equations
+
+    ring = equations.Ring(model_bytes, workers, bandwidth_mbit)
+    ratios, rates = compute_to_network or equations.COMPUTE_TO_NETWORK, flow_rate or equations.FLOW_RATES
+    emit(equations.table(ring, ratios, rates).to_arrow(), output_format, None, 0)
+
+
+@simulate.command()
 @dataset_argument
 @format_option
 @limit_option
@@ -149,6 +181,28 @@ def score(dataset: str | Path, output_format: str, limit: int) -> None:
     emit(rows.to_arrow(), output_format, None, limit)
     for line in summary:
         click.echo(line, err=True)
+
+
+@simulate.command()
+@click.argument("specification", metavar="JOB.toml", type=click.Path(path_type=Path))
+@click.option("--dataset", type=DatasetPath(), help="Dataset with a sweep: measured samples/s beside the computed ones.")
+@format_option
+@out_option
+@limit_option
+def throughput(
+    specification: Path, dataset: str | Path | None, output_format: str, out: Path | None, limit: int
+) -> None:
+    """Compute samples/s by rate, delay and loss in closed form: window, slow start and Mathis' law of TCP.
+
+    Keys of the file: model_bytes, compute_ms, batch_size, workers, topology, shape, window_bytes, slow_start, and lists
+    bandwidth_mbit, delay_ms, loss_pct. docs/simulator.md says what the law leaves out.
+    """
+    from ddnn_traces.traffic.simulator import specification as files
+    from ddnn_traces.traffic.simulator import tcp
+
+    with contextlib.nullcontext() if dataset is None else open_dataset(dataset) as opened:
+        rows = tcp.throughput(files.read_file(specification), opened)
+    emit(rows.to_arrow(), output_format, out, limit)
 
 
 @simulate.command()

@@ -1,0 +1,42 @@
+"""The thesis's tables 5.3 and 5.4, recomputed."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.traffic.simulator.utilization import Ring, table
+
+#: Table 5.4 as printed, percent: total utilization by flow rate, for each ratio of computation to transmission.
+TOTAL = {16: (9.375, 12.5, 18.75, 31.25), 8: (15.63, 18.76, 25.01, 37.5), 4: (28.13, 31.25, 37.51, 50.02)}
+RATIO = {16: (0.5, 1, 2, 4), 8: (0.25, 0.5, 1, 2), 4: (0.125, 0.25, 0.5, 1), 2: (0.0625, 0.125, 0.25, 0.5)}
+
+
+def test_table_5_3() -> None:
+    rows = table(Ring()).unique("compute_to_network", maintain_order=True)
+    assert rows["iteration_ms"].to_list() == pytest.approx([2240, 1120, 560, 280])
+    assert rows["utilization"].to_list() == pytest.approx([0.0625, 0.125, 0.25, 0.5])
+
+
+def test_table_5_4() -> None:
+    rows = table(Ring())
+    for ratio, expected in TOTAL.items():
+        found = rows.filter(pl.col("compute_to_network") == ratio)["total_utilization"] * 100
+        assert found.to_list() == pytest.approx(expected, abs=0.03)
+    for ratio, expected in RATIO.items():
+        found = rows.filter(pl.col("compute_to_network") == ratio)["background_ratio"]
+        assert found.to_list() == pytest.approx(expected, rel=2e-3)
+
+
+def test_the_misprint_of_table_5_4() -> None:
+    """It prints 72.5% for 50% + 12.5%."""
+    rows = table(Ring()).filter(compute_to_network=2.0)["total_utilization"] * 100
+    assert rows.to_list() == pytest.approx([53.13, 56.25, 62.5, 75], abs=0.03)
+
+
+def test_what_is_not_above_0_is_refused() -> None:
+    with pytest.raises(UsageError, match="workers 2 or more"):
+        Ring(workers=1)
+    with pytest.raises(UsageError, match="flow-rate must be above 0"):
+        table(Ring(), flow_rates=[0])
