@@ -1,8 +1,9 @@
 """How fast the simulator is: python benchmarks/simulate.py [--small]
 
 One core, but for the sweep. Events of the general loop are those of its heap and ends of transfers; beside them stand
-those with the times at which a transfer gets another rate, which are found in the same loop. The peers' figures are published ones, of other machines: LogGOPSim "over 1 million events per second"
-(Hoefler, Schneider & Lumsdaine, HPDC 2010, abstract).
+those with the times at which a transfer gets another rate, which are found in the same loop. The peers' figures are
+published ones, of other machines: LogGOPSim "over 1 million events per second" (Hoefler, Schneider & Lumsdaine, HPDC
+2010, abstract).
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ def general_loop(iterations: int, repeat: int) -> None:
         seconds, (results, events) = timed(lambda runs=runs: network.simulate(runs), repeat)
         rates = sum(len(sent) for _, sent, _ in results)
         print(
-            f"{jobs} jobs of {workers} workers on the same links: {events / seconds / 1e6:.2f} M events/s, with changes of "
-            f"rates {(events + rates) / seconds / 1e6:.2f} M ({events:,} events in {seconds:.2f} s)"
+            f"{jobs} jobs of {workers} workers on shared links: {events / seconds / 1e6:.2f} M events/s, with changes "
+            f"of rates {(events + rates) / seconds / 1e6:.2f} M ({events:,} events in {seconds:.2f} s)"
         )
 
 
 def cells(number: int) -> None:
     """A sweep of the default, with processes for all CPUs."""
-    values = {"bandwidth_mbit": [1000 + 100 * i for i in range(number // 4)], "queue": ["fifo", "priority"], "barrier": [True, False]}
+    values = {
+        "bandwidth_mbit": [1000 + 100 * i for i in range(number // 4)],
+        "queue": ["fifo", "priority"],
+        "barrier": [True, False],
+    }
     with tempfile.TemporaryDirectory() as folder:
         seconds, frame = timed(lambda: sweep.sweep(values, Path(folder), os.cpu_count() or 1), 1)
     print(f"sweep of {len(frame):,} cells of the default, {os.cpu_count()} processes: {seconds:.1f} s")

@@ -50,7 +50,7 @@ _OPTIONS: list[tuple[str, Any, str]] = [
     ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
     ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
     ("--rescale/--no-rescale", bool, "The thesis's sizes add up to 98% of model-bytes; rescaled: to all of it."),
-    ("--layer-sizes", click.Path(), "File of bytes, a layer a line, with the two below: a profile as the thesis has it."),
+    ("--layer-sizes", click.Path(), "File of bytes, a layer a line, with the two below: a profile as the thesis has."),
     ("--forward-times", click.Path(), "File of ms, a layer a line."),
     ("--backward-times", click.Path(), "File of ms, a layer a line."),
     ("--workers", int, "Number of workers. Default: 2."),
@@ -119,8 +119,9 @@ def run(
     With --out the run is written as a dataset with the tables of a capture; runs.source is simulation. The defaults are
     those of Gao 2020, table 4.1. A TOML file has the options' names with underscores as keys; options win over it.
 
-    With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on another
-    network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers, --topology.
+    With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on
+    another network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers,
+    --topology.
     """
     from ddnn_traces.traffic import simulator
 
@@ -171,8 +172,8 @@ def utilization(
 def score(dataset: str | Path, output_format: str, limit: int) -> None:
     """Predict one half of a dataset's conditions from the other half, by the law of --like; a row a condition.
 
-    Of each job (framework, backend, topology, model, batch size, workers) every other condition of the network is scored
-    and not fitted to; then the halves change places. A reason says why the law does not hold for a condition.
+    Of each job (framework, backend, topology, model, batch size, workers) every other condition of the network is
+    scored and not fitted to; then the halves change places. A reason says why the law does not hold for a condition.
     """
     from ddnn_traces.traffic import simulator
 
@@ -185,7 +186,9 @@ def score(dataset: str | Path, output_format: str, limit: int) -> None:
 
 @simulate.command()
 @click.argument("specification", metavar="JOB.toml", type=click.Path(path_type=Path))
-@click.option("--dataset", type=DatasetPath(), help="Dataset with a sweep: measured samples/s beside the computed ones.")
+@click.option(
+    "--dataset", type=DatasetPath(), help="Dataset with a sweep: measured samples/s beside the computed ones."
+)
 @format_option
 @out_option
 @limit_option
@@ -258,7 +261,7 @@ def profile(out: Path, python: str, **wanted: str | int) -> None:
         f"{head['model']} on {head['device']} ({head['versions']}), batch {head['batch']}",
         f"iteration {float(head['iteration_ms']):,.1f} ms, {head['images_per_s']} images/s, forward:backward "
         f"{head['forward:backward']}",
-        f'{out}: written; next: ddnn-traces simulate --profile {out}, or compute = "sleep:{out}" in a matrix of the testbed',
+        f'{out}: written; next: ddnn-traces simulate --profile {out}, or compute = "sleep:{out}" in a testbed matrix',
     ]
     for line in lines:
         click.echo(printable(line), err=True)

@@ -42,7 +42,8 @@ def _synthetic(synthetic: int, runs: int) -> str | None:
     if not synthetic:
         return None
     are = "is" if synthetic == 1 else "are"
-    return f"{synthetic} of {runs} runs {are} synthetic: generated from the laws of the collectives, or simulated, not measured"
+    how = "generated from the laws of the collectives, or simulated, not measured"
+    return f"{synthetic} of {runs} runs {are} synthetic: {how}"
 
 
 @dataclass(frozen=True)
@@ -276,13 +277,13 @@ class Regression(OlsFit):
     """The regression of a dataset's runs, or of their steps.
 
     rows: usable rows; runs: the runs that they belong to. grain: what a row is, run or step. synthetic_runs: those of
-    them that are synthetic or simulated (GENERATED). size_column: model_bytes or nominal_bytes, whichever the formula has (model_bytes if both),
-    else None. correlation: Pearson's, of that column with the left side, where the left side is a column; None with
-    fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed and fitted (left side's
-    scale, null where nothing is fitted), residual, studentized_residual, leverage, and step_bytes, size_bytes and
-    fitted_bytes [bytes], the fitted volume of a step, where they are known. refits: one for each attribute in which
-    the runs differ and which the formula lacks. r_squared and the like are None where nothing is fitted, and `notes`
-    gives the reason.
+    them that are synthetic or simulated (GENERATED). size_column: model_bytes or nominal_bytes, whichever the formula
+    has (model_bytes if both), else None. correlation: Pearson's, of that column with the left side, where the left side
+    is a column; None with fewer than 3 rows or a constant column. points: run_id, step (where a row is one), observed
+    and fitted (left side's scale, null where nothing is fitted), residual, studentized_residual, leverage, and
+    step_bytes, size_bytes and fitted_bytes [bytes], the fitted volume of a step, where they are known. refits: one for
+    each attribute in which the runs differ and which the formula lacks. r_squared and the like are None where nothing
+    is fitted, and `notes` gives the reason.
     """
 
     formula: str = ""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ddnn_traces.regression import Regression
 
 CHAPTERS = (
-    overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, cheng.chapter, gao.chapter, wire.chapter,
+    overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, cheng.chapter, gao.chapter,
+    wire.chapter,
 )  # fmt: skip
 PNG_SCALE = 2
 _HERE = Path(__file__).parent

@@ -113,7 +113,9 @@ class TrafficTables:
         roles = ["worker" if host < run.workers else "parameter_server" for host in range(len(self._labels))]
         sending = np.unique(self._traffic.ends)
         rows = []
-        for host, (address, label, role) in enumerate(zip(self._addresses, labels, [*roles, outside_role], strict=True)):
+        for host, (address, label, role) in enumerate(
+            zip(self._addresses, labels, [*roles, outside_role], strict=True)
+        ):
             if host == len(self._labels) and host not in sending:
                 continue
             rank = host if role == "worker" else None

@@ -223,8 +223,8 @@ class Traffic:
 
     opened_ns: time of each flow's first packet (SYN). events: what happens inside the steps; None: computation,
     communication and update, by `times`. is_uneven: whether senders' pace varies, and windows of the tables do; else a
-    window never holds more than its links carry, but for a packet of each flow. first_host: number of its first host among those
-    of all runs that share links.
+    window never holds more than its links carry, but for a packet of each flow. first_host: number of its first host
+    among those of all runs that share links.
     """
 
     run: Run

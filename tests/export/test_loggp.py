@@ -83,7 +83,8 @@ def completion_ns(ranks: Operations, latency: float, overhead: float, gap: float
 
 
 def test_the_rules_on_a_message_that_can_be_computed_by_hand() -> None:
-    text = "num_ranks 2\nrank 0 {\nc1: calc 100\ns1: send 11b to 1 tag 1\ns1 requires c1\n}\nrank 1 {\nr1: recv 11b from 0 tag 1\n}\n"
+    text = "num_ranks 2\nrank 0 {\nc1: calc 100\ns1: send 11b to 1 tag 1\ns1 requires c1\n}\n"
+    text += "rank 1 {\nr1: recv 11b from 0 tag 1\n}\n"
     assert completion_ns(formats.goal(text), latency=50, overhead=3, gap=0, byte_gap=2) == 100 + 3 + 50 + 3 + 10 * 2
 
 
@@ -100,8 +101,10 @@ def test_the_rules_on_a_message_that_can_be_computed_by_hand() -> None:
     ids=lambda values: f"{values['topology']}-{len(values)}",
 )
 def test_an_exported_simulation_ends_when_the_simulation_does(values: dict[str, Any], tmp_path: Path) -> None:
-    """Within 1%, where the network is free of contention. The export sees transfers between silences of 5 ms or more, at
-    their senders: the propagation delay is part of what a receiver waits before it sends, so that L is 0.
+    """Within 1%, where the network is free of contention.
+
+    The export sees transfers between silences of 5 ms or more, at their senders: the propagation delay is part of what
+    a receiver waits before it sends, so that L is 0.
     """
     run = SimulatedRun(
         **values, bandwidth_mbit=1000, delay_ms=8, steps=3, profile=thesis(20, 20_000_000, 600), fusion_bytes=20_000_000

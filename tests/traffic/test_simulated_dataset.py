@@ -127,6 +127,8 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     run = SimulatedRun(workers=4, profile=SMALL, compute_jitter=0.1, seed=5)
     for name in ("a", "b"):
         write_traffic(tmp_path / name, [simulator.traffic(simulator.simulate(run))])
-    files = [sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*.parquet")) for name in "ab"]
+    files = [
+        sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*.parquet")) for name in "ab"
+    ]
     assert files[0] == files[1] != []
     assert all((tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes() for path in files[0])

@@ -90,7 +90,7 @@ def test_files_that_do_not_fit_and_files_that_are_not_there(tmp_path: Path) -> N
     (tmp_path / "b").write_text("1\n")
     with pytest.raises(UsageError, match=r"\[1, 2, 2\] lines"):
         read_columns(tmp_path / "a", tmp_path / "b", tmp_path / "a")
-    with pytest.raises(UsageError, match="no such file, and no shipped profile; there are thesis, .*resnet50"):
+    with pytest.raises(UsageError, match=r"no such file, and no shipped profile; there are thesis, .*resnet50"):
         read("resnet5000")
     (tmp_path / "p.parquet").write_text("no")
     with pytest.raises(UsageError, match="is no Parquet file"):

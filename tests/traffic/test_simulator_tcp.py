@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,12 +44,11 @@ def test_a_step_is_computation_and_rounds() -> None:
     assert found == pytest.approx(30 + 2 * (2 * 8 * HEADERS + 1))
 
 
-def test_throughput_stands_beside_what_was_measured(tmp_path: Any) -> None:
-    from pathlib import Path
-
+def test_throughput_stands_beside_what_was_measured() -> None:
     dataset = Path(__file__).parents[2] / "data" / "dataset"
     values = {
-        "model_bytes": 4835752, "compute_ms": 130, "batch_size": 32, "workers": 1, "topology": "star", "shape": "server",
+        "model_bytes": 4835752, "compute_ms": 130, "batch_size": 32, "workers": 1, "topology": "star",
+        "shape": "server",
         "bandwidth_mbit": [250, 500, 1000], "delay_ms": [1],
     }  # fmt: skip
     with Dataset(dataset) as opened:

@@ -20,8 +20,8 @@ chapter = Chapter("gao", "Gao: simulated runs")
 def simulated(section: Section, frame: pl.DataFrame) -> None:
     rows = section.need(frame.filter(pl.col("source") == "simulation"), _NO_RUNS)
     section.headline = (
-        f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'])} ms, and for {span(rows['utilization'])} of "
-        "it the busiest link transmits (equation 5.2)."
+        f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'])} ms; the busiest link transmits "
+        f"for {span(rows['utilization'])} of it (equation 5.2)."
     )
     if rows["bandwidth_mbit"].n_unique() > 1:
         caption = "A point is a simulated run, a line its job and the order of its exchanges."
@@ -43,12 +43,12 @@ def slack(section: Section, frame: pl.DataFrame) -> None:
         pl.col("slack_ms").min().alias("least"), pl.col("slack_ms").median().alias("median"), pl.len().alias("layers")
     )
     section.headline = (
-        f"The gradients of a layer are exchanged {span(least['median'])} ms (the median of the layers of a run) before the layer "
-        f"computes with them{section.of_drawn(rows)}."
+        f"The gradients of a layer are exchanged {span(least['median'])} ms before the layer computes with them (median "
+        f"of the layers of a run){section.of_drawn(rows)}."
     )
     caption = (
-        "Blue: exchange of the buffer with the layer's gradients. Grey: its gradients are computed. Orange: its forward "
-        "computation begins. The slack is between blue and orange. First step of the first worker."
+        "Blue: exchange of the buffer with the layer's gradients. Grey: its gradients are computed. Orange: its "
+        "forward computation begins. The slack is between blue and orange. First step of the first worker."
     )
     section.figure(charts.layer_timeline, rows, caption, of=frame)
     columns = [

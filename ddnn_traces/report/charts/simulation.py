@@ -42,17 +42,22 @@ def iteration_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return _lines(frame.rename({"iteration_ms": "ms"}), _TITLES.get(name, name), "iteration time (ms)")
 
 
-def _lines(frame: pl.DataFrame, x_title: str, y_title: str) -> Any:
+def _lines(frame: pl.DataFrame, x_title: str, y_title: str) -> alt.TopLevelMixin:
     """Lines of ms against value."""
     values = frame["value"]
     wide = (values > 0).all() and float(values.max()) >= 10 * float(values.min())  # type: ignore[arg-type]
     base = style.data_chart(frame).encode(
         x=alt.X("value:Q", title=x_title, scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)),
         y=alt.Y("ms:Q", title=y_title, scale=alt.Scale(zero=True)),
-        color=alt.Color("series:N", title="job", scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)),
+        color=alt.Color(
+            "series:N", title="job", scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)
+        ),
         tooltip=style.tips(("series:N", "job"), ("value:Q", x_title, ",.6~g"), ("ms:Q", y_title, ",.1f")),
     )
-    return (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(width=560, height=300)
+    layers: alt.TopLevelMixin = (base.mark_line(opacity=0.8) + base.mark_point(size=30, filled=True)).properties(
+        width=560, height=300
+    )
+    return layers
 
 
 @style.chart("Step time of simulated runs by rate of the links, a line for each job and each order of exchanges")

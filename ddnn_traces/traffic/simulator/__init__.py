@@ -7,6 +7,7 @@ general one, transfer by transfer, for jobs that share links. result.py what com
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ddnn_traces.traffic.simulator import engine, network, specification, what_if
+from ddnn_traces.traffic.simulator import engine, network, specification
+from ddnn_traces.traffic.simulator import what_if as what_if
 from ddnn_traces.traffic.simulator.exchange import Phase, all_variants, joined, later, merged, phases, ring, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.simulator.result import Result, summary, traffic
+from ddnn_traces.traffic.simulator.result import Result
+from ddnn_traces.traffic.simulator.result import summary as summary
+from ddnn_traces.traffic.simulator.result import traffic as traffic
 from ddnn_traces.traffic.tables import write_traffic
 
 #: Transmissions beyond which those of an exchange between two hosts become one.
@@ -94,7 +98,7 @@ def _alone(run: SimulatedRun) -> Result:
     return Result(run, schedule, joined(parts), np.concatenate(steps), is_merged)
 
 
-def _phases(run: SimulatedRun, size: int, rng: object) -> list[Phase]:
+def _phases(run: SimulatedRun, size: int, rng: random.Random) -> list[Phase]:
     if _is_large_ring(run):
         return [ring(run, size)]
     return [timed(run, rounds) for rounds in phases(run, size, rng)]

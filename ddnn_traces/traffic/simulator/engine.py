@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddnn_traces.traffic.simulator.job import SimulatedRun
-from ddnn_traces.traffic.traffic import Floats
+from ddnn_traces.traffic.traffic import Floats, Ints
 
 _READY, _DONE = 0, 1
 
@@ -54,7 +54,7 @@ def simulate(run: SimulatedRun, durations: Sequence[Floats]) -> Schedule:
     return Schedule(ends, begun[:, None], done[:, None])
 
 
-def exchange_all(ready: Floats, durations: Floats, first: Sequence[int], run: SimulatedRun) -> tuple[Floats, Floats]:
+def exchange_all(ready: Floats, durations: Floats, first: Ints, run: SimulatedRun) -> tuple[Floats, Floats]:
     """When the exchange of each buffer begins and ends, buffers by phases.
 
     ready: when all workers have the buffer's gradients. In each phase one buffer is exchanged at a time; the next is

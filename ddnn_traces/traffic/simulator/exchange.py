@@ -107,7 +107,7 @@ def merged(phase: Phase, hosts: int) -> Phase:
     pairs, place = np.unique(part.src * (hosts + 1) + part.dst, return_inverse=True)
     payload = np.zeros(len(pairs), np.int64)
     np.add.at(payload, place, part.payload)
-    wire = np.bincount(place, part.wire)
+    wire = np.bincount(place, part.wire).astype(float)
     times = np.zeros(len(pairs)), np.full(len(pairs), phase.duration_ns)
     return Phase(phase.duration_ns, Transmissions(pairs // (hosts + 1), pairs % (hosts + 1), *times, payload, wire))
 

@@ -25,12 +25,12 @@ class Model(NamedTuple):
     """What is simulated, as arrays; numbers of jobs, workers, layers, buffers and transfers run through all jobs.
 
     A job's workers, layers and buffers are ranges: those of job j are from entry j to entry j + 1. steps, phases,
-    variants (of the transfers), is_priority, has_barrier, has_server_barrier, start_ns, delay_ns, update_ns: a job. job_of: a worker.
-    forward_ns, backward_ns, need (buffers with its gradients), ready (range of buffers that are complete with it): a
-    layer. first, last (layers): a buffer. factors: steps + 1 by workers. exchanges: the first exchange of each job, of
-    which there are steps by buffers by phases. rounds_of: the first phase of each job, of which there are variants by
-    buffers by phases; phase_rounds: their ranges of rounds; round_transfers: their ranges of transfers. src, dst:
-    links; size: bytes on the wire. rates: bytes a ns of the links.
+    variants (of the transfers), is_priority, has_barrier, has_server_barrier, start_ns, delay_ns, update_ns: a job.
+    job_of: a worker. forward_ns, backward_ns, need (buffers with its gradients), ready (range of buffers that are
+    complete with it): a layer. first, last (layers): a buffer. factors: steps + 1 by workers. exchanges: the first
+    exchange of each job, of which there are steps by buffers by phases. rounds_of: the first phase of each job, of
+    which there are variants by buffers by phases; phase_rounds: their ranges of rounds; round_transfers: their ranges
+    of transfers. src, dst: links; size: bytes on the wire. rates: bytes a ns of the links.
     """
 
     workers: np.ndarray
@@ -67,11 +67,11 @@ class State(NamedTuple):
     """What changes. turn: the tie-breaking counter, one number.
 
     forward_end: steps + 1 by workers, ns. step, waits_at (layer): a worker. pending (buffers), received (steps): a
-    layer. missing, aggregated (buffers), complete (steps): a job. computed (workers), buffer_step: a buffer. waiting: the turn in
-    which a buffer came into the queue of a phase. in_flight (buffer), round, open (transfers): a job and phase.
-    exchanged: begin and end of each exchange, ns. flows: the open transfers, in the places below `open`; owner: their
-    jobs and phases; left, rate, moved (bytes), since (ns): of each. link_left (bytes a ns), link_number (transfers),
-    link_is_full: work space of share().
+    layer. missing, aggregated (buffers), complete (steps): a job. computed (workers), buffer_step: a buffer. waiting:
+    the turn in which a buffer came into the queue of a phase. in_flight (buffer), round, open (transfers): a job and
+    phase. exchanged: begin and end of each exchange, ns. flows: the open transfers, in the places below `open`; owner:
+    their jobs and phases; left, rate, moved (bytes), since (ns): of each. link_left (bytes a ns), link_number
+    (transfers), link_is_full: work space of share().
     """
 
     turn: np.ndarray

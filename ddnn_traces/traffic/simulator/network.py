@@ -188,7 +188,8 @@ def _state(model: loop.Model) -> loop.State:
     return loop.State(
         turn=zeros(1), forward_end=np.full((len(model.factors), workers), np.nan), step=nothing(workers),
         waits_at=nothing(workers), pending=model.need.copy(), received=zeros(layers),
-        missing=np.diff(model.buffers), complete=zeros(jobs), aggregated=zeros(jobs), computed=zeros(buffers), buffer_step=zeros(buffers),
+        missing=np.diff(model.buffers), complete=zeros(jobs), aggregated=zeros(jobs), computed=zeros(buffers),
+        buffer_step=zeros(buffers),
         waiting=nothing(loop.PHASES, buffers), in_flight=nothing(jobs, loop.PHASES), round=zeros(jobs, loop.PHASES),
         open=zeros(jobs, loop.PHASES), exchanged=np.full((int(model.exchanges[-1]), 2), np.nan),
         flows=zeros(transfers + 1), owner=zeros(transfers, 2), left=np.zeros(transfers), rate=np.zeros(transfers),
@@ -233,7 +234,7 @@ def _payload(transfer: Ints, exchange: Ints, moved: Floats, transfers: _Transfer
     before = np.maximum.accumulate(np.where(begins, total - moved, 0))
     reached = ((total - before) / transfers.wire[transfer] * whole).astype(np.int64) // SEGMENT_BYTES * SEGMENT_BYTES
     reached[ends] = whole[ends]
-    payload = np.empty_like(reached)
+    payload: Ints = np.empty(len(reached), np.int64)
     payload[order] = np.diff(reached, prepend=0)
     payload[order[begins]] = reached[begins]
     return payload

@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text_files import MOST_TABLE, read_bytes, read_text
 from ddnn_traces.traffic.traffic import Floats, Ints
 
 COLUMNS = ("layer", "forward_ms", "backward_ms", "gradient_bytes")
 #: Profiles of the papers' models, which the testbed also trains by: data, no code.
-SHIPPED = Path(ddnn_traces.__file__).parent / "testbed" / "programs" / "profiles"
+SHIPPED = Path(__file__).parents[2] / "testbed" / "programs" / "profiles"
 _MOST_LAYERS = 100_000
 _MOST = 1e15
 _NAMES = ", ".join(COLUMNS)
@@ -123,7 +122,9 @@ def _frame(path: Path) -> pl.DataFrame:
         return pl.read_csv(content, comment_prefix="#", infer_schema=False)
     except pl.exceptions.PolarsError as error:
         kind = "Parquet file" if path.suffix == ".parquet" else "CSV"
-        raise UsageError(f"{path}: is no {kind} ({str(error).splitlines()[0]}); its columns must be {_NAMES}") from error
+        raise UsageError(
+            f"{path}: is no {kind} ({str(error).splitlines()[0]}); its columns must be {_NAMES}"
+        ) from error
 
 
 def _numbers(path: Path) -> pl.Series:

@@ -80,11 +80,11 @@ def summary(result: Result) -> dict[str, float | None]:
 def first_forward(result: Result) -> Floats:
     """When each worker begins the forward pass of the first layer, ns; steps by workers."""
     run, done = result.run, result.schedule.exchange_end[..., -1]  # steps by units by buffers
-    ends = result.schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
+    ends: Floats = result.schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
     first = [k for k, buffer in enumerate(run.buffers) if run.barrier or buffer.first == 0]
     if not run.barrier and run.profile.gradient_bytes[0] == 0:
         return ends
-    return np.maximum(ends, done[:, :, first].max(2)) if first else ends
+    return np.asarray(np.maximum(ends, done[:, :, first].max(2))) if first else ends
 
 
 def _check(result: Result) -> None:
@@ -124,11 +124,18 @@ def traffic(result: Result, layers: bool = True) -> Traffic:
     length = np.maximum(np.rint(sent.end_ns - sent.begin_ns), 1).astype(np.int64)
     flow = book.flows(sent.src, sent.dst, Port.DATA)
     rows = np.flatnonzero(sent.payload)  # a part of a transfer may be less than a packet
-    columns = (column[rows] for column in (flow, start, length, sent.payload))
-    book.send(*columns, np.zeros_like(rows), False, result.step[rows])
+    times = start[rows], length[rows]
+    book.send(flow[rows], *times, sent.payload[rows], np.zeros_like(rows), False, result.step[rows])
     opened = book.open()
-    times = _step_times(result, begin)
-    made = Traffic(run, times, book.connections, opened, book.transfers(), is_uneven=False, first_host=run.first_host)
+    made = Traffic(
+        run,
+        _step_times(result, begin),
+        book.connections,
+        opened,
+        book.transfers(),
+        is_uneven=False,
+        first_host=run.first_host,
+    )
     made.events = _events(result, begin, made.labels[: run.workers], layers)
     return made
 
@@ -190,11 +197,12 @@ def _exchanges(result: Result) -> list[_Column]:
     kinds = ("recv",) if run.is_asynchronous else _KINDS[schedule.exchange_start.shape[3]]
     shape = (run.steps, run.workers, len(run.buffers))
     names = [f"buffer-{k}" for k in range(len(run.buffers))]
-    facts = names, [buffer.bytes for buffer in run.buffers], [buffer.first for buffer in run.buffers]
-    return [
-        _column(*(np.broadcast_to(t[..., i], shape) for t in (schedule.exchange_start, schedule.exchange_end)), kind, *facts)
-        for i, kind in enumerate(kinds)
-    ]
+    sizes, priorities = [buffer.bytes for buffer in run.buffers], [buffer.first for buffer in run.buffers]
+    columns = []
+    for i, kind in enumerate(kinds):
+        start, end = (np.broadcast_to(t[..., i], shape) for t in (schedule.exchange_start, schedule.exchange_end))
+        columns.append(_column(start, end, kind, names, sizes, priorities))
+    return columns
 
 
 def _passes(result: Result) -> list[_Column]:
@@ -224,4 +232,7 @@ def _whole_passes(result: Result) -> list[_Column]:
     ends = schedule.forward_end[:, :, None]
     turn = ends[:-1] + run.factors()[1:, :, None] * run.profile.backward_ns.sum()
     start = ends[1:] - run.factors()[1:, :, None] * run.profile.forward_ns.sum() if run.barrier else turn
-    return [_column(ends[:-1], turn, "backward", [""], [-1], [-1]), _column(start, ends[1:], "forward", [""], [-1], [-1])]
+    return [
+        _column(ends[:-1], turn, "backward", [""], [-1], [-1]),
+        _column(start, ends[1:], "forward", [""], [-1], [-1]),
+    ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.text_files import MOST_DOCUMENT, read_toml
+from ddnn_traces.text_files import read_toml
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.profile import LayerProfile, read, read_columns, thesis
 
@@ -95,9 +95,11 @@ def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
     """The runs of a file's keys: one, or one of each of [[jobs]], which take the other keys as their defaults."""
     shared = {name: value for name, value in values.items() if name != "jobs"}
     entries = values.get("jobs") or [{}]
-    runs = [job({"run_id": f"job-{i + 1}"} | shared | entry) for i, entry in enumerate(entries)] if len(
-        entries
-    ) > 1 else [job(shared | entries[0])]
+    runs = (
+        [job({"run_id": f"job-{i + 1}"} | shared | entry) for i, entry in enumerate(entries)]
+        if len(entries) > 1
+        else [job(shared | entries[0])]
+    )
     names = [run.run_id for run in runs]
     if len(set(names)) < len(names):
         raise UsageError(f"run_id: {', '.join(names)}; give each of [[jobs]] its own")

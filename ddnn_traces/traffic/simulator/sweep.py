@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -92,7 +93,8 @@ def _simulated(blocks: list[list[dict[str, Any]]], jobs: int) -> Any:
         yield from map(_rows, blocks)
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
-    with ProcessPoolExecutor(min(jobs, len(blocks)), context) as pool:
+    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; this one ends the others
+    with ProcessPoolExecutor(min(jobs, len(blocks)), context, *ignore) as pool:
         futures = [pool.submit(_rows, block) for block in blocks]
         try:
             for future in as_completed(futures):
@@ -131,6 +133,6 @@ def _read_journal(path: Path) -> dict[str, dict[str, Any]]:
     if whole != text:
         path.write_text(whole, encoding="utf-8")
     try:
-        return {key: row for key, row in map(json.loads, whole.splitlines())}
+        return dict(map(json.loads, whole.splitlines()))
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: is no journal of a sweep ({error}); choose another --out") from error

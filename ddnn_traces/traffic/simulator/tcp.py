@@ -74,8 +74,9 @@ def throughput(values: Mapping[str, Any], measured: Dataset | None = None) -> pl
     """Samples a second for each rate, delay and loss: a row a combination, beside what was measured where there is it.
 
     values: model_bytes and compute_ms (forward and backward pass), and batch_size, workers, topology, shape,
-    window_bytes, slow_start; bandwidth_mbit, delay_ms, loss_pct are lists. measured: a dataset whose query sweep_cells has cells
-    of this batch size, topology and number of workers. Raises UsageError for other keys and impossible values.
+    window_bytes, slow_start; bandwidth_mbit, delay_ms, loss_pct are lists. measured: a dataset whose query sweep_cells
+    has cells of this batch size, topology and number of workers. Raises UsageError for other keys and impossible
+    values.
     """
     given = _checked(values)
     collective = Collective(given["topology"], given["workers"], given["shape"])

@@ -71,7 +71,7 @@ def table(
             own, others = ring.utilization(iteration), ring.background_utilization(rate)
             rows.append((ratio, iteration, rate, own, others, own + others, ring.background_ratio(rate, iteration)))
     names = (
-        "compute_to_network", "iteration_ms", "flows_per_s", "utilization", "background_utilization", "total_utilization",
-        "background_ratio",
+        "compute_to_network", "iteration_ms", "flows_per_s", "utilization", "background_utilization",
+        "total_utilization", "background_ratio",
     )  # fmt: skip
     return pl.DataFrame(rows, schema=names, orient="row")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Facts:
             return Collective("star", self.workers, "server")
         return Collective(self.topology, self.workers)
 
-    @property
+    @cached_property
     def transmission_ms(self) -> float:
         """B: time of the busiest link in each round, one after the other.
 
@@ -85,7 +86,7 @@ class Facts:
             total += waiting
         return total * 8 / (self.bandwidth_mbit * 1e3)
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         return len(self.collective.rounds(self.model_bytes))
 
@@ -211,7 +212,9 @@ def score(facts: Sequence[Facts]) -> pl.DataFrame:
                 continue
             measured = float(np.median([f.step_ms for f in runs]))
             predicted = calibration.step_ms(runs[0])
-            rows.append((*cell, len(runs), measured, predicted, predicted / measured - 1, _repeat(runs), reason(runs[0])))
+            rows.append(
+                (*cell, len(runs), measured, predicted, predicted / measured - 1, _repeat(runs), reason(runs[0]))
+            )
     names = ("job", "condition", "runs", "measured_ms", "predicted_ms", "error", "repeat_error", "reason")
     types = (pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64, pl.String)
     return pl.DataFrame(rows, schema=dict(zip(names, types, strict=True)), orient="row").sort("job", "condition")
@@ -316,19 +319,25 @@ def scored(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
     if rows.is_empty():
         raise UsageError("no job of this dataset was measured under two conditions of the network")
     holds = rows.filter(pl.col("reason").is_null())
-    errors = holds["error"].abs()
+    errors, every = (np.array(frame["error"].abs().to_list()) for frame in (holds, rows))
     lines = [
-        f"median error {errors.median():.1%}, three quarters below {errors.quantile(0.75):.1%}, of {counted(len(holds), 'condition')} "
-        f"for which the law holds; of all {counted(len(rows), 'condition')} {rows['error'].abs().median():.1%}"
+        f"median error {np.median(errors):.1%}, three quarters below {np.quantile(errors, 0.75):.1%}, of "
+        f"{counted(len(holds), 'condition')} for which the law holds; of all "
+        f"{counted(len(rows), 'condition')} {np.median(every):.1%}"
     ]
-    if (repeats := holds["repeat_error"].drop_nulls()).len():
-        lines.append(f"two runs of the same condition differ by {repeats.median():.1%} (median of {repeats.len()})")
+    if repeats := holds["repeat_error"].drop_nulls().to_list():
+        lines.append(f"two runs of the same condition differ by {np.median(repeats):.1%} (median of {len(repeats)})")
     single = len({f.job for f in facts}) - rows["job"].n_unique()
-    lines.append(f"{counted(single, 'job')} with one condition only: fitted to, not scored; {len(problems)} runs cannot be replayed")
+    lines.append(
+        f"{counted(single, 'job')} with one condition only: fitted to, not scored; "
+        f"{counted(len(problems), 'run')} not replayed"
+    )
     return rows, lines
 
 
-def _row(what: str, facts: Facts, step_ms: float, own: float | None = None, program: Program | None = None) -> dict[str, Any]:
+def _row(
+    what: str, facts: Facts, step_ms: float, own: float | None = None, program: Program | None = None
+) -> dict[str, Any]:
     computed = facts.compute_ms
     return {
         "what": what, "run_id": facts.run_id, "bandwidth_mbit": facts.bandwidth_mbit, "delay_ms": facts.delay_ms,

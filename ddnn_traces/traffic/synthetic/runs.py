@@ -185,10 +185,11 @@ class Book:
         Raises UsageError for one whose packets cannot be timed by whole numbers of 64 bits.
         """
         segment = self.sampler.segment_bytes
-        sizes = {"segment_bytes": segment, "header_bytes": self.sampler.header_bytes}
+        header = self.sampler.header_bytes
         columns = np.broadcast_arrays(flow, start_ns, duration_ns, packets_of(payload, segment), payload, repeated)
         steps = np.broadcast_to(np.asarray(step, np.int64), columns[0].shape).ravel()
-        data = Transfers(*(column.astype(np.int64).ravel() for column in columns), **sizes, step=steps)
+        whole = (column.astype(np.int64).ravel() for column in columns)
+        data = Transfers(*whole, segment_bytes=segment, header_bytes=header, step=steps)
         if len(data) and float((data.packets.astype(float) * data.duration_ns).max()) >= 2**62:
             raise UsageError(
                 f"{self._run.run_id}: a transfer of {int(data.payload.max()):,} bytes is too large and too slow: times "
@@ -209,8 +210,10 @@ class Book:
         ]
         steps = [np.full(len(part), -1) if part.step is None else part.step for part in self.parts]
         step = np.concatenate([empty, *steps])
-        sizes = {"segment_bytes": self.sampler.segment_bytes, "header_bytes": self.sampler.header_bytes}
-        transfers = Transfers(*columns, **sizes, step=step)
+        sampler = self.sampler
+        transfers = Transfers(
+            *columns, segment_bytes=sampler.segment_bytes, header_bytes=sampler.header_bytes, step=step
+        )
         return transfers.take(np.lexsort((transfers.flow, transfers.start_ns)))
 
     def open(self) -> Ints:
