@@ -32,6 +32,7 @@ test-extras: $(VENV)/.publish $(TRAINING)/.torch
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
+	$(BIN)/python benchmarks/simulate.py --small
 
 # Runs of the testbed with TensorFlow, which is 1.6 GB.
 test-tensorflow: $(VENV)/.dev $(TRAINING)/.tensorflow

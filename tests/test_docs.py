@@ -51,6 +51,7 @@ def test_the_cookbook_shows_what_its_examples_print(sample_dataset, tmp_path):
         "docs/clocks.md",
         "docs/exports.md",
         "docs/traffic_model.md",
+        "docs/simulator.md",
         "docs/regression.md",
     ],
 )
