@@ -37,6 +37,10 @@ from ddnn_traces.release.verify import running
 from ddnn_traces.release.verify.examined import PASSED
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import partition
+from ddnn_traces.traffic import simulator
+from ddnn_traces.traffic.simulator.job import SimulatedRun
+from ddnn_traces.traffic.simulator.profile import thesis
+from ddnn_traces.traffic.tables import write_traffic
 
 ROOT = Path(ddnn_traces.__file__).parents[1]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom ddnn_traces.cli import main; main()"
@@ -597,3 +601,12 @@ def test_runs_can_be_held_out(small: Path, tmp_path: Path, run: Run) -> None:
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     with pytest.raises(UsageError, match="is in test already"):
         ddnn_traces.publish(small, tmp_path / "wrong", **ABOUT, splits=[f"test={RUN}", f"validation={RUN}"])
+
+
+def test_simulated_runs_are_published_and_verified(tmp_path: Path) -> None:
+    run = SimulatedRun(workers=3, steps=3, profile=thesis(10, 300_000, 30))
+    write_traffic(tmp_path / "dataset", [simulator.traffic(simulator.simulate(run))])
+    release = ddnn_traces.publish(tmp_path / "dataset", tmp_path / "release", **ABOUT).path
+    steps = json.loads((release / "release.json").read_text())["provenance"]
+    assert steps[0]["kind"] == "generate" and "Simulated, not measured: 1 run." in steps[0].values()
+    assert set(ddnn_traces.verify(release)["status"]) <= {"passed", "not checked"}

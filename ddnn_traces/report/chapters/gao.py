@@ -43,7 +43,7 @@ def slack(section: Section, frame: pl.DataFrame) -> None:
         pl.col("slack_ms").min().alias("least"), pl.col("slack_ms").median().alias("median"), pl.len().alias("layers")
     )
     section.headline = (
-        f"The gradients of a layer are exchanged {span(least['median'])} ms before the layer computes with them (median "
+        f"A layer's gradients are exchanged {span(least['median'])} ms before the layer computes with them (median "
         f"of the layers of a run){section.of_drawn(rows)}."
     )
     caption = (
