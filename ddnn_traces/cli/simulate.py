@@ -125,7 +125,7 @@ def run(
     """
     from ddnn_traces.traffic import simulator
 
-    given = {("steps" if name == "iterations" else name): value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     changes = {"bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms}
     if run_id is not None or dataset is not None:
         if run_id is None or dataset is None:

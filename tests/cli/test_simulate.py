@@ -39,9 +39,17 @@ def test_options_alone_are_a_run() -> None:
 
 
 def test_a_file_is_a_run_and_options_win_over_it(tmp_path: Path) -> None:
-    (tmp_path / "job.toml").write_text('workers = 4\ntopology = "tree"\nbandwidth_mbit = 500\n')
-    [row] = rows(str(tmp_path / "job.toml"), "--bandwidth-mbit", "1000")
+    text = 'workers = 4\ntopology = "tree"\nbandwidth_mbit = 500\niterations = 3\ncompute_factors = [1, 1, 2, 1]\n'
+    (tmp_path / "job.toml").write_text(text + "link_mbit = [1000, 1000, 500, 1000]\n")
+    out = str(tmp_path / "dataset")
+    [row] = rows(str(tmp_path / "job.toml"), "--bandwidth-mbit", "1000", "--out", out)
     assert (row["workers"], row["topology"], row["bandwidth_mbit"]) == (4, "tree", 1000)
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql("SELECT max(step) FROM steps").item() == 2
+        spent = dataset.sql(
+            "SELECT sum(end_ns - start_ns) AS ns FROM events WHERE kind = 'backward' GROUP BY worker ORDER BY worker"
+        )["ns"].to_list()
+    assert spent[2] == pytest.approx(2 * spent[0], rel=1e-6)
 
 
 def test_jobs_that_share_links_are_runs_of_one_dataset(tmp_path: Path) -> None:

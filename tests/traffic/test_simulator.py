@@ -336,7 +336,7 @@ def test_jobs_that_share_links_send_all_and_no_link_is_above_its_rate(
     ("values", "message"),
     [
         ({"workers": 1}, "workers = 1; it must be 2 to"),
-        ({"steps": 0}, "steps = 0"),
+        ({"steps": 0}, "iterations = 0"),
         ({"bandwidth_mbit": 0}, "bandwidth_mbit = 0; it must be above 0"),
         ({"bandwidth_mbit": float("nan")}, "bandwidth_mbit = nan"),
         ({"server_mbit": 0.0, "topology": "star", "shape": "server"}, "server_mbit = 0.0"),

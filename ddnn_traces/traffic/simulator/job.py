@@ -90,7 +90,8 @@ class SimulatedRun(Run):
         for name in ("delay_ms", "update_ms", "start_ms", "compute_jitter"):
             self._need(name, 0 <= getattr(self, name) < 1e9, "0 or more")
         self._need("workers", 2 <= self.workers <= MOST_WORKERS, f"2 to {MOST_WORKERS:,}")
-        self._need("steps", self.steps >= 1, "1 or more")
+        if self.steps < 1:
+            raise UsageError(f"{self.run_id}: iterations = {self.steps}; it must be 1 or more")
         self._need("queue", self.queue in QUEUES, " or ".join(QUEUES))
         self._need("fuse_from", self.fuse_from in ("first", "last"), "first or last")
         self._need("compute_distribution", self.compute_distribution in DISTRIBUTIONS, " or ".join(DISTRIBUTIONS))

@@ -20,7 +20,7 @@ _NUMBER = (int, float)
 #: Keys of a job and the types of their values.
 JOB_KEYS: dict[str, tuple[type, ...]] = {
     "run_id": (str,), "workers": (int,), "topology": (str,), "shape": (str,), "servers": (int,), "group_size": (int,),
-    "steps": (int,), "bandwidth_mbit": _NUMBER, "server_mbit": _NUMBER, "delay_ms": _NUMBER, "queue": (str,),
+    "iterations": (int,), "bandwidth_mbit": _NUMBER, "server_mbit": _NUMBER, "delay_ms": _NUMBER, "queue": (str,),
     "barrier": (bool,), "fusion_bytes": (int,), "fuse_from": (str,), "split_tensors": (bool,),
     "partition_bytes": (int,), "compression": _NUMBER, "compute_jitter": _NUMBER, "compute_distribution": (str,),
     "update_ms": _NUMBER, "server_barrier": (bool,), "multicast": (bool,), "in_network_aggregation": (bool,),
@@ -41,7 +41,7 @@ def job(values: Mapping[str, Any]) -> SimulatedRun:
     """The run of keys and values. Raises UsageError for an unknown key, a wrong type or an impossible value."""
     _check_names(values)
     given = {name: value for name, value in values.items() if value is not None}
-    run = {name: value for name, value in given.items() if name in JOB_KEYS}
+    run = {"steps" if name == "iterations" else name: value for name, value in given.items() if name in JOB_KEYS}
     run |= {name: tuple(given[name]) for name in LIST_KEYS if name in given}
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
