@@ -105,7 +105,7 @@ def _check(result: Result) -> None:
 
 def _busiest(host: Ints, sent: Transmissions, run: SimulatedRun, rates: Floats) -> float:
     """Largest ratio of what goes over a link, at any time, to its rate."""
-    length = sent.end_ns - sent.begin_ns
+    length = sent.end_ns - sent.begin_ns + 2 * np.spacing(sent.end_ns)  # a time is no finer than its float
     rate = sent.wire / length / rates[host]
     times = np.concatenate([sent.begin_ns, sent.end_ns])
     change = np.concatenate([rate, -rate])
