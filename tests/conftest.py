@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,18 @@ from ddnn_traces.query.dataset import Dataset
 settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("all", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `long_after(n)`, the cases after the first n are long."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("long_after"):
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > mark.args[0]:
+                item.add_marker("long")
 
 
 @pytest.fixture(scope="session")

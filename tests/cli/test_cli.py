@@ -161,6 +161,7 @@ CUT_GZIP = gzip.compress(GOOD, mtime=0)[:-12]
         ("train_history.log", b"", "the first line is not 'Type,ID,Timestamp,Loss,Accuracy'"),
     ],
 )
+@pytest.mark.long_after(2)
 def test_partial_data(command: RunCommand, tmp_path: Path, name: str, content: bytes, said: str) -> None:
     write_captures(tmp_path / "run", {"good.pcap": ring(B, C)})
     (tmp_path / "run" / name).write_bytes(content)
@@ -210,6 +211,7 @@ def test_check_finds_rows_that_were_lost(command: RunCommand, tmp_path: Path) ->
     assert "offending row" in done.stderr.decode()
 
 
+@pytest.mark.long
 def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: Path) -> None:
     """One host's capture without a log, then a run that is declared and logged at both ends."""
     write_captures(tmp_path / "one", {"worker-1.pcap": filter(sent_by(A), ring(A, B))})
@@ -230,6 +232,7 @@ def test_check_with_nothing_to_examine_is_not_ok(command: RunCommand, tmp_path: 
     assert both["ledger"] == "ok"
 
 
+@pytest.mark.long
 def test_check_names_truncated_captures(command: RunCommand, tmp_path: Path) -> None:
     """The dataset has what could be read of them: no failure."""
     for name, content in (("one", GOOD), ("two", GOOD[:-1])):
@@ -270,6 +273,7 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
         (["--sha256"], "sha256"), (["--no-sha256"], None),  # before --hash, and not in the help
     ],
 )  # fmt: skip
+@pytest.mark.long_after(1)
 def test_hash_is_what_b3sum_and_sha256sum_print(
     command: RunCommand, tmp_path: Path, options: list[str], column: str | None
 ) -> None:
@@ -302,6 +306,7 @@ def test_ingest_from_standard_input(process: RunCommand, tmp_path: Path) -> None
         ("ingest - --out new --run-id=", "--run-id ''"),
     ],
 )
+@pytest.mark.long_after(1)
 def test_wrong_calls_with_standard_input(process: RunCommand, tmp_path: Path, call: str, said: str) -> None:
     done = process(*call.split(), stdin=GOOD)
     assert done.returncode == 2
@@ -309,6 +314,7 @@ def test_wrong_calls_with_standard_input(process: RunCommand, tmp_path: Path, ca
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_bar_on_a_terminal(tmp_path: Path) -> None:
     """Bytes, packets a second and the file, and no line a file; the second time nothing is read."""
     write_captures(tmp_path / "run", {"a.pcap": ring(A, B), "b.pcap": ring(B, C)})
@@ -461,6 +467,7 @@ def test_reader_that_has_had_enough(small: Dataset) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("there_before", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long_after(1)
 def test_interrupted_ingest_changes_nothing(
     tmp_path: Path, number: signal.Signals, code: int, there_before: bool
 ) -> None:
@@ -627,6 +634,7 @@ def test_regression_of_a_logarithm_is_not_in_megabytes(command: RunCommand, samp
     assert "20 of 20 runs, in step_bytes: median error" in diagnostics
 
 
+@pytest.mark.long
 def test_regression_as_a_document(command: RunCommand, sample_dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "fit.json"
     done = command(

@@ -90,6 +90,7 @@ def test_a_sweep_is_resumed_and_drawn(tmp_path: Path) -> None:
     assert (out / sweep.JOURNAL).read_text().startswith(kept)
 
 
+@pytest.mark.long
 def test_processes_give_what_one_gives(tmp_path: Path) -> None:
     values = {"bandwidth_mbit": [1000 + 100 * i for i in range(20)], "layers": 20}
     one, two = (sweep.sweep(values, tmp_path / str(jobs), jobs) for jobs in (1, 2))
@@ -156,6 +157,7 @@ def test_the_equations_of_the_thesis() -> None:
     assert found[0]["total_utilization"] == pytest.approx(0.75, abs=0.001)
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_a_sweep_that_goes_on(tmp_path: Path) -> None:
     """The journal has the finished cells; no process is left."""
     (tmp_path / "sweep.toml").write_text(

@@ -100,6 +100,7 @@ def test_the_rules_on_a_message_that_can_be_computed_by_hand() -> None:
     ],
     ids=lambda values: f"{values['topology']}-{len(values)}",
 )
+@pytest.mark.long_after(2)
 def test_an_exported_simulation_ends_when_the_simulation_does(values: dict[str, Any], tmp_path: Path) -> None:
     """Within 1%, where the network is free of contention.
 

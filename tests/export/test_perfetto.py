@@ -71,6 +71,7 @@ def test_every_run_of_the_sample_is_sound(sample_dataset: Dataset, tmp_path: Pat
         assert of_phase(trace, "C")
 
 
+@pytest.mark.long
 def test_steps_and_events_are_those_of_the_tables(run: Dataset, tmp_path: Path) -> None:
     trace, left_out = write(run, tmp_path)
     assert left_out == []

@@ -25,6 +25,7 @@ Change = Callable[[str], str]
         ("closing bracket", lambda text: text[:-2]),
     ],
 )
+@pytest.mark.long_after(2)
 def test_broken_goal_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
         simulators.write(dataset, "goal", tmp_path / "run.goal")
@@ -46,6 +47,7 @@ def test_broken_goal_is_refused(tmp_path: Path, words: str, change: Change) -> N
         ("unknown id", lambda text: text + "# a comment after the header\n"),
     ],
 )
+@pytest.mark.long_after(3)
 def test_broken_matrix_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
         simulators.write(dataset, "htsim", tmp_path / "run.cm")
@@ -65,6 +67,7 @@ def test_broken_matrix_is_refused(tmp_path: Path, words: str, change: Change) ->
         ("1 fields", lambda text: text + "\n"),
     ],
 )
+@pytest.mark.long_after(2)
 def test_broken_schedule_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
         simulators.write(dataset, "basic-sim", tmp_path / "out")

@@ -40,6 +40,7 @@ def exported(
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.long_after(3)
 def test_each_pair_sends_what_its_flows_sent(exported: Exported, target: str) -> None:
     assert read_pairs(target, exported.folder) == exported.pairs_of_flows() != {}
     assert [line for line in exported.lines if line.startswith("left out")] == []

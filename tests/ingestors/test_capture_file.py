@@ -477,6 +477,7 @@ def test_pipe_that_stays_open_does_not_hold_the_reader(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.long_after(1)
 def test_interrupt_while_waiting_for_a_pipe(kind: str) -> None:
     noise = random.Random(7).randbytes(100_000)
     content = noise if kind == "plain" else {"gzip": gzip, "zstd": zstandard, "lz4": lz4.frame}[kind].compress(noise)

@@ -194,6 +194,7 @@ def test_variants_of_a_format(tmp_path: Path, variants: Callable[[], Iterator[by
 
 
 @MOSTLY_LONG
+@pytest.mark.long_after(2)
 def test_cut_short(tmp_path: Path, name: str) -> None:
     """Down to the last byte that the library gives for the remaining bytes."""
     content = ENCODERS[name](TRUTH)
@@ -257,6 +258,7 @@ CHECK_SUMS = {"gzip": (-8, -1), "zstd": (-4, -1), "lz4": (-4, -1), "xz": (-1, -1
 
 
 @EVERY
+@pytest.mark.long_after(2)
 def test_wrong_check_sum_loses_no_bytes(tmp_path: Path, name: str) -> None:
     for truth in (TRUTH, b"x"):
         for at in CHECK_SUMS[name]:
@@ -321,6 +323,7 @@ def test_xz_dictionary_larger_than_memory_should_be(tmp_path: Path) -> None:
 
 
 @EVERY
+@pytest.mark.long_after(2)
 def test_bomb(tmp_path: Path, name: str) -> None:
     """A little file that becomes a lot is made in small portions."""
     size = 48 << 20

@@ -44,6 +44,7 @@ def counters(dataset: Dataset) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("engine", ["numba", "pyshark"])
+@pytest.mark.long_after(1)
 def test_statistics_of_a_pcapng(engine: str, tmp_path: Path) -> None:
     run = write_captures(tmp_path / "run", {})
     (run / "a.pcapng").write_bytes(pcapng())
@@ -72,6 +73,7 @@ def with_logs(folder: Path, captures: list[str], logs: dict[str, str]) -> Datase
     return read_folder(run)
 
 
+@pytest.mark.long
 def test_closing_lines(tmp_path: Path) -> None:
     lines = TCPDUMP.format(90, 100, 10)
     nothing = (None,) * 6

@@ -99,6 +99,7 @@ def kept_by_tcpdump(expression: str, capture: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_keeps_what_tcpdump_keeps() -> None:
     rng = random.Random(7)
     keys = [random_key(rng) for _ in range(300)]

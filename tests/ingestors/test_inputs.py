@@ -120,6 +120,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", mostly_long(CHANGES, "content", "new capture", "log gone"))
+@pytest.mark.long_after(1)
 def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, change: str) -> None:
     CHANGES[change](runs)
     heard = ingest(runs, out)
@@ -142,6 +143,7 @@ OPTIONS: dict[str, object] = {
 
 
 @pytest.mark.parametrize("option", mostly_long(OPTIONS, "window_ms", "filter", "force"))
+@pytest.mark.long_after(1)
 def test_other_parameters(runs: Path, out: Path, option: str) -> None:
     assert ingest(runs, out, **{option: OPTIONS[option]}).read == [*ONE, *TWO]
 
@@ -171,6 +173,7 @@ ASKED_FOR = {
 
 
 @pytest.mark.parametrize("case", mostly_long(ASKED_FOR, ("blake3", "sha256"), ("sha256", "blake3")))
+@pytest.mark.long_after(1)
 def test_a_hash_that_there_is_suffices(runs: Path, tmp_path: Path, case: tuple[str, str]) -> None:
     """But for who asks for SHA-256: lists to compare it with have no other."""
     (before, asked), out = case, tmp_path / "dataset"
@@ -213,6 +216,7 @@ def test_older_dataset_is_known(runs: Path, older: Path) -> None:
     assert ingest(runs, older).read == TWO
 
 
+@pytest.mark.long
 def test_older_and_newer_runs_in_one_dataset(runs: Path, older: Path, tmp_path: Path) -> None:
     """What both versions know is as in a new dataset. With the last older run the mark goes away."""
     change_size(runs)
@@ -320,6 +324,7 @@ def refusing(unreadable: Path) -> Callable[[Path, ReadOptions], CaptureFacts]:
     return read_capture
 
 
+@pytest.mark.long
 def test_file_that_changes_while_it_is_read(runs: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change_content(runs)
     read = numba_engine.read_capture

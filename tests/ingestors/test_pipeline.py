@@ -72,6 +72,7 @@ def test_sample_twice(sample: Path, sample_dataset: Dataset, tmp_path: Path) -> 
     assert hashes_of(tmp_path / "again") == hashes_of(sample_dataset.path)
 
 
+@pytest.mark.long
 def test_wherever_the_inputs_lie(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "elsewhere" / "copy")
     ingest(runs, out=tmp_path / "first")
@@ -79,6 +80,7 @@ def test_wherever_the_inputs_lie(runs: Path, tmp_path: Path) -> None:
     assert hashes_of(tmp_path / "first") == hashes_of(tmp_path / "second")
 
 
+@pytest.mark.long
 def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
     ingest(runs, out=tmp_path / "at once")
     ingest(runs / "two", out=tmp_path / "run by run")
@@ -87,6 +89,7 @@ def test_run_by_run_or_at_once(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 16])
+@pytest.mark.long_after(1)
 def test_whatever_the_number_of_jobs(runs: Path, tmp_path: Path, jobs: int) -> None:
     (runs / "one" / "worker-2.pcap").write_bytes(GOOD[:-1])
     (runs / "two" / "worker-1.pcap").write_bytes(b"nothing")
@@ -134,6 +137,7 @@ class Lines(Messages):
 
 
 @pytest.mark.parametrize(("jobs", "files", "inside"), [(1, 5, 1), (2, 5, 1), (16, 5, 3), (7, 1, 7)])
+@pytest.mark.long_after(1)
 def test_jobs_that_no_file_needs_work_inside_the_files(
     runs: Path, tmp_path: Path, jobs: int, files: int, inside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +180,7 @@ def every_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("table", schema.TABLES)
+@pytest.mark.long_after(4)
 def test_files_have_the_schema_their_order_and_a_page_index(
     sample_dataset: Dataset, every_table: Path, table: str
 ) -> None:
@@ -325,6 +330,7 @@ RECORD = 16 + len(ring(A, B)[-1].record.frame)
         (GOOD[:4] + b"\x1f\2\0\0" + GOOD[8:], "corrupt", 0, "pcap of version 543.0, only 2 is read"),
     ],
 )
+@pytest.mark.long_after(4)
 def test_damage(tmp_path: Path, content: bytes, status: str, records: int, message: str) -> None:
     folder = write_captures(tmp_path / "run", {"good.pcap": ring(C, B)})
     (folder / "bad.pcap").write_bytes(content)
@@ -355,6 +361,7 @@ def test_a_bad_row_of_runs_csv_is_reported_and_the_runs_are_read(runs: Path, tmp
 
 
 @pytest.mark.views
+@pytest.mark.long
 def test_equals_signs_above_the_dataset(tmp_path: Path) -> None:
     """Readers of Hive partitions take a folder step=3 for a column: the one in the file has to win."""
     folder = write_captures(tmp_path / "run", {"worker-1.pcap": ring(A, B)})
@@ -386,6 +393,7 @@ def test_a_dataset_s_path_that_duckdb_cannot_open(runs: Path, tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", ["n" * 248, "実" * 28, "実" * 82, "%" * 80, "ö" * 100 + " ="])
+@pytest.mark.long_after(1)
 def test_long_names(tmp_path: Path, name: str) -> None:
     folder = write_captures(tmp_path / name, {"worker-1.pcap": ring(A, B)})
     assert ingest(folder, out=tmp_path / "dataset") == []
@@ -484,6 +492,7 @@ def stop_at_the_third_run(monkeypatch: pytest.MonkeyPatch, error: BaseException)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
+@pytest.mark.long_after(1)
 def test_interrupted_ingest_keeps_the_finished_runs(
     runs: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,6 +516,7 @@ def test_interrupted_ingest_keeps_the_finished_runs(
     assert hashes_of(out) == hashes_of(tmp_path / "expected")
 
 
+@pytest.mark.long
 def test_interrupted_while_it_puts_runs_in_place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Just after the exchange: the old version, which is removed then, is not put back."""
     out = tmp_path / "dataset"
@@ -591,6 +601,7 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("where", ["runs._report", "pipeline._write_run"])
 @pytest.mark.parametrize("error", mostly_long([KeyboardInterrupt, SystemExit, RuntimeError], KeyboardInterrupt))
+@pytest.mark.long_after(1)
 def test_old_dataset_stays(
     runs: Path, tmp_path: Path, where: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

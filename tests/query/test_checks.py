@@ -73,6 +73,7 @@ def rows_of(dataset: Dataset, check: str) -> list[dict[str, Any]]:
     return dataset.sql((checks.folder() / f"{check}.sql").read_text()).to_dicts()
 
 
+@pytest.mark.long
 def test_sound_datasets_pass(sound: Path, sample_dataset: Dataset) -> None:
     assert offending(sample_dataset) == {}
     with ddnn_traces.open(sound) as dataset:
@@ -348,6 +349,7 @@ def test_every_check_is_broken_here() -> None:
     assert set[str]().union(*(found for _, _, found in rows), {"conservation"}) == checks.names()
 
 
+@pytest.mark.long
 def test_a_run_that_sends_less_than_its_algorithm_must_move(tmp_path: Path) -> None:
     case = Path(__file__).parents[1] / "queries" / "conservation" / "model_of_another_size_is_flagged"
     tables = {table: case / f"{table}.csv" for table in schema.TABLES}
@@ -380,6 +382,7 @@ def test_flow_that_is_there_twice(broken: Any) -> None:
     assert reported == [0, 98]
 
 
+@pytest.mark.long
 def test_captures_that_share_no_time(tmp_path: Path) -> None:
     packets = ring(A, B, rounds=20)
     half = len(packets) // 2

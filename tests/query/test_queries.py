@@ -169,6 +169,7 @@ def test_case_gives_the_expected_rows(case: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", mostly_long(CASES, *CASES[::60], name=case_name))
+@pytest.mark.long_after(2)
 def test_case_gives_the_same_rows_in_sql_and_for_rows_in_another_order(case: Path, tmp_path: Path) -> None:
     name, params, inputs = case.parent.name, read_params(case), read_inputs(case)
     backwards = {table: frame.reverse() for table, frame in inputs.items()}

@@ -117,11 +117,13 @@ def state(dataset: Dataset) -> tuple[list[tuple[str, str]], list[tuple[object, .
 
 
 @pytest.mark.parametrize("sql", READING)
+@pytest.mark.long_after(10)
 def test_what_reads_is_run(dataset: Dataset, sql: str) -> None:
     dataset.sql_arrow(sql)
 
 
 @pytest.mark.parametrize("sql", WRITING)
+@pytest.mark.long_after(15)
 def test_what_writes_is_refused_before_it_runs(dataset: Dataset, sql: str) -> None:
     before = state(dataset)
     with pytest.raises(QueryError, match=r"only statements that read are run .*--write"):

@@ -87,6 +87,7 @@ def sizes_above(least: int) -> list[Any]:
 
 @pytest.mark.parametrize("workers", sizes_above(2))
 @pytest.mark.parametrize(("topology", "shape"), KINDS)
+@pytest.mark.long_after(20)
 def test_synthetic_runs_with_noise(
     inferred: dict[str, dict[str, object]], topology: str, shape: str, workers: int
 ) -> None:

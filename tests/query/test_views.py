@@ -58,6 +58,7 @@ def plain(file: Path, sql: str, folder: Path = Path("/")) -> str:
     "name",
     [*schema.TABLES, *mostly_long(catalogue.catalogue(), "traffic_matrix", "pair_throughput")],
 )
+@pytest.mark.long_after(4)
 def test_file_shows_the_same(few_runs: Dataset, name: str) -> None:
     call = f"{name}()" if name in catalogue.catalogue() and catalogue.find(name).params else name
     with duckdb.connect(str(few_runs.path / views.FILE), read_only=True) as connection:
@@ -136,6 +137,7 @@ def test_folders_of_any_name(tmp_path: Path, name: str) -> None:
     assert plain(tmp_path / "copy.duckdb", "SELECT count(*) FROM traffic_matrix") == "[(6,)]\n"
 
 
+@pytest.mark.long
 def test_ingest_into_a_copy_writes_it_anew(dataset: Path, tmp_path: Path) -> None:
     shutil.copytree(dataset, tmp_path / "copy")
     assert not views.is_current(tmp_path / "copy" / views.FILE, tmp_path / "copy")
@@ -190,6 +192,7 @@ def test_ingest_repairs_it(dataset: Path, tmp_path: Path, content: bytes | None)
     assert sorted(path.name for path in dataset.iterdir() if path.name.startswith(".")) == []
 
 
+@pytest.mark.long
 def test_reader_and_ingest_do_not_disturb_each_other(dataset: Path, tmp_path: Path) -> None:
     """Another process has the file open, even for writing: an ingest goes on, and the reader reads on."""
     code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.readline()\n"

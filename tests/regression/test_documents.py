@@ -23,6 +23,7 @@ HOSTILE = "a<b>&\"'_%$#{}~^\\|x\u2215é-1 Łßſ ×−≤α…“” Ж模ŉ\u20
 DOCUMENTS = {**FORMATS, "html": regression_page}
 
 
+@pytest.mark.long
 def test_synthetic_runs_are_counted() -> None:
     one = pl.when(pl.col("run_id") == "run-03").then(pl.lit("synthetic")).otherwise(pl.lit("capture"))
     result = fit(noisy_runs(source=one))

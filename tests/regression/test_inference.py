@@ -332,6 +332,7 @@ def test_log_log_predictions_are_compared_on_the_scale_of_bytes() -> None:
         ("I(step_bytes / 1e6)", lambda values: 1e6 * values),
     ],
 )
+@pytest.mark.long_after(1)
 def test_errors_of_left_out_runs_are_of_the_column_and_not_of_its_logarithm(left: str, invert: Any) -> None:
     frame = rows("runs")
     found = fit(frame, f"{left} ~ model_bytes").left_out[0]

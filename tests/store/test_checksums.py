@@ -185,6 +185,7 @@ def test_mistakes_in_sql_are_not_of_files(out: Path) -> None:
 
 @pytest.mark.parametrize("name", ["checksums.json", "inputs.json"])
 @pytest.mark.parametrize("text", [b"", b"\xff"])
+@pytest.mark.long_after(2)
 def test_damaged_records_are_found_and_written_again(runs: Path, out: Path, name: str, text: bytes) -> None:
     before = hashes_of(out)
     (out / name).write_bytes(text)
@@ -196,6 +197,7 @@ def test_damaged_records_are_found_and_written_again(runs: Path, out: Path, name
     assert checks.damaged_files(out) == []
 
 
+@pytest.mark.long
 def test_check_states_where_there_is_no_record(out: Path, command: RunCommand) -> None:
     assert b"stored_files: ok\n" in command("check", "dataset").stderr
     (out / "checksums.json").unlink()
@@ -270,6 +272,7 @@ def bits(out: Path, number: int) -> Iterator[tuple[Path, int]]:
             yield path, rng.randrange(8 * path.stat().st_size)
 
 
+@pytest.mark.long
 def test_every_flipped_bit_of_the_name_of_a_seal_is_found(out: Path) -> None:
     inputs = out / "inputs.json"
     begin = inputs.read_bytes().index(b'"blake3"')

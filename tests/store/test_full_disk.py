@@ -104,6 +104,7 @@ def quota(_: Path, __: ReadOptions) -> CaptureFacts:
     ids=["cells", "duckdb", "tables", "links", "exchange"],
 )
 @pytest.mark.parametrize("jobs", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long_after(2)
 def test_whoever_finds_the_disk_full(
     tmp_path: Path, module: object, name: str, failure: object, said: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

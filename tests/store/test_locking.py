@@ -101,6 +101,7 @@ def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_two_commands_at_once(tmp_path: Path) -> None:
     """The first one waits at a pipe until the second has said that it waits."""
     write_captures(tmp_path / "two", {"b.pcap": ring(B, C)})

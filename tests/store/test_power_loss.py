@@ -128,6 +128,7 @@ def test_a_file_system_without_fsync_is_used_all_the_same(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.long_after(1)
 def test_what_the_disk_did_not_take_is_not_published(
     runs: Path, tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_wilsons_interval_is_that_of_statsmodels(lost: int, sent: int) -> None:
     assert probe.wilson_pct(lost, sent) == pytest.approx([100 * bound for bound in expected], abs=1e-3)
 
 
+@pytest.mark.long
 def test_the_probe_over_the_loopback_interface() -> None:
     command = [sys.executable, "-m", "programs.probe", "serve", "--address", "127.0.0.1"]
     with subprocess.Popen(command, cwd=PROGRAMS.parent, stdout=subprocess.PIPE, text=True) as server:

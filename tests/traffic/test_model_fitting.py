@@ -45,6 +45,7 @@ def test_transfers_are_found_where_they_are(generated: Dataset) -> None:
     assert off.max() < 3.0
 
 
+@pytest.mark.long
 def test_facts_of_a_run_without_log_are_of_its_traffic(tmp_path: Path) -> None:
     write_runs(tmp_path / "d", [SyntheticRun("r", "ring", 4, 1_000_000, 20, log=False, jitter=0.1)])
     with ddnn_traces.open(tmp_path / "d") as dataset:
@@ -112,6 +113,7 @@ def test_average_pairs_of_pair_averaging() -> None:
     assert pair_matrix(collective, 100) == pytest.approx(drawn, rel=0.15)
 
 
+@pytest.mark.long
 def test_runs_without_steps_are_refused(tmp_path: Path) -> None:
     write_runs(tmp_path / "d", [SyntheticRun("r", "ring", 4, 1000, 1, log=False)])
     with ddnn_traces.open(tmp_path / "d") as dataset:

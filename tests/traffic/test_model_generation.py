@@ -129,6 +129,7 @@ def test_an_unknown_topology_is_generated_as_it_was_measured(generated: Dataset)
             assert again[src, dst][0] == pytest.approx(3_000_000 * part, rel=0.01)
 
 
+@pytest.mark.long
 def test_an_unknown_topology_is_refused_for_another_number(generated: Dataset) -> None:
     document = model.fit(generated, ["odd"])
     with pytest.raises(UsageError, match=r"pairs of 4 hosts.*--workers 4"):

@@ -155,6 +155,7 @@ def test_a_plain_name_may_be_of_any_script(tmp_path: Path) -> None:
         assert dataset.run_ids == ["Zürich 2.0+α"]
 
 
+@pytest.mark.long
 def test_from_the_command_line(command: Any, generated: Dataset, tmp_path: Path) -> None:
     done = command("model", "fit", generated.path, "--run", "known", "--out", "model.json")
     assert (done.returncode, done.stdout) == (0, b"")

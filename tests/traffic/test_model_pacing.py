@@ -46,6 +46,7 @@ def assert_no_faster(generated: Traffic, document: Document) -> None:
 
 
 @pytest.mark.parametrize(("topology", "shape"), [(t, s) for t, shapes in SHAPES.items() for s in shapes])
+@pytest.mark.long_after(6)
 def test_no_host_is_faster_than_the_link(topology: str, shape: str) -> None:
     """With messages, retransmissions, acknowledgements, a broadcast, and a rate that the document gives as faster."""
     document = copy.deepcopy(DOCUMENT)

@@ -58,11 +58,13 @@ def test_windows_have_the_same_sums(both: tuple[Dataset, Dataset]) -> None:
     assert generated.equals(read)
 
 
+@pytest.mark.long
 def test_what_was_read_passes_all_checks(both: tuple[Dataset, Dataset]) -> None:
     assert [name for name, rows in checks.run_checks(both[1]).items() if rows.num_rows] == []
 
 
 @pytest.mark.parametrize("packets", [3, 100])
+@pytest.mark.long_after(1)
 def test_blocks_do_not_show(packets: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddnn_traces.traffic.run_folder.BLOCK_PACKETS", packets)
     again = write_folder(tmp_path / "r", make_traffic(RUN))

@@ -46,6 +46,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
         yield opened
 
 
+@pytest.mark.long
 def test_every_data_check_passes(dataset: Dataset) -> None:
     assert [check for check, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
 
@@ -118,6 +119,7 @@ def test_the_servers_phases_are_those_of_chang(dataset: Dataset) -> None:
     assert rows["distribution_remaining_ms"].mean() == pytest.approx(expected["distribution_remaining_ms"], abs=1.1)
 
 
+@pytest.mark.long
 def test_the_report_is_written(dataset: Dataset, tmp_path: Path) -> None:
     page = ddnn_traces.write_report(dataset, tmp_path / "report.html").read_text()
     assert "simulation" in page

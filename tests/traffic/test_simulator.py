@@ -219,6 +219,7 @@ VARIATIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("values", VARIATIONS, ids=str)
 @pytest.mark.parametrize(("job", "schedule"), ENGINES, ids=str)
+@pytest.mark.long_after(36)
 def test_both_engines_agree(job: dict[str, Any], schedule: dict[str, Any], values: dict[str, Any]) -> None:
     values = dict(values)
     if values.pop("uneven", False):

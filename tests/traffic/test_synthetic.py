@@ -211,6 +211,7 @@ def test_a_slow_worker_computes_longer_and_all_wait(tmp_path: Path) -> None:
     assert ends["spread"].max() < 20e6
 
 
+@pytest.mark.long
 def test_runs_without_log_have_no_steps(tmp_path: Path) -> None:
     with single(tmp_path, log=False) as opened:
         counts = opened.sql(

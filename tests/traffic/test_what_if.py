@@ -67,6 +67,7 @@ def test_constants_that_made_runs_are_found_again() -> None:
     assert (program.rounds, program.window_bytes) == pytest.approx((2.5, 3e6), rel=0.05)
 
 
+@pytest.mark.long
 def test_no_condition_is_fitted_to_and_scored(dataset: Dataset) -> None:
     facts, _ = what_if.read(dataset)
     for turn in (0, 1):
@@ -103,6 +104,7 @@ def test_a_run_without_a_declared_size_has_that_of_its_volume(tmp_path: Path) ->
     assert row["compute_ms"] == pytest.approx(90, rel=1e-6)
 
 
+@pytest.mark.long
 def test_ten_times_less_bandwidth_and_more_delay(dataset: Dataset) -> None:
     name = "torchp2p-resnet_like-sgd-32-gloo-1ms-ps-n1-r1"
     facts, _ = what_if.read(dataset)

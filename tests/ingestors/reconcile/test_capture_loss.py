@@ -60,6 +60,7 @@ def missed_of(folder: Path, frames: list[bytes]) -> tuple[int | None, int | None
 @pytest.mark.parametrize(
     "lost", mostly_long([range(0, 96, 6), range(84, 100), range(16), range(40, 56)], range(0, 96, 6), range(84, 100))
 )
+@pytest.mark.long_after(1)
 def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) -> None:
     """Acknowledged, and not captured: at the begin, in the middle, at the end, and scattered in 16 gaps."""
     frames = opening(start) + data(start, range(100), lost) + closing(start + 100 * SIZE)
@@ -84,6 +85,7 @@ def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) 
         (100, 0, 0, None),
     ],
 )
+@pytest.mark.long_after(2)
 def test_ingest_states_what_was_lost(segments: int, lost: int, dropped: int, said: str | None, tmp_path: Path) -> None:
     """As in run_capture_loss; below the bar of the check it is no warning. An unchanged run is warned of again."""
     frames = opening(5000) + data(5000, range(segments), range(40, 40 + lost)) + closing(5000 + segments * SIZE)
@@ -192,6 +194,7 @@ def test_files_that_follow_each_other(tmp_path: Path) -> None:
         assert missed(dataset)[0] == (3 + len(lost)) * SIZE
 
 
+@pytest.mark.long
 def test_copy_that_lost_less_counts(tmp_path: Path) -> None:
     """The sender's capture lost a hundredth, the receiver's nothing: the receiver's counts, and nothing is missed."""
     lost = opening(5000) + data(5000, range(1000), range(0, 1000, 100)) + closing(5000 + 1000 * SIZE)

@@ -82,6 +82,7 @@ def test_flow_ids_follow_the_first_packets(tmp_path: Path) -> None:
          {B: (False, "shared_port")}),
     ],
 )  # fmt: skip
+@pytest.mark.long_after(4)
 def test_initiator(tmp_path: Path, heard: list[Packet], expected: dict[str, tuple[bool | None, str | None]]) -> None:
     with ingest(tmp_path, {"a.pcap": heard}) as dataset:
         rows = dataset.sql("SELECT src_ip, is_initiator, initiator_source FROM flows").rows()
@@ -125,6 +126,7 @@ ONE_AFTER_THE_OTHER = [(0, A, 0, 1001, 1), (1, B, 0, 0, 0), (2, A, 1, 55, 3), (3
 
 
 @pytest.mark.parametrize("close", [p.FIN, p.RST, 0])
+@pytest.mark.long_after(1)
 def test_ports_that_are_used_again(tmp_path: Path, close: int) -> None:
     """Without an end, too: the SYN has another number."""
     packets = connection(0, 1000, 1001, close) + connection(1000, 900_000, 55)
@@ -147,6 +149,7 @@ ROTATED = connection(0, 1000, 1001)
 
 
 @pytest.mark.parametrize("at", range(1, len(ROTATED)))
+@pytest.mark.long_after(2)
 def test_connection_goes_on_in_the_next_file(tmp_path: Path, at: int) -> None:
     """tcpdump -C cuts anywhere; a file that begins in a connection does not begin one."""
     with ingest(tmp_path, {"x.pcap": ROTATED[:at], "x.pcap1": ROTATED[at:]}) as dataset:
@@ -209,6 +212,7 @@ def test_nearest_connection_is_the_reverse(tmp_path: Path) -> None:
         (1460, b"", [1] * 10),
     ],
 )
+@pytest.mark.long_after(1)
 def test_segments_of_super_frames(tmp_path: Path, mss: int, options: bytes, sizes: list[int]) -> None:
     """Each super-frame holds so many full segments: the estimate is what these had on the cable, to the byte."""
     packets = [Packet(BEGIN_NS, A, B, 0, p.SYN, seq=0, options=p.mss_option(mss) + options)]

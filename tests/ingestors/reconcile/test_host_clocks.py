@@ -179,6 +179,7 @@ def conversation(rounds: int = 1000) -> list[Packet]:
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 5 * MS, -HOUR])
+@pytest.mark.long_after(1)
 def test_clocks_of_two_hosts(tmp_path: Path, ahead_ns: int) -> None:
     """Every packet takes 30 us. The clocks are recorded, and the captured times are unchanged."""
     packets = conversation()

@@ -183,6 +183,7 @@ def sample_logs(run: Path, tmp_path: Path) -> list[tuple[Int64Array, Traffic]]:
         ("torch-mlp1-sgd-32-gloo-0ms-ring", 0),  # five steps are too few
     ],
 )
+@pytest.mark.long_after(1)
 def test_sample_runs(run: str, estimated: int, sample: Path, tmp_path: Path) -> None:
     """All workers and captures share one clock (tests/traces/README.md)."""
     logs = sample_logs(sample / run, tmp_path)

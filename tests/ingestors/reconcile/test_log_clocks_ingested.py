@@ -48,6 +48,7 @@ def in_steps(dataset: Dataset) -> list[tuple[object, ...]]:
                            WHERE run_id = '{RUN}' ORDER BY ALL""").rows()
 
 
+@pytest.mark.long
 def test_log_that_is_off_is_reported(late_run: Path, tmp_path: Path, command: RunCommand) -> None:
     done = command("ingest", late_run, "--out", "dataset")
     said = done.stderr.decode()

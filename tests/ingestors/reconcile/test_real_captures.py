@@ -79,6 +79,7 @@ def test_sample_hosts(sample: Path, sample_dataset: Dataset, run_id: str) -> Non
 
 
 @pytest.mark.parametrize("run_id", SAMPLE_RUNS)
+@pytest.mark.long_after(5)
 def test_sample_rings(sample: Path, sample_dataset: Dataset, run_id: str) -> None:
     declared = tomllib.loads((sample / run_id / "run.toml").read_text())
     order = sorted((h for h in declared["hosts"] if "ring_position" in h), key=lambda host: host["ring_position"])
@@ -99,6 +100,7 @@ def expected_ring(order: list[str]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("run_id", [run_id for run_id in SAMPLE_RUNS if "-ring" in run_id])
+@pytest.mark.long_after(4)
 def test_sample_rings_carry_what_an_all_reduce_needs(sample_dataset: Dataset, run_id: str) -> None:
     """2(N-1)/N model sizes a step from each worker to the next, but for what is cut or sent again."""
     rows = sample_dataset.sql(
@@ -121,6 +123,7 @@ BOTH = "torch-mlp1-sgd-32-gloo-0ms-ring-both"
 
 @pytest.mark.parametrize("worker", [1, 2, 3, 4])
 @pytest.mark.parametrize("share", mostly_long([0.0, 0.1, 0.5, 0.9], 0.5))
+@pytest.mark.long_after(1)
 def test_one_capture_missing_or_cut_changes_nothing(
     sample: Path, sample_dataset: Dataset, tmp_path: Path, worker: int, share: float
 ) -> None:

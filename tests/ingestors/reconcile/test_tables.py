@@ -88,6 +88,7 @@ def test_impossible_times_are_counted_and_reported(tmp_path: Path) -> None:
         (242, p.ipoib(p.ipv4(p.tcp())), 30, None),
     ],
 )
+@pytest.mark.long_after(2)
 def test_file_without_flows_is_reported(
     link: int, frame: bytes, count: int, message: str | None, tmp_path: Path
 ) -> None:

@@ -87,11 +87,13 @@ def test_mirror_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", [sent_by, passing, received_by])
+@pytest.mark.long_after(1)
 def test_mirror_port_beside_own_captures(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     check(tmp_path, RING, {"mirror.pcap": RING} | captures(RING, view))
 
 
 @pytest.mark.parametrize("view", [sent_by, passing])
+@pytest.mark.long_after(1)
 def test_mirror_port_of_both_directions_beside_own_captures(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     """It sees every packet twice, and is no fuller for that."""
     check(tmp_path, RING, {"mirror.pcap": [packet for packet in RING for _ in range(2)]} | captures(RING, view))
@@ -115,6 +117,7 @@ def test_copy_at_the_sender_counts_where_packets_were_lost_on_the_way(tmp_path: 
 
 
 @pytest.mark.parametrize("packets", [RING, STAR], ids=["ring", "star"])
+@pytest.mark.long_after(1)
 def test_capture_that_ends_early_gives_way_to_the_fuller_copy(tmp_path: Path, packets: list[Packet]) -> None:
     files = {name: list(packets_of_file) for name, packets_of_file in captures(packets, passing).items()}
     first = next(iter(files))
@@ -148,6 +151,7 @@ def test_some_senders_some_both_directions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", [sent_by, passing, received_by])
+@pytest.mark.long_after(1)
 def test_two_hosts(tmp_path: Path, view) -> None:  # type: ignore[no-untyped-def]
     check(tmp_path, PAIR, captures(PAIR, view, ["worker-1", "worker-2"]))
 
@@ -176,6 +180,7 @@ def test_leaves_without_the_centre(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", [sent_by, passing])
 @pytest.mark.parametrize("sizes", [[7], [1, 5], [4, 4]])
+@pytest.mark.long_after(2)
 def test_rotated_files_continue_each_other(tmp_path: Path, view, sizes: list[int]) -> None:  # type: ignore[no-untyped-def]
     files: Captures = {}
     for name, packets in captures(RING, view).items():

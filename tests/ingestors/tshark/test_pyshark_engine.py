@@ -156,12 +156,14 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzi
 
 
 @pytest.mark.parametrize("name", COMPRESSIONS)
+@pytest.mark.long_after(1)
 def test_compressions(name: str, tmp_path: Path) -> None:
     """Also those that tshark does not know."""
     facts = read_both(write(tmp_path, COMPRESSIONS[name](GOOD)))
     assert (facts.format, facts.records, facts.status) == (f"pcap-le+{name}", 20, "complete")
 
 
+@pytest.mark.long
 def test_standard_input(tmp_path: Path) -> None:
     program = f"""
 import numpy

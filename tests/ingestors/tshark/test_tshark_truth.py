@@ -151,6 +151,7 @@ def compare(name: str, ours: Counts, truth: Counts) -> None:
 @pytest.mark.parametrize(
     "name", mostly_long(CAPTURES, "pcapng < 1", "mpls", "nested", "roce", "beyond 65,535 bytes, cut")
 )
+@pytest.mark.long_after(2)
 def test_hand_made_captures(name: str, tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(CAPTURES[name])
