@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRAINING := .venv-training
+SITE := .venv-docs
 # Debian's Python comes without venv; root (a container, a CI machine) can mend that here.
 INSTALL_VENV = test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv
 
-.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs our-dataset notebooks lock clean
+.PHONY: demo test test-all test-extras test-tensorflow lint format fuzz bench bench-queries bench-publish docs docs-examples docs-pictures site our-dataset notebooks lock clean
 
 demo: $(VENV)/.core
 	$(BIN)/ddnn-traces demo --out demo
@@ -15,18 +16,21 @@ demo: $(VENV)/.core
 PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 MORE = $$(($$(nproc) + 1))
 
-# The quick set (docs/testing.md): all but the tests marked long, and tests/release, which needs the extra publish.
+# The quick set (docs/testing.md): all but the tests marked long, and those that need an extra: tests/release, and those
+# marked page.
 test: $(VENV)/.dev
-	$(PYTEST) auto -m "not long and not testbed and not tensorflow" --ignore tests/release
+	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site" --ignore tests/release
 
-# What the extra publish is needed for; runs of the testbed, as root, a test module at a time in each process; and the
-# benchmarks on small data, so that they keep working. (The extras ns3 and cluster have no code yet.)
-test-extras: $(VENV)/.publish $(TRAINING)/.torch
+# What the extras publish and explore are needed for; the docs site; runs of the testbed, as root, a test module at a time
+# in each process; and the benchmarks on small data, so that they keep working. (The extras ns3 and cluster have no code yet.)
+test-extras: $(VENV)/.publish $(VENV)/.explore $(TRAINING)/.torch site
 	$(PYTEST) $(MORE) tests/release
+	$(PYTEST) $(MORE) -m page tests/explore
+	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
 	$(BIN)/python benchmarks/ingest.py --packets 200000 --only ddnn-traces
@@ -67,6 +71,18 @@ bench-publish: $(VENV)/.publish
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
+# Runs the examples of README.md and docs/ and puts their output below them; look at the difference before it is committed.
+docs-examples: $(VENV)/.publish
+	$(BIN)/python docs/examples.py
+
+# The pictures of README.md and docs/ from the sample's report; needs Chromium.
+docs-pictures: $(VENV)/.core
+	$(BIN)/python docs/pictures.py
+
+# The docs as HTML in site/. A link or anchor that leads nowhere, and a page without a place in mkdocs.yml, is an error.
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict
+
 # The release data/dataset from the captures again, its check, and the figures and tables of docs/our_dataset.md.
 our-dataset: $(VENV)/.publish
 	$(BIN)/python docs/our_dataset.py
@@ -84,6 +100,8 @@ lock: $(VENV)/.dev
 	$(LOCK) --output-file lock/core.txt pyproject.toml
 	$(LOCK) --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
 	$(LOCK) --constraint lock/dev.txt --extra publish --extra dev-extras --output-file lock/publish.txt pyproject.toml
+	$(LOCK) --constraint lock/publish.txt --extra explore --output-file lock/explore.txt pyproject.toml
+	$(LOCK) --constraint lock/publish.txt --group docs --output-file lock/docs.txt
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -105,6 +123,18 @@ $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/publish.txt
 	touch $@
 
+$(VENV)/.explore: lock/explore.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/explore.txt
+	touch $@
+
+# An environment of the docs site alone: its tools need nothing of the package.
+$(SITE)/bin/python: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(SITE)
+
+$(SITE)/.installed: lock/docs.txt | $(SITE)/bin/python
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/docs.txt
+	touch $@
+
 # An environment of the training programs alone. Its locks have no hashes: torch has builds of one version for the CPU
 # and for CUDA, and an index has one or the other.
 $(TRAINING)/bin/python:
@@ -115,4 +145,4 @@ $(TRAINING)/.%: lock/%.txt | $(VENV)/bin/python $(TRAINING)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TRAINING) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TRAINING) $(SITE) demo build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,7 @@ In pipeline order: `ingest` captures into a dataset, `open` it, ask with `Datase
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ddnn_traces.version import __version__ as __version__
 if TYPE_CHECKING:
     import polars as pl
 
+    from ddnn_traces.export.packets import Cut
     from ddnn_traces.query.dataset import Dataset
     from ddnn_traces.regression import Regression
     from ddnn_traces.regression.results import Prediction
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
     from ddnn_traces.release.push import Outcome
     from ddnn_traces.traffic import model as traffic_model
 
-__all__ = ["ingest", "open", "predict", "publish", "push", "regress", "traffic_model", "verify", "write_report"]
+__all__ = [
+    "ingest",
+    "open",
+    "predict",
+    "publish",
+    "push",
+    "read_pcap",
+    "regress",
+    "traffic_model",
+    "verify",
+    "write_packets",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,25 +47,48 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def ingest(sources: str | Path | list[str | Path], out: str | Path, **options: Any) -> Dataset:
+def ingest(
+    sources: str | Path | Sequence[str | Path], out: str | Path, *, engine: str = "numba", window_ms: float = 1.0,
+    hash: str = "blake3", jobs: int | None = None, force: bool = False, wait: bool = True, tunnels: str = "inner",
+    packets: bool = False, filter: str | None = None, clock_offset: str | float = "offer", run_id: str | None = None,
+    layout: str | None = None,
+) -> Dataset:  # fmt: skip
     """Read captures and logs into the dataset at `out` and open it.
 
-    sources: files, globs, folders, folders of run folders. options: as of the command `ddnn-traces ingest`, with
-    underscores (engine="pyshark", window_ms=0.1, jobs=4, filter="tcp port 5000", wait=False); see
-    ingestors.options.IngestOptions. Raises errors.DdnnTracesError.
+    sources: files, globs, folders, folders of run folders. The options are those of the command `ddnn-traces ingest`;
+    ingestors.options.IngestOptions explains them. Raises errors.DdnnTracesError.
     """
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
 
-    several = sources if isinstance(sources, list) else [sources]
-    pipeline.ingest([str(source) for source in several], Path(out), IngestOptions(**options))
+    options = IngestOptions(
+        engine=engine, window_ms=window_ms, hash=hash, jobs=jobs, force=force, wait=wait, tunnels=tunnels,
+        packets=packets, filter=filter, clock_offset=clock_offset, run_id=run_id, layout=layout,
+    )  # fmt: skip
+    several = [sources] if isinstance(sources, str | Path) else sources
+    pipeline.ingest([str(source) for source in several], Path(out), options)
     return open(out)
 
 
-def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = False) -> Dataset:
+def read_pcap(path: str | Path, filter: str | None = None) -> pl.DataFrame:
+    """The flows of one capture file as a frame with the columns of the table flows; no dataset is left behind.
+
+    path: pcap or pcapng, also compressed. filter: capture-filter expression for flows. Raises errors.DdnnTracesError.
+    """
+    import tempfile
+
+    with (
+        tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder,
+        ingest(path, Path(folder) / "dataset", filter=filter, hash="none") as dataset,
+    ):
+        return dataset.sql("SELECT * EXCLUDE (run_id) FROM flows ORDER BY flow_id")
+
+
+def open(dataset: str | Path, runs: str | Sequence[str] | None = None, read_only: bool = False) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
     dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and the other schemes of fsspec).
+    runs: a name or a pattern such as tf-*, or several of them.
 
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
     """
@@ -61,16 +97,21 @@ def open(dataset: str | Path, runs: list[str] | None = None, read_only: bool = F
     return Dataset(dataset, runs, read_only)
 
 
-def regress(dataset: Dataset, formula: str | None = None, **options: Any) -> Regression:
+def regress(
+    dataset: Dataset, formula: str | None = None, *, preset: str | None = None, rows: str = "runs",
+    batch: str = "indicator", size: str = "exchanged", errors: str | None = None, response: str = "cable",
+) -> Regression:  # fmt: skip
     """Fit per-step volume against the runs' attributes, by a default formula that the data choose or a given one.
 
-    options: preset ("paper", "step-time", "throughput", "duration-on-loss"), rows ("runs", "steps"), batch
-    ("indicator", "number"), size ("exchanged", "nominal"), errors ("classic", "hc3", "cluster"), response ("cable",
-    "wire", "payload"); see regression.fitting.regress.
+    preset: paper, step-time, throughput or duration-on-loss. rows: runs or steps. batch: indicator or number. size:
+    exchanged or nominal. errors: classic, scaled, hc3 or cluster. response: cable, wire or payload. See
+    regression.fitting.regress. Raises errors.RegressionError.
     """
     from ddnn_traces.regression import fitting
 
-    return fitting.regress(dataset, formula, **options)
+    return fitting.regress(
+        dataset, formula, preset=preset, rows=rows, batch=batch, size=size, errors=errors, response=response
+    )
 
 
 def predict(
@@ -107,11 +148,37 @@ def publish(dataset: str | Path, out: str | Path, **options: Any) -> Published:
     return releases.publish(dataset, Path(out), releases.PublishOptions(**options))
 
 
-def write_report(dataset: Dataset, out: str | Path) -> Path:
-    """Write the dataset's report, one self-contained HTML file, and its charts next to it; return its path."""
+def write_report(dataset: Dataset, out: str | Path, charts: str | Path | None = None) -> Path:
+    """Write the dataset's report, one self-contained HTML file; return its path.
+
+    charts: a folder for its charts as SVG and PNG files. Raises errors.UsageError where `out` cannot be a file.
+    """
     from ddnn_traces.report import page
 
-    return page.write(dataset, Path(out))
+    return page.write(dataset, Path(out), None if charts is None else Path(charts))
+
+
+def write_packets(
+    dataset: str | Path, out: str | Path, *, run: str | None = None, flow: int | Sequence[int] = (),
+    pair: tuple[str, str] | None = None, step: int | None = None, captures: str | Path | Sequence[str | Path] = (),
+) -> Cut:  # fmt: skip
+    """Write the packets of a flow, a pair of hosts or a step from the original captures; return what was written.
+
+    out: FILE.pcap (nanoseconds) or FILE.pcapng. run: name; None: the only one. flow: one flow_id, or several. pair: two
+    hosts by address or label, both directions. step: number of a training step. Of several of these, what they have in
+    common. captures: files and folders where the captures are now; empty: where they were ingested from. The result has
+    the records, wire_bytes and captured_bytes written, those that the tables have, and a display filter of Wireshark.
+
+    Raises errors.UsageError for a wrong selection, and where captures are missing; errors.CaptureError where one has
+    changed since it was ingested.
+    """
+    from ddnn_traces.export import packets
+    from ddnn_traces.query.dataset import Dataset
+
+    selection = packets.Selection([flow] if isinstance(flow, int) else flow, pair or (), step)
+    sources = [captures] if isinstance(captures, str | Path) else captures
+    with Dataset(dataset, None if run is None else [run]) as opened:
+        return packets.write(opened, Path(out), selection, [str(source) for source in sources])
 
 
 def push(release: str | Path, to: str, **options: Any) -> Outcome:

@@ -45,6 +45,10 @@ class LedgerError(DdnnTracesError):
     """Records of a capture are neither in flows nor in the ledger."""
 
 
+class NoDataError(DdnnTracesError):
+    """The dataset does not have what a figure needs."""
+
+
 class RegressionError(UsageError):
     """A formula that cannot be used on the dataset's columns."""
 

@@ -8,10 +8,23 @@ class Messages:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        #: Number of the warnings of partial data.
+        self.partial = 0
 
     def warn(self, message: str) -> None:
-        """A warning: data that are partial or wrong, and marked in the dataset; the command ends with exit code 1."""
+        """What the user should look at. The data are all there."""
         self.warnings.append(message)
+
+    def warn_partial(self, message: str) -> None:
+        """A warning of data that were not read, or only in part: the command ends with exit code 1."""
+        self.partial += 1
+        self.warn(message)
+
+    def repeat(self, other: Messages) -> None:
+        """Warn of all that `other` warned of."""
+        for warning in other.warnings:
+            self.warn(warning)
+        self.partial += other.partial
 
     def info(self, message: str) -> None:
         """One line that is not about a single file."""

@@ -1,13 +1,31 @@
-"""Write docs/tables.md, docs/queries.md and docs/cli.md from schemas/, queries/ and the command line's own help."""
+"""Write the generated pages of docs/: tables.md, queries.md, charts.md, cli.md and api.md.
+
+They come from schemas/, queries/, the report's charts, the command line's own help, and docstrings.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
+import ddnn_traces
+from ddnn_traces import errors, regression
 from ddnn_traces.cli import cli
-from ddnn_traces.query import catalogue, checks
+from ddnn_traces.ingestors import options
+from ddnn_traces.query import catalogue, checks, dataset
+from ddnn_traces.regression import results
+from ddnn_traces.release import publish, push
+from ddnn_traces.report import page, plot
+from ddnn_traces.report.charts import style
 from ddnn_traces.store import schema
 
 HERE = Path(__file__).parent
@@ -67,13 +85,220 @@ def _help(command: click.Command, context: click.Context) -> str:
     """--help of a command and of all below it."""
     parts = [f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"]
     for name, inner in sorted(getattr(command, "commands", {}).items()):
+        if inner.hidden:
+            continue
         below = click.Context(inner, info_name=name, parent=context, max_content_width=110, terminal_width=110)
         parts.append(_help(inner, below))
     return "\n".join(parts)
 
 
-PAGES = {"tables.md": tables, "queries.md": query_list, "cli.md": command_line}
+CHARTS_INTRODUCTION = """\
+A chart shows the rows of a query. `ddnn-traces plot DATASET QUERY --out FILE.svg` writes it (also `.png`, `.html` and
+`.json`, which is Vega-Lite), without `--out` it is text in the terminal. `Dataset.plot(QUERY)` gives the Altair chart
+in Python. The report has all of them. [report.md](report.md) has examples, [queries.md](queries.md) the definition of
+each query. The pictures are those of [our_dataset.md](our_dataset.md).
+
+"""
+
+
+def chart_list() -> str:
+    """Every query with a figure: question, what its charts show, the paper's figure, and a picture of some."""
+    parts = [NOTE.format(source="the charts of ddnn_traces/report/") + "# Charts\n\n" + CHARTS_INTRODUCTION]
+    for chapter in page.CHAPTERS:
+        drawn = [query for query in chapter.drawn if query in plot.DRAWN]
+        if drawn:
+            parts.append(f"## {chapter.title}\n")
+            parts += [line for query in drawn for line in _figure(query, chapter.drawing(query))]
+    return _tidy("\n".join(parts))
+
+
+def _figure(query: str, sections: list[tuple[str, str, Any]]) -> list[str]:
+    """Lines of a query's charts."""
+    lines = [f"### {query}\n\n{catalogue.find(query).question}\n"]
+    charts = list(dict.fromkeys(name for _, _, fill in sections for name in charts_of(fill)))
+    lines += [f"- `{name}`: {style.DESCRIPTIONS[name]}" for name in charts]
+    if papers := ", ".join(dict.fromkeys(reference for _, reference, _ in sections if reference)):
+        lines.append(f"- reference: {papers}")
+    if shown := [other for other, by in plot.SHOWN_BY.items() if by == query]:
+        lines.append(f"- also the figure of: {', '.join(sorted(shown))}")
+    lines.append("")
+    if picture := PICTURES.get(query):
+        lines.append(f"![{style.DESCRIPTIONS[picture]}](our_dataset/{picture}.svg)\n")
+    return lines
+
+
+#: Charts with a picture on the page, by query: of different kinds, and not of a panel a run.
+PICTURES = {
+    "mean_traffic_matrix": "mean_volume_heatmaps",
+    "volume_by_model": "volume_by_model",
+    "position_volume": "position_volume",
+    "iteration_duration_cdf": "iteration_duration_cdf",
+    "duration_by_loss": "duration_by_loss",
+}
+
+
+def charts_of(fill: Callable[..., Any]) -> list[str]:
+    """Names of the charts that a section's function, and the functions of its module that it calls, draw."""
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    left = [fill]
+    while left:
+        function = left.pop()
+        names = [name for code in _codes(function.__code__) for name in code.co_names]
+        found |= {name: None for name in names if name in style.CHARTS}
+        for name in {*names} - seen:
+            called = function.__globals__.get(name)
+            if inspect.isfunction(called) and called.__module__ == function.__module__:
+                left.append(called)
+        seen |= {*names}
+    return list(found)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+API_INTRODUCTION = """\
+`import ddnn_traces` takes no time: each function imports what it needs. Frames are [polars](https://pola.rs) frames.
+An error that a user can cause is a class of `ddnn_traces.errors`, below `DdnnTracesError`; its message states the next
+step. Docstrings are part of the package: `help(ddnn_traces.open)` prints the same text.
+
+"""
+
+
+def python_api() -> str:
+    """What the package offers to Python programs, from signatures and docstrings."""
+    parts = [NOTE.format(source="docstrings of ddnn_traces/") + "# Python\n\n" + API_INTRODUCTION]
+    parts.append("## Functions\n")
+    functions = [name for name in ddnn_traces.__all__ if not isinstance(getattr(ddnn_traces, name), types.ModuleType)]
+    parts += [_described(f"ddnn_traces.{name}", getattr(ddnn_traces, name)) for name in functions]
+    parts.append("## A dataset\n")
+    parts.append(_class("Dataset", dataset.Dataset, hidden=("provide", "check_reads", "statements")))
+    parts.append(_class("Query", catalogue.Query, hidden=("head_length", "statement", "require", "values")))
+    parts.append("## A regression and a prediction\n")
+    parts.append(_class("Regression", regression.Regression, inherited=results.OlsFit))
+    parts.append(_class("Coefficient", results.Coefficient))
+    parts.append(_class("TermVerdict", results.TermVerdict))
+    parts.append(_class("Prediction", results.Prediction))
+    parts.append(_class("Predicted", results.Predicted))
+    parts.append("## Options and results\n")
+    for title, kind in (
+        ("IngestOptions", options.IngestOptions), ("PublishOptions", publish.PublishOptions),
+        ("Published", publish.Published), ("PushOptions", push.PushOptions), ("Outcome", push.Outcome),
+    ):  # fmt: skip
+        parts.append(_class(title, kind, hidden=(*vars(kind),)))
+    model = ddnn_traces.traffic_model
+    parts.append(
+        f"## ddnn_traces.traffic_model\n\n{_prose(model)}\n\n[traffic_model.md](traffic_model.md) describes it.\n"
+    )
+    parts += [_described(f"traffic_model.{name}", getattr(model, name)) for name in model.__all__]
+    parts.append("## Errors\n\n| class of ddnn_traces.errors | exit code | meaning |\n|---|---:|---|")
+    for name, kind in vars(errors).items():
+        if inspect.isclass(kind) and issubclass(kind, errors.DdnnTracesError):
+            parts.append(f"| {name} | {kind.exit_code} | {_prose(kind).replace(chr(10), ' ')} |")
+    return _tidy("\n".join(parts))
+
+
+def _tidy(text: str) -> str:
+    """The page with at most one empty line in a row, and one line end at its end."""
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def _described(name: str, item: Any) -> str:
+    """A function or a class with its signature and docstring."""
+    if inspect.isclass(item):
+        return _class(name, item)
+    if not callable(item) or not hasattr(item, "__code__"):
+        return f"### {name}\n\n`{name.rpartition('.')[2]} = {_annotation(item)}`\n"
+    return f"### {name}\n\n```python\n{_signature(name.rpartition('.')[2], item)}\n```\n\n{_prose(item)}\n"
+
+
+def _class(name: str, kind: type, *, inherited: type | None = None, hidden: tuple[str, ...] = ()) -> str:
+    """A class: docstring, fields or signature, and each public property and method but the hidden ones."""
+    parts = [f"### {name}\n"]
+    if dataclasses.is_dataclass(kind):
+        parts.append("```python\n" + "\n".join(_field(field) for field in dataclasses.fields(kind)) + "\n```\n")
+    elif "__init__" in vars(kind):
+        parts.append(f"```python\n{_signature(kind.__name__, kind)}\n```\n")
+    parts.append(_prose(kind) + "\n")
+    members = {**(vars(inherited) if inherited else {}), **vars(kind)}
+    shown = {member: value for member, value in members.items() if not member.startswith("_") and member not in hidden}
+    for member, value in shown.items():
+        if isinstance(value, property | functools.cached_property):
+            function = value.fget if isinstance(value, property) else value.func
+            parts.append(f"- `{member}: {_returned(function)}`: {' '.join(_prose(function).split())}")
+    parts.append("")
+    for member, value in shown.items():
+        if inspect.isfunction(value) and value.__doc__:
+            parts.append(f"#### {name.rpartition('.')[2]}.{member}\n")
+            parts.append(f"```python\n{_signature(member, value)}\n```\n\n{_prose(value)}\n")
+    return "\n".join(parts)
+
+
+def _field(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"{field.name}: {_annotation(field.type)} = {_value(field.default)}"
+    return f"{field.name}: {_annotation(field.type)}"
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _returned(function: Any) -> str:
+    return _annotation(function.__annotations__.get("return", "None"))
+
+
+def _signature(name: str, function: Any) -> str:
+    """`name(parameters) -> type`, a parameter a line where it is long."""
+    signature = inspect.signature(function)
+    words, is_keyword = [], False
+    for param in signature.parameters.values():
+        if param.name == "self":
+            continue
+        if param.kind is param.KEYWORD_ONLY and not is_keyword:
+            words.append("*")
+            is_keyword = True
+        words.append(_parameter(param))
+    result = "" if inspect.isclass(function) else f" -> {_annotation(signature.return_annotation)}"
+    line = f"{name}({', '.join(words)}){result}"
+    return line if len(line) <= 100 else f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){result}"
+
+
+def _parameter(param: inspect.Parameter) -> str:
+    stars = {param.VAR_POSITIONAL: "*", param.VAR_KEYWORD: "**"}.get(param.kind, "")
+    text = stars + param.name
+    if param.annotation is not param.empty:
+        text += f": {_annotation(param.annotation)}"
+    if param.default is not param.empty:
+        default = "..." if inspect.isfunction(param.default) else _value(param.default)
+        text += f" = {default}"
+    return text
+
+
+def _prose(item: Any) -> str:
+    """A docstring as Markdown: what is code stays code, and nothing else becomes markup."""
+    text = inspect.getdoc(item) or ""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
+
+
+PAGES = {
+    "tables.md": tables,
+    "queries.md": query_list,
+    "charts.md": chart_list,
+    "cli.md": command_line,
+    "api.md": python_api,
+}
 
 if __name__ == "__main__":
-    for file_name, page in PAGES.items():
-        (HERE / file_name).write_text(page(), encoding="utf-8")
+    for file_name, written in PAGES.items():
+        (HERE / file_name).write_text(written(), encoding="utf-8")

@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import our_findings
@@ -22,9 +21,9 @@ import polars as pl
 
 import ddnn_traces
 from ddnn_traces.regression import documents
-from ddnn_traces.report.chapters import cheng, farhat, zerwas
 from ddnn_traces.report.charts import style
-from ddnn_traces.report.section import Chapter, Results, Section
+from ddnn_traces.report.page import CHAPTERS
+from ddnn_traces.report.section import Results, Section
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = HERE / "our_dataset.md", HERE / "our_dataset"
@@ -32,14 +31,17 @@ CAPTURES, RELEASE = HERE.parent / "data/captures", HERE.parent / "data/dataset"
 SPLITS = HERE.parent / "data/dataset_splits.toml"
 ABOUT = HERE.parent / "data/dataset_release.toml"
 
-#: Of each chapter the sections that the page has, from the runs of a block.
+#: The sections of the report that the page has, from the runs of a block.
 SECTIONS = {
-    ("frameworks", zerwas.chapter): (
+    "frameworks": (
         "model-volume", "heatmaps", "flow-counts", "flow-timeline", "pair-throughput", "total-throughput",
-        "gradient-flow", "batch", "loss",
+        "gradient-flow", "loss",
     ),
-    ("conditions", cheng.chapter): ("conditions",),
-    ("models", farhat.chapter): None,
+    "conditions": ("conditions",),
+    "models": (
+        "positions", "iteration-packets", "iteration-durations", "iteration-flow-sizes", "flow-classes",
+        "flow-and-model",
+    ),
 }  # fmt: skip
 
 
@@ -90,12 +92,12 @@ def drawn() -> dict[Path, str]:
         for run_id in dataset.query("run_overview")["run_id"]:
             blocks.setdefault(block(run_id), []).append(run_id)
         parts = {"scores": table(dataset.query("split_scores"))}
-    for (name, chapter), wanted in SECTIONS.items():
+    for name, wanted in SECTIONS.items():
         with ddnn_traces.open(RELEASE, runs=blocks[name]) as dataset, Results(dataset) as results:
-            sections = list(chosen(chapter, results, wanted))
+            sections = [one for chapter in CHAPTERS for one in chapter.sections(results, only=wanted)]
         parts[name] = "\n\n".join(section_text(section) for section in sections)
         figures = [figure for section in sections for figure in section.figures]
-        files |= {FIGURES / f"{figure.name}.svg": style.svg(figure.spec) for figure in figures}
+        files |= {FIGURES / f"{figure.name}.svg": style.svg(figure.file_spec) for figure in figures}
     with ddnn_traces.open(RELEASE, runs=blocks["faults"]) as dataset:
         parts["faults"] = table(dataset.query("fault_recovery"))
     regression = for_regression(blocks["frameworks"])
@@ -145,14 +147,9 @@ def contents(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-def chosen(chapter: Chapter, results: Results, wanted: tuple[str, ...] | None) -> Iterator[Section]:
-    """The sections of a chapter with these slugs; None: all."""
-    return (section for section in chapter.sections(results) if wanted is None or section.slug in wanted)
-
-
 def section_text(section: Section) -> str:
     """A section in Markdown."""
-    lines = [f"### {section.title}", section.headline]
+    lines = [f"### {section.title}", section.headline or section.missing]
     for figure in section.figures:
         lines += [f"![{section.title}](our_dataset/{figure.name}.svg)", figure.caption]
     return "\n\n".join(lines)

@@ -3,6 +3,7 @@
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, student_t
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; the same for the second
+-- needs: a_runs, b_runs
 -- figure: zerwas table I (interval by Student's t), of a difference
 -- column: place; number of the figure, from 1
 -- column: figure; name of the figure

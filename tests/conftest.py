@@ -76,15 +76,25 @@ def packet_loop(sample: Path, once: Callable[[str, Callable[[Path], object]], Pa
 @pytest.fixture(scope="session")
 def sample_dataset(sample: Path, once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
     """The captures of tests/traces, ingested. Not to be changed."""
-    with ddnn_traces.open(once("sample", lambda path: ddnn_traces.ingest(sample, path).close())) as dataset:
+    with ddnn_traces.open(once("sample", lambda path: _ingest_with_views(sample, path))) as dataset:
         yield dataset
 
 
 @pytest.fixture(scope="session")
 def full_dataset(once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[Dataset]:
     """The full captures, ingested, for tests that are marked needs_full_captures. Not to be changed."""
-    with ddnn_traces.open(once("full", lambda path: ddnn_traces.ingest(FULL, path).close())) as dataset:
+    with ddnn_traces.open(once("full", lambda path: _ingest_with_views(FULL, path))) as dataset:
         yield dataset
+
+
+_REPLACE_VIEWS = views.replace_views
+
+
+def _ingest_with_views(captures: Path, dataset: Path) -> None:
+    """Also where a test makes the dataset by getfixturevalue(), in which no_traces_duckdb is in force already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "replace_views", _REPLACE_VIEWS)
+        ddnn_traces.ingest(captures, dataset).close()
 
 
 @pytest.fixture(autouse=True)

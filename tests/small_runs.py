@@ -17,6 +17,7 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store.layout import SOURCES
 from ddnn_traces.store.whole_files import sha256_of
 
 BEGIN_NS = 1_700_000_000_000_000_000
@@ -250,8 +251,10 @@ CONTRADICTIONS = {
 
 
 def hashes_of(dataset: Path) -> dict[str, str]:
-    """SHA-256 of every file but the database of views, which holds the dataset's path (query/test_views.py)."""
-    files = sorted(path for path in dataset.rglob("*") if path.is_file() and path != dataset / views.FILE)
+    """SHA-256 of every file but the database of views, which holds the dataset's path (query/test_views.py), and
+    sources.json, which holds that of the captures (export/test_packets.py)."""
+    of_places = (dataset / views.FILE, dataset / SOURCES)
+    files = sorted(path for path in dataset.rglob("*") if path.is_file() and path not in of_places)
     return {str(path.relative_to(dataset)): sha256_of(path) for path in files}
 
 

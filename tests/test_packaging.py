@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 from ddnn_traces.store import schema
 
@@ -25,20 +28,31 @@ print(nominal_size_mb("ResNet50"))
 """
 
 
-def test_an_installed_wheel_works(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel installs."""
+    tmp_path = tmp_path_factory.mktemp("wheel")
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("ddnn_traces", "queries", "schemas"):
+    for name in ("ddnn_traces", "queries", "schemas", "data/sample"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(source)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        description = archive.read(metadata).decode().partition("\n\n")[2]
+    assert description.startswith("# ddnn_traces\n")
+    assert "ddnn-traces ingest captures --out dataset" in description
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
+    return site
 
+
+def test_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(site)}
     result = subprocess.run(
         [sys.executable, "-c", WORKS], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
@@ -49,12 +63,56 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
                 (("queries", "sql"), ("schemas", "toml"), ("queries/checks", "sql"))]  # fmt: skip
     assert [int(count) for count in counts.split()] == expected
     assert size == "97.0"
+    shipped_files = {path.relative_to(site).as_posix() for path in (site / "ddnn_traces").rglob("*") if path.is_file()}
+    in_tree = (path for path in (ROOT / "ddnn_traces").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert {path.relative_to(ROOT).as_posix() for path in in_tree} - shipped_files == set(), "not in the wheel"
     assert (site / "ddnn_traces" / "report" / "page.html").exists()
     assert (site / "ddnn_traces" / "schemas" / "documents" / "traffic_model.json").exists()
     assert (site / "ddnn_traces" / "traffic" / "model" / "__init__.py").exists()
+    sample = {path.relative_to(ROOT) for path in (ROOT / "data" / "sample").rglob("*") if path.is_file()}
+    assert {path.relative_to(site / "ddnn_traces") for path in (site / "ddnn_traces" / "data").rglob("*.*")
+            if path.is_file()} == sample  # fmt: skip
     statements = sorted(path.name for path in (ROOT / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql"))
     shipped = (site / "ddnn_traces" / "ingestors" / "reconcile").glob("*.sql")
     assert sorted(path.name for path in shipped) == statements != []
+
+
+URLS = """
+[project.urls]
+Documentation = "https://docs.example.org/"
+Repository = "https://git.example.org/ddnn"
+"""
+RELATIVE = r"\]\((?![a-z]+:)[^)]*\)"
+
+
+@pytest.mark.parametrize("urls", ["", URLS])
+def test_the_long_description_has_no_relative_link(tmp_path: Path, urls: str) -> None:
+    for name in ("pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    project = (tmp_path / "pyproject.toml").read_text(encoding="utf-8")
+    before, _, after = project.partition("[project.urls]\n")
+    rest = after.partition("\n[")[2]
+    (tmp_path / "pyproject.toml").write_text(f"{before}[{rest}{urls}" if after else project + urls, encoding="utf-8")
+    command = [sys.executable, "setup.py", "--long-description"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert re.search(RELATIVE, readme), "those of README.md are"
+    assert re.findall(RELATIVE, done.stdout) == []
+    assert ("](https://docs.example.org/benchmarks.html#speed-of-ingest)" in done.stdout) == bool(urls)
+    assert ("](https://git.example.org/ddnn/blob/HEAD/LICENSE)" in done.stdout) == bool(urls)
+    assert ("![" in done.stdout) == bool(urls)
+    assert "[polars](https://pola.rs)" in done.stdout
+
+
+@pytest.mark.long
+def test_the_demo_of_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
+    """From an empty folder, on the sample that the wheel has."""
+    program = [sys.executable, "-c", "from ddnn_traces.cli import main; main()", "demo"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert f"ingest {site / 'ddnn_traces' / 'data' / 'sample'}" in done.stderr
+    assert "48 runs, R2 = 0.99" in done.stdout
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
 
 
 def test_the_checkout_finds_its_folders() -> None:

@@ -48,10 +48,14 @@ def make_version_4(dataset: Path, sources: Path) -> None:
     (dataset / checksums.FILE).unlink()
     inputs = checksums.unsealed((dataset / INPUTS).read_text())
     for run_id, record in inputs["runs"].items():
-        record["parameters"] |= {"schema_version": 4, "sha256": True}
-        for file in record["files"]:
+        packets, description = record["packets"], record["description"]
+        files = sorted([*packets["files"], *description["files"]], key=lambda file: file["name"])
+        for file in files:
             del file["blake3"]
             file["sha256"] = sha256_of(sources / run_id / file["name"])
+        then = {"schema_version": 4, "sha256": True, "metadata_sha256": description["metadata_sha256"]}
+        warnings = packets["warnings"] + description["warnings"]
+        inputs["runs"][run_id] = {"parameters": packets["parameters"] | then, "files": files, "warnings": warnings}
     (dataset / INPUTS).write_text(json.dumps(inputs, indent=1, sort_keys=True) + "\n")
     (dataset / MARKER).write_text('{\n "format": "ddnn_traces dataset",\n "schema_version": 4\n}\n')
     (dataset / "traces.duckdb").unlink(missing_ok=True)

@@ -12,10 +12,11 @@ from typing import NoReturn
 import click
 
 from ddnn_traces import __version__
-from ddnn_traces.cli.analysis import predict, regress, report
-from ddnn_traces.cli.exports import export
+from ddnn_traces.cli.analysis import explore, plot, predict, regress, report
+from ddnn_traces.cli.exports import export, packets
 from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
+from ddnn_traces.cli.lines import with_quiet
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
@@ -80,7 +81,7 @@ def demo(sample: Path | None, out: Path) -> None:
 
 
 for command in (
-    ingest, runs, describe, query, sql, check, regress, predict, report, export, publish, verify, push, generate, model,
-    testbed, sweep, profile, simulate,
+    ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
+    verify, push, generate, model, testbed, sweep, profile, simulate,
 ):  # fmt: skip
-    cli.add_command(command)
+    cli.add_command(with_quiet(command))

@@ -1,13 +1,29 @@
-"""Commands that evaluate a dataset: regress, predict, report."""
+"""Commands that evaluate a dataset: regress, predict, report, plot, explore."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddnn_traces.cli.shared import dataset_argument, emit_text, key_values, open_dataset, out_option
+from ddnn_traces.cli import completion
+from ddnn_traces.cli.lines import say
+from ddnn_traces.cli.shared import (
+    dataset_argument,
+    emit_text,
+    key_values,
+    open_dataset,
+    out_option,
+    params_option,
+    runs_option,
+    written,
+)
+from ddnn_traces.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddnn_traces.report.section import Figure
 
 
 @click.command()
@@ -121,10 +137,105 @@ def predict(
 
 @click.command()
 @dataset_argument
-@click.option("--out", default="report.html", type=click.Path(path_type=Path))
-def report(dataset: str | Path, out: Path) -> None:
-    """Write one self-contained HTML report, and its charts as SVG and PNG next to it."""
-    import ddnn_traces
+@click.option("--out", default="report.html", type=click.Path(path_type=Path), help="The page; -: standard output.")
+@click.option(
+    "--charts", type=click.Path(path_type=Path), help="Also write each chart as SVG and PNG into this folder."
+)
+@runs_option
+def report(dataset: str | Path, out: Path, charts: Path | None, runs: tuple[str, ...]) -> None:
+    """Write one self-contained HTML report: findings first, then charts and tables by question."""
+    from ddnn_traces.cli.lines import steps
+    from ddnn_traces.report import page
 
-    with open_dataset(dataset) as opened:
-        click.echo(f"wrote {ddnn_traces.write_report(opened, out)}", err=True)
+    with open_dataset(dataset, runs) as opened, steps(page.SECTIONS) as began:
+        if str(out) != "-":
+            page.write(opened, out, charts, began)
+        else:
+            found = page.report(opened, began)
+            if charts is not None:
+                found.write_charts(charts)
+            sys.stdout.buffer.write(found.html().encode())
+    if str(out) != "-":
+        say(f"wrote {out}")
+
+
+@click.command()
+@dataset_argument
+@click.argument("name", metavar="[QUERY]", required=False, shell_complete=completion.query_names)
+@runs_option
+@params_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File: .svg, .png, .html or .json (Vega-Lite).",
+)
+def plot(
+    dataset: str | Path, name: str | None, runs: tuple[str, ...], params: tuple[str, ...], out: Path | None
+) -> None:  # fmt: skip
+    """Draw the figure that the report has of a query; without --out as text.
+
+    Without QUERY: list the queries that have a figure.
+    """
+    if out is not None and out.suffix.lower() not in _DRAWINGS:
+        raise UsageError(f"{out}: name it {', '.join(_DRAWINGS)}")
+    from ddnn_traces.query import catalogue
+    from ddnn_traces.report import plot as plots
+
+    if name is None:
+        for query in sorted(plots.DRAWN):
+            click.echo(f"{query:<28}{catalogue.find(query).question}")
+        return
+    with open_dataset(dataset, runs) as opened:
+        first, *others = plots.figures(opened, name, key_values(params))
+    if out is None:
+        _print_chart(first)
+    else:
+        _write_chart(first, out)
+        say(f"wrote {out}")
+    if others:
+        say(f"also of {name}, in the report: {', '.join(figure.name for figure in others)}")
+
+
+_DRAWINGS = (".svg", ".png", ".html", ".json")
+
+
+def _print_chart(figure: Figure) -> None:
+    from ddnn_traces.cli import terminal
+    from ddnn_traces.report import text_chart
+
+    console = terminal.stdout()
+    columns = console.width if console.is_terminal else 80
+    console.print(text_chart.text(figure.file_spec, columns), no_wrap=True, crop=False)
+
+
+def _write_chart(figure: Figure, out: Path) -> None:
+    import json
+
+    from ddnn_traces.report import page
+
+    suffix = out.suffix.lower()
+    if suffix == ".json":
+        content = (json.dumps(figure.file_spec, ensure_ascii=False, indent=1) + "\n").encode()
+    elif suffix == ".html":
+        content = page.chart_page(figure).encode()
+    else:
+        content = figure.drawn()[suffix.removeprefix(".")]
+    with written(out) as file:
+        file.write(content)
+
+
+@click.command()
+@dataset_argument
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of 127.0.0.1. Default: a free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the page's address.")
+def explore(dataset: str | Path, port: int | None, no_browser: bool) -> None:
+    """Open a local page to look around in: throughput, steps, traffic matrix and flows, filtered by one another.
+
+    The server listens on 127.0.0.1 only and ends with Ctrl-C. The page asks no other host.
+    """
+    from ddnn_traces import explore as page
+
+    with open_dataset(dataset, read_only=True) as opened:
+        if not opened.run_ids:
+            raise UsageError(f"{dataset}: has no runs; 'ddnn-traces ingest CAPTURES --out {dataset}' adds them")
+    page.serve(dataset, port, not no_browser)

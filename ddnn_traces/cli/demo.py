@@ -8,21 +8,18 @@ import click
 
 import ddnn_traces
 from ddnn_traces.cli import terminal
-from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.messages import Messages
 from ddnn_traces.regression import documents
+from ddnn_traces.store import schema
 
 #: The run whose traffic matrix is shown: a ring of four.
 SHOWN_RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
 
 
 def run(sample: Path | None, out: Path, messages: Messages) -> None:
-    """Ingest `sample` into out/dataset, print the results of queries and of the regression, write out/report.html.
-
-    Raises UsageError when no sample is given and there is none next to the package.
-    """
-    source = sample or _shipped_sample()
+    """Ingest `sample` into out/dataset, print the results of queries and of the regression, write out/report.html."""
+    source = sample or schema.shipped_folder("data/sample")
     dataset = out / "dataset"
     messages.info(f"ingest {source}")
     pipeline.ingest([str(source)], dataset, messages=messages)
@@ -38,10 +35,3 @@ def run(sample: Path | None, out: Path, messages: Messages) -> None:
         click.echo(documents.text(ddnn_traces.regress(opened)))
         report = ddnn_traces.write_report(opened, out / "report.html")
     click.echo(f"\nThe dataset is in {dataset}, the report in {report}.")
-
-
-def _shipped_sample() -> Path:
-    sample = Path(__file__).resolve().parents[2] / "data" / "sample"
-    if not sample.is_dir():
-        raise UsageError("the sample captures are in the repository only; name a folder of captures with --sample")
-    return sample

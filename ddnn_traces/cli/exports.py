@@ -1,7 +1,8 @@
-"""The command that exports a dataset for other programs."""
+"""The commands that export a dataset for other programs, and the packets that it was made from."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ddnn_traces.cli import completion
+from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import dataset_argument
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export.targets import TARGETS, Target
@@ -92,8 +94,8 @@ def export(context: click.Context, /, dataset: str | Path, target: str, out: Pat
         raise UsageError(f"--to {target} needs {chosen.example}")
     written, lines = chosen.write(dataset, out, {name: options[name] for name in chosen.options})
     for line in lines:
-        click.echo(line, err=True)
-    click.echo(f"wrote {written}" + (f"; {chosen.next_step}" if chosen.next_step else ""), err=True)
+        say(line)
+    say(f"wrote {written}" + (f"; {chosen.next_step}" if chosen.next_step else ""))
 
 
 def _refuse_meaningless(context: click.Context, target: Target) -> None:
@@ -107,3 +109,61 @@ def _refuse_meaningless(context: click.Context, target: Target) -> None:
                 f"{option.opts[0]} does not apply to --to {target.name}, which takes --out"
                 + (f", {', '.join(taken)}" if taken else "")
             )
+
+
+@click.command()
+@dataset_argument
+@click.option("--run", shell_complete=completion.run_ids, help="The run, where there are several.")
+@click.option(
+    "--flow", "flows", type=int, multiple=True, metavar="F", help="flow_id in the table flows; may be repeated."
+)
+@click.option("--pair", metavar="A,B", help="Two hosts, by address or label; both directions.")
+@click.option(
+    "--step",
+    type=int,
+    metavar="N",
+    help="Training step of the worker at whose host a packet was captured (step_flows).",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="FILE.pcap (nanoseconds), FILE.pcapng (an interface a capture and link type), or - for a pcapng on stdout.",
+)
+@click.option(
+    "--captures",
+    multiple=True,
+    metavar="SOURCE",
+    help="Files and folders where the captures are now; may be repeated. Default: where they were ingested from.",
+)
+def packets(
+    dataset: str | Path, run: str | None, flows: tuple[int, ...], pair: str | None, step: int | None,
+    out: Path, captures: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Write the packets of a flow, a pair of hosts or a step from the original captures.
+
+    Of --flow, --pair and --step, several select what they have in common. The records are those that the tables count:
+    of a packet captured at two hosts the sender's copy, later fragments with their flow. They keep time, bytes and
+    original length, and are in the order of time. The captures must be unchanged: the same size, and the same time or
+    hash. Standard output has a display filter of Wireshark for the same packets (with --out -: standard error). Exit 1
+    where the records are not as many as the tables count.
+    """
+    from ddnn_traces.cli import lines
+    from ddnn_traces.export import packets as cutting
+    from ddnn_traces.query.dataset import Dataset
+
+    selection = cutting.Selection(flows, () if pair is None else [name.strip() for name in pair.split(",")], step)
+    messages = lines.messages()
+    with Dataset(dataset, [run] if run else None) as opened:
+        cut = cutting.write(opened, out, selection, captures, messages, sys.stdout.buffer)
+    for line in cutting.lines(cut, out, selection):
+        say(line)
+    click.echo(cut.display_filter, err=out == cutting.STDOUT)
+    if not cut.agrees:
+        packets_there, wire_bytes = cut.expected
+        messages.warn_partial(
+            f"{out}: has {cut.records:,} records of {cut.wire_bytes:,} wire bytes, but the tables count "
+            f"{packets_there:,} packets of {wire_bytes:,}: another version of this program, or --engine pyshark, read "
+            "the captures; ingest the run again with --force"
+        )
+        raise click.exceptions.Exit(1)

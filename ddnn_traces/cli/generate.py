@@ -1,21 +1,20 @@
-"""Generated traffic: by the laws of the collectives, or from a model fitted to runs."""
+"""Generated runs: by the laws of the collectives, or from a model fitted to measured runs."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ddnn_traces.cli import completion
+from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
+    CommandByDefault,
+    RowsOutput,
     dataset_argument,
-    emit,
-    format_option,
-    limit_option,
     open_dataset,
-    out_option,
+    prints_rows,
     runs_option,
 )
 from ddnn_traces.traffic.collectives import SHAPES
@@ -23,7 +22,15 @@ from ddnn_traces.traffic.collectives import SHAPES
 _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.items() if len(shapes) > 1)
 
 
-@click.command()
+@click.group(cls=CommandByDefault, default="scenarios")
+def generate() -> None:
+    """Generate runs that were not measured: a paper's scenarios, or traffic of a model fitted to measured runs.
+
+    `ddnn-traces generate` with options is `generate scenarios`.
+    """
+
+
+@generate.command()
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
 @click.option(
     "--scenarios",
@@ -39,27 +46,22 @@ _VARIANTS = "; ".join(f"{name}: {', '.join(shapes)}" for name, shapes in SHAPES.
     default=0.01,
     help="Share of control traffic, and of retransmissions: each run draws between 0 and twice this.",
 )
-def generate(out: Path, **options: Any) -> None:
+def scenarios(out: Path, **options: Any) -> None:
     """Generate the runs of a paper's scenarios: synthetic, by the laws of the collectives with noise, not measured.
 
     The tables are those of ingest, so every query, regress and report work on them; runs.source is synthetic, and run
     names begin with synthetic-. docs/scenarios.md states which parts are the paper's and which are assumptions.
     """
-    from ddnn_traces.traffic.synthetic import scenarios
+    from ddnn_traces.traffic.synthetic import scenarios as known
 
-    click.echo(scenarios.summary(scenarios.generate(out, **options), out), err=True)
-
-
-@click.group()
-def model() -> None:
-    """A model of training traffic: fit it to measured runs, generate runs of any size, score it."""
+    say(known.summary(known.generate(out, **options), out))
 
 
-@model.command("fit")
+@generate.command()
 @dataset_argument
 @runs_option
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write, JSON.")
-def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
+def fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     """Fit a traffic model to the runs of a dataset that have steps, and write it as JSON.
 
     It holds the on/off structure of a step: silences of the workers and their correlations, durations of transfers,
@@ -70,10 +72,10 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     with open_dataset(dataset) as opened:
         document = model.fit(opened, runs or None)
     model.write(document, out)
-    click.echo(f"wrote {out}: {model.summary(document)}", err=True)
+    say(f"wrote {out}: {model.summary(document)}")
 
 
-@model.command("generate")
+@generate.command()
 @click.argument("document", metavar="MODEL.json", type=click.Path(path_type=Path))
 @click.option("--workers", required=True, type=click.IntRange(min=1), help="Number of workers.")
 @click.option(
@@ -106,16 +108,15 @@ def model_fit(dataset: str | Path, runs: tuple[str, ...], out: Path) -> None:
     help="dataset: tables, new or next to other runs. pcap: a capture a host, logs and run.toml in OUT/RUN_ID. "
     "flows: CSV, a row a transfer.",
 )
-def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
+def traffic(document: Path, out: Path, target: str, **job: Any) -> None:
     """Generate the traffic of a job from a traffic model; it is marked as synthetic."""
     from ddnn_traces.traffic import model
 
-    report = partial(click.echo, err=True)
-    written = model.generate(model.read(document), model.Job(**job), out, target, report)
-    click.echo(f"wrote {written}", err=True)
+    written = model.generate(model.read(document), model.Job(**job), out, target, say)
+    say(f"wrote {written}")
 
 
-@model.command("score")
+@generate.command()
 @dataset_argument
 @click.option(
     "--holdout",
@@ -131,18 +132,14 @@ def model_generate(document: Path, out: Path, target: str, **job: Any) -> None:
 )
 @click.option("--gap-ms", default=5.0, help="Silence that separates two bursts, ms.")
 @click.option("--seed", default=0, type=click.IntRange(min=0))
-@format_option
-@out_option
-@limit_option
-def model_score(
+@prints_rows()
+def score(
     dataset: str | Path,
     holdout: tuple[str, ...],
     document: Path | None,
     gap_ms: float,
     seed: int,
-    output_format: str,
-    out: Path | None,
-    limit: int,
+    output: RowsOutput,
 ) -> None:
     """Compare generated with held-out runs: volume a pair, bursts, gaps, autocorrelation.
 
@@ -154,6 +151,15 @@ def model_score(
     with open_dataset(dataset) as opened:
         given = model.read(document) if document else None
         scores = model.score(opened, holdout or None, given, gap_ms, seed)
-    emit(scores.to_arrow(), output_format, out, limit)
-    if output_format == "table" and out is None:
-        emit(model.wins(scores).to_arrow(), output_format, None, 0)
+    output.emit(scores.to_arrow())
+    if output.format == "table" and output.out is None:
+        output.emit(model.wins(scores).to_arrow())
+
+
+@click.group(hidden=True)
+def model() -> None:
+    """Earlier names of `generate fit`, `generate traffic` and `generate score`."""
+
+
+for name, command in (("fit", fit), ("generate", traffic), ("score", score)):
+    model.add_command(command, name)

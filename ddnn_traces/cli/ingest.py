@@ -28,7 +28,13 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to.")
+@click.option("--out", type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to. Required.")
+@click.option(
+    "--template",
+    is_flag=True,
+    help="Ingest nothing: write a runs.csv next to the runs, with a row for each, whose cells you fill in. To one that "
+    "is there it adds the runs that it lacks.",
+)
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -73,17 +79,48 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     help="Seconds to add to the times of the training logs; auto: the offset that aligns their steps with the traffic; "
     "none: 0. Without this option, ingest warns when they are not aligned.",
 )
-@click.option("--run-id", metavar="NAME", help="Name of the run, where the sources hold only one.")
+@click.option(
+    "--run-id",
+    metavar="NAME",
+    help="Join all captures of the sources into one run of this name. Of several folders each is a host's: "
+    "nodeA/eth0.pcap was captured at nodeA.",
+)
+@click.option(
+    "--layout",
+    metavar="PATTERN",
+    help="Run and host in the paths of captures: '{run}/{host}/*.pcap', '{host}/*.pcap*', '{run}/{host}-*.pcap'. It "
+    "describes the end of a path.",
+)
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
+@click.option(
+    "--strict", is_flag=True, help="Exit with 1 after any warning. Without it: only where data were not read in full."
+)
 @click.option("--no-wait", is_flag=True, help="Fail when another ingest is writing the dataset, instead of waiting.")
-def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, sha256: bool | None, **options: Any) -> None:
+def ingest(
+    sources: tuple[str, ...],
+    out: Path | None,
+    template: bool,
+    no_wait: bool,
+    strict: bool,
+    sha256: bool | None,
+    **options: Any,
+) -> None:
     """Read captures and training logs into a dataset.
 
     SOURCES are files, globs, folders, folders of run folders, or - for standard input. A folder that holds captures is
     one run. A run whose files and parameters have not changed is not read again; a changed run is replaced; other runs
     stay. A finished run is in the dataset within seconds, also when the ingest is killed later: the next ingest
     continues with the other runs.
+
+    Exit code 0: every record of every file was read, whatever the warnings; 1: files or runs were not read in full.
     """
+    if template:
+        if out is not None:
+            raise click.UsageError("--template ingests nothing; leave out --out, or --template")
+        _write_template(list(sources), options["layout"], options["run_id"])
+        return
+    if out is None:
+        raise click.MissingParameter(param_hint="'--out'", param_type="option")
     _prepare_for_ingest()
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline
@@ -93,8 +130,18 @@ def ingest(sources: tuple[str, ...], out: Path, no_wait: bool, sha256: bool | No
         options["hash"] = "sha256" if sha256 else hashes.NONE
     messages = lines.messages()
     pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
-    if messages.warnings:
+    if messages.partial or (strict and messages.warnings):
         raise click.exceptions.Exit(1)
+
+
+def _write_template(sources: list[str], layout: str | None, run_id: str | None) -> None:
+    from ddnn_traces.cli import lines
+    from ddnn_traces.ingestors.template import write_template
+    from ddnn_traces.text import counted, printable
+
+    for path, added in write_template(sources, layout, run_id):
+        done = f"{counted(len(added), 'run')} added; fill in what you know" if added else "has a row for each run"
+        lines.say(printable(f"{path}: {done}"))
 
 
 def _prepare_for_ingest() -> None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddnn_traces.cli import completion
+from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
     DatasetPath,
+    RowsOutput,
     dataset_argument,
-    emit,
-    format_option,
     key_values,
-    limit_option,
     open_dataset,
-    out_option,
+    params_option,
+    prints_rows,
     runs_option,
 )
 from ddnn_traces.errors import UsageError
@@ -33,13 +33,11 @@ _MOST_NAMES = 3  # captures in a message
 
 @click.command()
 @dataset_argument
-@format_option
-@out_option
-@limit_option
-def runs(dataset: str | Path, output_format: str, out: Path | None, limit: int) -> None:
+@prints_rows()
+def runs(dataset: str | Path, output: RowsOutput) -> None:
     """List the runs with their metadata and volume."""
     with open_dataset(dataset) as opened:
-        emit(opened.query_arrow("run_overview", {}), output_format, out, limit)
+        output.emit(opened.query_arrow("run_overview", {}))
 
 
 @click.command()
@@ -65,14 +63,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 @dataset_argument
 @click.argument("name", required=False, shell_complete=completion.query_names)
 @runs_option
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="K=V",
-    shell_complete=completion.parameters,
-    help="Value of a parameter; may be repeated.",
-)
+@params_option
 @click.option(
     "--by",
     metavar="SETTING,...",
@@ -81,9 +72,7 @@ def describe(dataset: str | Path | None, names: tuple[str, ...]) -> None:
 @click.option(
     "--describe", "only_describe", is_flag=True, help="Print the question, the parameters, the columns and the SQL."
 )
-@format_option
-@out_option
-@limit_option
+@prints_rows()
 def query(
     dataset: str | Path,
     name: str | None,
@@ -91,9 +80,7 @@ def query(
     params: tuple[str, ...],
     by: str | None,
     only_describe: bool,
-    output_format: str,
-    out: Path | None,
-    limit: int,
+    output: RowsOutput,
 ) -> None:
     """Run a named query. Without NAME: list the queries.
 
@@ -107,12 +94,13 @@ def query(
     if only_describe:
         click.echo(catalogue.find(name).description)
         return
+    given = key_values(params) | ({} if by is None else {"pool_by": by})
+    catalogue.find(name).require(given)
     with open_dataset(dataset, runs) as opened:
-        given = key_values(params) | ({} if by is None else {"pool_by": by})
         rows = opened.query_arrow(name, given)
         for line in opened.missing(name):
-            click.echo(f"note: {printable(line)}", err=True)
-        emit(rows, output_format, out, limit)
+            say(f"note: {printable(line)}")
+        output.emit(rows)
 
 
 def _list_queries() -> None:
@@ -129,12 +117,8 @@ def _list_queries() -> None:
 @dataset_argument
 @click.argument("statement", required=False)
 @click.option("--write", is_flag=True, help="Also run statements that write: COPY ... TO, ATTACH, CREATE, SET, ...")
-@format_option
-@out_option
-@limit_option
-def sql(
-    dataset: str | Path, statement: str | None, write: bool, output_format: str, out: Path | None, limit: int
-) -> None:
+@prints_rows()
+def sql(dataset: str | Path, statement: str | None, write: bool, output: RowsOutput) -> None:
     """Run your own SQL (DuckDB) over the tables and queries as views. Without STATEMENT: read it from standard
     input, on a terminal as a shell.
 
@@ -144,14 +128,14 @@ def sql(
         if statement is None and sys.stdin.isatty():
             from ddnn_traces.cli.shell import run_shell
 
-            run_shell(opened, limit)
+            run_shell(opened, output.limit)
             return
         statements = opened.statements(sys.stdin.read() if statement is None else statement)
-        if len(statements) != 1 and (output_format != "table" or out):
-            raise UsageError(f"{len(statements)} statements make no single {output_format}; give one")
+        if len(statements) != 1 and (output.format != "table" or output.out):
+            raise UsageError(f"{len(statements)} statements make no single {output.format}; give one")
         opened.check_reads(statements)  # all of them, before the first one runs
         for one in statements:
-            emit(opened.sql_arrow(one), output_format, out, limit)
+            output.emit(opened.sql_arrow(one))
 
 
 @click.command()
@@ -171,7 +155,7 @@ def check(dataset: str | Path) -> None:
 
     damaged = _check_files(dataset)
     if damaged and not (sound := _sound_runs(dataset, damaged)):
-        click.echo("no run is left for the other checks", err=True)
+        say("no run is left for the other checks")
         raise click.exceptions.Exit(1)
     with open_dataset(dataset, sound if damaged else ()) as opened, StoredViews(opened) as stored:
         checks.store_inputs(stored)
@@ -181,11 +165,11 @@ def check(dataset: str | Path) -> None:
         partial = opened.query_arrow("partial_captures", {}).to_pylist()
     for name, rows in found.items():
         lacking = [row for row in unchecked if row["check_name"] == name]
-        click.echo(f"{name}: {_outcome(rows.num_rows, lacking, runs)}", err=True)
+        say(f"{name}: {_outcome(rows.num_rows, lacking, runs)}")
         if rows.num_rows:
             terminal.print_table(rows, name)
     if partial:
-        click.echo(printable(_partial_captures(partial)), err=True)
+        say(printable(_partial_captures(partial)))
     if damaged or any(rows.num_rows for rows in found.values()):
         raise click.exceptions.Exit(1)
 
@@ -200,15 +184,15 @@ def _check_files(dataset: str | Path) -> list[Damage]:
 
     damaged = checks.damaged_files(dataset)
     if damaged is None:
-        click.echo("stored_files: not checked: only files in a folder of this machine are", err=True)
+        say("stored_files: not checked: only files in a folder of this machine are")
         return []
     if damaged:
-        click.echo(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again", err=True)
+        say(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again")
         terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")
     else:
         runs = len(checksums.unrecorded(layout.content(Path(dataset))))
         only = f" by its pages alone in {counted(runs, 'run')} without a record in checksums.json" if runs else ""
-        click.echo(f"stored_files: ok{only}", err=True)
+        say(f"stored_files: ok{only}")
     return damaged
 
 

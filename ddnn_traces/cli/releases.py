@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import completion
-from ddnn_traces.cli.shared import DatasetPath, emit, format_option, out_option
+from ddnn_traces.cli.lines import say
+from ddnn_traces.cli.shared import DatasetPath, RowsOutput, prints_rows
 from ddnn_traces.errors import DraftError, UsageError
 from ddnn_traces.text import counted
 
@@ -106,12 +107,11 @@ def publish(dataset: str | None, out: Path | None, template: bool, **options: An
 
     ask = _ask if _is_terminal() else None
     done = release.publish(dataset, out, release.PublishOptions(**options), lines.messages(unit="rows"), ask)
-    click.echo(done.message, err=True)
+    say(done.message)
     if done.key_made:
-        click.echo(
+        say(
             f"{done.key}: the key of the anonymisation. Keep it secret: its holder can undo the anonymisation. Keep "
-            "it: the next release needs it for the same labels",
-            err=True,
+            "it: the next release needs it for the same labels"
         )
 
 
@@ -126,11 +126,10 @@ def _ask(question: str) -> str:
 
 @click.command()
 @click.argument("release", type=DatasetPath())
-@format_option
-@out_option
+@prints_rows()
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads. Default: as many as there are CPUs.")
 @click.option("--fast", is_flag=True, help="Ingest the captures of every tenth run only, at least 3, chosen at random.")
-def verify(release: str | Path, output_format: str, out: Path | None, jobs: int | None, fast: bool) -> None:
+def verify(release: str | Path, output: RowsOutput, jobs: int | None, fast: bool) -> None:
     """Prove a release, also a copy from others: checksums, every description by its validator and against the tables,
     ledger and conservation, captures by an ingest, versions. Nothing is fetched. Exit 1 if a check failed.
 
@@ -140,10 +139,10 @@ def verify(release: str | Path, output_format: str, out: Path | None, jobs: int 
     from ddnn_traces.cli import lines
 
     rows = ddnn_traces.verify(release, jobs, lines.messages().info, fast).to_arrow()
-    emit(rows, output_format, out, 0)
+    output.emit(rows)
     found = rows["status"].to_pylist()
     counts = ((found.count(status), status) for status in ("passed", "failed", "flagged", "not checked"))
-    click.echo(f"{release}: " + ", ".join(f"{n} {status}" for n, status in counts if n), err=True)
+    say(f"{release}: " + ", ".join(f"{n} {status}" for n, status in counts if n))
     if "failed" in found:
         raise click.exceptions.Exit(1)
 
@@ -186,9 +185,7 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
         found = pushing.parcels(release, to, chosen)
         for parcel in found:
             click.echo(f"{parcel.bytes:>14,}  {parcel.name}  ->  {parcel.address}")
-        click.echo(
-            f"would send {counted(len(found), 'file')}, {sum(parcel.bytes for parcel in found):,} bytes", err=True
-        )
+        say(f"would send {counted(len(found), 'file')}, {sum(parcel.bytes for parcel in found):,} bytes")
         return
     try:
         outcome = pushing.push(release, to, chosen, lines.messages())
@@ -197,5 +194,5 @@ def push(release: Path, to: str, dry_run: bool, **options: Any) -> None:
             raise
         outcome = pushing.push(release, to, replace(chosen, overwrite_draft=True), lines.messages())
     for note in outcome.notes:
-        click.echo(note, err=True)
-    click.echo(outcome.text, err=True)
+        say(note)
+    say(outcome.text)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from ddnn_traces.cli import completion
+from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store.places.place import is_url
 from ddnn_traces.text import printable
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
 
     from ddnn_traces.query.dataset import Dataset
 
-FORMATS = ("table", "csv", "json", "parquet", "arrow")
+#: Formats of rows; those of files are in query/formats.py, which takes longer to load.
+FORMATS = ("table", "csv", "json", "ndjson", "parquet", "arrow", "md")
+_TERMINAL_ROWS = 50
 
 
 class DatasetPath(click.Path):
@@ -34,12 +39,40 @@ class DatasetPath(click.Path):
         return value if is_url(value) else super().convert(value, param, ctx)
 
 
+class CommandByDefault(click.Group):
+    """A group in which options, or a file with the suffix, stand for the command `default` with them."""
+
+    def __init__(self, *args: Any, default: str, suffix: str | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._default, self._suffix = default, suffix
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with the name of the command where it is left out."""
+        first = args[0] if args else ""
+        is_file = self._suffix is not None and first.endswith(self._suffix)
+        if first not in [*self.commands, *ctx.help_option_names] and (first.startswith("-") or is_file):
+            args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+
 dataset_argument = click.argument("dataset", type=DatasetPath())
-format_option = click.option("--format", "output_format", type=click.Choice(FORMATS), default="table")
 out_option = click.option("--out", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
-limit_option = click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of a table to print; 0: all.")
 runs_option = click.option(
-    "--run", "runs", multiple=True, shell_complete=completion.run_ids, help="Only this run; may be repeated."
+    "--run",
+    "runs",
+    multiple=True,
+    shell_complete=completion.run_ids,
+    help="Only this run, or those that a pattern such as tf-* matches; may be repeated.",
+)
+
+
+params_option = click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="K=V",
+    shell_complete=completion.parameters,
+    help="Value of a parameter; may be repeated.",
 )
 
 
@@ -49,7 +82,7 @@ def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: boo
 
     opened = ddnn_traces.open(dataset, list(runs) or None, read_only)
     for line in opened.missing_files():
-        click.echo(f"note: {printable(line)}", err=True)
+        say(f"note: {printable(line)}")
     return opened
 
 
@@ -66,24 +99,81 @@ def emit_text(text: str, out: Path | None) -> None:
     if out is None:
         click.echo(text)
         return
-    with _opened(out) as file:
+    with written(out) as file:
         file.write(f"{text}\n".encode())
 
 
-def emit(rows: pa.Table, output_format: str, out: Path | None, limit: int) -> None:
-    """Print rows, or write them to stdout or into a file, in a format. Raises UsageError."""
-    from ddnn_traces.cli import terminal
-    from ddnn_traces.query import formats
+@dataclass(frozen=True)
+class RowsOutput:
+    """How a command prints or writes rows; see prints_rows()."""
 
-    if output_format == "table" and out is None:
-        terminal.print_table(rows, limit=limit)
-        return
-    with _opened(out) if out else contextlib.nullcontext(sys.stdout.buffer) as file:
-        formats.write(rows, "csv" if output_format == "table" else output_format, file)
+    output_format: str | None
+    out: Path | None
+    limit: int | None
+    wide: bool
+    ns: bool
+
+    @property
+    def format(self) -> str:
+        """The format: that of --format, else of the suffix of --out, else a table. Raises UsageError."""
+        if self.output_format or not self.out:
+            return self.output_format or "table"
+        from ddnn_traces.query import formats
+
+        return formats.of_suffix(self.out)
+
+    def emit(self, rows: pa.Table) -> None:
+        """Print rows, or write them to stdout or into a file. Raises UsageError."""
+        from ddnn_traces.cli import terminal
+        from ddnn_traces.query import formats
+
+        chosen = self.format
+        if self.out is None and chosen == "table":
+            limit = (_TERMINAL_ROWS if sys.stdout.isatty() else 0) if self.limit is None else self.limit
+            terminal.print_table(rows, limit=limit, wide=self.wide, ns=self.ns)
+            return
+        shown = rows.slice(0, self.limit) if self.limit else rows
+        with written(self.out) if self.out else contextlib.nullcontext(sys.stdout.buffer) as file:
+            if chosen == "table":
+                file.write(terminal.table_text(shown, ns=self.ns).encode())
+            else:
+                formats.write(shown, chosen, file)
+
+
+def prints_rows(out: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command that prints rows: gives it the options of RowsOutput, and that as `output`.
+
+    out: false where the command has an --out of its own.
+    """
+
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def collected(
+            *args: Any, output_format: str | None, limit: int | None, wide: bool, ns: bool, **options: Any
+        ) -> None:
+            path = options.pop("out") if out else None
+            command(*args, output=RowsOutput(output_format, path, limit, wide, ns), **options)
+
+        formats = "Default: by the suffix of --out; without it a table." if out else "Default: a table."
+        for option in (
+            click.option("--ns", is_flag=True, help="In a table, times as ns since the epoch, not as UTC."),
+            click.option("--wide", is_flag=True, help="A table on a terminal with all columns and whole names."),
+            click.option(
+                "--limit",
+                type=click.IntRange(min=0),
+                help=f"Rows at most; 0: all. Default: {_TERMINAL_ROWS} on a terminal, else all.",
+            ),
+            *([out_option] if out else []),
+            click.option("--format", "output_format", type=click.Choice(FORMATS), help=formats),
+        ):
+            collected = option(collected)
+        return collected
+
+    return declare
 
 
 @contextlib.contextmanager
-def _opened(out: Path) -> Iterator[BinaryIO]:
+def written(out: Path) -> Iterator[BinaryIO]:
     """A file to write into: whole in its place when the context is left; a device or a pipe as it is."""
     from ddnn_traces.store.whole_files import whole_file
 

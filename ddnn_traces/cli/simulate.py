@@ -11,30 +11,20 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import lines
+from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import (
+    CommandByDefault,
     DatasetPath,
+    RowsOutput,
     dataset_argument,
-    emit,
-    format_option,
-    limit_option,
     open_dataset,
-    out_option,
+    prints_rows,
 )
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import SHAPES
 
 
-class _RunByDefault(click.Group):
-    """A group in which options, or the name of a TOML file, stand for `run` with them."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names = [*self.commands, *ctx.help_option_names]
-        if args and args[0] not in names and (args[0].startswith("-") or args[0].endswith(".toml")):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_RunByDefault)
+@click.group(cls=CommandByDefault, default="run", suffix=".toml")
 def simulate() -> None:
     """Simulate data-parallel training: layers, tensor fusion, collectives on links (docs/simulator.md).
 
@@ -98,20 +88,20 @@ def _job_options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=False,
     help="Events of each layer's passes, not only of the model's. Default: up to 2 million.",
 )
-@click.option("--like", "run_id", metavar="RUN", help="Replay this measured run of --dataset, and change its network.")
+@click.option("--like", metavar="RUN", help="Replay this measured run of --dataset, and change its network.")
 @click.option("--dataset", type=DatasetPath(), help="Dataset of the run; its other runs calibrate the replay.")
 @click.option("--bandwidth-factor", type=float, help="With --like: times the measured run's rate.")
 @click.option("--more-delay-ms", type=float, help="With --like: ms beside the measured run's delay.")
-@format_option
+@prints_rows(out=False)
 def run(
     specification: Path | None,
     out: Path | None,
     layer_events: bool | None,
-    run_id: str | None,
+    like: str | None,
     dataset: str | Path | None,
     bandwidth_factor: float | None,
     more_delay_ms: float | None,
-    output_format: str,
+    output: RowsOutput,
     **options: Any,
 ) -> None:
     """Simulate a job, or several that share links ([[jobs]] of a TOML file), and print the times of an iteration.
@@ -127,19 +117,19 @@ def run(
 
     given = {name: value for name, value in options.items() if value is not None}
     changes = {"bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms}
-    if run_id is not None or dataset is not None:
-        if run_id is None or dataset is None:
+    if like is not None or dataset is not None:
+        if like is None or dataset is None:
             raise UsageError("--like and --dataset go together: the run, and the dataset that has it")
         if specification or out:
             raise UsageError("--like: takes no JOB.toml and no --out; it prints the times of a step")
         with open_dataset(dataset) as opened:
-            rows = simulator.what_if.of_run(opened, run_id, given | changes)
-        emit(rows.to_arrow(), output_format, None, 0)
+            rows = simulator.what_if.of_run(opened, like, given | changes)
+        output.emit(rows.to_arrow())
         return
     if wrong := [name for name, value in changes.items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")
-    rows = simulator.run(specification, given, out, layer_events, lambda line: click.echo(line, err=True))
-    emit(rows.to_arrow(), output_format, None, 0)
+    rows = simulator.run(specification, given, out, layer_events, lambda line: say(line))
+    output.emit(rows.to_arrow())
 
 
 @simulate.command()
@@ -148,28 +138,27 @@ def run(
 @click.option("--bandwidth-mbit", type=float, default=10_000.0, help="Rate of each link, Mbit/s.")
 @click.option("--compute-to-network", type=float, multiple=True, help="Ratio of equation 5.1; default: 16, 8, 4, 2.")
 @click.option("--flow-rate", type=float, multiple=True, help="Background flows a second; default: 23, 46, 92, 184.")
-@format_option
+@prints_rows()
 def utilization(
     model_bytes: int,
     workers: int,
     bandwidth_mbit: float,
     compute_to_network: tuple[float, ...],
     flow_rate: tuple[float, ...],
-    output_format: str,
+    output: RowsOutput,
 ) -> None:
     """Compute the utilization of a link by a ring all-reduce and background flows: gao equations 5.1 to 5.5."""
     from ddnn_traces.traffic.simulator import utilization as equations
 
     ring = equations.Ring(model_bytes, workers, bandwidth_mbit)
     ratios, rates = compute_to_network or equations.COMPUTE_TO_NETWORK, flow_rate or equations.FLOW_RATES
-    emit(equations.table(ring, ratios, rates).to_arrow(), output_format, None, 0)
+    output.emit(equations.table(ring, ratios, rates).to_arrow())
 
 
 @simulate.command()
 @dataset_argument
-@format_option
-@limit_option
-def score(dataset: str | Path, output_format: str, limit: int) -> None:
+@prints_rows()
+def score(dataset: str | Path, output: RowsOutput) -> None:
     """Predict one half of a dataset's conditions from the other half, by the law of --like; a row a condition.
 
     Of each job (framework, backend, topology, model, batch size, workers) every other condition of the network is
@@ -179,9 +168,9 @@ def score(dataset: str | Path, output_format: str, limit: int) -> None:
 
     with open_dataset(dataset) as opened:
         rows, summary = simulator.what_if.scored(opened)
-    emit(rows.to_arrow(), output_format, None, limit)
+    output.emit(rows.to_arrow())
     for line in summary:
-        click.echo(line, err=True)
+        say(line)
 
 
 @simulate.command()
@@ -189,12 +178,8 @@ def score(dataset: str | Path, output_format: str, limit: int) -> None:
 @click.option(
     "--dataset", type=DatasetPath(), help="Dataset with a sweep: measured samples/s beside the computed ones."
 )
-@format_option
-@out_option
-@limit_option
-def throughput(
-    specification: Path, dataset: str | Path | None, output_format: str, out: Path | None, limit: int
-) -> None:
+@prints_rows()
+def throughput(specification: Path, dataset: str | Path | None, output: RowsOutput) -> None:
     """Compute samples/s by rate, delay and loss in closed form: window, slow start and Mathis' law of TCP.
 
     Keys of the file: model_bytes, compute_ms, batch_size, workers, topology, shape, window_bytes, slow_start, and lists
@@ -205,7 +190,7 @@ def throughput(
 
     with contextlib.nullcontext() if dataset is None else open_dataset(dataset) as opened:
         rows = tcp.throughput(files.read_file(specification), opened)
-    emit(rows.to_arrow(), output_format, out, limit)
+    output.emit(rows.to_arrow())
 
 
 @simulate.command()
@@ -215,9 +200,8 @@ def throughput(
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
 @click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
-@format_option
-@limit_option
-def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, output_format: str, limit: int) -> None:
+@prints_rows(out=False)
+def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, output: RowsOutput) -> None:
     """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet and a chart.
 
     An interrupted sweep goes on with the same command. The keys are those of `simulate run`.
@@ -227,8 +211,8 @@ def sweep(specification: Path, out: Path, jobs: int | None, dataset: bool, outpu
 
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"))
     if chart := simulation.write_sweep(cells, out):
-        click.echo(f"wrote {chart}", err=True)
-    emit(cells.to_arrow(), output_format, None, limit)
+        say(f"wrote {chart}")
+    output.emit(cells.to_arrow())
 
 
 @click.command()
@@ -264,4 +248,4 @@ def profile(out: Path, python: str, **wanted: str | int) -> None:
         f'{out}: written; next: ddnn-traces simulate --profile {out}, or compute = "sleep:{out}" in a testbed matrix',
     ]
     for line in lines:
-        click.echo(printable(line), err=True)
+        say(printable(line))

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import math
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from ddnn_traces.cli.lines import is_quiet
 from ddnn_traces.messages import Messages
-from ddnn_traces.text import printable
+from ddnn_traces.text import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Width of a table that does not go to a terminal: nothing is folded in a file.
 _FILE_WIDTH = 4000
+_EARLIEST_NS = 10**17
+#: Characters of a run's name on a terminal, and of a common begin that is worth a legend.
+_NAME, _SHORT = 40, 8
 
 
 def stdout() -> Console:
@@ -32,48 +42,135 @@ def stderr() -> Console:
     return Console(file=sys.stderr, stderr=True, highlight=False, soft_wrap=True)
 
 
-def print_table(rows: pa.Table, title: str = "", limit: int = 0) -> None:
+def print_table(rows: pa.Table, title: str = "", limit: int = 0, wide: bool = False, ns: bool = False) -> None:
     """Print an Arrow table, at most `limit` rows of it (0: all), with the number of rows left out.
 
-    Columns that do not fit the width of the terminal follow below, with the first column repeated.
+    On a terminal it fits the width: columns that say nothing of single rows (all equal, or empty) are a line below, and
+    so are those that have no place, the last ones, since queries have their keys and answers first. Names of runs lose
+    what they have in common. wide: all columns, and whole names. ns: times as ns since the epoch.
     """
     shown = rows.slice(0, limit) if limit else rows
     console = stdout()
-    for columns in _fitting(shown, console.width):
-        console.print(_table(shown.select(columns), title))
-    if shown.num_rows < rows.num_rows:
+    columns = _columns(shown, ns)
+    notes: list[str] = []
+    if wide:
+        console.width = max(console.width, sum(column.width for column in columns) + 2)
+    elif console.is_terminal:
+        columns, notes = _fitting(columns, shown.num_rows, console.width)
+    console.print(_table(columns, title), crop=False)
+    for note in notes:
+        console.print(Text(note, style="dim"), soft_wrap=True)
+    if shown.num_rows < rows.num_rows and not is_quiet():
         stderr().print(f"{rows.num_rows - shown.num_rows:,} more rows: --limit 0, or another --format", style="dim")
 
 
-def _fitting(rows: pa.Table, width: int) -> list[list[int]]:
-    """Groups of columns, by number since names may repeat, that fit into `width` characters, each beginning
-    with the first column.
-    """
-    groups: list[list[int]] = []
-    left = 0
-    for column in range(1, rows.num_columns):
-        size = _width(rows, column)
-        if not groups or size > left:
-            groups.append([0])
-            left = width - _width(rows, 0)
-        groups[-1].append(column)
-        left -= size
-    return groups or [[*range(rows.num_columns)]]
+def table_text(rows: pa.Table, ns: bool = False) -> str:
+    """The same table for a file, with all columns."""
+    console = Console(file=io.StringIO(), width=_FILE_WIDTH, highlight=False)
+    console.print(_table(_columns(rows, ns), ""))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
 
 
-def _width(rows: pa.Table, column: int) -> int:
-    gap = 3
-    name = rows.schema.names[column]
-    return gap + max([len(name), *(len(cell(value, name)) for value in rows.column(column).to_pylist())])
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    cells: Sequence[str]
+    is_number: bool
+
+    @property
+    def width(self) -> int:
+        """Characters, with the gap to the next column."""
+        return 3 + max([cell_len(self.name), *map(cell_len, self.cells)])
 
 
-def _table(rows: pa.Table, title: str) -> Table:
+def _columns(rows: pa.Table, ns: bool) -> list[_Column]:
+    found = []
+    for name, kind, column in zip(rows.schema.names, rows.schema.types, rows.columns, strict=True):
+        values = column.to_pylist()
+        is_number = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+        if not ns and name.endswith("_ns") and _are_times(values):
+            found.append(_Column(name.removesuffix("_ns") + " (UTC)", [_utc(value) for value in values], False))
+        else:
+            found.append(_Column(printable(name), [cell(value, name) for value in values], is_number))
+    return found
+
+
+def _are_times(values: Sequence[Any]) -> bool:
+    """Whether the values of a column of ns are since the epoch: no duration has three years."""
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int) and value > _EARLIEST_NS for value in known)
+
+
+def _utc(ns: int | None) -> str:
+    if ns is None:
+        return ""
+    second = datetime.fromtimestamp(ns // 10**9, UTC)
+    return f"{second:%Y-%m-%d %H:%M:%S}.{ns % 10**9 // 1000:06d}"
+
+
+def _fitting(columns: list[_Column], rows: int, width: int) -> tuple[list[_Column], list[str]]:
+    """The columns that fit into `width` characters, and lines about the others."""
+    notes = []
+    if rows > 1:
+        equal = [column for column in columns[1:] if len(set(column.cells)) == 1]
+        columns = [column for column in columns if column not in equal]
+        said = ", ".join(f"{column.name} {column.cells[0]}" for column in equal if column.cells[0])
+        if said:
+            notes.append(f"the same in all rows: {said}")
+        if empty := [column.name for column in equal if not column.cells[0]]:
+            notes.append(f"empty in all rows: {', '.join(empty)}")
+    columns, legend = _without_common_part(columns)
+    kept: list[_Column] = []
+    left = width
+    for column in columns:
+        if kept and column.width > left:
+            break
+        kept.append(column)
+        left -= column.width
+    if others := [column.name for column in columns[len(kept) :]]:
+        notes.append(f"+{counted(len(others), 'column')}: {', '.join(others)} (--wide shows all)")
+    return kept, [*legend, *notes]
+
+
+def _without_common_part(columns: list[_Column]) -> tuple[list[_Column], list[str]]:
+    """Names of runs without the begin that all have in common, and long ones without their middle; what that is."""
+    for place, column in enumerate(columns):
+        names = list(dict.fromkeys(column.cells))
+        if column.name != "run_id" or len(names) < 2:
+            continue
+        low, high = min(names), max(names)
+        differ = (number for number, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1])
+        common = low[: next(differ, len(low))]
+        common = common[: max(common.rfind("-"), common.rfind("_")) + 1]
+        common = common if len(common) > _SHORT else ""
+        shortened = [("…" if common else "") + name.removeprefix(common) for name in names]
+        shortened = _without_middle(shortened)
+        if shortened == names:
+            continue
+        new = dict(zip(names, shortened, strict=True))
+        legend = [f"…: {common}"] if common else []
+        cells = [new[name] for name in column.cells]
+        return [*columns[:place], _Column(column.name, cells, False), *columns[place + 1 :]], legend
+    return columns, []
+
+
+def _without_middle(names: list[str]) -> list[str]:
+    """The names with at most so many characters that they stay different; a long one has … for its middle."""
+    for most in range(_NAME, max(map(len, names)), 6):
+        begin = most * 3 // 5
+        cut = [name if len(name) <= most else f"{name[:begin]}…{name[begin + 1 - most :]}" for name in names]
+        if len(set(cut)) == len(names):
+            return cut
+    return names
+
+
+def _table(columns: list[_Column], title: str) -> Table:
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
-        numeric = str(kind).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(Text(printable(name)), justify="right" if numeric else "left", overflow="fold")
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        table.add_row(*(Text(cell(value, name)) for name, value in zip(rows.schema.names, row, strict=True)))
+    for column in columns:
+        table.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -86,8 +183,15 @@ def cell(value: Any, column: str = "") -> str:
     if isinstance(value, int) and not column.endswith(("_ns", "_id", "port")):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+        return _number(value)
     return printable(str(value))
+
+
+def _number(value: float) -> str:
+    """A number with four digits, and with an exponent only where there would be more than three zeros before them."""
+    if abs(value) >= 1e4 or not math.isfinite(value):
+        return f"{value:,.0f}"
+    return f"{value:,.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.3g}"
 
 
 class BarMessages(Messages):

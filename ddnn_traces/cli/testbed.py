@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ddnn_traces.cli import lines
+from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import key_values
 
 
@@ -55,7 +56,7 @@ def run(matrix: Path, out: Path, pythons: tuple[str, ...]) -> None:
     outcomes = package.run(matrix, out, lines.messages("runs"), key_values(pythons, "--python"))
     made = [outcome for outcome in outcomes if outcome.is_there]
     following = f"; next: ddnn-traces ingest {shlex.quote(str(out))} --out DATASET" if made else ""
-    click.echo(f"{len(made)} of {len(outcomes)} runs in {out}{following}", err=True)
+    say(f"{len(made)} of {len(outcomes)} runs in {out}{following}")
     sys.exit(0 if len(made) == len(outcomes) else 1)
 
 
@@ -70,9 +71,9 @@ def clean(where: Path) -> None:
 
     removed = package.clean(where)
     for line in removed:
-        click.echo(line, err=True)
+        say(line)
     if not removed:
-        click.echo(f"{where}: nothing of an ended testbed is there", err=True)
+        say(f"{where}: nothing of an ended testbed is there")
 
 
 @click.command()
@@ -103,5 +104,5 @@ def sweep(matrix: Path, out: Path, pythons: tuple[str, ...]) -> None:
     with ddnn_traces.open(dataset) as opened:
         terminal.print_table(opened.query_arrow("sweep_cells", {}), "Samples a second in each cell")
     for name in failed:
-        click.echo(f"{name}: not made, and in no cell", err=True)
+        say(f"{name}: not made, and in no cell")
     sys.exit(1 if failed else 0)

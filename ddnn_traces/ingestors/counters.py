@@ -20,6 +20,9 @@ _OPTIONS = {
     4: "interface_received_packets", 5: "interface_dropped_packets", 6: "filter_accepted_packets",
     7: "kernel_dropped_packets", 8: "delivered_packets",
 }  # fmt: skip
+#: Columns of captures that are counters, and where they are from; OF_FILE: the capture itself.
+COLUMNS = (*_OPTIONS.values(), "counter_source")
+OF_FILE = "pcapng"
 _STATISTICS_BYTES = 24  # of the shortest block
 _MOST_COUNT = 2**63 - 1
 STATISTICS_BLOCK = 5
@@ -66,7 +69,7 @@ class InterfaceStatistics:
             stated = [counts[name] for counts in self._last.values() if name in counts]
             if stated:
                 found[name] = min(sum(stated), _MOST_COUNT)
-        return found | ({"counter_source": "pcapng"} if found else {})
+        return found | ({"counter_source": OF_FILE} if found else {})
 
 
 class StatisticsFinder:
@@ -131,15 +134,15 @@ def block_options(byte_order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
 # --- closing lines
 
 
-def closing_lines(folder: Path | None, captures: Sequence[Path]) -> dict[Path, Counters]:
-    """The counters in the logs of a run's folder by the capture that each belongs to.
+def closing_lines(folder: Path, captures: Sequence[Path]) -> dict[Path, Counters]:
+    """The counters in the logs of a folder by the capture that each belongs to.
 
     A log belongs to the capture with its name, else to that of the host in its name, else to the only one. Of files
     that one program wrote (x.pcap, x.pcap1) they are the first one's.
     """
     first = {run_name(path): path for path in sorted(captures, reverse=True)}
     found: dict[Path, Counters] = {}
-    for log in sorted(folder.iterdir()) if folder else []:
+    for log in sorted(folder.iterdir()):
         if log.suffix.lower() in LOG_ENDINGS and not log.name.startswith("."):
             counters = _last_counters(log)
             owner = _owner(log, first) if counters else None

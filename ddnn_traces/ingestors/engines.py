@@ -34,6 +34,11 @@ class Engine:
         """Whether it reads at once: an engine that compiles itself has a function `is_compiled() -> bool`."""
         return bool(getattr(self._imported(), "is_compiled", lambda: True)())
 
+    def prepare(self, largest: int) -> None:
+        """Before captures of up to `largest` bytes are read: an engine that compiles itself does so in
+        `prepare(largest: int)`."""
+        getattr(self._imported(), "prepare", lambda _: None)(largest)
+
     def _imported(self) -> Any:
         return import_module(f"ddnn_traces.ingestors.{self.module}")
 

@@ -201,8 +201,7 @@ class CaptureFacts:
         default_factory=dict
     )  # columns of captures; what the capturing program counted
     packets: Path | None = None  # Parquet file with the PACKETS schema; None where not requested or there are none
+    capture_id: str = ""  # name of the file, unique in its run (RunInput.name_of)
 
-    @property
-    def capture_id(self) -> str:
-        """Name of the file, unique in its run; bytes that are not UTF-8 become question marks. - is stdin."""
-        return "stdin" if self.path == STDIN else valid_text(self.path.name)
+    def __post_init__(self) -> None:
+        self.capture_id = self.capture_id or ("stdin" if self.path == STDIN else valid_text(self.path.name))

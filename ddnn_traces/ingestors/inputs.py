@@ -1,14 +1,22 @@
-"""inputs.json: what each run of a dataset was made from, so that an unchanged run is not read again.
+"""inputs.json: what each run of a dataset was made from, so that what has not changed is not read again.
 
-For each run the parameters that shape its tables, and for each file its name (relative to the run's folder: a dataset
-gets published), size in bytes, time of its last change in ns, and BLAKE3 or SHA-256. A file whose mtime_ns is null is
-always read again by the next ingest: it changed while it was read, could not be read, or is not a regular file.
+What depends on packets and what depends on the run's description are told apart: `packets` has the parameters that
+shape the tables and the captures, `description` the metadata and the other files. Where only the description has
+changed, and not what the reading of packets needed of it, no capture is read (reconcile/stored.py).
+
+Of each file there are its name (relative to the run's folder: a dataset gets published), size in bytes, time of its
+last change in ns, and BLAKE3 or SHA-256. A file whose mtime_ns is null is always read again by the next ingest: it
+changed while it was read, could not be read, or is not a regular file.
+
+sources.json tells where the folders of the runs were, for those who look for the captures again (originals.py). It
+decides nothing here, and is a file of its own: the same inputs in another place give the same inputs.json.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,14 +24,18 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.ingestors.counters import is_counter_log
+from ddnn_traces.ingestors.description import PacketNeeds
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
 from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.store import checksums, hashes, schema
-from ddnn_traces.store.layout import INPUTS
+from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.text import printable, valid_text
 from ddnn_traces.version import __version__
 
+#: Parameter in the records of older programs, which have the metadata there, all files among those of the packets.
+_OLDER = "metadata_sha256"
 #: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
 
@@ -49,33 +61,67 @@ class FileState:
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """The parameters and files of a run. warnings: those of its ingest, which hold as long as it is not read again."""
+class PacketsRecord:
+    """What the packets of a run were read from, and how. needs, clock: what they needed of the description, and found;
+    None as long as the run was not read, and in a record of an older program, which has all files here, and in
+    `parameters` the metadata. warnings: those of the files, which hold as long as these are not read again. partial:
+    whether something of the files was not read.
+    """
 
     parameters: Mapping[str, Any]
+    files: tuple[FileState, ...]
+    needs: PacketNeeds | None = None
+    clock: LogClock | None = None
+    warnings: tuple[str, ...] = ()
+    partial: bool = False
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest file, bytes."""
+        return max(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class DescriptionRecord:
+    """metadata_sha256: of run.toml, the row in runs.csv, the folder's name, and the hosts. files: logs and the like."""
+
+    metadata_sha256: str
     files: tuple[FileState, ...]
     warnings: tuple[str, ...] = ()
 
 
-def run_parameters(options: Mapping[str, Any], metadata: RunMetadata) -> dict[str, Any]:
-    """All that shapes a run's tables in addition to the files; metadata (run.toml, runs.csv, the name) as a hash."""
-    known = json.dumps(asdict(metadata), sort_keys=True, default=str)
-    return {
-        **options,
-        "version": __version__,
-        "schema_version": schema.SCHEMA_VERSION,
-        "metadata_sha256": hashlib.sha256(known.encode()).hexdigest(),
-    }
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run was made from. folder: that the names of its files are relative to, as seen from the dataset; None
+    where that is not known (older programs, standard input)."""
+
+    packets: PacketsRecord
+    description: DescriptionRecord
+    folder: str | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of its ingest."""
+        return self.packets.warnings + self.description.warnings
 
 
-def current_files(run: RunInput, hash: str = hashes.DEFAULT) -> tuple[FileState, ...]:
-    """The current state of the run's files, in the order of their names. Captures are not hashed: that takes time.
+def current(run: RunInput, metadata: RunMetadata, parameters: Mapping[str, Any], hash: str, dataset: Path) -> RunRecord:
+    """The record of a run as it is now. Captures are not hashed: that takes time.
 
-    hash: one of store.hashes.CHOICES, of the captures: the other files are hashed in any case.
+    parameters: IngestOptions.parameters. hash: one of store.hashes.CHOICES, of the captures: the other files are hashed
+    in any case. dataset: that it will be in.
     """
     of_logs = hashes.DEFAULT if hash == hashes.NONE else hash
-    paths = sorted({*run.captures, *_logs(run)})
-    return tuple(_state(path, {} if path in run.captures else _digests(path, of_logs)) for path in paths)
+    captures = tuple(_state(run.name_of(path), path, {}) for path in sorted(run.captures))
+    logs = tuple(_state(run.name_of(path), path, _digests(path, of_logs)) for path in sorted(_logs(run)))
+    known = {
+        **asdict(metadata),
+        **({"captured_at": {run.name_of(p): h for p, h in run.hosts.items()}} if run.hosts else {}),
+    }
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
+    shaping = {**parameters, "version": __version__, "schema_version": schema.SCHEMA_VERSION}
+    folder = None if STDIN in run.captures else valid_text(os.path.relpath(run.top, dataset.resolve()))
+    return RunRecord(PacketsRecord(shaping, captures), DescriptionRecord(digest, logs), folder)
 
 
 def unchanged(record: RunRecord, run: RunInput, now: RunRecord, hash: str = hashes.DEFAULT) -> RunRecord | None:
@@ -84,18 +130,63 @@ def unchanged(record: RunRecord, run: RunInput, now: RunRecord, hash: str = hash
     A file of the same size but another time is hashed, where its hash is known: by the algorithm of then. hash: one of
     store.hashes.CHOICES, which the record has to satisfy.
     """
-    names = {valid_text(path.name): path for path in (*run.captures, *_logs(run))}
-    then = {file.name: file for file in record.files}
-    if not _same_parameters(record.parameters, now.parameters) or then.keys() != {file.name for file in now.files}:
+    if _OLDER in record.packets.parameters:
+        now = _as_older(now)
+    packets = same_packets(record, run, now, hash)
+    if packets is None:
         return None
-    for file in sorted(now.files, key=lambda file: file.name):
-        old = then[file.name]
+    description = record.description
+    files = _same_files(description.files, now.description.files, _paths(run), hash)
+    if files is None or description.metadata_sha256 != now.description.metadata_sha256:
+        return None
+    return replace(packets, description=replace(description, files=files))
+
+
+def same_packets(record: RunRecord, run: RunInput, now: RunRecord, hash: str = hashes.DEFAULT) -> RunRecord | None:
+    """The record, with the current times of the captures, when these and the parameters are the same; else None."""
+    if not _same_parameters(record.packets.parameters, now.packets.parameters):
+        return None
+    files = _same_files(record.packets.files, now.packets.files, _paths(run), hash)
+    if files is None:
+        return None
+    return replace(record, packets=replace(record.packets, files=files), folder=now.folder)
+
+
+def is_renamed(record: RunRecord, now: RunRecord, hash: str = hashes.DEFAULT) -> bool:
+    """Whether a run that is not in the dataset has the captures of this record, and would have the same packets.
+
+    Same names, sizes and times to the ns. Times in whole seconds, as archives give them, do not identify files.
+    """
+    packets = record.packets
+    seen = [{(file.name, file.size, file.mtime_ns) for file in files} for files in (packets.files, now.packets.files)]
+    return (
+        seen[0] == seen[1]
+        and dict(packets.parameters) == dict(now.packets.parameters)
+        and all((file.mtime_ns or 0) % 1_000_000_000 and file.identifies(hash) for file in packets.files)
+    )
+
+
+def _as_older(now: RunRecord) -> RunRecord:
+    """The current state as an older program recorded it."""
+    parameters = {**now.packets.parameters, _OLDER: now.description.metadata_sha256}
+    files = sorted((*now.packets.files, *now.description.files), key=lambda file: file.name)
+    return RunRecord(PacketsRecord(parameters, tuple(files)), DescriptionRecord("", ()), now.folder)
+
+
+def _same_files(
+    then: Sequence[FileState], now: Sequence[FileState], paths: Mapping[str, Path], hash: str
+) -> tuple[FileState, ...] | None:
+    """The files of then, with the current times; None where one has changed, is new or is gone."""
+    before = {file.name: file for file in then}
+    if before.keys() != {file.name for file in now}:
+        return None
+    for file in sorted(now, key=lambda file: file.name):
+        old = before[file.name]
         if None in (file.mtime_ns, old.mtime_ns) or file.size != old.size:
             return None
-        if not old.identifies(hash) or (file.mtime_ns != old.mtime_ns and not _has_content(names[file.name], old)):
+        if not old.identifies(hash) or (file.mtime_ns != old.mtime_ns and not _has_content(paths[file.name], old)):
             return None
-    files = tuple(replace(then[file.name], mtime_ns=file.mtime_ns) for file in now.files)
-    return replace(record, files=files)
+    return tuple(replace(before[file.name], mtime_ns=file.mtime_ns) for file in now)
 
 
 def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -111,7 +202,7 @@ def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:
     """Names of the files that changed since `before`, while the run was read."""
-    now = {state.name: state for state in (_state(path, {}) for path in (*run.captures, *_logs(run)))}
+    now = {name: _state(name, path, {}) for name, path in _paths(run).items()}
     return [
         file.name
         for file in before
@@ -140,45 +231,83 @@ def read_inputs(dataset: Path) -> dict[str, RunRecord]:
     """Records of a dataset's runs; empty where inputs.json is missing or damaged, so that all runs are read again."""
     try:
         runs = checksums.unsealed((dataset / INPUTS).read_text(encoding="utf-8"))["runs"]
-        return {
-            run_id: RunRecord(
-                entry["parameters"], tuple(FileState(**file) for file in entry["files"]), tuple(entry["warnings"])
-            )
-            for run_id, entry in runs.items()
-        }
+        folders = _folders(dataset)
+        return {run_id: replace(_record(entry), folder=folders.get(run_id)) for run_id, entry in runs.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def inputs_text(records: Mapping[str, RunRecord]) -> str:
-    """Content of inputs.json."""
+def _folders(dataset: Path) -> dict[str, str]:
+    """The folders of sources.json; empty where it is missing or damaged."""
+    try:
+        folders = json.loads((dataset / SOURCES).read_text(encoding="utf-8"))["folders"]
+        return {run_id: folder for run_id, folder in folders.items() if isinstance(folder, str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _record(entry: Mapping[str, Any]) -> RunRecord:
+    """The record of a run as it is in inputs.json."""
+    if "packets" not in entry:  # an older program's, whose warnings were all taken for partial data
+        then = tuple(entry["warnings"])
+        older = PacketsRecord(entry["parameters"], _files(entry), warnings=then, partial=bool(then))
+        return RunRecord(older, DescriptionRecord("", ()))
+    packets, description = entry["packets"], entry["description"]
+    needs, clock = packets["needs"], packets["clock"]
+    steps = {name: step and (step[0], step[1]) for name, step in needs["steps"].items()} if needs else {}
+    of_packets = PacketsRecord(
+        packets["parameters"],
+        _files(packets),
+        PacketNeeds(steps, needs["clock"]) if needs else None,
+        LogClock(**{**clock, "estimate": clock["estimate"] and LogOffset(**clock["estimate"])}) if clock else None,
+        tuple(packets["warnings"]),
+        packets["partial"],
+    )
+    warnings = tuple(description["warnings"])
+    return RunRecord(of_packets, DescriptionRecord(description["metadata_sha256"], _files(description), warnings))
+
+
+def _files(entry: Mapping[str, Any]) -> tuple[FileState, ...]:
+    return tuple(FileState(**file) for file in entry["files"])
+
+
+def files_of(records: Mapping[str, RunRecord]) -> dict[str, str]:
+    """Content of inputs.json and sources.json, by name."""
     runs = {run_id: asdict(record) for run_id, record in records.items()}
-    return checksums.sealed({"runs": runs})
+    folders = {run_id: run.pop("folder") for run_id, run in sorted(runs.items())}
+    return {INPUTS: checksums.sealed({"runs": runs}), SOURCES: json.dumps({"folders": folders}, indent=1) + "\n"}
 
 
 def without_folders(message: str, run: RunInput) -> str:
     """A warning about a run's files with their names relative to its folder."""
-    folder = run.folder or run.captures[0].parent
+    folder = run.top
     return printable(message.replace(f"{folder}/", "").replace(f"{folder.parent}/", "../"))
 
 
+def _paths(run: RunInput) -> dict[str, Path]:
+    """The captures and the other files of a run, by name."""
+    return {run.name_of(path): path for path in (*run.captures, *_logs(run))}
+
+
 def _logs(run: RunInput) -> list[Path]:
-    if run.folder is None:
-        return []
     return [
         path
-        for path in run.folder.iterdir()
-        if not path.name.startswith(".") and path.is_file() and (path.suffix in _LOG_ENDINGS or is_counter_log(path))
+        for folder in run.log_folders
+        for path in folder.iterdir()
+        if path not in run.captures
+        and not path.name.startswith(".")
+        and path.is_file()
+        and (path.suffix in _LOG_ENDINGS or is_counter_log(path))
     ]
 
 
-def _state(path: Path, digests: Mapping[str, str]) -> FileState:
+def _state(name: str, path: Path, digests: Mapping[str, str]) -> FileState:
     try:
         status = path.stat()
     except OSError:
-        return FileState(valid_text(path.name), 0, None)
+        return FileState(name, 0, None)
     is_file = stat.S_ISREG(status.st_mode) and path != STDIN
-    return FileState(valid_text(path.name), status.st_size, status.st_mtime_ns if is_file else None, **digests)
+    return FileState(name, status.st_size, status.st_mtime_ns if is_file else None, **digests)
 
 
 def _digests(path: Path, algorithm: str) -> dict[str, str]:

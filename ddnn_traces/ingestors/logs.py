@@ -94,12 +94,13 @@ class TrainingLog:
         return np.maximum.accumulate(np.array(times, np.int64))
 
 
-def read_logs(folder: Path | None, messages: Messages) -> list[TrainingLog]:
-    """All logs in a run's folder, in the order of their workers; unusable ones are left out with a warning."""
-    if folder is None:
-        return []
+def read_logs(folder: Path, messages: Messages, host: str | None = None) -> list[TrainingLog]:
+    """All logs in a folder, in the order of their workers; unusable ones are left out with a warning.
+
+    host: whose folder it is; then train_history.log is its log.
+    """
     paths = {path: m["worker"] for path in sorted(folder.iterdir()) if (m := _LOG_NAME.fullmatch(path.name))}
-    first = _first_worker(folder)
+    first = host or _first_worker(folder)
     logs: dict[str, TrainingLog] = {}
     for path, worker in paths.items():
         try:

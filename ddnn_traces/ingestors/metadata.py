@@ -1,7 +1,7 @@
 """Metadata of a run: what is known before its packets are read.
 
 Every field comes from the first of these that has it: `run.toml` in the run's folder; the run's row in a `runs.csv`
-next to the folder; the folder's name in the published scheme
+next to the folder, or next to a bare capture; the folder's name in the published scheme
 `framework-model-optimizer-batchsize-backend-condition-topology` (condition: normal, loss_0.01, 20ms, 100mbit;
 a number alone is a loss in percent, as the scripts published with zerwas write it). A row of runs.csv that is wrong is
 not used, and `bad_rows` has it; a wrong run.toml, or a runs.csv without a right header, is an error: the first leaves
@@ -15,7 +15,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -81,39 +81,57 @@ class RunMetadata:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether a folder is evidently a run's: run.toml in it, a row in runs.csv next to it, or a name in the scheme."""
-    named = folder.name in _runs_csv(folder.parent).rows or bool(from_name(folder.name))
+    named = folder.name in runs_csv(folder.parent).rows or bool(from_name(folder.name))
     return named or not is_missing(folder / "run.toml")
 
 
-def bad_rows(folder: Path) -> tuple[str, ...]:
-    """The rows that are wrong in the runs.csv next to a run's folder, a message each, and one of all rows without a
-    folder. Raises MetadataError."""
-    table = _runs_csv(folder.parent)
-    absent = [shown(name) for name in table.rows if not os.path.isdir(folder.parent / name)]  # noqa: PTH112 (False for impossible names)
+def bad_rows(folder: Path, known: Collection[str] = ()) -> tuple[str, ...]:
+    """The rows that are wrong in the runs.csv of a folder, a message each, and one of all that name no folder next to
+    it. known: names of other runs that rows may be of. Raises MetadataError."""
+    table = runs_csv(folder)
+    absent = [
+        shown(name)
+        for name in table.rows
+        if name not in known and not os.path.isdir(folder / name)  # noqa: PTH112 (False for impossible names)
+    ]
     if not absent:
         return table.bad
     what = f"{counted(len(absent), 'row')} without a folder of that name next to it: {listed(absent, _MOST_NAMED)}"
-    return (*table.bad, f"{folder.parent / 'runs.csv'}: {what}; correct run_id, or remove such rows")
+    return (*table.bad, f"{folder / 'runs.csv'}: {what}; correct run_id, or remove such rows")
 
 
-def read_metadata(folder: Path | None) -> RunMetadata:
-    """Metadata of the run in a folder; empty without a folder. Raises MetadataError."""
-    if folder is None:
-        return RunMetadata()
-    declared, hosts = _run_toml(folder / "run.toml")
-    stated = dict(_runs_csv(folder.parent).rows.get(folder.name, {})) | declared
-    stated = {name: valid_text(value) if isinstance(value, str) else value for name, value in stated.items()}
-    named = {name: value for name, value in from_name(valid_text(folder.name)).items() if name not in stated}
-    for name, value in named.items():
-        _check_range(f"{folder}: by the folder's name", name, value)
+def read_metadata(folder: Path | None, rows: tuple[Path, Sequence[str]] | None = None) -> RunMetadata:
+    """Metadata of a run: of its folder, if it has one, and of its row in a runs.csv. Raises MetadataError.
+
+    rows: folder of the runs.csv, and names of the run there, the first of which counts; by default that of the folder.
+    """
+    if folder is not None and rows is None:
+        rows = folder.parent, (folder.name,)
+    declared, hosts = _run_toml(folder / "run.toml") if folder else ({}, ())
+    stated = {
+        name: valid_text(value) if isinstance(value, str) else value
+        for name, value in (_row_of(rows) | declared).items()
+    }
+    name = valid_text(folder.name) if folder else ""
+    named = {field: value for field, value in from_name(name).items() if field not in stated}
+    for field_name, value in named.items():
+        _check_range(f"{folder}: by the folder's name", field_name, value)
     fields = named | stated
     if "topology" in fields:
         fields["topology"] = _TOPOLOGY_WORDS.get(fields["topology"].lower(), fields["topology"])
     if "model_size_mb" not in fields and (size := nominal_size_mb(fields.get("model"))) is not None:
         fields["model_size_mb"] = size
     if (source := fields.get("source")) not in (None, *SOURCES):
-        raise MetadataError(f"{folder}: source = {shown(source)} of the run; it is one of {', '.join(SOURCES)}")
+        where = folder or (rows and rows[0] / "runs.csv")
+        raise MetadataError(f"{where}: source = {shown(source)} of the run; it is one of {', '.join(SOURCES)}")
     return RunMetadata(fields, hosts)
+
+
+def _row_of(rows: tuple[Path, Sequence[str]] | None) -> dict[str, Any]:
+    if rows is None:
+        return {}
+    table = runs_csv(rows[0]).rows
+    return dict(next((table[name] for name in rows[1] if name in table), {}))
 
 
 def from_name(name: str) -> dict[str, Any]:
@@ -212,27 +230,31 @@ def _checked(path: Path, host: HostEntry) -> HostEntry:
 
 
 @dataclass(frozen=True)
-class _RunsCsv:
-    """The rows of a runs.csv by run_id, and a message for each row that is wrong."""
+class RunsCsv:
+    """The rows of a runs.csv by run_id, and a message for each row that is wrong. header: names of the columns.
+    named: run_id of every row, also of wrong ones."""
 
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bad: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
 
 
-def _runs_csv(folder: Path) -> _RunsCsv:
+def runs_csv(folder: Path) -> RunsCsv:
+    """The runs.csv in a folder, empty where there is none. Raises MetadataError for a wrong header."""
     path = folder / "runs.csv"
     if is_missing(path):
-        return _RunsCsv()
+        return RunsCsv()
     return _parse_runs_csv(path, read_bytes(path, MOST_TABLE, MetadataError))
 
 
 @lru_cache(maxsize=2)  # one for all runs of a folder
-def _parse_runs_csv(path: Path, data: bytes) -> _RunsCsv:
+def _parse_runs_csv(path: Path, data: bytes) -> RunsCsv:
     lines = csv_lines(data)
     _, header = next(lines, (1, None))
     names = _header(path, header or [])
     rows: dict[str, dict[str, Any]] = {}
-    bad = []
+    bad, named = [], set()
     for number, cells in lines:
         try:
             row = _row(names, cells)
@@ -242,11 +264,12 @@ def _parse_runs_csv(path: Path, data: bytes) -> _RunsCsv:
                 raise MetadataError(f"run_id = {shown(run_id)} has a row above; remove one of the two")
             if not run_id:
                 raise MetadataError("no run_id; write the name of the run's folder there")
+            named.add(run_id)
             where = f"run {shown(run_id)}:"
             rows[run_id] = {name: _parsed(where, name, text) for name, text in row.items()}
         except MetadataError as error:
             bad.append(f"{path}: line {number}: {error}; the row is not used")
-    return _RunsCsv(rows, tuple(bad))
+    return RunsCsv(rows, tuple(bad), tuple(names), frozenset(named))
 
 
 def _header(path: Path, names: list[str]) -> list[str]:

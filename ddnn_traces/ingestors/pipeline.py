@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddnn_traces.errors import CaptureError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
+from ddnn_traces.ingestors.description import Description, describe
 from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.inputs import FileState, RunRecord
+from ddnn_traces.ingestors.inputs import PacketsRecord, RunRecord
 from ddnn_traces.ingestors.metadata import RunMetadata, bad_rows, read_metadata
 from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.reconcile.stored import StoredTables
 from ddnn_traces.ingestors.reconcile.tables import RunFacts, RunTables
-from ddnn_traces.ingestors.runs import read_runs
-from ddnn_traces.ingestors.sources import RunInput, find_runs, rename_run
+from ddnn_traces.ingestors.runs import clock_warnings, read_runs
+from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS, is_dataset
+from ddnn_traces.store.layout import is_dataset
 from ddnn_traces.store.parquet import check_name, partition
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
@@ -39,11 +42,23 @@ MOST_PERCENT_LOST = 0.1
 
 @dataclass(frozen=True)
 class _Planned:
-    """A run that was found, with the state of its files before they are read."""
+    """A run that was found, with its record as its files are before they are read."""
 
     run: RunInput
     metadata: RunMetadata
     record: RunRecord
+
+
+@dataclass(frozen=True)
+class _Redescribed:
+    """A run of which only the description has changed. name: of the run in the dataset that has its packets; record:
+    that of `name`. workers: their new names."""
+
+    plan: _Planned
+    name: str
+    record: RunRecord
+    description: Description
+    workers: Mapping[str, str]
 
 
 def ingest(
@@ -52,7 +67,8 @@ def ingest(
     """Read captures and logs into the dataset at `out`; return the run_ids that were written.
 
     sources: files, globs, folders, folders of run folders, - for standard input. A run whose inputs and parameters are
-    those of the run in the dataset is not read again. Runs of the dataset that are not among the sources stay
+    those of the run in the dataset is not read again; where only its metadata or logs have changed, its captures are
+    not, unless the packets have to be assigned to other steps. Runs of the dataset that are not among the sources stay
     unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one at every
     instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
     BusyError, CaptureError when no run could be read, LedgerError when records are missing from the ledger,
@@ -60,46 +76,50 @@ def ingest(
     """
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()
-    planned, problems = _plan(sources, options)  # errors in metadata and names are found before hours of reading
+    planned, problems = _plan(sources, out, options)  # errors in metadata and names are found before hours of reading
     with _errors_of_writing(out), DatasetWriter(out, options.wait, messages.info) as writer:
         if writer.waited:
-            planned, problems = _plan(sources, options)
-        for problem in problems:
-            messages.warn(problem)
+            planned, problems = _plan(sources, out, options)
+        messages.repeat(problems)
         _Ingest(writer, options, messages).run(planned, sources)
         return writer.written
 
 
-def _plan(sources: list[str], options: IngestOptions) -> tuple[list[_Planned], list[str]]:
+def _plan(sources: list[str], out: Path, options: IngestOptions) -> tuple[list[_Planned], Messages]:
     """The runs, and what is wrong with the sources: rows of runs.csv and runs that are left out, names without a file.
 
     Raises MetadataError where no run is left.
     """
-    problems: list[str] = []
-    runs = find_runs(sources, problems.append)
-    if options.run_id is not None:
-        runs = rename_run(runs, options.run_id)
-    tables = {run.folder.parent: run.folder for run in runs if run.folder}
-    problems += [bad for folder in tables.values() for bad in bad_rows(folder)]
+    problems = Messages()
+    runs = find_runs(sources, problems.warn_partial, options.layout, options.run_id)
+    for problem in _bad_rows(sources, runs):
+        problems.warn(problem)
     planned = []
     for run in runs:
         check_name(run.run_id)
         try:
-            planned.append(_planned(run, options))
+            metadata = read_metadata(run.folder, run.table_rows)
         except MetadataError as error:
             if len(runs) == 1:
                 raise
-            problems.append(f"{error}; run {run.run_id} is left out")
+            problems.warn_partial(f"{error}; run {run.run_id} is left out")
+        else:
+            record = inputs.current(run, metadata, options.parameters, options.hash, out)
+            planned.append(_Planned(run, metadata, record))
     if not planned:
-        raise MetadataError(f"no run can be read: {'; '.join(problems[-3:])}")
+        raise MetadataError(f"no run can be read: {'; '.join(problems.warnings[-3:])}")
     return planned, problems
 
 
-def _planned(run: RunInput, options: IngestOptions) -> _Planned:
-    files = inputs.current_files(run, options.hash)  # before anything of it is read: a later change is noticed
-    metadata = read_metadata(run.folder)
-    parameters = inputs.run_parameters(options.parameters, metadata)
-    return _Planned(run, metadata, RunRecord(parameters, files))
+def _bad_rows(sources: list[str], runs: list[RunInput]) -> Iterator[str]:
+    """What is wrong with the rows of each runs.csv that is next to a run, or in a folder that is a source."""
+    names: dict[Path, set[str]] = {Path(os.path.abspath(source)): set() for source in sources if Path(source).is_dir()}  # noqa: PTH100
+    for run in runs:
+        if run.table_rows:
+            folder, rows = run.table_rows
+            names.setdefault(folder, set()).update(rows)
+    for folder, known in names.items():
+        yield from bad_rows(folder, known)
 
 
 @contextlib.contextmanager
@@ -139,25 +159,33 @@ class _Ingest:
     def run(self, planned: list[_Planned], sources: list[str]) -> None:
         for damage in self._writer.damaged_records():
             self._messages.info(f"{self._writer.name}/{damage}; it is written again")
-        todo = [plan for plan in planned if not self._is_unchanged(plan)]
+        changed = [plan for plan in planned if not self._is_unchanged(plan)]
+        redescribed = [found for plan in changed if (found := self._redescribed(plan))]
+        redescribed.sort(key=lambda found: found.name == found.plan.run.run_id)  # others while theirs are as they were
+        todo = [plan for plan in changed if plan not in [found.plan for found in redescribed]]
         try:
+            for found in redescribed:
+                self._write_described(found)
             replaced = self._read(todo) if todo else 0
         except KeyboardInterrupt:
-            self._writer.commit_finished({INPUTS: inputs.inputs_text(self._current())})
+            self._writer.commit_finished(inputs.files_of(self._current()))
             if not self._writer.committed:
                 raise
             finished = counted(self._writer.committed, "finished run")
             raise KeyboardInterrupt(f"interrupted; the dataset has {finished}, ingest again for the others") from None
         finally:
             self._messages.end_reading()
-        written, unchanged = len(self._writer.written), len(planned) - len(todo)
-        if not written and not unchanged:
+        described, unchanged = len(redescribed), len(planned) - len(changed)
+        written = len(self._writer.written) - described
+        if not (written or described or unchanged):
             kept = "is unchanged" if is_dataset(self._writer.out) else "was not made"
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} {kept}")
         self._finish()
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
-        details += f", {unchanged} unchanged" if unchanged else ""
-        self._messages.info(f"{self._writer.name}: {counted(written, 'run')} written{details}")
+        done = [f"{counted(written, 'run')} written{details}"] if written or not described else []
+        done += [f"{counted(described, 'run')} described anew"] if described else []
+        done += [f"{unchanged} unchanged"] if unchanged else []
+        self._messages.info(f"{self._writer.name}: {', '.join(done)}")
 
     # --- unchanged runs
 
@@ -172,9 +200,14 @@ class _Ingest:
             return False
         self._records[run_id] = same
         self._messages.info(f"run {run_id}: unchanged, not read again")
-        for warning in same.warnings:
-            self._messages.warn(f"run {run_id}: {warning}")
+        self._warn_again(run_id, same.warnings, same.packets.partial)
         return True
+
+    def _warn_again(self, run_id: str, warnings: Sequence[str], partial: bool) -> None:
+        """Warn of what still holds of a run that is not read again."""
+        for warning in warnings:
+            warn = self._messages.warn_partial if partial else self._messages.warn
+            warn(f"run {run_id}: {warning}")
 
     def _is_damaged(self, run_id: str) -> bool:
         """Whether files of the run's tables are not what was written, which is reported."""
@@ -183,13 +216,67 @@ class _Ingest:
             self._messages.info(f"{damage}; the run is read again")
         return bool(damages)
 
+    # --- runs of which only the description has changed
+
+    def _redescribed(self, plan: _Planned) -> _Redescribed | None:
+        """The run with its new description, if its captures need not be read; None where they have to be."""
+        found = None if self._options.force else self._with_packets_of(plan)
+        if found is None:
+            return None
+        name, record = found
+        needs = record.packets.needs
+        if needs is None or record.packets.clock is None or self._is_damaged(name):
+            return None
+        description = describe(plan.run, plan.metadata, self._options.clock_offset_ns)
+        workers = needs.renamed(description.packet_needs)
+        return None if workers is None else _Redescribed(plan, name, record, description, workers)
+
+    def _with_packets_of(self, plan: _Planned) -> tuple[str, RunRecord] | None:
+        """The run of the dataset that was made from these captures: that of the same name, else of another one."""
+        there = {name: old for name, old in self._records.items() if partition(self._writer.out, "runs", name).is_dir()}
+        run_id = plan.run.run_id
+        if run_id in there:
+            same = inputs.same_packets(there[run_id], plan.run, plan.record, self._options.hash)
+            return None if same is None else (run_id, same)
+        renamed = (one for one in there.items() if inputs.is_renamed(one[1], plan.record, self._options.hash))
+        return next(renamed, None)
+
+    def _write_described(self, found: _Redescribed) -> None:
+        """Write the tables that depend on the run's description."""
+        plan, run_id, packets = found.plan, found.plan.run.run_id, found.record.packets
+        description, clock = found.description, packets.clock
+        assert clock
+        what = "its metadata or logs changed; its captures"
+        if found.name != run_id:
+            what = f"its captures are those of run {found.name}, which stays in the dataset, and"
+        self._messages.info(f"run {run_id}: {what} are not read again")
+        self._warn_again(run_id, packets.warnings, packets.partial)
+        warnings = list(description.warnings)
+        if self._options.clock_offset == "auto" and clock.applied_ns:
+            description = description.shifted(clock.correction)
+        with (
+            _errors_of_duckdb(self._writer.out, run_id),
+            StoredTables(
+                self._writer.out, found.name, description, clock, found.workers, self._writer.scratch
+            ) as tables,
+            self._writer.new_run(run_id, keep=found.name == run_id),
+        ):
+            for name in tables.changed:
+                self._writer.write(name, run_id, tables.batches(name), tables.provenance)
+            lost = tables.percentages_lost()
+        warnings += clock_warnings(description, clock, tables.spans, self._options.clock_offset)
+        for warning in warnings:
+            self._messages.warn(warning)
+        packets = replace(packets, needs=found.description.packet_needs)
+        self._end_run(plan, packets, [*warnings, *_report_loss(run_id, *lost, self._messages)])
+
     def _finish(self) -> None:
         """Put the last runs in place; without any, record the files' new times."""
-        text = inputs.inputs_text(self._current())
+        files = inputs.files_of(self._current())
         if self._writer.uncommitted or self._writer.damaged_records():
-            self._writer.commit({INPUTS: text})
+            self._writer.commit(files)
         else:
-            self._writer.replace_files({INPUTS: text})
+            self._writer.replace_files(files)
         import duckdb
 
         try:
@@ -210,8 +297,10 @@ class _Ingest:
     def _read(self, todo: list[_Planned]) -> int:
         """Read and write the runs; return how many of them take the place of an older one."""
         replaced = 0
-        if not ENGINES[self._options.engine].is_compiled():
+        engine = ENGINES[self._options.engine]
+        if not engine.is_compiled():
             self._messages.info("compiling the packet loop, once (about half a minute)")
+        engine.prepare(max(plan.record.packets.largest for plan in todo))  # the rates are those of reading
         runs = [(plan.run, plan.metadata) for plan in todo]
         warned = len(self._messages.warnings)
         with contextlib.closing(read_runs(runs, self._options, self._writer.scratch, self._messages)) as results:
@@ -227,31 +316,61 @@ class _Ingest:
         """
         run_id = facts.run_id
         if not any(file.format for file in facts.files):
-            self._messages.warn(f"{run_id}: left out, none of its files is a capture that can be read")
+            self._messages.warn_partial(f"{run_id}: left out, none of its files is a capture that can be read")
             return False
-        changed = inputs.changed_meanwhile(plan.run, plan.record.files)
-        for name in changed:
-            self._messages.warn(f"{run_id}/{name}: changed while it was read; ingest again when it is complete")
-        lost = _write_run(facts, self._writer, self._options)
-        _report_loss(run_id, *lost, self._messages)
-        warnings = tuple(inputs.without_folders(warning, plan.run) for warning in self._messages.warnings[warned:])
-        files: tuple[FileState, ...] = inputs.after_reading(plan.record.files, facts.files, changed)
-        self._records[run_id] = replace(plan.record, files=files, warnings=warnings)
+        changed = inputs.changed_meanwhile(plan.run, (*plan.record.packets.files, *plan.record.description.files))
+        of_description = self._messages.warnings[warned:]
+        for warning in facts.warnings:
+            of_description.remove(warning)
+        of_packets = [*facts.warnings, *(self._warn_of_change(run_id, name) for name in changed)]
+        lost, filtered = _write_run(facts, self._writer, self._options)
+        if filtered:
+            of_packets.append(
+                f"{run_id}: --filter {self._options.filter!r} keeps none of its {counted(filtered, 'packet')}; correct "
+                "the expression, or ingest without it"
+            )
+            self._messages.warn(of_packets[-1])
+        packets = PacketsRecord(
+            plan.record.packets.parameters,
+            inputs.after_reading(plan.record.packets.files, facts.files, changed),
+            facts.needs,
+            facts.clock,
+            _recorded(of_packets, plan.run),
+            partial=bool(changed) or any(file.status != "complete" for file in facts.files),
+        )
         replaced = partition(self._writer.out, "runs", run_id).exists()
-        self._commit_when_due()
+        self._end_run(plan, packets, [*of_description, *_report_loss(run_id, *lost, self._messages)], changed)
         return replaced
+
+    def _warn_of_change(self, run_id: str, name: str) -> str:
+        warning = f"{run_id}/{name}: changed while it was read; ingest again when it is complete"
+        self._messages.warn_partial(warning)
+        return warning
+
+    def _end_run(
+        self, plan: _Planned, packets: PacketsRecord, warnings: list[str], changed: Sequence[str] = ()
+    ) -> None:
+        """Record the run. warnings: of its description. changed: names of files that changed while it was read."""
+        files = inputs.after_reading(plan.record.description.files, (), changed)
+        described = replace(plan.record.description, files=files, warnings=_recorded(warnings, plan.run))
+        self._records[plan.run.run_id] = RunRecord(packets, described, plan.record.folder)
+        self._commit_when_due()
 
     def _commit_when_due(self) -> None:
         begin = time.monotonic()
         if begin - self._put_in_place < max(COMMIT_SECONDS, _COMMIT_SHARE * self._last_cost):
             return
-        self._writer.commit({INPUTS: inputs.inputs_text(self._current())})
+        self._writer.commit(inputs.files_of(self._current()))
         self._put_in_place = time.monotonic()
         self._last_cost = self._put_in_place - begin
 
 
-def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> tuple[float, float]:
-    """Write a run's tables; return RunTables.percentages_lost()."""
+def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
+    return tuple(inputs.without_folders(warning, run) for warning in warnings)
+
+
+def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> tuple[tuple[float, float], int]:
+    """Write a run's tables; return percentages_lost() and all_filtered() of RunTables."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
         "version": facts.version,
@@ -259,33 +378,48 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -
         "inputs": json.dumps(named, sort_keys=True),
         "parameters": json.dumps(options.parameters, sort_keys=True),
     }
+    with (
+        _errors_of_duckdb(writer.out, facts.run_id),
+        RunTables(facts, writer.scratch) as tables,
+        writer.new_run(facts.run_id),
+    ):
+        _check_ledger(facts, tables)
+        for name in schema.TABLES:
+            writer.write(name, facts.run_id, tables.batches(name), provenance)
+        return tables.percentages_lost(), tables.all_filtered()
+
+
+@contextlib.contextmanager
+def _errors_of_duckdb(out: Path, run_id: str) -> Iterator[None]:
+    """DuckDB's errors as KeyboardInterrupt and StorageError."""
     import duckdb
 
     try:
-        with RunTables(facts, writer.scratch) as tables, writer.new_run(facts.run_id):
-            _check_ledger(facts, tables)
-            for name in schema.TABLES:
-                writer.write(name, facts.run_id, tables.batches(name), provenance)
-            return tables.percentages_lost()
+        yield
     except RuntimeError as error:
         if str(error) != "Query interrupted":  # DuckDB's error after Ctrl-C
             raise
         raise KeyboardInterrupt from None
     except duckdb.Error as error:  # mostly: no disk space for what does not fit into memory
-        raise _no_space(writer.out, f"{facts.run_id}: {str(error).splitlines()[0]}") from error
+        raise _no_space(out, f"{run_id}: {str(error).splitlines()[0]}") from error
 
 
-def _report_loss(run_id: str, payload: float, packets: float, messages: Messages) -> None:
-    """Warn of what captures lost, in percent; a share below the bar of the check capture_loss is only stated."""
+def _report_loss(run_id: str, payload: float, packets: float, messages: Messages) -> list[str]:
+    """Warn of what captures lost, in percent; a share below the bar of the check capture_loss is only stated.
+
+    Returns the warning, if there is one.
+    """
     lost = {"the TCP payload by its sequence numbers": payload, "the packets by their counters": packets}
     stated = " and ".join(f"{percent:.2g}% of {what}" for what, percent in lost.items() if percent)
     if not stated:
-        return
+        return []
     step = "'ddnn-traces query DATASET capture_loss' shows which files"
-    if max(lost.values()) > MOST_PERCENT_LOST:
-        messages.warn(f"{run_id}: its captures lost {stated}, so its volumes are too low; {step}")
-    else:
+    if max(lost.values()) <= MOST_PERCENT_LOST:
         messages.info(f"{run_id}: its captures lost {stated}; {step}")
+        return []
+    warning = f"{run_id}: its captures lost {stated}, so its volumes are too low; {step}"
+    messages.warn(warning)
+    return [warning]
 
 
 def _check_ledger(facts: RunFacts, tables: RunTables) -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.ingestors.counters import Counters, closing_lines
+from ddnn_traces.ingestors.description import Description, describe
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.link_types import describe_links
-from ddnn_traces.ingestors.logs import TrainingLog, read_logs
+from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
-from ddnn_traces.ingestors.reconcile.tables import RunFacts, role_of
+from ddnn_traces.ingestors.reconcile.tables import RunFacts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
 from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
-from ddnn_traces.ingestors.sources import RunInput, host_label
+from ddnn_traces.ingestors.sources import RunInput
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes
 from ddnn_traces.text import counted, valid_text
@@ -87,26 +87,16 @@ class _Run:
         self._options = options
         self._scratch = scratch
         self._messages = messages
-        self._labels = [host_label(path) for path in run.captures]
-        self._log_messages = Messages()
-        self._logs: list[TrainingLog] = []
-        self._log_of_file: list[TrainingLog | None] = []
         self._tasks: list[ReadTask] = []
         self._files: list[CaptureFacts] = []
-        self._counters: dict[Path, Counters] = {}
+        self._warnings: list[str] = []  # of the files
 
     def tasks(self, jobs: int) -> Iterator[ReadTask]:
         """One task for each file. jobs: threads that may work inside one file."""
         self._scratch.mkdir()
-        self._logs = read_logs(self._run.folder, self._log_messages)
-        self._counters = closing_lines(self._run.folder, self._run.captures)
-        offset_ns = self._options.clock_offset_ns
-        if offset_ns is not None:
-            self._logs = [log.shifted(lambda time_ns: time_ns + offset_ns) for log in self._logs]
-        by_worker = {log.worker: log for log in self._logs}
-        for path, label in zip(self._run.captures, self._labels, strict=True):
-            log = by_worker.get(label or "", self._logs[0] if self._logs else None)
-            self._log_of_file.append(log)
+        self._described = describe(self._run, self._metadata, self._options.clock_offset_ns)
+        self._needs = self._described.packet_needs
+        for path, log in zip(self._run.captures, self._described.log_of_file, strict=True):
             self._tasks.append(self._task(path, log, jobs))
             yield self._tasks[-1]
 
@@ -126,69 +116,47 @@ class _Run:
     def add(self, result: ReadResult) -> None:
         """Take the next file's result. Its problems are reported now, in the order of the files."""
         if not self._files:
-            for warning in self._log_messages.warnings:
+            for warning in self._described.warnings:
                 self._messages.warn(warning)
         facts = result.facts
-        facts.counters = facts.counters or self._counters.get(facts.path, {})
+        facts.capture_id = self._run.name_of(facts.path)
         self._files.append(facts)
+        before = len(self._messages.warnings)
         _report(result, self._messages)
+        self._warnings += self._messages.warnings[before:]
 
     def facts(self, scheduler: Scheduler) -> RunFacts:
         """All that is known of the run, when its files are read."""
         clock = self._clock(scheduler)
-        workers = [log.worker if log else None for log in self._log_of_file]
-        window_ns, version = self._options.window_ns, __version__
-        return RunFacts(
-            self._run.run_id, self._metadata, self._logs, self._files, self._labels, workers, window_ns, version, clock
-        )
+        window_ns = self._options.window_ns
+        return RunFacts(self._described, self._files, window_ns, __version__, self._needs, clock, self._warnings)
 
     def _clock(self, scheduler: Scheduler) -> LogClock:
         """The logs' clock against the captures'. With --clock-offset auto it may read all files again."""
-        requested = self._options.clock_offset
-        clock = estimate_clock(self._logs_of_workers(), self._files, self._labels, self._options.window_ns)
-        if self._options.clock_offset_ns is not None:
-            clock = clock.before_shift(self._options.clock_offset_ns)
-        if requested == "none":
-            return clock
-        if not clock.estimate or not clock.is_off:
-            self._warn_of_clocks()
-            return clock
-        seconds = clock.estimate.offset_ns / 1e9
-        if requested != "auto":
-            self._messages.warn(
-                f"{self._run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
-                f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
-                "their steps, or with none to leave the times unchanged"
-            )
-            return clock
-        self._messages.info(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
-        self._read_again([log.shifted(clock.correction) for log in self._logs], scheduler)
-        return replace(clock, applied_ns=clock.estimate.offset_ns)
+        described, shift = self._described, self._options.clock_offset_ns
+        clock = estimate_clock(described.clock_logs, self._files, described.labels, self._options.window_ns)
+        if shift is not None:
+            clock = clock.before_shift(shift)
+        if clock.estimate and clock.is_off and self._options.clock_offset == "auto":
+            seconds = clock.estimate.offset_ns / 1e9
+            self._messages.info(f"run {self._run.run_id}: {seconds:+.3f} s added to the logs' times, reading again")
+            self._described = described.shifted(clock.correction)
+            self._read_again(scheduler)
+            return replace(clock, applied_ns=clock.estimate.offset_ns)
+        spans = [(file.first_ns, file.last_ns) for file in self._files]
+        for warning in clock_warnings(self._described, clock, spans, self._options.clock_offset):
+            self._messages.warn(warning)
+        return clock
 
-    def _logs_of_workers(self) -> list[TrainingLog]:
-        """The logs without those of parameter servers, whose steps end when answers are in the socket's buffer."""
-        servers = {host.label for host in self._metadata.hosts if host.role == "parameter_server"}
-        workers = [log for log in self._logs if log.worker not in servers and role_of(log.worker) != "parameter_server"]
-        return workers or self._logs
-
-    def _read_again(self, logs: list[TrainingLog], scheduler: Scheduler) -> None:
+    def _read_again(self, scheduler: Scheduler) -> None:
         """Read the files again, with other steps. Their hashes are known."""
-        self._logs = logs
-        by_worker = {log.worker: log for log in logs}
-        self._log_of_file = [by_worker[log.worker] if log else None for log in self._log_of_file]
         self.remove_scratch()
         self._scratch.mkdir()
-        tasks = [_with_steps(task, log) for task, log in zip(self._tasks, self._log_of_file, strict=True)]
+        logs = self._described.log_of_file
+        tasks = [_with_steps(task, log) for task, log in zip(self._tasks, logs, strict=True)]
         for number, result in enumerate(scheduler.results(tasks)):
-            self._files[number] = replace(
-                result.facts, digests=self._files[number].digests, counters=self._files[number].counters
-            )
-
-    def _warn_of_clocks(self) -> None:
-        """Warn where no packet of a file can be in a step of its log, and the reason is not known."""
-        for file, log in zip(self._files, self._log_of_file, strict=True):
-            if log:
-                _compare_clocks(file, log, self._messages)
+            before = self._files[number]
+            self._files[number] = replace(result.facts, digests=before.digests, capture_id=before.capture_id)
 
     def remove_scratch(self) -> None:
         """Free the disk space of cells and packets: the run's tables are written, or it is read again."""
@@ -212,7 +180,7 @@ def _report(result: ReadResult, messages: Messages) -> None:
         read = f"{counted(facts.records, 'record')} before that read" if facts.format else "nothing of it was read"
         is_unsupported = "TShark doesn't support" in str(facts.status_detail)
         advice = "try --engine numba" if is_unsupported else "copy it again, or leave it out"
-        messages.warn(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
+        messages.warn_partial(f"{facts.path}: {facts.status}: {facts.status_detail}; {read}; {advice}")
     if facts.invalid_times:
         messages.warn(
             f"{facts.path}: an impossible time (before 1970 or after 2262) in {facts.invalid_times:,} of "
@@ -264,13 +232,30 @@ def _is_doubled(facts: CaptureFacts) -> bool:
     return bool(payload > 1_000_000 and 0.45 * payload <= again <= 0.55 * payload)
 
 
-def _compare_clocks(facts: CaptureFacts, log: TrainingLog, messages: Messages) -> None:
-    """Warn when no packet can be in a step of the log."""
-    begin, end = log.bounds[0], log.bounds[-1]
-    if facts.first_ns is None or facts.last_ns is None or (facts.first_ns < end and facts.last_ns >= begin):
+def clock_warnings(
+    described: Description, clock: LogClock, spans: Sequence[tuple[int | None, int | None]], requested: str | float
+) -> Iterator[str]:
+    """What is wrong with the clock of the logs: it is off, or no packet of a file can be in a step of its log.
+
+    spans: first and last time of each capture, ns. requested: IngestOptions.clock_offset.
+    """
+    if requested == "none" or (requested == "auto" and clock.applied_ns):
         return
-    hours = (facts.first_ns - begin) / 3.6e12
-    messages.warn(
-        f"{facts.path}: begins {hours:+.2f} hours after {log.worker}'s log and shares no time with its steps, "
-        "so no packet is in a step; compare the two clocks"
-    )
+    if clock.estimate and clock.is_off:
+        seconds = clock.estimate.offset_ns / 1e9
+        yield (
+            f"{described.run.run_id}: its logs line up with the traffic when {seconds:+.3f} s are added to their "
+            f"times; ingest with --clock-offset auto, or --clock-offset {seconds:.3f}, to have the packets in "
+            "their steps, or with none to leave the times unchanged"
+        )
+        return
+    for path, log, (first_ns, last_ns) in zip(described.run.captures, described.log_of_file, spans, strict=True):
+        if log is None or first_ns is None or last_ns is None:
+            continue
+        begin, end = log.bounds[0], log.bounds[-1]
+        if first_ns >= end or last_ns < begin:
+            hours = (first_ns - begin) / 3.6e12
+            yield (
+                f"{path}: begins {hours:+.2f} hours after {log.worker}'s log and shares no time with its steps, "
+                "so no packet is in a step; compare the two clocks"
+            )

@@ -6,6 +6,9 @@ published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all s
 A folder that a symbolic link leads to counts like any other, but once: under its own name where it is among the
 sources too, and never where it holds the source.
 `-` is standard input, a run named stdin.
+
+Where a run has a folder for each host, `--layout` says so (layouts.py), or `--run-id`, which joins all captures into
+one run: then a host is named by the folder.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import metadata
 from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
+from ddnn_traces.ingestors.layouts import Layout, parse_layout
+from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.store.layout import is_dataset
-from ddnn_traces.text import valid_text
+from ddnn_traces.text import counted, listed, valid_text
 from ddnn_traces.text_files import name_of_kind, why_it_leads_nowhere
 
 _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$", re.IGNORECASE)
@@ -35,17 +40,75 @@ NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for
 
 @dataclass(frozen=True)
 class RunInput:
-    """The files of one run. folder: of its metadata and logs; None for a bare capture."""
+    """The files of one run. folder: of its metadata and logs; None for a bare capture. hosts: of captures whose host is
+    known by a folder or the layout."""
 
     run_id: str
     folder: Path | None
     captures: tuple[Path, ...]
+    hosts: Mapping[Path, str] = field(default_factory=dict)
+
+    @property
+    def top(self) -> Path:
+        """The folder that names of files are relative to."""
+        return self.folder or _common_folder(self.captures)
+
+    @property
+    def log_folders(self) -> tuple[Path, ...]:
+        """Folders with logs: the run's, and those of its hosts."""
+        if self.folder is None:
+            return ()
+        below = (above for path in self.captures for above in path.parents if above.is_relative_to(self.folder))
+        return tuple(dict.fromkeys((self.folder, *sorted(below))))
+
+    @property
+    def table_rows(self) -> tuple[Path, tuple[str, ...]] | None:
+        """Folder of the runs.csv that may have a row for the run, and its names there, the first of which counts."""
+        if self.captures[0] == STDIN:
+            return None
+        place = self.folder or self.captures[0]
+        own = self.folder.name if self.folder else run_name(self.captures[0])
+        return place.parent, tuple(dict.fromkeys((own, self.run_id)))
+
+    def name_of(self, path: Path) -> str:
+        """Name of a capture or log, unique in the run: with its folder, where that is not the run's."""
+        if path == STDIN:
+            return "stdin"
+        return valid_text(path.relative_to(self.top).as_posix() if path.is_relative_to(self.top) else path.name)
+
+    def host(self, capture: Path) -> str | None:
+        """The host that a capture's folder or name says it is from, or None."""
+        return self.hosts.get(capture) or host_label(capture)
+
+    def host_of_folder(self, folder: Path) -> str | None:
+        """The host that a folder of logs belongs to; None for the run's own."""
+        hosts = {host for path, host in self.hosts.items() if path.is_relative_to(folder)}
+        return next(iter(hosts)) if len(hosts) == 1 and folder != self.folder else None
 
 
 def host_label(capture: Path) -> str | None:
     """Host in the name of a capture (`worker-3-tcpdump.pcap.gz` is worker-3's), or None."""
-    stem = re.sub(r"[-_.]tcpdump$", "", run_name(capture))
-    return stem if _HOST_LABEL.fullmatch(stem) else None
+    stem = host_stem(capture)
+    return stem if names_a_host(stem) else None
+
+
+def host_stem(capture: Path) -> str:
+    """The part of a capture's name that would name its host."""
+    return re.sub(r"[-_.]tcpdump$", "", run_name(capture))
+
+
+def names_a_host(name: str) -> bool:
+    """Whether a name is a usual one of a host: worker-1, ps0, node3."""
+    return bool(_HOST_LABEL.fullmatch(name))
+
+
+def role_of(label: str | None) -> str | None:
+    """Role in a label like worker-1, ps-0 or chief-0; other for node-1; None for nodeA, which may have any."""
+    if label is None or not names_a_host(label):
+        return None
+    word = label.rstrip("0123456789").rstrip("-_").lower()
+    roles = {"worker": "worker", "w": "worker", "ps": "parameter_server", "parameter-server": "parameter_server"}
+    return roles.get(word, "chief" if word in ("chief", "master") else "other")
 
 
 def run_name(capture: Path) -> str:
@@ -55,11 +118,41 @@ def run_name(capture: Path) -> str:
     return valid_text(_CAPTURE_NAME.sub("", capture.name) or capture.name)
 
 
-def find_runs(sources: list[str], warn: Callable[[str], None] = lambda _: None) -> list[RunInput]:
+def series_name(capture_id: str) -> str:
+    """What the names of the files in a series have in common: x of x.pcap and x.pcap1."""
+    return _CAPTURE_NAME.sub("", capture_id) or capture_id
+
+
+def find_runs(
+    sources: list[str],
+    warn: Callable[[str], None] = lambda _: None,
+    layout: str | None = None,
+    run_id: str | None = None,
+) -> list[RunInput]:
     """Runs in the order of their names. UsageError when a source is missing, unreadable or without captures.
 
     warn: called with a message for each name that is left out: a link that leads nowhere, a pipe or device in a folder.
+    layout: of the captures' paths (layouts.py). run_id: name of the run that all captures are joined into.
     """
+    parsed = None if layout is None else parse_layout(layout)
+    if run_id is not None and (not run_id.strip() or "\0" in run_id):
+        raise UsageError(f"--run-id {run_id!r} is not a name; give one with letters or digits")
+    if parsed and run_id is not None and "run" in parsed.pattern.groupindex:
+        raise UsageError(f"--layout {layout}: its {{run}} and --run-id exclude each other; leave out one of them")
+    files, folders = _captures_of(sources, warn)
+    if parsed:
+        runs = _by_layout([*(path for captures in folders.values() for path in captures), *files], parsed, warn)
+    else:
+        named: list[NamedFiles] = [(_folder_name(folder), folder, captures) for folder, captures in folders.items()]
+        named += [run for run in _runs_of_files(files) if run[1] not in folders]
+        runs = _unique_names(named)
+    if run_id is not None:
+        runs = [_joined(runs, valid_text(run_id))]
+    return sorted(runs, key=lambda run: run.run_id)
+
+
+def _captures_of(sources: list[str], warn: Callable[[str], None]) -> tuple[list[Path], dict[Path, tuple[Path, ...]]]:
+    """The files among the sources, and the folders with captures in or below the others."""
     files: list[Path] = []
     folders: dict[Path, tuple[Path, ...]] = {}  # with their captures
     for source in sources:
@@ -78,9 +171,7 @@ def find_runs(sources: list[str], warn: Callable[[str], None] = lambda _: None) 
                 folders.update(found)
             else:
                 files.append(path)
-    runs: list[NamedFiles] = [(_folder_name(folder), folder, captures) for folder, captures in folders.items()]
-    runs += [run for run in _runs_of_files(files) if run[1] not in folders]
-    return sorted(_unique_names(runs), key=lambda run: run.run_id)
+    return files, folders
 
 
 def _standard_input(again: bool) -> Path:
@@ -99,16 +190,67 @@ def _standard_input(again: bool) -> Path:
     return STDIN
 
 
-def rename_run(runs: list[RunInput], run_id: str) -> list[RunInput]:
-    """The only run under another name. UsageError when there are several, or the name is invalid."""
-    if not run_id.strip() or "\0" in run_id:
-        raise UsageError(f"--run-id {run_id!r} is not a name; give one with letters or digits")
-    if len(runs) > 1:
-        names = ", ".join(run.run_id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
-        raise UsageError(
-            f"--run-id {run_id} names one run, but {len(runs)} were found ({names}); ingest them one by one"
+def _by_layout(captures: Iterable[Path], layout: Layout, warn: Callable[[str], None]) -> list[RunInput]:
+    """Runs of the captures that fit the layout."""
+    runs: dict[tuple[str, Path | None], list[Path]] = {}
+    hosts: dict[Path, str] = {}
+    others = []
+    for capture in dict.fromkeys(captures):
+        place = None if capture == STDIN else layout.place(capture)
+        if place is None:
+            others.append(str(capture))
+            continue
+        runs.setdefault((place.run, place.folder), []).append(capture)
+        if place.host is not None:
+            hosts[capture] = place.host
+    if not runs:
+        raise UsageError(f"--layout {layout.text} fits no capture, such as {others[0]}; correct it")
+    if others:
+        warn(
+            f"--layout {layout.text} does not fit {counted(len(others), 'capture')}, not read: {listed(others, 3)}; "
+            "correct it, or leave them out of the sources"
         )
-    return [replace(run, run_id=valid_text(run_id)) for run in runs]
+    return [
+        replace(run, hosts={path: hosts[path] for path in run.captures if path in hosts})
+        for run in _unique_names([(name, folder, tuple(paths)) for (name, folder), paths in runs.items()])
+    ]
+
+
+def _joined(runs: list[RunInput], run_id: str) -> RunInput:
+    """All captures as one run. Of several folders each is a host's, unless the layout says more.
+
+    UsageError where they are evidently several runs, each with metadata of its own.
+    """
+    if len(runs) == 1:
+        return replace(runs[0], run_id=run_id)
+    captures = tuple(dict.fromkeys(path for run in runs for path in run.captures))
+    if STDIN in captures:
+        raise UsageError(f"--run-id {run_id}: standard input cannot be joined with other captures; ingest it by itself")
+    described = [run.run_id for run in runs if run.folder and metadata.read_metadata(run.folder) != RunMetadata()]
+    if len(described) > 1:
+        raise UsageError(
+            f"--run-id {run_id} joins all captures into one run, but {listed(described, 5)} have metadata of their "
+            "own (run.toml, runs.csv or a name in the scheme); ingest them one by one"
+        )
+    top = _common_folder(captures)
+    return RunInput(
+        run_id, top, captures, _hosts_by_folder(captures, top) | {p: h for run in runs for p, h in run.hosts.items()}
+    )
+
+
+def _hosts_by_folder(captures: tuple[Path, ...], top: Path) -> dict[Path, str]:
+    """For captures in folders below `top` the first part of their path that no two folders have in common."""
+    folders = {path: path.relative_to(top).parts[:-1] for path in captures if path.parent != top}
+    different = {*folders.values()}
+    depths = range(min(map(len, different), default=0))
+    depth = next((n for n in depths if len({parts[n] for parts in different}) == len(different)), 0)
+    return {path: valid_text(parts[depth]) for path, parts in folders.items()}
+
+
+def _common_folder(captures: tuple[Path, ...]) -> Path:
+    """The deepest folder that holds all of them."""
+    first = captures[0].parent
+    return next(top for top in (first, *first.parents) if all(path.is_relative_to(top) for path in captures))
 
 
 def _expand(source: str, warn: Callable[[str], None]) -> list[Path]:

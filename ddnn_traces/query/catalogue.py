@@ -1,8 +1,8 @@
 """The named queries: one question per file in queries/, read with the head that describes it.
 
 A head is the comment lines `-- key: value` at the begin of a file: question, row (what a row stands for), inputs
-(tables and other queries, or none), optionally figure (of the papers), a `param` line for each parameter and a `column`
-line for each result column, in their order:
+(tables and other queries, or none), optionally figure (of the papers) and needs (parameters without which there are no
+rows), a `param` line for each parameter and a `column` line for each result column, in their order:
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
@@ -13,9 +13,11 @@ In the SQL a parameter is `$window_ms`. A column without a unit (a name, number 
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -87,7 +89,10 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class Query:
-    """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL."""
+    """A named query: question, grain of a row, inputs, the paper's figure, parameters, result columns and its SQL.
+
+    needs: parameters without which it has no rows.
+    """
 
     name: str
     path: Path
@@ -98,6 +103,7 @@ class Query:
     params: tuple[Param, ...]
     columns: tuple[ResultColumn, ...]
     sql: str
+    needs: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -150,6 +156,13 @@ class Query:
             return f"WITH {expressions}\n{body}"
         return f"{start[0]}{expressions},\n{body[start.end() :]}"
 
+    def require(self, given: Collection[str]) -> None:
+        """Raise QueryError where parameters that the query needs are not among the given ones, with their meanings."""
+        lacking = [param for param in self.params if param.name in self.needs and param.name not in given]
+        if lacking:
+            said = "; ".join(f"--param {param.name}=... ({param.meaning})" for param in lacking)
+            raise QueryError(f"{self.name} needs {said}")
+
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
         """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
         known = {param.name: param for param in self.params}
@@ -180,11 +193,20 @@ def groups() -> dict[str, list[Query]]:
 
 
 def find(name: str) -> Query:
-    """The query of that name. Raises QueryError with the nearest names."""
+    """The query of that name. Raises QueryError with the three nearest by name, or by the words of their questions."""
     found = catalogue().get(name)
-    if found is None:
-        raise QueryError(f"no query named {name}; {nearest(name, list(catalogue()))}")
-    return found
+    if found is not None:
+        return found
+    if name in schema.TABLES:
+        raise QueryError(f"{name} is a table, no query; ddnn-traces sql DATASET 'FROM {name}' has its rows")
+    words = [word[:6].lower() for word in re.findall(r"\w{4,}", name.replace("_", " "))]
+    about = {query.name: f"{query.name} {query.question}".lower() for query in catalogue().values()}
+    near = sorted(about, key=lambda other: (-sum(word in about[other] for word in words), -_likeness(name, other)))
+    raise QueryError(f"no query named {name}; the nearest are {', '.join(near[:3])}; without a name all are listed")
+
+
+def _likeness(name: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, name, other).ratio()
 
 
 @cache
@@ -230,7 +252,10 @@ def read(path: Path) -> Query:
         raise ValueError(f"{path}: the head has no line '-- {missing[0]}: ...' (it ends at the first other line)")
     inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
     figure = head.get("figure", "")
-    return Query(path.stem, path, head["question"], head["row"], inputs, figure, tuple(params), tuple(columns), text)
+    needs = tuple(name.strip() for name in head.get("needs", "").split(",") if name)
+    return Query(
+        path.stem, path, head["question"], head["row"], inputs, figure, tuple(params), tuple(columns), text, needs
+    )
 
 
 def _column(path: Path, text: str) -> ResultColumn:

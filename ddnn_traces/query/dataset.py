@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import re
 import shutil
@@ -9,8 +10,8 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,9 +22,10 @@ from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
 from ddnn_traces.store import schema
 from ddnn_traces.store.places import place
-from ddnn_traces.text import nearest
+from ddnn_traces.text import counted, nearest
 
 if TYPE_CHECKING:
+    import altair as alt
     import polars as pl
     import pyarrow as pa
 
@@ -39,11 +41,34 @@ _CONFIG: dict[str, Any] = {
 _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
 
 
+_SHOWN_RUNS = 3  # names in a dataset's repr
+
+
 def _is_of_files(error: duckdb.Error) -> bool:
     """Whether an error of DuckDB may come from a damaged file."""
     if isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
         return ".parquet" in str(error)
     return isinstance(error, _OF_FILES) or type(error) is duckdb.Error
+
+
+def _matching(patterns: Sequence[str], where: str | Path) -> list[str]:
+    """The runs of a dataset that patterns such as tf-* match; names without `*`, `?` and `[` are taken as they are."""
+    if not any(set(pattern) & set("*?[") for pattern in patterns):
+        return list(patterns)
+    with Dataset(where) as all_runs:
+        names = all_runs.run_ids
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        # a run may be named so
+        matching = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not matching and set(pattern) & set("*?["):
+            raise UsageError(f"{where}: no run matches {pattern}; 'ddnn-traces runs {where}' lists them")
+        found |= dict.fromkeys(matching or [pattern])
+    return list(found)
+
+
+def _is_macro(name: str) -> bool:
+    return name in catalogue.catalogue() and bool(catalogue.find(name).params)
 
 
 def _spill_folder() -> str:
@@ -54,16 +79,39 @@ def _spill_folder() -> str:
         return ""
 
 
+class Queries(Mapping[str, catalogue.Query]):
+    """Queries by name; in a notebook or a console, a line each with its question."""
+
+    def __init__(self, queries: Mapping[str, catalogue.Query]) -> None:
+        self._queries = queries
+
+    def __getitem__(self, name: str) -> catalogue.Query:
+        return self._queries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queries)
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self._queries))
+        return "\n".join(f"{query.name:<{width}}  {query.question}" for query in self._queries.values())
+
+
 class Dataset:
     """The tables of a dataset as views (with their comments), queries without parameters as views, the others as
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
-    runs: names of the visible runs; None: all. read_only: refuse SQL that writes a file or changes a view, with
-    errors.QueryError. where: a folder, a zip file of a release, a URL of a release. Raises errors.UsageError when it is
-    not a dataset of this schema version, or has no such run, and errors.ReleaseError when it cannot be read.
+    runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
+    a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release. Raises
+    errors.UsageError when it is not a dataset of this schema version, or has no such run, and errors.ReleaseError when
+    it cannot be read.
     """
 
-    def __init__(self, where: str | Path, runs: Sequence[str] | None = None, read_only: bool = False) -> None:
+    def __init__(self, where: str | Path, runs: str | Sequence[str] | None = None, read_only: bool = False) -> None:
+        runs = _matching([runs] if isinstance(runs, str) else runs, where) if runs is not None else None
+        self._where = where
         self.place = place.find(where, runs)
         self.name = self.place.name
         spill = _spill_folder()
@@ -71,8 +119,8 @@ class Dataset:
         self._running = threading.Lock()
         #: Whether views.StoredViews has tables in the place of views; a query must not compute them itself then.
         self.has_stored_views = False
-        self.connection = duckdb.connect(config=self._config)
-        self._remove_spilled = weakref.finalize(self.connection, shutil.rmtree, spill, ignore_errors=True)
+        self._connection = duckdb.connect(config=self._config)
+        self._remove_spilled = weakref.finalize(self._connection, shutil.rmtree, spill, ignore_errors=True)
         try:
             self._open(runs, read_only)
         except BaseException:
@@ -80,12 +128,12 @@ class Dataset:
             raise
 
     def _open(self, runs: Sequence[str] | None, read_only: bool) -> None:
-        views.hide_progress_bar(self.connection)
-        self.place.attach(self.connection)
-        self._views = views.Views(self.connection, self.place, runs)
+        views.hide_progress_bar(self._connection)
+        self.place.attach(self._connection)
+        self._views = views.Views(self._connection, self.place, runs)
         self._read_only, self._runs = read_only, runs
         if read_only:
-            self.connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
+            self._connection.execute("SET lock_configuration = true")  # also for functions: enable_logging writes files
         if runs and (unknown := sorted(set(runs) - set(self.run_ids))):
             if gone := self.missing_files():
                 raise UsageError(f"{self.name}: {gone[0]}")
@@ -120,7 +168,7 @@ class Dataset:
     def _is_closed(self) -> bool:
         """Close the connection; false where a thread is using it, as after a Ctrl-C that came between two lines."""
         try:
-            self.connection.close()
+            self._connection.close()
         except duckdb.ResourceInUseException:
             return False
         return True
@@ -128,7 +176,7 @@ class Dataset:
     def _interrupt_until(self, done: Callable[[], bool]) -> None:
         """Interrupt the connection's query until `done`: the first interrupts may come before the query runs."""
         while not done():
-            self.connection.interrupt()
+            self._connection.interrupt()
             time.sleep(0.005)
 
     @property
@@ -139,7 +187,26 @@ class Dataset:
     @property
     def run_ids(self) -> list[str]:
         """Names of the runs, in order."""
-        return [run_id for (run_id,) in self.connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
+        return [run_id for (run_id,) in self._connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection, with the tables and queries without parameters as views and the others as macros.
+
+        Views and macros are made when this is first used; query() and sql() make those that they need.
+        """
+        self._views.provide_all()
+        return self._connection
+
+    @property
+    def queries(self) -> Queries:
+        """The named queries, by name."""
+        return Queries(catalogue.catalogue())
+
+    def __repr__(self) -> str:
+        runs = self.run_ids
+        shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
+        return f"<Dataset {self.name}: {counted(len(runs), 'run')}: {shown}>"
 
     @property
     def only_run(self) -> str:
@@ -153,6 +220,19 @@ class Dataset:
     def query(self, name: str, **params: Any) -> pl.DataFrame:
         """Result of a named query. Raises QueryError for unknown names and parameters."""
         return self._frame(self.query_arrow(name, params))
+
+    def plot(self, name: str, run: str | Sequence[str] | None = None, **params: Any) -> alt.TopLevelMixin:
+        """The Altair chart of a query, as the report draws it. run: names or patterns of runs; None: all that are open.
+
+        Raises QueryError for unknown names and parameters, UsageError for a query without a figure, or where there is
+        no data for it.
+        """
+        from ddnn_traces.report import plot
+
+        if run is None:
+            return plot.chart(self, name, params)
+        with Dataset(self._where, run, self._read_only) as chosen:
+            return plot.chart(chosen, name, params)
 
     def sql(self, text: str, params: Any = None) -> pl.DataFrame:
         """Result of the user's own SQL over the views. Raises QueryError with DuckDB's message."""
@@ -169,7 +249,11 @@ class Dataset:
         # In a thread of its own, so that a Ctrl-C reaches this one: DuckDB does not always check for signals.
         with ThreadPoolExecutor(1) as thread:
             try:
-                return thread.submit(self._run_alone, text, params).result()
+                running = thread.submit(self._run_alone, text, params)
+                # a signal that another thread receives is seen here only when this one wakes up
+                while not wait([running], timeout=0.1).done:
+                    pass
+                return running.result()
             except (KeyboardInterrupt, SystemExit):
                 self._interrupt_until(lambda: not self._running.locked())
                 raise
@@ -198,11 +282,11 @@ class Dataset:
     def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
         self._views.provide(text)
         try:
-            return self.connection.sql(text, params=params)
+            return self._connection.sql(text, params=params)
         except duckdb.CatalogException:  # a name that the SQL builds; otherwise the message needs the nearest names
             if not self._views.provide_all():
                 raise
-            return self.connection.sql(text, params=params)
+            return self._connection.sql(text, params=params)
 
     def _message(self, error: duckdb.Error, text: str, params: Any) -> str:
         """DuckDB's message with the line of the text and a caret below the place.
@@ -213,9 +297,11 @@ class Dataset:
         statements = self.statements(text)
         if len(statements) == 1 and isinstance(error, duckdb.BinderException | duckdb.CatalogException):
             try:
-                self.connection.execute(statements[0].lstrip("\n"), params)
+                self._connection.execute(statements[0].lstrip("\n"), params)
             except duckdb.Error as located:
                 error = located
+        if (macro := re.search(r"Table with name (\w+) does not exist", str(error))) and _is_macro(macro[1]):
+            return f"{macro[1]} is a macro, since it has parameters: write {macro[1]}()"
         before = len(statements[0]) - len(statements[0].lstrip("\n")) if len(statements) == 1 else 0
         return re.sub(r"^LINE (\d+):", lambda line: f"LINE {int(line[1]) + before}:", str(error), flags=re.M)
 
@@ -231,7 +317,7 @@ class Dataset:
 
     def missing(self, name: str) -> list[str]:
         """Data that a named query reads and that runs lack: a line for each kind, with the remedy."""
-        return missing.lines_of(self.connection, self.place, missing.tables(name), self.run_ids, self._gone)
+        return missing.lines_of(self._connection, self.place, missing.tables(name), self.run_ids, self._gone)
 
     def missing_files(self) -> list[str]:
         """Files that ingest wrote and that are gone: a line for each run, with the remedy."""
@@ -249,7 +335,7 @@ class Dataset:
         text.encode()  # UnicodeEncodeError, which DuckDB would not explain
         try:
             found, place = [], 0
-            for statement in self.connection.extract_statements(text):
+            for statement in self._connection.extract_statements(text):
                 place = max(text.find(statement.query, place), place)
                 found.append("\n" * text.count("\n", 0, place) + statement.query)
                 place += len(statement.query)

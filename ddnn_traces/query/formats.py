@@ -1,19 +1,38 @@
-"""Query results as bytes: CSV, JSON, Parquet, Arrow."""
+"""Query results as bytes: CSV, JSON, JSON lines, Parquet, Arrow, Markdown."""
 
 from __future__ import annotations
 
 import json
 import math
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from ddnn_traces.errors import QueryError
+from ddnn_traces.errors import QueryError, UsageError
+from ddnn_traces.text import printable
+
+FORMATS = ("csv", "json", "ndjson", "parquet", "arrow", "md")
+#: Suffixes of files, where they are not the format's name.
+_SUFFIXES = {"jsonl": "ndjson", "pq": "parquet", "feather": "arrow", "markdown": "md", "txt": "table"}
+
+
+def of_suffix(out: Path) -> str:
+    """The format that a file's name says; csv for a name without a suffix, such as a pipe's. Raises UsageError."""
+    suffix = out.suffix.removeprefix(".").lower()
+    if not suffix:
+        return "csv"
+    if (found := _SUFFIXES.get(suffix, suffix)) in (*FORMATS, "table"):
+        return found
+    known = ", ".join(f".{name}" for name in FORMATS)
+    instead = "; spreadsheets open .csv" if suffix in ("xlsx", "xls", "ods") else ""
+    raise UsageError(f"{out}: no format .{suffix}: name it {known}, or give --format{instead}")
 
 
 def write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
-    """Write a table as csv, json (an array of objects), parquet or arrow (IPC stream).
+    """Write a table as csv, json (an array of objects), ndjson (an object a line), parquet, arrow (IPC stream) or md (a
+    table of Markdown).
 
     Raises QueryError for a type that the format does not have.
     """
@@ -31,6 +50,12 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     elif output_format == "json":
         _refuse_two_of_a_name(rows)
         out.write(json.dumps(_plain(rows.to_pylist()), indent=1).encode() + b"\n")
+    elif output_format == "ndjson":
+        _refuse_two_of_a_name(rows)
+        for batch in rows.to_batches():
+            out.writelines(json.dumps(_plain(row)).encode() + b"\n" for row in batch.to_pylist())
+    elif output_format == "md":
+        out.write(_markdown(_flat(rows)).encode())
     elif output_format == "parquet":
         import pyarrow.parquet
 
@@ -38,6 +63,16 @@ def _write(rows: pa.Table, output_format: str, out: BinaryIO) -> None:
     else:
         with pa.ipc.new_stream(out, rows.schema) as stream:
             stream.write_table(rows)
+
+
+def _markdown(rows: pa.Table) -> str:
+    """The table in Markdown, numbers aligned right."""
+    numeric = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in rows.schema.types]
+    lines = [rows.schema.names, ["--:" if number else "---" for number in numeric]]
+    columns = (column.to_pylist() for column in rows.columns)
+    lines += [["" if value is None else str(value) for value in row] for row in zip(*columns, strict=True)]
+    cells = ([printable(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def _refuse_two_of_a_name(rows: pa.Table) -> None:

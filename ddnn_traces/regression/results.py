@@ -299,6 +299,12 @@ class Regression(OlsFit):
     refits: tuple[Refit, ...] = ()
     points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
 
+    def summary(self, verbose: bool = False) -> str:
+        """Coefficients, tests, verdicts and diagnostics as text, as `ddnn-traces regress` prints them."""
+        from ddnn_traces.regression import documents
+
+        return documents.text(self, verbose)
+
     @property
     def left(self) -> str:
         """The formula's left side."""

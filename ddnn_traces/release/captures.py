@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.ingestors import originals
 from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release.anonymise.mapping import Anonymiser, Options, RunMapping
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.text import is_plain_name, sql_literal, valid_text
+from ddnn_traces.text import is_plain_name, sql_literal
 from ddnn_traces.traffic import run_folder
 
 if TYPE_CHECKING:
@@ -91,9 +92,7 @@ def _rows(dataset: Dataset, table: str, runs: Iterable[str]) -> list[_Row]:
 
 def _match(runs: list[RunInput], captures: list[_Row]) -> dict[tuple[str, str], Path]:
     """The file of each capture; runs that are not published are left out. Raises UsageError for one without a file."""
-    found: dict[tuple[str, str], Path] = {}
-    for run in runs:
-        found |= {(run.run_id, valid_text(path.name)): path for path in run.captures}
+    found = originals.among(runs, captures)
     for row in captures:
         if row["engine"] == "synthetic" or not row["format"]:
             continue

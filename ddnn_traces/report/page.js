@@ -31,7 +31,7 @@ openTarget();
 // The section in view is marked in the contents.
 const links = new Map([...contents.querySelectorAll('a')].map((link) => [link.getAttribute('href').slice(1), link]));
 const watcher = new IntersectionObserver((entries) => {
-  for (const entry of entries.filter((one) => one.isIntersecting)) {
+  for (const entry of entries.filter((one) => one.isIntersecting && links.has(one.target.id))) {
     for (const link of links.values()) link.removeAttribute('aria-current');
     const link = links.get(entry.target.id);
     link.setAttribute('aria-current', 'true');
@@ -40,10 +40,246 @@ const watcher = new IntersectionObserver((entries) => {
 }, {rootMargin: '-10% 0px -80% 0px'});
 for (const section of document.querySelectorAll('section')) watcher.observe(section);
 
-for (const spec of document.querySelectorAll('script[id^="spec-"]')) {
-  const name = spec.id.slice('spec-'.length);
-  vegaEmbed('#chart-' + name, JSON.parse(spec.textContent), {
-    mode: 'vega-lite', renderer: 'svg', downloadFileName: name,
-    actions: {export: true, source: false, compiled: false, editor: false},
-  });
+const make = (name, properties = {}, ...children) => {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+};
+
+// The runs that the reader chose: null is all.
+const runIds = JSON.parse(document.getElementById('run-ids').textContent);
+let chosen = null;
+
+// Charts. A figure has one or many next to each other, each of a run or of all; those in view are drawn.
+const unpack = async (element) => {
+  const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
+};
+
+// The chart, so many pixels narrower: texts keep their size, only what is between them shrinks.
+const narrowed = (spec, excess) => {
+  const scaled = (part) => {
+    const copy = {...part};
+    if (copy.vconcat) copy.vconcat = copy.vconcat.map(scaled);
+    if (copy.spec) copy.spec = scaled(copy.spec);
+    if (typeof copy.width === 'number') copy.width = Math.max(90, copy.width - excess);
+    return copy;
+  };
+  return scaled(spec);
+};
+
+// The chart with legends of at most so many columns.
+const withColumns = (part, columns) => {
+  if (Array.isArray(part)) return part.map((one) => withColumns(one, columns));
+  if (part === null || typeof part !== 'object') return part;
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => (
+    key === 'datasets' ? [key, value] : key === 'columns' ? [key, Math.min(value, columns)] : [key, withColumns(value, columns)])));
+};
+
+const draw = async (panel) => {
+  const width = panel.element.closest('figure').clientWidth;
+  panel.drawnFor = width;
+  const narrow = width < 600;
+  const characters = narrow ? 16 : 48;
+  const set = (value) => ({...value, params: (value.params || []).map((param) => (
+    param.name === 'label_characters' ? {...param, value: characters}
+      : param.name === 'shown_runs' ? {...param, value: shownRuns(panel)} : param))});
+  const options = {mode: 'vega-lite', renderer: 'svg', actions: false};
+  if (narrow) {
+    const limit = width - 40;
+    options.config = {legend: {orient: 'top', columns: 2, titleLimit: limit}, axis: {titleLimit: limit}, axisY: {maxExtent: 130}};
+  }
+  const target = panel.element.querySelector('.chart');
+  if (panel.result) panel.result.finalize();
+  let fitting = narrow ? withColumns(panel.spec, 2) : panel.spec;
+  panel.result = await vegaEmbed(target, set(fitting), options);
+  for (let tries = 0; tries < 3; tries += 1) { // labels may change with the width
+    const excess = target.querySelector('svg').getBoundingClientRect().width - width;
+    if (excess <= 0) break;
+    fitting = narrowed(fitting, excess);
+    panel.result.finalize();
+    panel.result = await vegaEmbed(target, set(fitting), options);
+  }
+  panel.element.classList.add('drawn');
+};
+
+const save = async (panel, kind) => {
+  const url = await panel.result.view.toImageURL(kind, kind === 'png' ? 2 : 1);
+  const suffix = panel.run ? '-' + panel.run.replace(/[^\w.-]+/g, '_') : '';
+  const link = make('a', {href: url, download: panel.name + suffix + '.' + kind});
+  document.body.append(link);
+  link.click();
+  link.remove();
+};
+
+const drawing = new IntersectionObserver((entries) => {
+  for (const entry of entries.filter((one) => one.isIntersecting)) {
+    drawing.unobserve(entry.target);
+    draw(entry.target.panel);
+  }
+}, {rootMargin: '600px'});
+
+// the runs of a chart with rows of many runs
+const shownRuns = (panel) => chosen ?? (panel.figure.allRows ? panel.figure.runs : panel.figure.first);
+
+class FigureView {
+  constructor(element) {
+    this.element = element;
+    this.name = element.dataset.name;
+    this.ready = this.load();
+  }
+
+  async load() {
+    const {panels: found, first, runs} = await unpack(document.getElementById('spec-' + this.name));
+    this.first = first;
+    this.runs = runs;
+    const place = new Map(runIds.map((run, number) => [run, number]));
+    this.panels = found.map((one) => ({...one, name: this.name, figure: this, element: null}));
+    this.panels.sort((a, b) => (place.get(a.run) ?? 0) - (place.get(b.run) ?? 0));
+    this.ofRuns = found.some((one) => place.has(one.run));
+    this.limit = this.atFirst = this.firstRow();
+    this.arrange();
+  }
+
+  // as many charts as stand next to each other; the one of a whole run stands alone
+  firstRow() {
+    const {spec} = this.panels[0];
+    if (spec.vconcat) return 1;
+    return (spec.width || spec.spec?.width) >= 300 ? 2 : 3;
+  }
+
+  arrange() {
+    const matching = this.panels.filter((one) => !this.ofRuns || chosen === null || chosen.includes(one.run));
+    const visible = matching.slice(0, this.limit);
+    this.element.querySelector('.panels').replaceChildren(...visible.map((one) => this.box(one)));
+    const left = matching.length - visible.length;
+    const total = this.panels.length;
+    const line = this.element.querySelector('.more');
+    line.replaceChildren();
+    if (this.ofRuns && (left || matching.length < total)) {
+      line.append(`${visible.length} of ${total} runs are drawn. `);
+      if (left) line.append(this.button(`Draw ${Math.min(left, 12)} more`, () => { this.limit += 12; this.arrange(); }));
+      if (left > 12) line.append(' ', this.button('Draw all', () => { this.limit = Infinity; this.arrange(); }));
+    } else if (!this.ofRuns && left) {
+      line.append(`${visible.length} of ${total} panels are drawn. `, this.button('Draw all', () => { this.limit = Infinity; this.arrange(); }));
+    } else if (this.first.length < this.runs.length && chosen === null && !this.allRows) {
+      line.append(`${this.first.length} of ${this.runs.length} runs are drawn; choose others by their names above. `,
+        this.button('Draw all', () => { this.allRows = true; this.redraw(); }));
+    }
+    line.hidden = !line.childNodes.length;
+  }
+
+  box(panel) {
+    if (!panel.element) {
+      const links = ['svg', 'png'].map((kind) => this.button(kind.toUpperCase(), () => save(panel, kind)));
+      panel.element = make('div', {className: 'panel'}, make('div', {className: 'chart'}),
+        make('p', {className: 'files'}, ...links));
+      panel.element.panel = panel;
+    }
+    if (!panel.element.classList.contains('drawn')) drawing.observe(panel.element);
+    return panel.element;
+  }
+
+  button(text, act) {
+    const made = make('button', {type: 'button', textContent: text});
+    made.addEventListener('click', act);
+    return made;
+  }
+
+  redraw() {
+    for (const panel of this.panels.filter((one) => one.element)) {
+      panel.element.classList.remove('drawn');
+      drawing.observe(panel.element);
+    }
+    this.arrange();
+  }
+
+  choose() {
+    this.limit = this.atFirst;
+    if (this.runs.length) this.redraw(); else this.arrange();
+  }
+
+  resize() {
+    for (const panel of this.panels || []) {
+      if (panel.drawnFor && Math.abs(panel.drawnFor - this.element.clientWidth) > 10) {
+        panel.element.classList.remove('drawn');
+        drawing.observe(panel.element);
+      }
+    }
+  }
+}
+const figures = [...document.querySelectorAll('figure')].map((element) => new FigureView(element));
+let waiting;
+addEventListener('resize', () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => figures.forEach((figure) => figure.resize()), 200);
+});
+// all charts, also those that are not in view, before the page is printed; tests wait for it, too
+const drawAll = async () => {
+  await Promise.all(figures.map((figure) => figure.ready));
+  for (const figure of figures) for (const box of figure.element.querySelectorAll('.panel:not(.drawn)')) await draw(box.panel);
+};
+addEventListener('beforeprint', drawAll);
+
+// Tables: sorted by a click on a column's title, filtered by words, and by the chosen runs.
+class TableView {
+  constructor(element) {
+    this.body = element.querySelector('tbody');
+    this.rows = [...this.body.rows];
+    this.words = '';
+    [...element.querySelectorAll('th')].forEach((title, place) => {
+      title.append(make('button', {type: 'button', className: 'sort', ariaLabel: 'Sort by ' + title.textContent}));
+      title.addEventListener('click', () => this.sort(title, place));
+    });
+    if (this.rows.length > 8) {
+      const filter = make('input', {type: 'search', placeholder: 'filter rows', ariaLabel: 'Filter rows', className: 'filter'});
+      filter.addEventListener('input', () => { this.words = filter.value.toLowerCase(); this.show(); });
+      element.before(filter);
+    }
+  }
+
+  sort(title, place) {
+    const up = title.getAttribute('aria-sort') !== 'ascending';
+    for (const other of title.parentNode.cells) other.removeAttribute('aria-sort');
+    title.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+    const key = (row) => {
+      const cell = row.cells[place];
+      if (!title.classList.contains('number')) return cell.textContent;
+      return cell.dataset.value === undefined ? parseFloat(cell.textContent.replaceAll(',', '')) : Number(cell.dataset.value);
+    };
+    const missing = (value) => value === '–' || Number.isNaN(value); // comes last, both ways
+    const order = (a, b) => (missing(a) || missing(b) ? missing(a) - missing(b)
+      : (up ? 1 : -1) * (typeof a === 'number' ? a - b : a.localeCompare(b, undefined, {numeric: true})));
+    this.rows.sort((a, b) => order(key(a), key(b)));
+    this.body.append(...this.rows);
+  }
+
+  show() {
+    for (const row of this.rows) {
+      const run = row.dataset.run;
+      row.hidden = !row.textContent.toLowerCase().includes(this.words)
+        || (chosen !== null && run !== undefined && !chosen.includes(run));
+    }
+  }
+}
+const tables = [...document.querySelectorAll('.table')].map((element) => new TableView(element));
+
+// The choice of runs: a name, a part of one, or a pattern with * and ?.
+const chooser = document.getElementById('chooser');
+if (chooser) {
+  chooser.hidden = false;
+  const input = document.getElementById('run');
+  const said = document.getElementById('chosen');
+  const choose = () => {
+    const text = input.value.trim();
+    const escaped = text.replace(/[.+^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
+    const pattern = new RegExp(/[*?]/.test(text) ? `^${escaped}$` : escaped, 'i');
+    const matching = runIds.includes(text) ? [text] : runIds.filter((run) => pattern.test(run));
+    chosen = text && matching.length ? matching : null;
+    said.textContent = !text ? '' : matching.length ? `${matching.length} of ${runIds.length}` : 'no run has such a name; all are shown';
+    figures.forEach((figure) => figure.ready.then(() => figure.choose()));
+    tables.forEach((table) => table.show());
+  };
+  input.addEventListener('change', choose);
+  input.addEventListener('search', choose);
 }

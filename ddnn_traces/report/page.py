@@ -1,9 +1,13 @@
-"""Pages, each one HTML file that loads nothing: the report, with its charts as files next to it, and a regression."""
+"""Pages, each one HTML file that loads nothing: the report, and a regression."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import base64
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +18,10 @@ from markupsafe import Markup
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.regression import words
-from ddnn_traces.report.chapters import chang, cheng, farhat, gao, overview, regression, wire, zerwas
+from ddnn_traces.report.chapters import appendix, drivers, hosts, steps, summary, time, trust, volume
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.style import CHARTS
-from ddnn_traces.report.section import Chapter, Results, Section
+from ddnn_traces.report.section import Chapter, Figure, Results, Section
 from ddnn_traces.store.whole_files import make_folders, whole_file
 from ddnn_traces.text import for_xml
 from ddnn_traces.version import __version__
@@ -27,59 +31,112 @@ if TYPE_CHECKING:
     from ddnn_traces.regression import Regression
 
 CHAPTERS = (
-    overview.chapter, zerwas.chapter, regression.chapter, farhat.chapter, chang.chapter, cheng.chapter, gao.chapter,
-    wire.chapter,
+    summary.chapter, hosts.chapter, volume.chapter, time.chapter, steps.chapter, drivers.chapter, trust.chapter,
+    appendix.chapter,
 )  # fmt: skip
-PNG_SCALE = 2
 _HERE = Path(__file__).parent
 
 
-def write(dataset: Dataset, out: Path) -> Path:
-    """Write the report to `out` and its charts to the folder `<stem of out>-charts` next to it; return `out`.
+@dataclass
+class Report:
+    """The sections of a dataset's report that have data, by chapter, and what the others lack."""
 
-    The same dataset gives the same bytes. Files are replaced whole, and a chart that the dataset no longer has is
-    removed. Raises UsageError where `out` is a folder or a pipe.
+    title: str
+    facts: list[tuple[str, str]]
+    runs: list[str]
+    chapters: dict[Chapter, list[Section]] = field(default_factory=dict)
+    missing: list[Section] = field(default_factory=list)
+
+    @property
+    def sections(self) -> list[Section]:
+        """All sections that have data, in the page's order."""
+        return [section for found in self.chapters.values() for section in found]
+
+    @property
+    def slugs(self) -> set[str]:
+        """The chapters that have sections; the summary, if there, has no number."""
+        return {chapter.slug for chapter in self.chapters}
+
+    @property
+    def findings(self) -> list[Section]:
+        """The sections whose headlines belong on the first screen."""
+        return [section for section in self.sections if section.finding]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All charts, in the page's order."""
+        return [figure for section in self.sections for figure in section.figures]
+
+    @cached_property
+    def lacking(self) -> dict[str, list[Section]]:
+        """What is missing, with the sections that lack it."""
+        found: dict[str, list[Section]] = {}
+        for section in self.missing:
+            found.setdefault(section.missing, []).append(section)
+        return found
+
+    def html(self) -> str:
+        """The page, which loads nothing."""
+        script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
+        return _render("page.html", report=self, queries=self._queries(), packed=_packed, script=script, vega=_vega())
+
+    def write_charts(self, folder: Path) -> None:
+        """Write every chart as SVG and PNG; files of charts that the report does not have are removed."""
+        make_folders(folder)
+        there = {figure.name: figure for figure in self.figures}
+        for name in CHARTS:
+            files = there[name].drawn() if name in there else {}
+            for suffix in ("svg", "png"):
+                if suffix in files:
+                    _write(folder / f"{name}.{suffix}", files[suffix])
+                else:
+                    (folder / f"{name}.{suffix}").unlink(missing_ok=True)
+
+    def _queries(self) -> list[catalogue.Query]:
+        """The queries that the page's figures and tables come from, and those that these read, by name."""
+        wanted = {source.query for section in self.sections for source in section.sources}
+        read: set[str] = set()
+        while wanted:
+            read |= wanted
+            inputs = {name for query in wanted for name in catalogue.find(query).inputs}
+            wanted = {name for name in inputs if name in catalogue.catalogue()} - read
+        return [catalogue.find(name) for name in sorted(read)]
+
+
+#: The number of sections, those without data too.
+SECTIONS = sum(len(chapter.titles) for chapter in CHAPTERS)
+
+
+def report(dataset: Dataset, began: Callable[[str], None] = lambda _: None) -> Report:
+    """The report of a dataset. began: called with the title of each section before its queries run."""
+    with Results(dataset) as results:
+        note = f" ({results.synthetic} synthetic, not measured)" if results.synthetic else ""
+        found = Report(f"Traffic of distributed training{note}", summary.facts(results), results.runs)
+        for chapter in CHAPTERS:
+            for section in chapter.sections(results, began):
+                if section.missing:
+                    found.missing.append(section)
+                else:
+                    found.chapters.setdefault(chapter, []).append(section)
+    return found
+
+
+def write(
+    dataset: Dataset, out: Path, charts: Path | None = None, began: Callable[[str], None] = lambda _: None
+) -> Path:
+    """Write the report to `out`; return it. charts: a folder for its charts as SVG and PNG files.
+
+    The same dataset gives the same bytes. Files are replaced whole. began: as of report(). Raises UsageError where
+    `out` is a folder or a pipe.
     """
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a folder or a pipe; name the report's file, for example report.html")
-    chapters: dict[Chapter, list[Section]] = {}
-    drawings: dict[str, Future[dict[str, bytes]]] = {}
-    with ThreadPoolExecutor(1) as artist, Results(dataset) as results:  # the thread draws while DuckDB runs queries
-        heading = title(results)
-        for chapter, section in sections(results):
-            chapters.setdefault(chapter, []).append(section)
-            for figure in section.figures:
-                drawings[figure.name] = artist.submit(_draw, figure.spec)
-    folder = out.with_name(f"{out.stem}-charts")
-    make_folders(folder)
-    for name in CHARTS:
-        files = drawings[name].result() if name in drawings else {}
-        for suffix in ("svg", "png"):
-            if suffix in files:
-                _write(folder / f"{name}.{suffix}", files[suffix])
-            else:
-                (folder / f"{name}.{suffix}").unlink(missing_ok=True)
-    _write(out, _page(heading, chapters, folder.name).encode())
+    found = report(dataset, began)
+    make_folders(out.parent)
+    if charts is not None:
+        found.write_charts(charts)
+    _write(out, found.html().encode())
     return out
-
-
-def title(results: Results) -> str:
-    """The page's title, which states how many runs are synthetic."""
-    note = f" ({results.synthetic} synthetic, not measured)" if results.synthetic else ""
-    return f"Traffic of distributed training runs{note}"
-
-
-def sections(results: Results) -> Iterator[tuple[Chapter, Section]]:
-    """All sections of the report, in the page's order."""
-    for chapter in CHAPTERS:
-        for section in chapter.sections(results):
-            yield chapter, section
-
-
-def _draw(spec: dict[str, Any]) -> dict[str, bytes]:
-    """A chart's files, by suffix."""
-    svg = style.svg(spec)
-    return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -87,14 +144,28 @@ def _write(path: Path, content: bytes) -> None:
         half_written.write_bytes(content)
 
 
-def _page(heading: str, chapters: dict[Chapter, list[Section]], folder: str) -> str:
-    # both are the project's or Vega's own text; only an early end of the element must be prevented
-    script = Markup((_HERE / "page.js").read_text(encoding="utf-8"))  # noqa: S704
-    vega = Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"))  # noqa: S704
+def _packed(figure: Figure) -> str:
+    """The charts of a figure as compressed JSON: those of many runs are much alike."""
+    panels = [{"run": run_id, "spec": spec} for run_id, spec in figure.panels]
+    content = {"panels": panels, "first": figure.first, "runs": figure.runs}
+    document = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode()
+
+
+def chart_page(figure: Figure) -> str:
+    """A page with one chart, which loads nothing."""
+    # no name in it can end or open an element or a comment
+    spec = json.dumps(figure.file_spec, ensure_ascii=False).replace("<", "\\u003c")
     return _render(
-        "page.html", title=heading, chapters=chapters, queries=_queries(chapters), folder=folder, script=script,
-        vega=vega,
+        "chart.html", title=figure.name.replace("_", " "), caption=figure.caption, vega=_vega(),
+        spec=Markup(spec),  # noqa: S704
     )  # fmt: skip
+
+
+def _vega() -> Markup:
+    """Vega's programs, for a script element, which must not end early."""
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return Markup(bundle.replace("</script", "<\\/script"))  # noqa: S704
 
 
 def _render(template: str, **values: Any) -> str:
@@ -111,21 +182,9 @@ def regression_page(fit: Regression, verbose: bool = False) -> str:
     """A regression's page, with its residual plots as SVG in it; light or dark as the reader's system is."""
     figures = [
         (caption, Markup(style.svg(chart(points, fit.left).to_dict(validate=False))))  # noqa: S704, Vega escapes names
-        for chart, points, caption in regression.residual_charts(fit)
+        for chart, points, caption in drivers.residual_charts(fit)
     ]
     return _render(
         "regression.html", title=f"Regression of {fit.left}", regression=fit, summary=words.summary(fit),
         blocks=words.blocks(fit, verbose), figures=figures,
     )  # fmt: skip
-
-
-def _queries(chapters: dict[Chapter, list[Section]]) -> list[catalogue.Query]:
-    """The queries that the page's figures and tables come from, and those that these read, by name."""
-    wanted = {source.query for found in chapters.values() for section in found for source in section.sources}
-    read: set[str] = set()
-    while wanted:
-        read |= wanted
-        wanted = {
-            name for query in wanted for name in catalogue.find(query).inputs if name in catalogue.catalogue()
-        } - read
-    return [catalogue.find(name) for name in sorted(read)]

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import polars as pl
+import vl_convert
 
 from ddnn_traces import regression
 from ddnn_traces.query.views import StoredViews
 from ddnn_traces.regression.results import generated
+from ddnn_traces.report.charts import style
+from ddnn_traces.report.charts.panels import choosable, panels
 from ddnn_traces.report.words import digits, text
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, for_xml
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,7 +29,12 @@ if TYPE_CHECKING:
 
 #: Rows of a table at most, so that the page of any dataset stays readable and below 15 MB.
 TABLE_ROWS = 1000
-NO_FLOWS = "No run of this dataset has a flow; the table of captured packets above states why."
+#: Runs of a chart with a row a run that are drawn until a reader chooses others.
+ROWS_AT_FIRST = 40
+#: Runs with a panel each that a file of a chart has.
+FILE_PANELS = 12
+PNG_SCALE = 2
+NO_FLOWS = "No run of this dataset has a flow; the table of captured packets states why."
 NO_LOG = (
     "No run has training steps: put the training's log (train_history.log, or a train_history-worker-N.log of each "
     "worker) next to its captures and ingest the run again."
@@ -48,10 +56,13 @@ class Source:
 
 
 class Results:
-    """The results of a dataset's queries, each run at most once and over stored views, within a `with` block."""
+    """The results of a dataset's queries, each run at most once and over stored views, within a `with` block.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    params: of queries by name, over those of the sources.
+    """
+
+    def __init__(self, dataset: Dataset, params: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._dataset, self._params = dataset, params or {}
         self._frames: dict[str, pl.DataFrame] = {}
         self._stored = StoredViews(dataset)
 
@@ -65,7 +76,8 @@ class Results:
         """The rows of a query."""
         if source.command not in self._frames:
             self._stored.store_inputs(source.query)
-            self._frames[source.command] = self._dataset.query(source.query, **source.params)
+            params = {**source.params, **self._params.get(source.query, {})}
+            self._frames[source.command] = self._dataset.query(source.query, **params)
         return self._frames[source.command]
 
     @cached_property
@@ -74,9 +86,13 @@ class Results:
         return regression.fit(self.rows(Source("run_step_volume")))
 
     @property
-    def places(self) -> pl.DataFrame:
-        """The runs that have a flow, in the order in which they enter a figure."""
-        return self.rows(Source("figure_runs"))
+    def runs(self) -> list[str]:
+        """The runs that have a flow, as charts call them, in the order in which they enter a figure."""
+        return [for_xml(run) for run in self.rows(Source("figure_runs"))["run_id"]]
+
+    def each(self, rows: int, most: int, least: int) -> int:
+        """How many rows a figure draws of each run, so that all runs have about `rows` together."""
+        return max(least, min(most, rows // max(1, len(self.runs))))
 
     @cached_property
     def synthetic(self) -> str:
@@ -94,23 +110,56 @@ class Results:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart as a Vega-Lite specification; `name` is also the name of its files."""
+    """A chart as a Vega-Lite specification; `name` is also the name of its files.
+
+    runs, first: all runs of a chart with rows of many, and those that are drawn until a reader chooses others. order:
+    all runs of the dataset, in the order in which they enter a figure.
+    """
 
     name: str
     spec: dict[str, Any]
     caption: str
     sources: Sequence[Source]
+    runs: Sequence[str] = ()
+    first: Sequence[str] = ()
+    order: Sequence[str] = ()
+
+    @property
+    def panels(self) -> list[tuple[str | None, dict[str, Any]]]:
+        """The charts next to each other, each with its run where it is one's."""
+        return panels(self.spec)
+
+    def drawn(self) -> dict[str, bytes]:
+        """The chart's files, by suffix."""
+        svg = style.svg(self.file_spec)
+        return {"svg": svg.encode(), "png": vl_convert.svg_to_png(svg, scale=PNG_SCALE)}
+
+    @property
+    def file_spec(self) -> dict[str, Any]:
+        """The chart for a file: of at most FILE_PANELS runs, where each has a panel."""
+        runs = [run for run, _ in self.panels]
+        if None in runs or len(runs) <= FILE_PANELS:
+            return self.spec
+        place = {run: number for number, run in enumerate(self.order)}
+        kept = set(sorted(runs, key=lambda run: place.get(str(run), 0))[:FILE_PANELS])
+        parts = [part for run, part in zip(runs, self.spec["concat"], strict=True) if run in kept]
+        return _with_note(self.spec | {"concat": parts}, f"{FILE_PANELS} of {len(runs)} runs")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; the columns in `numeric` are aligned right."""
+    """A table of texts; the columns in `numeric` are aligned right, and sorted by `values` where these are known.
+
+    runs: the run of each row, where a row is of one.
+    """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     numeric: Sequence[str]
     sources: Sequence[Source]
+    values: Sequence[Sequence[float | None]] = ()
+    runs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +169,7 @@ class Column:
     title: str
     cell: Callable[[dict[str, Any]], str]
     is_number: bool = False
+    value: Callable[[dict[str, Any]], Any] = lambda _: None
 
 
 def texts(title: str, name: str, form: Callable[[Any], str] = text) -> Column:
@@ -129,7 +179,7 @@ def texts(title: str, name: str, form: Callable[[Any], str] = text) -> Column:
 
 def numbers(title: str, name: str, form: Callable[[Any], str] = digits) -> Column:
     """A column of numbers, from the frame's column of that name."""
-    return Column(title, lambda row: form(row[name]), is_number=True)
+    return Column(title, lambda row: form(row[name]), is_number=True, value=lambda row: row[name])
 
 
 class _NoDataError(Exception):
@@ -140,12 +190,15 @@ class Section:
     """One question: a headline that answers it, then charts, tables, sentences, and lists under a heading each.
 
     A chapter's function fills it from the rows of its source, and of others. `rows` and `need` end that function where
-    there are no rows: the section then has what was added before, and what is missing as its headline.
+    there are no rows: the section is then not drawn, and `missing` states what would fill it.
     """
 
     def __init__(self, slug: str, title: str, source: Source, results: Results) -> None:
         self.slug, self.title, self.source, self.results = slug, title, source, results
+        self.reference = ""
+        self.finding = ""
         self.headline = ""
+        self.missing = ""
         self.figures: list[Figure] = []
         self.tables: list[Table] = []
         self.sentences: Sequence[str] = ()
@@ -157,11 +210,15 @@ class Section:
         return self.need(frame, missing) if missing else frame
 
     def need(self, frame: pl.DataFrame, missing: str) -> pl.DataFrame:
-        """The frame, unless it has no rows: then the section ends here, with `missing` as its headline."""
+        """The frame, unless it has no rows: then the section ends here, and lacks what `missing` states."""
         if frame.is_empty():
-            self.headline = missing
-            raise _NoDataError
+            self.end(missing)
         return frame
+
+    def end(self, missing: str) -> NoReturn:
+        """End the section, which lacks what `missing` states."""
+        self.missing = missing
+        raise _NoDataError
 
     @property
     def sources(self) -> list[Source]:
@@ -172,32 +229,18 @@ class Section:
     @property
     def no_steps(self) -> str:
         """What is missing where no run has traffic in steps."""
-        return NO_FLOWS if self.results.places.is_empty() else NO_LOG
-
-    def first_runs(self, frame: pl.DataFrame, most: int) -> pl.DataFrame:
-        """The rows of at most so many runs, in the frame's order.
-
-        Runs that come first in figure_runs are taken; runs without a flow, which are not in there, come last.
-        """
-        runs = frame.select("run_id").unique(maintain_order=True)
-        placed = runs.join(self.results.places, on="run_id", how="left", maintain_order="left")
-        among = placed.sort("place", nulls_last=True, maintain_order=True).head(most)
-        return frame.join(among, on="run_id", how="semi", maintain_order="left")
-
-    def of_drawn(self, frame: pl.DataFrame) -> str:
-        """The limit of a headline that is made from fewer runs than have flows."""
-        drawn = frame["run_id"].n_unique()
-        return "" if drawn == self.results.places.height else f" (of the {counted(drawn, 'run')} drawn here)"
+        return NO_LOG if self.results.runs else NO_FLOWS
 
     def figure(
         self, chart: Callable[..., alt.TopLevelMixin], frame: pl.DataFrame, caption: str, *sources: Source,
-        others: Sequence[Any] = (), of: pl.DataFrame | None = None, by: str | Sequence[str] = "run_id",
-        noun: str = "run",
+        others: Sequence[Any] = (), most: int | None = None, of: pl.DataFrame | None = None,
+        by: str | Sequence[str] = "run_id", noun: str = "run",
     ) -> None:  # fmt: skip
         """Add the chart that a function of charts/ draws; the function's name is the figure's.
 
-        sources: where they are not the section's. others: further arguments of the function. of: the rows of all that
-        could be drawn; the caption then states how many values of the columns `by`, each a `noun`, are left out.
+        sources: where they are not the section's. others: further arguments of the function. most: of a chart with
+        rows of many runs, how many are drawn at first. of: the rows of all that could be drawn; the caption then
+        states how many values of the columns `by`, each a `noun`, are left out.
         """
         sources = sources or (self.source,)
         if of is not None:
@@ -206,7 +249,12 @@ class Section:
         spec: dict[str, Any] = chart(frame, *others).to_dict(validate=False)
         if note := self.results.synthetic_sentence:
             caption, spec = f"{caption} {note}", _with_note(spec, note)
-        self.figures.append(Figure(chart.__name__, spec, caption, sources))
+        runs: list[str] = []
+        if most is not None:
+            there = set(map(for_xml, frame["run_id"]))
+            runs = [run for run in self.results.runs if run in there]
+            spec = choosable(spec, runs[:most])
+        self.figures.append(Figure(chart.__name__, spec, caption, sources, runs, runs[:most], self.results.runs))
 
     def table(
         self, frame: pl.DataFrame, columns: Sequence[Column], caption: str, source: Source | None = None,
@@ -214,10 +262,19 @@ class Section:
     ) -> None:  # fmt: skip
         """Add a table of the frame's rows, each a `noun`; the caption states how many are left out."""
         source = source or self.source
-        rows = [tuple(column.cell(row) for column in columns) for row in frame.head(TABLE_ROWS).iter_rows(named=True)]
+        shown = frame.head(TABLE_ROWS)
+        rows = [tuple(column.cell(row) for column in columns) for row in shown.iter_rows(named=True)]
+        values = [tuple(_rounded(column.value(row)) for column in columns) for row in shown.iter_rows(named=True)]
         caption = f"{caption} {_left_out(len(rows), frame.height, noun, source.query)}".rstrip()
         numeric = [column.title for column in columns if column.is_number]
-        self.tables.append(Table(caption, [column.title for column in columns], rows, numeric, [source]))
+        runs = shown["run_id"].to_list() if "run_id" in shown.columns else []
+        titles = [column.title for column in columns]
+        self.tables.append(Table(caption, titles, rows, numeric, [source], values, runs))
+
+
+def _rounded(value: Any) -> Any:
+    """A number without the last digits, which the order of a sum changes."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _left_out(shown: int, total: int, noun: str, query: str) -> str:
@@ -243,24 +300,49 @@ class Chapter:
 
     def __init__(self, slug: str, title: str) -> None:
         self.slug, self.title = slug, title
-        self._sections: list[tuple[str, str, Source, str, Fill]] = []
+        #: The sections that have figures of a query.
+        self.drawn: dict[str, list[str]] = {}
+        self._sections: list[tuple[str, str, Source, str, tuple[str, str], Fill]] = []
 
-    def section(self, slug: str, title: str, source: Source, missing: str = "") -> Callable[[Fill], Fill]:
+    def section(
+        self, slug: str, title: str, source: Source, missing: str = "", reference: str = "", finding: str = "",
+        draws: Sequence[str] | None = None,
+    ) -> Callable[[Fill], Fill]:  # fmt: skip
         """Decorator of a function that fills a section with the rows of a query.
 
-        slug: the section's name in links. missing: as of Section.rows.
+        slug: the section's name in links. missing: as of Section.rows. reference: the paper's figure or table.
+        finding: what the headline is about, where it belongs on the first screen. draws: the queries of its figures;
+        None: the source.
         """
 
         def declare(fill: Fill) -> Fill:
-            self._sections.append((slug, title, source, missing, fill))
+            self._sections.append((slug, title, source, missing, (reference, finding), fill))
+            for query in [source.query] if draws is None else draws:
+                self.drawn.setdefault(query, []).append(slug)
             return fill
 
         return declare
 
-    def sections(self, results: Results) -> Iterator[Section]:
-        """The chapter's sections, filled."""
-        for slug, title, source, missing, fill in self._sections:
+    @property
+    def titles(self) -> list[str]:
+        """The titles of the sections."""
+        return [title for _, title, *_ in self._sections]
+
+    def drawing(self, query: str) -> list[tuple[str, str, Fill]]:
+        """Title, paper's figure and function of the sections that draw a query."""
+        slugs = self.drawn.get(query, ())
+        return [(title, reference, fill) for slug, title, _, _, (reference, _), fill in self._sections if slug in slugs]
+
+    def sections(
+        self, results: Results, began: Callable[[str], None] = lambda _: None, only: Sequence[str] | None = None
+    ) -> Iterator[Section]:
+        """The chapter's sections, filled. began: called with the title of each before that. only: slugs; None: all."""
+        for slug, title, source, missing, (reference, finding), fill in self._sections:
+            if only is not None and slug not in only:
+                continue
+            began(title)
             section = Section(slug, title, source, results)
+            section.reference, section.finding = reference, finding
             with contextlib.suppress(_NoDataError):
                 fill(section, section.rows(source, missing))
             yield section

@@ -4,6 +4,7 @@
         dataset.json                       makes the folder a dataset; states the schema version
         TABLE/run_id=RUN/part-0.parquet    the rows of a run
         traces.duckdb, inputs.json         views of queries and tables; what each run was read from
+        sources.json                       where the folder of each run was, as seen from the dataset
         checksums.json                     size and BLAKE3 of the files of each run
 
     RELEASE/                               a dataset, but for the place of the tables
@@ -42,6 +43,7 @@ DATA_PACKAGE = "datapackage.json"
 RO_CRATE = "ro-crate-metadata.json"
 DATACITE = "datacite.json"
 INPUTS = "inputs.json"
+SOURCES = "sources.json"
 STORED_FILES = "checksums.json"
 CHECKSUMS = "SHA256SUMS"
 CAPTURES = "pcap"  # captures/ is the table of that name

@@ -107,7 +107,7 @@ class Table:
 
 
 def shipped_folder(name: str) -> Path:
-    """Folder `queries` or `schemas`: next to the package in a checkout, inside it in an installed wheel."""
+    """Folder queries, schemas or data/sample: next to the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

@@ -59,6 +59,7 @@ class DatasetWriter:
         self.committed = 0
         self._is_committing = False
         self._stored: dict[str, checksums.Files] = {}
+        self._kept: set[str] = set()  # runs whose other tables are those in the dataset
         self._wait, self._report = wait, report
         self._lock = DatasetLock(self.out)
         if not _lacks_marker(self.out):
@@ -130,10 +131,15 @@ class DatasetWriter:
         return list(checksums.damaged_records(self.out)) if is_dataset(self.out) else []
 
     @contextlib.contextmanager
-    def new_run(self, run_id: str) -> Iterator[None]:
-        """Around the writing of a run's tables; the run counts when it is left without an error."""
+    def new_run(self, run_id: str, keep: bool = False) -> Iterator[None]:
+        """Around the writing of a run's tables; the run counts when it is left without an error.
+
+        keep: tables that are not written remain as they are in the dataset, of a run without damages().
+        """
         yield
         self.written.append(run_id)
+        if keep:
+            self._kept.add(run_id)
 
     def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
         """Write a run's rows of one table. batches: in the table's schema and order."""
@@ -148,7 +154,7 @@ class DatasetWriter:
     def commit(self, files: Mapping[str, str]) -> None:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
         self._is_committing = True
-        new = {run_id: checksums.of_run(self.next, run_id) for run_id in checksums.run_ids(self.next)}
+        new = {run_id: self._files_of(run_id) for run_id in checksums.run_ids(self.next)}
         oldest = schema.SCHEMA_VERSION
         before = read_marker(self.out).oldest if is_dataset(self.out) else oldest
         for table in schema.TABLES:
@@ -170,6 +176,11 @@ class DatasetWriter:
         for old in (self.next, self.partial / _OLD):
             shutil.rmtree(old, ignore_errors=True)
         self._is_committing = False
+
+    def _files_of(self, run_id: str) -> checksums.Files:
+        """The record of a run that was written."""
+        kept = self._stored.get(run_id, {}) if run_id in self._kept else {}
+        return {**kept, **checksums.of_run(self.next, run_id)}
 
     def commit_finished(self, files: Mapping[str, str]) -> None:
         """As commit(), after an interrupt; nothing where that came during a commit: `next` may mix versions then."""

@@ -86,11 +86,17 @@ def test_version(command: RunCommand) -> None:
         ("ingest good.pcap --out full", "/full: exists and is not a ddnn_traces dataset"),
         ("ingest good.pcap --out good.pcap/deep", "/good.pcap/deep: cannot be written"),
         ("ingest good.pcap --out new --window-ms nan", "a window of nan ms"),
+        (
+            "ingest good.pcap --out new --layout *.pcap",
+            "--layout '*.pcap': neither {run} nor {host} is in it; write it",
+        ),
+        ("ingest good.pcap --out new --layout {run}/x", "--layout {run}/x fits no capture, such as "),
+        ("ingest nowhere --template", "nowhere: no such file or folder; check the path"),
         ("runs nowhere", "nowhere: no such dataset; check the path, or make one with 'ddnn-traces ingest'"),
         ("runs full", "full: not a ddnn_traces dataset (no readable dataset.json); make one with 'ddnn-traces ingest'"),
         ("check good.pcap", "good.pcap: no such dataset"),
-        ("query DATASET ring_ordr", "no query named ring_ordr; did you mean ring_order"),
-        ("query DATASET --describe xyzzy", "no query named xyzzy; there are: "),
+        ("query DATASET ring_ordr", "no query named ring_ordr; the nearest are ring_order, "),
+        ("query DATASET --describe xyzzy", "no query named xyzzy; the nearest are "),
         ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),
         ("query DATASET pair_throughput --param window_ms=soon", "parameter window_ms = 'soon' is not a DOUBLE"),
         ("query DATASET pair_throughput --param window_ms", "--param window_ms: write it as --param window_ms=VALUE"),
@@ -170,12 +176,53 @@ def test_partial_data(command: RunCommand, tmp_path: Path, name: str, content: b
     assert warning.startswith(f"warning: {tmp_path / 'run' / name}: {said}")
     assert warning.endswith(("; copy it again, or leave it out", "; add that header"))
     assert lines(done.stderr)[-1] == "dataset: 1 run written"
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (int(name.startswith("bad")), b"")  # a log has no records
+    assert command("ingest", "run", "--out", "dataset").returncode == done.returncode
+    assert command("ingest", "run", "--out", "dataset", "--strict").returncode == 1
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         status = dict(dataset.sql("SELECT capture_id, status FROM captures").rows())
         assert status.pop("good.pcap") == "complete"
         assert list(status.values()) == ([said.split(":")[0]] if name.startswith("bad") else [])
         assert sent(ring(B, C)).items() <= counted(dataset).items()
+
+
+def test_template_that_is_filled_in_later(command: RunCommand, tmp_path: Path) -> None:
+    """A folder a host; the row is the run's, and no capture is read for it."""
+    for host, name in ((A, "nodeA"), (B, "nodeB")):
+        write_captures(tmp_path / "runs" / "x" / name, {"eth0.pcap": filter(sent_by(host), ring(A, B))})
+    call = ["ingest", "runs", "--layout", "{run}/{host}/*.pcap"]
+    assert command(*call, "--out", "dataset").returncode == 0
+    done = command(*call, "--template")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert lines(done.stderr) == [f"{tmp_path}/runs/runs.csv: 1 run added; fill in what you know"]
+    table = tmp_path / "runs" / "runs.csv"
+    table.write_text(table.read_text().replace("x,", "x,torch", 1) + "gone,tf\n")
+    done = command(*call, "--out", "dataset")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert lines(done.stderr) == [
+        f"warning: {table}: 1 row without a folder of that name next to it: 'gone'; correct run_id, or remove such "
+        "rows",
+        "run x: its metadata or logs changed; its captures are not read again",
+        "dataset: 1 run described anew",
+    ]
+    assert command(*call, "--out", "dataset", "--strict").returncode == 1
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT framework FROM runs").item() == "torch"
+        assert dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY ALL").rows() == [
+            (A, "nodeA", None), (B, "nodeB", None),
+        ]  # fmt: skip
+        assert dataset.sql("SELECT capture_id FROM captures ORDER BY ALL").to_series().to_list() == [
+            "nodeA/eth0.pcap", "nodeB/eth0.pcap",
+        ]  # fmt: skip
+
+
+def test_template_is_no_ingest(command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "good.pcap").write_bytes(GOOD)
+    done = command("ingest", "good.pcap", "--template", "--out", "dataset")
+    assert (done.returncode, lines(done.stderr)[-1]) == (
+        2, "Error: --template ingests nothing; leave out --out, or --template",
+    )  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["good.pcap"]
 
 
 def test_nothing_could_be_read(command: RunCommand, tmp_path: Path) -> None:
@@ -524,10 +571,29 @@ main()
 """
 
 
-def test_interrupted_query(small: Dataset) -> None:
+#: One signal, which the thread of the query receives: it does not wake up the main thread.
+INTERRUPTED_THREAD = """
+import signal, sys, threading
+from ddnn_traces.cli import main
+from ddnn_traces.query.dataset import Dataset
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+run = Dataset._run
+def be_interrupted_and_run(*arguments):
+    caller = threading.main_thread().ident
+    while sys._current_frames()[caller].f_code is not threading.Condition.wait.__code__:
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+    return run(*arguments)
+Dataset._run = be_interrupted_and_run
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [INTERRUPTED_QUERY, INTERRUPTED_THREAD])
+def test_interrupted_query(program: str, small: Dataset) -> None:
     """A query that would take days: it ends by the interrupt or not at all, whenever that comes."""
     endless = "SELECT count(*) FROM range(1000000000000000) WHERE range % 7 = 3"
-    call = [sys.executable, "-c", INTERRUPTED_QUERY, "sql", str(small.path), endless]
+    call = [sys.executable, "-c", program, "sql", str(small.path), endless]
     done = subprocess.run(call, capture_output=True)
     assert (done.returncode, done.stdout) == (130, b"")
     assert done.stderr.strip() == b"ddnn-traces: interrupted; no half-written file is left"

@@ -36,6 +36,7 @@ def test_options_alone_are_a_run() -> None:
     [row] = rows("--bandwidth-mbit", "1000", "--no-barrier", "--queue", "priority")
     assert row["iteration_ms"] == pytest.approx(972.0, abs=0.1)
     assert row["variant"] == "priority-no_barrier" and "aggregation_remaining_ms" not in row
+    assert [row["run_id"] for row in rows("--run-id", "mine", "--bandwidth-mbit", "1000")] == ["mine"]
 
 
 def test_a_file_is_a_run_and_options_win_over_it(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_every_simulator_is_read_back() -> None:
 def test_targets_and_the_command_have_the_same_options() -> None:
     options = {option.name for option in exports.export.params}
     taken = {option for target in targets.TARGETS.values() for option in target.options}
-    assert options == {*taken, "dataset", "target", "out"}
+    assert options == {*taken, "dataset", "target", "out", "quiet"}
 
 
 @pytest.mark.parametrize("target", [target for target in targets.TARGETS.values() if target.example])

@@ -21,12 +21,12 @@ import ddnn_traces
 from ddnn_traces.export import duckdb_file
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
-from ddnn_traces.ingestors.inputs import read_inputs
+from ddnn_traces.ingestors.inputs import FileState, RunRecord, read_inputs
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import catalogue
-from ddnn_traces.store import checksums, hashes
+from ddnn_traces.store import checksums, hashes, writer
 from ddnn_traces.store.layout import INPUTS, read_marker
 from ddnn_traces.store.whole_files import sha256_of
 
@@ -52,6 +52,11 @@ def ingest(runs: Path, out: Path, **options: Any) -> Heard:
     return heard
 
 
+def files_in(record: RunRecord) -> list[FileState]:
+    """All files of a run."""
+    return [*record.packets.files, *record.description.files]
+
+
 def files_of(dataset: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of every file."""
     return {
@@ -61,13 +66,16 @@ def files_of(dataset: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+ENDS = [1_700_000_000_000_050_000, 1_700_000_000_000_100_000]
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """Run folders one and two, with a log, and a run.toml in one."""
     for name, hosts in (("one", (A, B)), ("two", (B, C))):
         captured = {f"worker-{n}.pcap": filter(sent_by(host), ring(*hosts)) for n, host in enumerate(hosts, 1)}
         write_captures(tmp_path / "runs" / name, captured)
-        write_log(tmp_path / "runs" / name, "worker-1", [1_700_000_000_000_050_000, 1_700_000_000_000_100_000])
+        write_log(tmp_path / "runs" / name, "worker-1", ENDS)
     (tmp_path / "runs" / "one" / "run.toml").write_text("model = 'mlp1'\n")
     return tmp_path / "runs"
 
@@ -111,12 +119,22 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "content": change_content,
     "new capture": lambda runs: write_captures(runs / "two", {"worker-3.pcap": ring(A, C)}),
     "capture gone": lambda runs: (runs / "two" / "worker-2.pcap").unlink(),
-    "log": lambda runs: write_log(runs / "two", "worker-1", [1_700_000_000_000_060_000]),
+    "steps": lambda runs: write_log(runs / "two", "worker-1", [1_700_000_000_000_060_000]),
     "new log": lambda runs: write_log(runs / "two", "worker-2", [1_700_000_000_000_060_000]),
     "log gone": lambda runs: (runs / "two" / "train_history-worker-1.log").unlink(),
-    "new run.toml": lambda runs: (runs / "two" / "run.toml").write_text("model = 'vgg16'"),
-    "new runs.csv": lambda runs: (runs / "runs.csv").write_text("run_id,model\ntwo,vgg16\n"),
+    "log of another capture": lambda runs: rename_log(runs, "worker-1", "worker-2"),
+    "parameter server": lambda runs: (write_log(runs / "two", "worker-2", ENDS), declare_server(runs)),
 }
+
+
+def rename_log(runs: Path, worker: str, other: str) -> None:
+    (runs / "two" / f"train_history-{worker}.log").rename(runs / "two" / f"train_history-{other}.log")
+
+
+def declare_server(runs: Path) -> None:
+    """worker-1, whose log the clocks were compared by."""
+    text = f"[[hosts]]\nip = '{B}'\nlabel = 'worker-1'\nrole = 'parameter_server'\n"
+    (runs / "two" / "run.toml").write_text(text)
 
 
 @pytest.mark.parametrize("change", mostly_long(CHANGES, "content", "new capture", "log gone"))
@@ -129,6 +147,225 @@ def test_changed_run_is_read_again_whole(runs: Path, out: Path, tmp_path: Path, 
     ingest(runs, tmp_path / "anew")
     assert hashes_of(out) == hashes_of(tmp_path / "anew")
     assert ingest(runs, out).read == []
+
+
+# --- metadata later than packets
+
+
+def change_row(runs: Path) -> None:
+    (runs / "runs.csv").write_text("run_id,model,workers\ntwo,vgg16,2\n")
+
+
+def change_loss(runs: Path) -> None:
+    log = runs / "two" / "train_history-worker-1.log"
+    log.write_text(log.read_text().replace("0.5,0.5", "0.25,"))
+
+
+def add_events(runs: Path) -> None:
+    text = "step,kind,name,t_begin,t_end,bytes\n0,allreduce,g,1700000000.00001,1700000000.00002,9\n"
+    (runs / "two" / "events-worker-1.csv").write_text(text)
+
+
+def add_hosts(runs: Path) -> None:
+    """Also a host that sends nothing, and a role of one without a log."""
+    hosts = [(B, "gpu-b", "worker", 1, 0), (C, "gpu-c", "chief", 0, 1), ("10.9.9.9", "away", "other", 7, 2)]
+    keys = "[[hosts]]\nip = '{}'\nlabel = '{}'\nrole = '{}'\nrank = {}\nring_position = {}\n"
+    (runs / "two" / "run.toml").write_text("model = 'vgg16'\n" + "".join(keys.format(*host) for host in hosts))
+
+
+def add_counters(runs: Path) -> None:
+    """Which say that packets were lost: a warning."""
+    lines = "20 packets captured\n25 packets received by filter\n5 packets dropped by kernel\n"
+    (runs / "two" / "worker-1.err").write_text(lines)
+
+
+#: Of run two; the captures of neither run are read.
+LATER: dict[str, Callable[[Path], object]] = {
+    "new run.toml": add_hosts,
+    "new runs.csv": change_row,
+    "log of the same worker": lambda runs: (runs / "two/train_history-worker-1.log").rename(
+        runs / "two/train_history.log"
+    ),
+    "log": change_loss,
+    "events": add_events,
+    "counters": add_counters,
+    "notes": lambda runs: (runs / "two" / "notes.csv").write_text("mine"),
+    "a log that cannot be read": lambda runs: (runs / "two" / "train_history-worker-2.log").write_text("mine"),
+}
+
+
+def make_unreadable(runs: Path) -> None:
+    """The captures with other content of the same size and time, which only reading them shows."""
+    for path in runs.rglob("*.pcap"):
+        status = path.stat()
+        path.write_bytes(b"x" * status.st_size)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def anew(runs: Path, out: Path, change: Callable[[Path], object], **options: Any) -> tuple[dict[str, str], list[str]]:
+    """Hashes and warnings of a new dataset of a copy of the runs, changed."""
+    shutil.copytree(runs, out / "runs")
+    change(out / "runs")
+    heard = ingest(out / "runs", out / "dataset", **options)
+    return hashes_of(out / "dataset"), [warning.replace(str(out / "runs"), "..") for warning in heard.warnings]
+
+
+def logs_copied(runs: Path, of: Path) -> None:
+    """Give what was changed the times that it has in the copy: they are in inputs.json."""
+    for path in of.rglob("*"):
+        if path.is_file() and path.suffix != ".pcap":
+            shutil.copystat(path, runs / path.relative_to(of))
+
+
+@pytest.mark.parametrize("change", mostly_long(LATER, "new run.toml", "counters", "log"))
+@pytest.mark.long_after(1)
+def test_captures_are_not_read_for_a_changed_description(
+    runs: Path, out: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the dataset is that of a new ingest, byte for byte. The tables of packets are the same files."""
+    expected, warnings = anew(runs, tmp_path / "anew", LATER[change])
+    before = files_of(out)
+    LATER[change](runs)
+    logs_copied(runs, tmp_path / "anew" / "runs")
+    make_unreadable(runs)
+    heard = ingest(runs, out)
+    assert heard.read == []
+    assert heard.said[:2] == [
+        "run one: unchanged, not read again",
+        "run two: its metadata or logs changed; its captures are not read again",
+    ]
+    assert [warning.replace(str(runs), "..") for warning in heard.warnings] == warnings
+    assert heard.said[-1] == f"{out}: 1 run described anew, 1 unchanged"
+    assert hashes_of(out) == expected
+    of_packets = {"capture_ledger", "flows", "flow_windows", "packets", "flow_opcodes", "encapsulations"}
+    kept = [name for name in before if name.split("/")[0] in of_packets]
+    assert len(kept) == 2 * len(of_packets)
+    assert all(files_of(out)[name] == before[name] for name in kept)
+    assert checksums.all_damages(out) == []
+    again = ingest(runs, out)
+    assert (again.read, again.said[-1]) == ([], f"{out}: 0 runs written, 2 unchanged")
+    assert len(again.warnings) == len(warnings)
+
+
+NS = 1_700_000_000_123_456_789
+
+
+@pytest.mark.parametrize("time_ns", [NS, NS // 10**9 * 10**9])
+def test_a_renamed_folder(runs: Path, out: Path, tmp_path: Path, time_ns: int) -> None:
+    """Its tables are those of a new ingest, but for times in whole seconds, by which files are not known."""
+    name = "torch-mlp1-sgd-32-gloo-0ms-ring"
+    for number, path in enumerate(sorted(runs.rglob("*.pcap"))):
+        os.utime(path, ns=(time_ns, time_ns + number * 10**9))
+    ingest(runs, out, force=True)
+    expected, _ = anew(runs, tmp_path / "anew", lambda top: (top / "two").rename(top / name))
+    before = hashes_of(out)
+    (runs / "two").rename(runs / name)
+    if time_ns != NS:
+        assert ingest(runs, out).read == [f"{name}/worker-1.pcap", f"{name}/worker-2.pcap"]
+        return
+    make_unreadable(runs)
+    heard = ingest(runs, out)
+    assert heard.read == []
+    assert heard.said[1] == (
+        f"run {name}: its captures are those of run two, which stays in the dataset, and are not read again"
+    )
+    after = hashes_of(out)
+    assert expected.items() - after.items() == {(file, expected[file]) for file in (INPUTS, checksums.FILE)}
+    assert {file: sha for file, sha in before.items() if "run_id=two" in file}.items() <= after.items()
+    assert read_inputs(out)[name] == read_inputs(tmp_path / "anew" / "dataset")[name]
+    assert checksums.all_damages(out) == []
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql(f"SELECT framework FROM runs WHERE run_id = '{name}'").item() == "torch"
+
+
+def test_a_renamed_worker(tmp_path: Path) -> None:
+    """The steps of packets are those of the log with its new name."""
+    runs, out = tmp_path / "runs", tmp_path / "dataset"
+    write_captures(runs / "two", {"eth0.pcap": ring(B, C)})
+    write_log(runs / "two", "worker-1", ENDS)
+    ingest(runs, out)
+    expected, _ = anew(runs, tmp_path / "anew", lambda top: rename_log(top, "worker-1", "gpu-b"))
+    rename_log(runs, "worker-1", "gpu-b")
+    make_unreadable(runs)
+    assert ingest(runs, out).read == []
+    assert hashes_of(out) == expected
+    with ddnn_traces.open(out) as dataset:
+        for table in ("steps", "step_flows"):
+            assert dataset.sql(f"SELECT DISTINCT worker FROM {table}").rows() == [("gpu-b",)]
+
+
+@pytest.mark.long
+def test_changed_description_with_aligned_clocks(sample: Path, tmp_path: Path) -> None:
+    """The offset that --clock-offset auto found is still applied to the logs."""
+    source = next(path for path in sorted(sample.iterdir()) if len((path / "train_history.log").read_text()) > 1000)
+    run = tmp_path / "runs" / source.name
+    shutil.copytree(source, run)
+    for log in run.glob("train_history*.log"):
+        head, *rows = log.read_text().splitlines()
+        cells = [row.split(",") for row in rows]
+        late = [",".join([*row[:2], str(float(row[2]) + 3600), *row[3:]]) for row in cells]
+        log.write_text("\n".join([head, *late, ""]))
+    for phases in run.glob("phases*.csv"):
+        phases.unlink()
+    out = tmp_path / "dataset"
+    ingest(run.parent, out, clock_offset="auto")
+    (record,) = read_inputs(out).values()
+    assert record.packets.clock is not None and record.packets.clock.applied_ns
+
+    def describe(runs: Path) -> None:
+        (runs / source.name / "run.toml").write_text("model = 'other'\n")
+
+    expected, _ = anew(run.parent, tmp_path / "anew", describe, clock_offset="auto")
+    describe(run.parent)
+    logs_copied(run.parent, tmp_path / "anew" / "runs")
+    make_unreadable(run.parent)
+    assert ingest(run.parent, out, clock_offset="auto").read == []
+    assert hashes_of(out) == expected
+
+
+@pytest.mark.parametrize("where", ["hosts", "put"])
+def test_interrupted_while_a_run_is_described_anew(
+    runs: Path, out: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dataset is the old one, whole."""
+    before = hashes_of(out)
+    add_hosts(runs)
+    write = writer.DatasetWriter.write
+
+    def stop(self: writer.DatasetWriter, table: str, *arguments: Any) -> None:
+        if table == where:
+            raise KeyboardInterrupt
+        write(self, table, *arguments)
+
+    def stop_before(_new: Path, _out: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer.DatasetWriter, "write", stop)
+        if where == "put":
+            patched.setattr(writer, "_put_in_place", stop_before)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(runs, out)
+    assert hashes_of(out) == before
+    assert checksums.all_damages(out) == []
+    assert ingest(runs, out).read == []
+    with ddnn_traces.open(out) as dataset:
+        assert dataset.sql("SELECT label FROM hosts WHERE run_id = 'two' AND ring_position = 0").item() == "gpu-b"
+
+
+def test_damaged_run_is_read_again_although_only_its_description_changed(runs: Path, out: Path) -> None:
+    (out / "flows" / "run_id=two" / "part-0.parquet").write_bytes(b"")
+    add_hosts(runs)
+    assert ingest(runs, out).read == TWO
+    assert checksums.all_damages(out) == []
+
+
+def test_packets_and_description_are_told_apart(out: Path) -> None:
+    entry = json.loads((out / INPUTS).read_text())["runs"]["one"]
+    assert [file["name"] for file in entry["packets"]["files"]] == ["worker-1.pcap", "worker-2.pcap"]
+    assert [file["name"] for file in entry["description"]["files"]] == ["run.toml", "train_history-worker-1.log"]
+    assert "metadata_sha256" not in entry["packets"]["parameters"]
+    assert {step[0] for step in entry["packets"]["needs"]["steps"].values()} == {"worker-1"}
 
 
 OPTIONS: dict[str, object] = {
@@ -156,7 +393,7 @@ def test_touched_files_are_hashed_and_the_time_is_noted(runs: Path, out: Path) -
     after = files_of(out)
     assert after.pop(INPUTS) != before.pop(INPUTS)
     assert after == before
-    assert {file.mtime_ns for file in read_inputs(out)["one"].files} == {1}
+    assert {file.mtime_ns for file in files_in(read_inputs(out)["one"])} == {1}
 
 
 def test_touched_files_without_a_known_hash_are_read_again(runs: Path, tmp_path: Path) -> None:
@@ -271,7 +508,7 @@ def test_no_path_of_this_machine_is_published(runs: Path, out: Path, tmp_path: P
     (runs / "one" / "train_history-worker-2.log").write_bytes(b"no log")
     assert len(ingest(runs, out).warnings) == 2
     assert str(tmp_path) not in (out / INPUTS).read_text()
-    assert all("/" not in file.name for record in read_inputs(out).values() for file in record.files)
+    assert all("/" not in file.name for record in read_inputs(out).values() for file in files_in(record))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +576,7 @@ def test_file_that_changes_while_it_is_read(runs: Path, out: Path, monkeypatch: 
         patched.setattr(numba_engine, "read_capture", read_while_tcpdump_goes_on)
         (warning,) = ingest(runs, out).warnings
     assert warning.startswith("two/worker-1.pcap: changed while it was read; ingest again")
-    record = read_inputs(out)["two"].files[1]
+    record = read_inputs(out)["two"].packets.files[0]
     assert (record.name, record.mtime_ns, record.sha256) == ("worker-1.pcap", None, None)
     heard = ingest(runs, out)
     assert (heard.read, heard.warnings) == (TWO, [])
@@ -359,7 +596,7 @@ def test_pipe_is_read_every_time(tmp_path: Path) -> None:
         heard = ingest(Path(f"/dev/fd/{read_end}"), tmp_path / "dataset", run_id="piped")
         os.close(read_end)
         assert len(heard.read) == 1
-    (state,) = read_inputs(tmp_path / "dataset")["piped"].files
+    (state,) = read_inputs(tmp_path / "dataset")["piped"].packets.files
     assert state.mtime_ns is None
 
 

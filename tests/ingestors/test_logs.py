@@ -236,10 +236,6 @@ def test_a_quotation_mark_that_is_not_closed_costs_one_line(tmp_path: Path) -> N
 # --- which log is whose
 
 
-def test_no_folder() -> None:
-    assert read_logs(None, Messages()) == []
-
-
 def test_log_without_a_worker_is_the_first_workers(tmp_path: Path) -> None:
     (tmp_path / "phases-worker-1.csv").write_text("step,t_begin\n0,100.0\n")
     found, _ = read(tmp_path, plain=STEPS)

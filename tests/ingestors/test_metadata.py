@@ -52,7 +52,7 @@ def refused(top: Path, toml: str | None = None, table: str | None = None) -> str
 def bad(top: Path, table: str) -> str:
     """The one message about a row of this runs.csv, which is not used."""
     assert not metadata(top, table=table).fields
-    (message,) = bad_rows(top / "run")
+    (message,) = bad_rows(top)
     return message
 
 
@@ -362,7 +362,7 @@ def test_one_bad_row_leaves_the_others(tmp_path: Path, row: str, named: str) -> 
     (tmp_path / "runs.csv").write_bytes(table)
     found = {name: metadata(tmp_path, name).fields.get("batch_size") for name in ("run", "other", "last")}
     assert found == {"run": None, "other": 7, "last": 9}
-    (said,) = bad_rows(tmp_path / "run")
+    (said,) = bad_rows(tmp_path)
     assert said.startswith(f"{tmp_path / 'runs.csv'}: line 3: ")
     assert named in said
     assert said.endswith("; the row is not used")

@@ -7,6 +7,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from small_runs import (
     sent,
     sent_by,
     write_captures,
+    write_log,
 )
 from tools import mostly_long
 
@@ -54,6 +57,10 @@ def runs(tmp_path: Path) -> Path:
         files = {f"worker-{n}.pcap": list(filter(sent_by(host), packets)) for n, host in enumerate(hosts, 1)}
         write_captures(tmp_path / "runs" / name, files)
     return tmp_path / "runs"
+
+
+#: Hosts with names that are not usual ones.
+NAMES = [(A, "alice"), (B, "rack-7b")]
 
 
 def ingest(*sources: Path, out: Path, **options: Any) -> list[str]:
@@ -549,10 +556,42 @@ def test_run_id(runs: Path, tmp_path: Path) -> None:
     ingest(runs / "one", out=tmp_path / "dataset", run_id="monday")
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
         assert dataset.run_ids == ["monday"]
-    with pytest.raises(UsageError, match=r"--run-id x names one run, but 2 were found \(one, two\)"):
-        ingest(runs, out=tmp_path / "dataset", run_id="x")
     with pytest.raises(UsageError, match="--run-id"):
         ingest(runs / "one", out=tmp_path / "dataset", run_id=" ")
+
+
+def test_a_log_with_the_name_of_a_capture_is_its_log(tmp_path: Path) -> None:
+    """Whatever the name; and that names the host, whose role it does not tell."""
+    folder = write_captures(tmp_path / "run", {f"{host}.pcap": filter(sent_by(ip), ring(A, B)) for ip, host in NAMES})
+    for _, host in NAMES:
+        write_log(folder, host, [BEGIN_NS + 50_000, BEGIN_NS + 100_000])
+    ingest(folder, out=tmp_path / "dataset")
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT host_ip, label, role FROM hosts ORDER BY ALL").rows() == [
+            (ip, host, None) for ip, host in NAMES
+        ]
+        binned = "SELECT DISTINCT src_ip, worker FROM step_flows JOIN flows USING (run_id, flow_id) ORDER BY ALL"
+        assert dataset.sql(binned).rows() == NAMES
+
+
+def test_folders_of_hosts_as_one_run(tmp_path: Path) -> None:
+    """A packet captured at both hosts counts once; a host's log is in its folder, the run's metadata in that of all."""
+    top = tmp_path / "exp"
+    for name in ("nodeA", "nodeB"):
+        write_captures(top / name, {"eth0.pcap": ring(A, B)[::2], "eth0.pcap1": ring(A, B)[1::2]})
+        write_log(top / name, name, [BEGIN_NS + 50_000, BEGIN_NS + 100_000])
+        (top / name / f"train_history-{name}.log").rename(top / name / "train_history.log")
+        (top / name / "eth0.err").write_text("9 packets captured\n9 packets received by filter\n")
+    (top / "run.toml").write_text("model = 'mlp1'")
+    assert ingest(top, out=tmp_path / "dataset", run_id="joined") == []
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT run_id, model FROM runs").rows() == [("joined", "mlp1")]
+        assert dataset.sql("SELECT DISTINCT worker FROM steps ORDER BY ALL").rows() == [("nodeA",), ("nodeB",)]
+        stated = "SELECT capture_id FROM captures WHERE delivered_packets = 9 ORDER BY ALL"
+        assert dataset.sql(stated).rows() == [("nodeA/eth0.pcap",), ("nodeB/eth0.pcap",)]
+        assert dataset.sql("SELECT sum(packets) FROM flows").item() == 20
+        assert contradictions(dataset) == {}
+    assert ingest(top / "nodeB", top / "nodeA", out=tmp_path / "dataset", run_id="joined") == []
 
 
 @pytest.mark.parametrize(
@@ -581,6 +620,50 @@ def test_first_compilation_is_reported(runs: Path, tmp_path: Path, monkeypatch: 
         assert messages.lines[:-1] == message
 
 
+def test_what_reads_is_compiled_before_the_clock_starts(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the rates are those of reading."""
+    happened: list[str] = []
+    prepare = numba_engine.prepare
+
+    class Clock(Messages):
+        def start_reading(self, total_bytes: int | None) -> None:
+            happened.append("start")
+
+    def prepared(largest: int) -> None:
+        happened.append(f"prepare {largest}")
+        prepare(largest)
+
+    monkeypatch.setattr(numba_engine, "prepare", prepared)
+    largest = max(path.stat().st_size for path in runs.glob("*/*"))
+    pipeline.ingest([str(runs)], tmp_path / "dataset", messages=Clock())
+    assert happened == [f"prepare {largest}", "start"]
+
+
+def test_nothing_is_compiled_while_a_file_is_read(tmp_path: Path) -> None:
+    """In a new process, of a file in parts."""
+    code = """
+import sys
+from pathlib import Path
+from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine, parts, scanner
+from ddnn_traces.ingestors.packets.compiled import flow_table, fragments, join, scan
+import numpy as np
+parts.PART_BYTES = parts.BLOCK_BYTES = 4096
+numba_engine.prepare(parts.PART_BYTES * 2)
+used = [scan.scan, join.join, join.find_record, flow_table.close_cells, flow_table.refill, fragments.give_up_one]
+before = [len(function.signatures) for function in used]
+options = ReadOptions(10**6, np.empty(0, np.int64), Path("cells"), jobs=4)
+facts = numba_engine.read_capture(Path("a.pcap"), options)
+print(facts.records, before, [len(function.signatures) for function in used] == before)
+"""
+    (tmp_path / "a.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, rounds=500)))
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "2000 [1, 1, 1, 1, 1, 1] True\n"
+
+
 def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
     tables = pipeline.RunTables
@@ -594,6 +677,15 @@ def test_filter_reaches_the_flows(runs: Path, tmp_path: Path, monkeypatch: pytes
     )
     ingest(runs / "one", out=tmp_path / "dataset", filter=f"src host {A}")
     assert sorted(kept) == [False, False, True, True]
+
+
+def test_a_filter_that_keeps_nothing_warns(runs: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        said = ingest(runs, out=tmp_path / "dataset", filter=f"host {C}")
+        assert [warning.removeprefix("run one: ") for warning in said] == [
+            f"one: --filter 'host {C}' keeps none of its 20 packets; correct the expression, or ingest without it"
+        ]
+    assert ingest(runs, out=tmp_path / "dataset", filter="tcp") == []
 
 
 # --- an error on the way

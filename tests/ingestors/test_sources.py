@@ -12,7 +12,7 @@ import packets as p
 import pytest
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.ingestors.sources import STDIN, find_runs, host_label, rename_run, run_name
+from ddnn_traces.ingestors.sources import STDIN, find_runs, host_label, run_name, series_name
 from ddnn_traces.store.layout import write_marker
 
 PCAP = p.pcap([p.Record(10**18, p.segment())])
@@ -235,10 +235,119 @@ def test_standard_input_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_other_name_for_the_only_run(tmp_path: Path) -> None:
     make(tmp_path, "one/a.pcap", "two/a.pcap")
-    (run,) = rename_run(find_runs([str(tmp_path / "one")]), "monday")
+    (run,) = find_runs([str(tmp_path / "one")], run_id="monday")
     assert (run.run_id, run.folder) == ("monday", tmp_path / "one")
-    with pytest.raises(UsageError, match=r"--run-id x names one run, but 2 were found \(one, two\)"):
-        rename_run(find_runs([str(tmp_path)]), "x")
+
+
+# --- a folder for each host
+
+
+def joined(*sources: Path, run_id: str = "x") -> dict[str, str | None]:
+    """Host of each capture of the one run."""
+    (run,) = find_runs([str(source) for source in sources], run_id=run_id)
+    assert run.run_id == run_id
+    return {run.name_of(path): run.host(path) for path in run.captures}
+
+
+def test_all_captures_as_one_run(tmp_path: Path) -> None:
+    make(tmp_path, "exp/nodeA/eth0.pcap", "exp/nodeA/eth0.pcap1", "exp/nodeB/eth0.pcap")
+    expected = {"nodeA/eth0.pcap": "nodeA", "nodeA/eth0.pcap1": "nodeA", "nodeB/eth0.pcap": "nodeB"}
+    assert joined(tmp_path / "exp") == expected
+    assert joined(tmp_path / "exp" / "nodeA", tmp_path / "exp" / "nodeB") == expected
+    assert joined(*sorted(tmp_path.glob("exp/*/*"))) == expected
+    (run,) = find_runs([str(tmp_path / "exp")], run_id="x")
+    assert (run.folder, run.log_folders[1:]) == (tmp_path / "exp", (tmp_path / "exp/nodeA", tmp_path / "exp/nodeB"))
+    assert [run.host_of_folder(folder) for folder in run.log_folders] == [None, "nodeA", "nodeB"]
+    assert len({series_name(run.name_of(path)) for path in run.captures}) == 2
+
+
+@pytest.mark.parametrize(
+    ("paths", "hosts"),
+    [
+        (["a/dump/x.pcap", "b/dump/x.pcap"], ["a", "b"]),
+        (["rack1/n1/x.pcap", "rack1/n2/x.pcap", "rack2/n3/x.pcap"], ["n1", "n2", "n3"]),
+        (["a/eth0/x.pcap", "a/eth1/x.pcap", "b/eth0/x.pcap"], ["a", "a", "b"]),
+        (["x.pcap", "b/x.pcap"], [None, "b"]),
+        (["worker-1.pcap", "worker-2.pcap", "other.pcap"], ["worker-1", "worker-2", None]),
+    ],
+)
+def test_hosts_by_folder(tmp_path: Path, paths: list[str], hosts: list[str | None]) -> None:
+    make(tmp_path, *paths)
+    assert joined(*(tmp_path / path for path in paths)) == dict(zip(paths, hosts, strict=True))
+
+
+def test_runs_with_metadata_of_their_own_are_not_joined(tmp_path: Path) -> None:
+    make(tmp_path, "one/a.pcap", "two/a.pcap")
+    for name in ("one", "two"):
+        (tmp_path / name / "run.toml").write_text("model = 'x'")
+    with pytest.raises(UsageError, match="joins all captures into one run, but one, two have metadata of their own"):
+        joined(tmp_path)
+    (tmp_path / "one" / "run.toml").unlink()
+    assert joined(tmp_path) == {"one/a.pcap": "one", "two/a.pcap": "two"}
+
+
+def laid_out(top: Path, layout: str, *paths: str) -> dict[str, tuple[str, list[str | None]]]:
+    """By run: its folder below `top`, or nothing, and the hosts of its captures."""
+    make(top, *paths)
+    return {
+        run.run_id: (
+            str(run.folder.relative_to(top)) if run.folder else "",
+            [run.host(path) for path in run.captures],
+        )
+        for run in find_runs([str(top)], layout=layout)
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "paths", "expected"),
+    [
+        (
+            "{run}/{host}/*.pcap",
+            ["1/a/x.pcap", "1/b/x.pcap", "2/a/x.pcap"],
+            {"1": ("1", ["a", "b"]), "2": ("2", ["a"])},
+        ),
+        ("./{host}/{run}/*", ["a/1/x.pcap", "b/1/x.pcap"], {"a_1": ("a/1", ["a"]), "b_1": ("b/1", ["b"])}),
+        ("{host}/*.pcap*", ["1/a/x.pcap", "1/b/x.pcap1"], {"1": ("1", ["a", "b"])}),
+        ("{run}/*/{host}.pcap", ["1/d/a.pcap", "1/d/b.pcap"], {"1": ("1", ["a", "b"])}),
+        ("{run}/{host}/?.pcap", ["d/1/a/x.pcap"], {"1": ("d/1", ["a"])}),
+        ("{run}-{host}.pcap", ["d/1-a.pcap", "d/1-b.pcap", "d/2-a.pcap"], {"1": ("", ["a", "b"]), "2": ("", ["a"])}),
+        ("{host}/{run}.pcap", ["a/1.pcap", "b/1.pcap"], {"1": ("", ["a", "b"])}),
+        ("exp-{run}/*.pcap", ["exp-1/worker-1.pcap", "exp-1/b.pcap"], {"1": ("exp-1", [None, "worker-1"])}),
+        ("{run}/[x]/{host}.pcap", ["1/[x]/a.pcap"], {"1": ("1", ["a"])}),
+    ],
+)
+def test_layout(tmp_path: Path, layout: str, paths: list[str], expected: object) -> None:
+    assert laid_out(tmp_path, layout, *paths) == expected
+
+
+def test_captures_beside_the_layout_are_named(tmp_path: Path) -> None:
+    make(tmp_path, "1/a/x.pcap", "x.pcap.gz")
+    said: list[str] = []
+    assert len(find_runs([str(tmp_path)], said.append, "{run}/{host}/*.pcap")) == 1
+    assert said == [
+        f"--layout {{run}}/{{host}}/*.pcap does not fit 1 capture, not read: {tmp_path}/x.pcap.gz; "
+        "correct it, or leave them out of the sources"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("{run}/{host}/*.cap", "fits no capture, such as "),
+        ("*.pcap", "neither {run} nor {host} is in it"),
+        ("{run}/{rum}/*", "'{rum}' is neither {run} nor {host}"),
+        ("{run}/{run}/*", "'{run}' is there twice"),
+        ("{run}/**/x", "'**' is not known here, * stands for one folder"),
+        ("{run/x", "'{' is neither {run} nor {host}"),
+        ("", "neither {run} nor {host} is in it"),
+    ],
+)
+def test_wrong_layout(tmp_path: Path, layout: str, message: str) -> None:
+    make(tmp_path, "1/a/x.pcap")
+    with pytest.raises(UsageError) as caught:
+        find_runs([str(tmp_path)], layout=layout)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 # --- wrong calls
@@ -340,3 +449,11 @@ def test_a_capture_whose_link_leads_nowhere_is_missing_and_not_overlooked(tmp_pa
     for name in ("b.pcap", "notes.txt"):
         (tmp_path / "run" / name).symlink_to(tmp_path / "annex")
     assert found(tmp_path) == {"run": ["a.pcap", "b.pcap"]}
+
+
+def test_a_layout_with_runs_and_a_name_of_one_run_exclude_each_other(tmp_path: Path) -> None:
+    make(tmp_path, "a/n1/eth0.pcap", "b/n1/eth0.pcap")
+    with pytest.raises(UsageError, match=r"its \{run\} and --run-id exclude each other"):
+        find_runs([str(tmp_path)], layout="{run}/{host}/*.pcap", run_id="x")
+    (joined,) = find_runs([str(tmp_path / "a")], layout="{host}/*.pcap", run_id="x")
+    assert joined.run_id == "x"

@@ -201,7 +201,7 @@ def test_head_is_complete(subtests: pytest.Subtests) -> None:
             keys = re.findall(r"^-- (\w+):", head, re.MULTILINE)
             assert query.question.endswith("?")
             assert query.row
-            assert set(keys) <= {"question", "row", "inputs", "param", "figure", "column"}
+            assert set(keys) <= {"question", "row", "inputs", "param", "needs", "figure", "column"}
             for key, found in (("param", query.params), ("column", query.columns)):
                 assert keys.count(key) == len(found), (
                     f"a {key} line stands below the head's other lines and is not read"
@@ -289,7 +289,7 @@ def test_head_without_a_necessary_line_is_named_with_its_file(line: int, tmp_pat
 
 
 def test_unknown_query_names_the_nearest(dataset: Dataset) -> None:
-    with pytest.raises(QueryError, match="no query named trafic_matrx; did you mean traffic_matrix"):
+    with pytest.raises(QueryError, match="no query named trafic_matrx; the nearest are traffic_matrix"):
         dataset.query("trafic_matrx")
 
 

@@ -213,3 +213,27 @@ def test_elsewhere(dataset: Path, tmp_path: Path, command: RunCommand) -> None:
     done = command("export", "dataset", "--to", "duckdb", "--out", "nowhere/mine.duckdb")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"nowhere/mine.duckdb: cannot be written" in done.stderr
+
+
+@pytest.mark.long
+def test_duckdb_1_1_opens_the_file(dataset: Path, tmp_path: Path) -> None:
+    """The oldest DuckDB that the file is for; it plans the queries that read many others for minutes."""
+    older = tmp_path / "older"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--target", str(older), "duckdb==1.1.3"], check=True, capture_output=True)
+    reads = (
+        "import duckdb, sys; print(duckdb.__version__); opened = duckdb.connect(sys.argv[1], read_only=True)\n"
+        "for sql in sys.argv[2:]: print(opened.execute(sql).fetchall())"
+    )
+    asked = [
+        *(f"SELECT count(*) FROM {table}" for table in schema.TABLES),
+        "SELECT src_ip, dst_ip, wire_bytes FROM traffic_matrix", "SELECT run_id, flows FROM flow_counts()",
+        "SELECT since_start_ms, wire_bytes FROM pair_throughput(window_ms := 100)",
+    ]  # fmt: skip
+    call = [sys.executable, "-c", reads, str(dataset / views.FILE), *asked]
+    done = subprocess.run(call, env={"PYTHONPATH": str(older)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    version, *rows = done.stdout.splitlines()
+    assert version == "1.1.3"
+    with ddnn_traces.open(dataset) as opened:
+        assert rows == [str(opened.connection.execute(sql).fetchall()) for sql in asked]

@@ -372,9 +372,10 @@ def test_a_new_column_of_addresses_is_mapped_and_searched_for(
         return replace(found, columns=(*found.columns, gateway)) if name == "hosts" else found
 
     with ddnn_traces.open(dataset.path) as changed:
+        connection = changed.connection  # its views are those of today's schema
         monkeypatch.setattr(schema, "table", with_gateway)
         rows = f"read_parquet('{dataset.path}/hosts/*/*.parquet')"
-        changed.connection.execute(f"CREATE OR REPLACE VIEW hosts AS SELECT *, '172.31.7.9' AS gateway_ip FROM {rows}")
+        connection.execute(f"CREATE OR REPLACE VIEW hosts AS SELECT *, '172.31.7.9' AS gateway_ip FROM {rows}")
         for addresses in ("roles", "crypto-pan"):
             run = Anonymiser(KEY, Options(addresses), changed).run(RUNS[0])
             table = changed.sql_arrow(f"FROM hosts WHERE run_id = '{RUNS[0]}'").combine_chunks()

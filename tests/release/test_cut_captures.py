@@ -172,3 +172,25 @@ def test_sources_that_are_not_those_of_the_dataset(two_runs: tuple[Path, Dataset
         captures.write([str(tmp_path / "changed")], dataset, mapping, tmp_path / "two")
     with pytest.raises(UsageError, match="ports classed"):
         captures.write([str(source)], dataset, Anonymiser(KEY, Options(ports="classed"), dataset), tmp_path / "three")
+
+
+def test_captures_in_folders_of_hosts(sample: Path, tmp_path: Path) -> None:
+    """Which ingest had made one run by its layout: they are found again, and the run becomes one folder."""
+    source = sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+    for number, path in enumerate(sorted(source.glob("worker-*.pcap.gz"))):
+        folder = tmp_path / "in" / "run" / f"node{'ABCD'[number]}"
+        folder.mkdir(parents=True)
+        shutil.copy(path, folder / "eth0.pcap.gz")
+        shutil.copy(source / f"train_history-worker-{number + 1}.log", folder / "train_history.log")
+    with ddnn_traces.ingest(tmp_path / "in", tmp_path / "dataset", layout="{run}/{host}/*") as dataset:
+        mapping = Anonymiser(KEY, Options(), dataset)
+        paths = captures.write([str(tmp_path / "in")], dataset, mapping, tmp_path / "pcap")
+        assert len([path for path in paths if path.endswith(".pcap.gz")]) == len(list(source.glob("worker-*.pcap.gz")))
+        assert not any("node" in path for path in paths)
+        with ddnn_traces.ingest(tmp_path / "pcap", tmp_path / "again") as again:
+            compare(dataset, again, mapping)
+        shutil.copytree(tmp_path / "in" / "run", tmp_path / "in" / "second" / "sub")
+        shutil.rmtree(tmp_path / "in" / "run" / "nodeA")
+        (tmp_path / "in" / "second" / "sub" / "nodeA" / "eth0.pcap.gz").unlink()
+        with pytest.raises(UsageError, match=r"nodeA/eth0\.pcap\.gz of run run is not among the sources"):
+            captures.write([str(tmp_path / "in")], dataset, mapping, tmp_path / "other")

@@ -18,11 +18,10 @@ pytestmark = pytest.mark.long  # a browser needs ten seconds for all charts
 def probe(page: Path, folder: Path, javascript: str, *options: str, fragment: str = "") -> dict[str, Any]:
     """The result of `javascript` (the body of a function) in a browser when all charts of the page are drawn."""
     script = f"""<script>(async () => {{
-        const expected = document.querySelectorAll('script[id^="spec-"]').length;
-        while (document.querySelectorAll('svg.marks').length < expected) await new Promise((go) => setTimeout(go, 50));
+        await drawAll();
         const answer = document.createElement('div');
         answer.id = 'probed';
-        answer.textContent = JSON.stringify((() => {{ {javascript} }})());
+        answer.textContent = JSON.stringify(await (async () => {{ {javascript} }})());
         document.body.append(answer);
     }})()</script></body>"""
     copy = folder / "probed.html"
@@ -63,7 +62,7 @@ CONTRASTS = """
         .map(contrast);
     const least = (selector) => Math.min(...[...document.querySelectorAll(selector)].map(contrasts)
         .filter((found) => found.length).map((found) => Math.max(...found)));
-    const flat = '.chart:not([id$="heatmaps"]) svg ';
+    const flat = 'figure:not([id$="heatmaps"]) .chart svg ';
     const papers = [...document.querySelectorAll('svg.marks')].map((svg) => getComputedStyle(svg).backgroundColor)
         .filter(isPaint).map(contrast);
     return {
@@ -90,7 +89,7 @@ def test_a_browser_draws_every_chart_readably(
 ) -> None:
     page = request.getfixturevalue(fixture)
     found = probe(page, tmp_path, CONTRASTS, colours)
-    assert found["drawn"] == page.read_text(encoding="utf-8").count('id="spec-') > 20
+    assert found["drawn"] >= page.read_text(encoding="utf-8").count('id="spec-') > 20
     assert found["paper"] < 0.02 if colours == DARK else found["paper"] == 1
     assert found["ofCharts"] == 1, "charts are drawn on the page's own paper"
     assert found["texts"] > 4.5

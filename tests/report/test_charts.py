@@ -16,7 +16,8 @@ import vl_convert
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report.charts import regression
-from ddnn_traces.report.page import CHARTS
+from ddnn_traces.report.charts.panels import RunPanels, choosable, panels
+from ddnn_traces.report.page import CHARTS, report
 
 Query = Callable[..., pl.DataFrame]
 
@@ -59,11 +60,9 @@ def fit(dataset: Dataset, query: Query) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def specs(written: Path, query: Query) -> dict[str, dict[str, Any]]:
+def specs(dataset: Dataset, query: Query) -> dict[str, dict[str, Any]]:
     """Every chart's specification: those of the report, and of charts that its runs have no data for."""
-    text = written.read_text(encoding="utf-8")
-    found = re.findall(r'<script type="application/json" id="spec-(\w+)">(.*?)</script>', text, re.DOTALL)
-    specs = {name: json.loads(spec) for name, spec in found}
+    specs = {figure.name: figure.spec for figure in report(dataset).figures}
     # none of its runs loses packets or is in a sweep, and four are too few for studentized residuals
     not_in_the_report = {
         "duration_by_loss": query("duration_by_loss"), "regression_quantiles": SYNTHETIC_FIT,
@@ -131,10 +130,12 @@ def units(node: Any, inherited: bool = False) -> Iterator[tuple[Any, bool]]:
             yield from units(one, inherited)
 
 
+@pytest.mark.long
 def test_every_chart_is_proven_here(specs: dict[str, dict[str, Any]]) -> None:
     assert set(specs) == set(CHARTS)
 
 
+@pytest.mark.long
 def test_every_mark_has_a_tooltip(specs: dict[str, dict[str, Any]]) -> None:
     for name, spec in specs.items():
         marks = list(units(spec))
@@ -142,10 +143,11 @@ def test_every_mark_has_a_tooltip(specs: dict[str, dict[str, Any]]) -> None:
         assert [mark for mark, has_tooltip in marks if not has_tooltip] == [], name
 
 
+@pytest.mark.long
 def test_every_axis_has_a_title_with_a_unit(specs: dict[str, dict[str, Any]]) -> None:
     for name, spec in specs.items():
         found = list(axes(vl_convert.vegalite_to_vega(spec)))
-        assert {axis["orient"] for axis in found} >= {"bottom"}, name
+        assert {axis["orient"] for axis in found} >= ({"bottom"} if name != "topology_graph" else set()), name
         for axis in found:
             assert re.search(r"\(.+\)$", str(axis["title"])), (name, axis["title"])
 
@@ -445,5 +447,135 @@ def test_numbers_stand_only_in_cells_that_hold_them(query: Query) -> None:
         spec = spec_of("volume_heatmaps", shown)
         texts = [layer for panel in spec["concat"] for layer in panel["layer"] if layer["mark"]["type"] == "text"]
         assert bool(texts) == has_numbers
-        assert len({panel["width"] / len(panel["layer"][0]["encoding"]["x"]["scale"]["domain"])
-                    for panel in spec["concat"]}) == 1  # fmt: skip
+        cells = {
+            panel["width"] / len(panel["layer"][0]["encoding"]["x"]["scale"]["domain"]) for panel in spec["concat"]
+        }
+        assert len(cells) == 1
+
+
+def test_throughput_over_time_holds_every_byte_and_what_was_sent_again(dataset: Dataset, query: Query) -> None:
+    rows = drawn(spec_of("run_throughput", query("run_throughput")))
+    flows = dataset.sql("SELECT sum(wire_bytes)::BIGINT AS bytes, sum(retransmitted_bytes)::BIGINT AS again FROM flows")
+    assert sum(row["wire_bytes"] for row in rows) == flows["bytes"][0]
+    assert sum(row["retransmitted_bytes"] or 0 for row in rows) == flows["again"][0] > 0
+
+
+@pytest.mark.long
+def test_a_range_of_the_whole_run_is_enlarged_and_one_pair_can_be_chosen(query: Query) -> None:
+    spec = spec_of("run_throughput", query("run_throughput"))
+    for number, (_, panel) in enumerate(panels(spec)):
+        assert {param["name"] for param in panel["params"]} == {f"range_{number}", f"pair_{number}", "label_characters"}
+        large, strip = panel["vconcat"]
+        x = large["layer"][0]["encoding"]["x"]["scale"]["domain"]
+        assert x == {"param": f"range_{number}", "encoding": "x"}
+        [views] = [param["views"] for param in panel["params"] if param["name"] == f"range_{number}"]
+        assert views == [strip["name"]]
+        vl_convert.vegalite_to_vega(panel)
+
+
+GRAPH = pl.DataFrame(
+    {"src_place": [1, 1, 2, 3], "dst_place": [2, 3, 1, 1], "payload_bytes": [100, 50, 100, 1]}
+).with_columns(
+    run_id=pl.lit("r"), topology=pl.lit("star"), confidence=0.9, src_host=pl.format("h{}", "src_place"),
+    dst_host=pl.format("h{}", "dst_place"), share_of_heaviest=pl.col("payload_bytes") / 100,
+    src_position=pl.lit(None, pl.Int64), src_is_root=pl.col("src_place") == 1, dst_is_root=pl.col("dst_place") == 1,
+)  # fmt: skip
+
+
+def test_the_root_is_drawn_on_top_and_arrows_are_as_wide_as_their_payload() -> None:
+    rows = drawn(spec_of("topology_graph", GRAPH))
+    hosts = {row["host"]: row for row in rows if row["kind"] == "host"}
+    assert (hosts["h1"]["role"], hosts["h1"]["y"]) == ("root", 1)
+    assert hosts["h2"]["y"] == hosts["h3"]["y"] == -1
+    assert hosts["h1"]["color"] != hosts["h2"]["color"] == hosts["h3"]["color"]
+    pairs = {row["pair"]: row for row in rows if row["kind"] == "pair"}
+    assert len(pairs) == 4
+    assert pairs["h1 → h2"]["width"] > pairs["h1 → h3"]["width"] > pairs["h3 → h1"]["width"]
+    assert pairs["h1 → h2"]["angle"] == pytest.approx(pairs["h2 → h1"]["angle"] + 180, abs=360.1)
+    assert pairs["h3 → h1"]["head_size"] == 0 < pairs["h1 → h2"]["head_size"]
+
+
+def test_hosts_of_a_ring_are_drawn_clockwise_in_its_order() -> None:
+    # data flow 1 > 3 > 2 > 1
+    ring = GRAPH.with_columns(topology=pl.lit("ring"), src_is_root=False, dst_is_root=False).filter(
+        pl.struct("src_place", "dst_place").is_in([{"src_place": 1, "dst_place": 3}]).or_(pl.col("src_place") > 1)
+    ).with_columns(src_position=pl.col("src_place").replace({1: 0, 3: 1, 2: 2}))  # fmt: skip
+    hosts = {row["host"]: row for row in drawn(spec_of("topology_graph", ring)) if row["kind"] == "host"}
+    assert [hosts[name]["label"] for name in ("h1", "h3", "h2")] == ["0: h1", "1: h3", "2: h2"]
+    assert hosts["h1"]["y"] == 1 and hosts["h3"]["x"] > 0 > hosts["h2"]["x"]
+
+
+@pytest.mark.long
+def test_64_hosts_have_places_of_their_own() -> None:
+    many = pl.DataFrame({"src_place": range(1, 65), "dst_place": [*range(2, 65), 1]}).with_columns(
+        run_id=pl.lit("r"), topology=pl.lit("ring"), confidence=0.9, src_host=pl.format("h{}", "src_place"),
+        dst_host=pl.format("h{}", "dst_place"), payload_bytes=1, share_of_heaviest=1.0,
+        src_position=pl.col("src_place") - 1, src_is_root=False, dst_is_root=False,
+    )  # fmt: skip
+    spec = spec_of("topology_graph", many)
+    hosts = {(round(row["x"], 3), round(row["y"], 3)) for row in drawn(spec) if row["kind"] == "host"}
+    assert len(hosts) == 64
+    assert vl_convert.vegalite_to_svg(spec).count("h64") >= 1
+
+
+def graph_of(topology: str, pairs: list[tuple[int, int]]) -> dict[str, list[dict[str, Any]]]:
+    """What is drawn of pairs that send the same in both directions; the root is host 1."""
+    both = pl.DataFrame([*pairs, *((dst, src) for src, dst in pairs)], schema=["src_place", "dst_place"], orient="row")
+    frame = both.with_columns(
+        run_id=pl.lit("r"), topology=pl.lit(topology), confidence=0.9, src_host=pl.format("h{}", "src_place"),
+        dst_host=pl.format("h{}", "dst_place"), payload_bytes=1, share_of_heaviest=1.0,
+        src_position=pl.lit(None, pl.Int64), src_is_root=pl.col("src_place") == 1, dst_is_root=pl.col("dst_place") == 1,
+    )  # fmt: skip
+    rows = drawn(spec_of("topology_graph", frame))
+    return {kind: [row for row in rows if row["kind"] == kind] for kind in ("host", "pair")}
+
+
+def test_hosts_of_a_tree_are_below_those_that_they_hang_on_and_no_lines_cross() -> None:
+    hosts = {row["host"]: row for row in graph_of("tree", [(1, 2), (1, 3), (2, 5), (3, 4), (3, 6)])["host"]}
+    assert [hosts[name]["y"] for name in ("h1", "h2", "h3", "h4", "h5", "h6")] == [1, 0, 0, -1, -1, -1]
+    assert [name for name, _ in sorted(hosts.items(), key=lambda item: (-item[1]["y"], item[1]["x"]))] == [
+        "h1", "h2", "h3", "h5", "h4", "h6"
+    ]  # fmt: skip
+    assert hosts["h3"]["x"] == pytest.approx((hosts["h4"]["x"] + hosts["h6"]["x"]) / 2)
+
+
+def test_many_hosts_of_a_star_are_around_the_root_with_their_names_turned_outwards() -> None:
+    star = graph_of("star", [(1, leaf) for leaf in range(2, 65)])
+    root, *leaves = sorted(star["host"], key=lambda row: int(row["host"][1:]))
+    assert (root["x"], root["y"], root["role"]) == (0, 0, "root")
+    assert len({(row["x"], row["y"]) for row in leaves}) == 63
+    assert all(row["x"] ** 2 + row["y"] ** 2 == pytest.approx(1) for row in leaves)
+    assert all((row["label_align"] == "left") == (row["x"] > 0) for row in leaves if abs(row["x"]) > 1e-9)
+    few = graph_of("star", [(1, 2), (1, 3)])
+    assert star["pair"][0]["width"] < few["pair"][0]["width"] / 2  # so many lines of that width would be an area
+
+
+def test_a_host_with_light_pairs_only_is_drawn_too() -> None:
+    light = GRAPH.with_columns(topology=pl.lit("star"), share_of_heaviest=0.01)
+    names = {row["host"] for row in drawn(spec_of("topology_graph", light)) if row["kind"] == "host"}
+    assert names == set(GRAPH["src_host"]) | set(GRAPH["dst_host"])
+
+
+def test_the_charts_next_to_each_other_are_charts_of_their_own(query: Query) -> None:
+    frame = query("straggler_summary")
+    spec = spec_of("straggler_slack", frame)
+    parts = panels(spec)
+    assert [run_id for run_id, _ in parts] == frame.drop_nulls("worker")["run_id"].unique(maintain_order=True).to_list()
+    assert sum(len(rows) for _, part in parts for rows in part["datasets"].values()) == len(drawn(spec))
+    for _, part in parts:
+        assert vl_convert.vegalite_to_svg(part).startswith("<svg")
+
+
+def test_a_reader_chooses_the_runs_of_a_chart_with_rows_of_many(query: Query, runs: tuple[str, ...]) -> None:
+    first, *others = sorted(runs)
+    svg = vl_convert.vegalite_to_svg(choosable(spec_of("flow_counts", query("flow_counts")), [first]))
+    shown = {run for run in runs if run[:20] in svg}
+    assert shown == {first}, others
+
+
+def test_names_are_no_places_of_values(query: Query, runs: tuple[str, ...]) -> None:
+    """A host may be called as the place of a value that differs from run to run."""
+    frame = query("run_throughput").filter(run_id=runs[0]).with_columns(pair=pl.lit("@title@ @rows@"))
+    spec = spec_of("run_throughput", frame)
+    assert spec["concat"][0]["vconcat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["@title@ @rows@"]
+    assert isinstance(CHARTS["run_throughput"](frame), RunPanels)

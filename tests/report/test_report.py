@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 import re
@@ -11,7 +13,7 @@ import struct
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -21,17 +23,11 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.report import page as writer
-from ddnn_traces.report.chapters import chang, overview, zerwas
-from ddnn_traces.report.section import NO_FLOWS, Results, Source
+from ddnn_traces.report.chapters import hosts, time, trust
+from ddnn_traces.report.section import NO_FLOWS, PNG_SCALE, Results, Source
 from ddnn_traces.text import for_xml
 
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
-
-
-@pytest.fixture
-def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No SVG and PNG files, which take most of the time."""
-    monkeypatch.setattr(writer, "_draw", lambda _: {})
 
 
 class Page(HTMLParser):
@@ -73,44 +69,66 @@ class Page(HTMLParser):
             self.scripts[self._script] = self.scripts.get(self._script, "") + data
 
     @property
-    def specs(self) -> dict[str, str]:
-        return {name.removeprefix("spec-"): text for name, text in self.scripts.items() if name and "spec-" in name}
-
-
-def charts_of(path: Path) -> Path:
-    return path.with_name(f"{path.stem}-charts")
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """Of each figure its charts, and the runs that can be chosen."""
+        packed = {name: text for name, text in self.scripts.items() if name and name.startswith("spec-")}
+        return {
+            name.removeprefix("spec-"): json.loads(gzip.decompress(base64.b64decode(text)))
+            for name, text in packed.items()
+        }
 
 
 def test_nothing_is_loaded_from_elsewhere(written: Path) -> None:
     page = Page(written)
-    assert page.loads, "the page links to its sections and charts"
-    for link in page.loads:
-        assert link.startswith("#") or (written.parent / unquote(link)).is_file(), link
+    assert page.loads, "the page links to its sections"
+    assert [link for link in page.loads if not link.startswith("#")] == []
+    assert list(written.parent.iterdir()) == [written], "a page that is mailed alone has all"
     text = written.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     assert "@import" not in text and "url(" not in Page(written).text
     assert not {"img", "link", "iframe", "object", "embed"} & set(page.tags)
 
 
-def test_every_section_has_a_headline_and_the_page_is_small(written: Path) -> None:
+def test_every_section_has_a_headline_or_is_named_as_missing(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     headlines = re.findall(r'<p class="headline">(.*?)</p>', text)
-    assert len(headlines) == text.count("<section ") == sum(len(chapter._sections) for chapter in writer.CHAPTERS)
-    assert all(len(headline) > 20 and headline.endswith(".") for headline in headlines)
-    assert written.stat().st_size < 15e6
+    first, lacking = 1, re.findall(r"<b>(.*?)</b>", text[text.index('id="missing"') : text.index('id="queries"')])
+    assert len(headlines) + first == text.count("<section ") == writer.SECTIONS - len(lacking)
+    assert all(len(headline) > 15 and headline.endswith(".") for headline in headlines)
+    assert written.stat().st_size < 4e6
 
 
-def test_charts_are_svg_and_png_files_of_a_sane_size(written: Path) -> None:
-    specs = Page(written).specs
+def test_findings_stand_on_the_first_screen(written: Path) -> None:
+    text = written.read_text(encoding="utf-8")
+    summary = text[text.index('id="summary"') : text.index('id="chooser"')]
+    found = re.findall(r'<dt><a href="#([\w-]+)">(.*?)</a></dt><dd>(.*?)</dd>', summary)
+    assert [name for _, name, _ in found] == ["Throughput", "Pattern", "Volume", "Slowest worker", "Captures"]
+    assert all(re.search(r"\d", sentence) or name == "Captures" for _, name, sentence in found), "each with its number"
+    assert text.index("figure-run_throughput") < text.index("<h2>")
+
+
+def test_sections_are_by_question_with_the_papers_figures_as_references(written: Path) -> None:
+    text = written.read_text(encoding="utf-8")
+    questions = ["Who talks to whom", "How much", "When, and how bursty", "Where steps go",
+                 "What drives volume and time", "Can it be trusted", "Appendix"]  # fmt: skip
+    assert re.findall(r"<h2>\d\. (.*?)</h2>", text) == questions
+    assert "<small>zerwas, fig. 4</small>" in text
+
+
+@pytest.mark.long
+def test_charts_are_svg_and_png_files_of_a_sane_size(dataset: Dataset, tmp_path: Path) -> None:
+    folder = tmp_path / "charts"
+    out = ddnn_traces.write_report(dataset, tmp_path / "report.html", charts=folder)
+    specs = Page(out).specs
     assert set(specs) <= set(writer.CHARTS)
-    assert {path.name for path in charts_of(written).iterdir()} == {f"{n}.{s}" for n in specs for s in ("svg", "png")}
+    assert {path.name for path in folder.iterdir()} == {f"{n}.{s}" for n in specs for s in ("svg", "png")}
     for name in specs:
-        svg = ET.parse(charts_of(written) / f"{name}.svg").getroot()
-        png = (charts_of(written) / f"{name}.png").read_bytes()
+        svg = ET.parse(folder / f"{name}.svg").getroot()
+        png = (folder / f"{name}.png").read_bytes()
         assert png.startswith(b"\x89PNG\r\n\x1a\n") and png[-8:-4] == b"IEND"
         size = struct.unpack(">II", png[16:24])
         assert all(200 < side < 8000 for side in size)
-        assert size[0] == pytest.approx(writer.PNG_SCALE * float(svg.attrib["width"]), abs=2)
+        assert size[0] == pytest.approx(PNG_SCALE * float(svg.attrib["width"]), abs=2)
         assert not [e for e in svg.iter() if any(key.endswith("href") for key in e.attrib)]
 
 
@@ -118,8 +136,6 @@ def test_charts_are_svg_and_png_files_of_a_sane_size(written: Path) -> None:
 def test_the_same_dataset_gives_the_same_bytes(dataset: Dataset, written: Path, tmp_path: Path) -> None:
     again = ddnn_traces.write_report(dataset, tmp_path / "report.html")
     assert again.read_bytes() == written.read_bytes()
-    for path in charts_of(written).iterdir():
-        assert (charts_of(again) / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.long
@@ -129,13 +145,10 @@ def test_names_of_runs_stay_names(written: Path, hostile: Path, hostile_names: t
     assert set(page.specs) == set(plain.specs)
     for name in map(for_xml, hostile_names):
         assert name in page.text
-        assert name in {
-            row["run_id"] for rows in json.loads(page.specs["flow_counts"])["datasets"].values() for row in rows
-        }
-    assert {path.name for path in charts_of(hostile).iterdir()} == {path.name for path in charts_of(written).iterdir()}
-    assert {path.name for path in hostile.parent.iterdir()} == {"report.html", "report-charts"}
-    for path in charts_of(hostile).glob("*.svg"):
-        assert not [e for e in ET.parse(path).iter() if e.tag.endswith("script")]
+        [bars] = page.specs["flow_counts"]["panels"]
+        assert name in {row["run_id"] for rows in bars["spec"]["datasets"].values() for row in rows if "run_id" in row}
+        assert name in {panel["run"] for panel in page.specs["volume_heatmaps"]["panels"]}
+    assert list(hostile.parent.iterdir()) == [hostile]
 
 
 def test_links_inside_the_page_lead_somewhere(written: Path) -> None:
@@ -196,7 +209,7 @@ def test_stored_views_give_the_same_rows_and_are_removed_afterwards(dataset: Dat
 
 def test_measured_runs_are_not_called_synthetic(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
-    assert "<title>Traffic of distributed training runs</title>" in text
+    assert "<title>Traffic of distributed training</title>" in text
     assert not re.search(r"synthetic[^.]*, not measured", Page(written).text)
 
 
@@ -214,60 +227,64 @@ def test_the_numbers_are_the_queries(dataset: Dataset, written: Path) -> None:
     assert regression.notes
     for note in regression.notes:
         assert note in text
-    headings = re.findall(r"<h4>(.*?)</h4>", written.read_text(encoding="utf-8"))
+    headings = re.findall(r'<summary class="list">(.*?)</summary>', written.read_text(encoding="utf-8"))
     assert headings == ["Read first", "Terms", "Diagnostics"]
     for row in dataset.query("ring_comparison").drop_nulls("declared_ring").iter_rows(named=True):
         assert row["declared_ring"] in text and row["inferred_ring"] in text
 
 
-@pytest.mark.usefixtures("page_only")
 @pytest.mark.long
-def test_a_figure_states_what_it_leaves_out(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "CHAPTERS", (zerwas.chapter,))
-    monkeypatch.setattr(zerwas, "HEATMAP_HOSTS", 2)
-    monkeypatch.setattr(zerwas, "TIMELINE_FLOWS", 3)
-    for source, params in ((zerwas.PAIR_VOLUME, {"runs": 1, "hosts": 2}), (zerwas.TIMELINE, {"runs": 2, "flows": 3})):
-        for name, value in params.items():
-            monkeypatch.setitem(source.params, name, value)
+def test_all_runs_can_be_chosen_and_hosts_that_are_left_out_are_counted(
+    dataset: Dataset, runs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CHAPTERS", (hosts.chapter, time.chapter))
+    monkeypatch.setattr(hosts, "MOST_HOSTS", 2)
+    monkeypatch.setattr(time, "TIMELINE_FLOWS", 3)
+    monkeypatch.setattr(time, "ROWS_AT_FIRST", 1)
+    monkeypatch.setitem(hosts.PAIR_VOLUME.params, "hosts", 2)
+    monkeypatch.setitem(time.TIMELINE.params, "flows", 3)
     out = ddnn_traces.write_report(dataset, tmp_path / "report.html")
     page, text = Page(out), out.read_text(encoding="utf-8")
-    captions = dict(re.findall(r'<figure id="figure-(\w+)">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL))
-    for name, left_out, query in (("volume_heatmaps", 3, "pair_volume"), ("flow_timeline", 2, "flow_timeline")):
-        assert re.search(rf"\b{left_out} runs of 4 left out .*\b{query}\b", captions[name])
+    captions = dict(re.findall(r'<figure id="figure-(\w+)".*?<figcaption>(.*?)</figcaption>', text, re.DOTALL))
     assert "the 2 hosts" in captions["volume_heatmaps"] and "the 3 largest flows" in captions["flow_timeline"]
-    headlines = dict(re.findall(r'<section id="([\w-]+)">.*?<p class="headline">(.*?)</p>', text, re.DOTALL))
-    assert "1 run drawn" in headlines["heatmaps"] and "2 runs drawn" in headlines["flow-timeline"]
-    assert len(json.loads(page.specs["volume_heatmaps"])["concat"]) == 1
+    for name in ("volume_heatmaps", "flow_timeline", "pair_throughput"):
+        assert {panel["run"] for panel in page.specs[name]["panels"]} == set(runs)
+    assert set(page.specs["position_volume"]["runs"]) == set(runs)
+    assert len(page.specs["position_volume"]["first"]) == 1
+    assert json.loads(page.scripts["run-ids"]) == dataset.query("figure_runs")["run_id"].to_list()
 
 
-@pytest.mark.usefixtures("page_only")
 @pytest.mark.long
 def test_a_bare_capture_s_report_states_what_is_missing(sample: Path, runs: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    charts_of(out).mkdir()
-    (charts_of(out) / "step_volume_fit.svg").write_text("of an earlier dataset")
-    (charts_of(out) / "mine.svg").write_text("of somebody else")
+    charts = tmp_path / "charts"
+    charts.mkdir()
+    (charts / "step_volume_fit.svg").write_text("of an earlier dataset")
+    (charts / "mine.svg").write_text("of somebody else")
     capture = next((sample / runs[3]).glob("worker-1-*"))
     shutil.copy(capture, tmp_path)
     with ddnn_traces.ingest(tmp_path / capture.name, tmp_path / "bare") as bare:
-        ddnn_traces.write_report(bare, out)
+        ddnn_traces.write_report(bare, out, charts)
     page = Page(out)
+    text = out.read_text(encoding="utf-8")
+    for empty in ("step-volume", "conservation", "server-phases", "stragglers"):
+        assert f'id="{empty}"' not in text, "a section without data is not drawn"
     for name in ("train_history.log", "model_bytes", "ring_position", "loss_pct", "Nothing is fitted"):
         assert name in page.text
     without_log = {
         "volume_heatmaps", "mean_volume_heatmaps", "flow_counts", "flow_timeline", "pair_throughput",
-        "throughput_intervals", "gradient_flow_intervals", "flow_classes", "step_boundaries",
+        "throughput_intervals", "gradient_flow_intervals", "flow_classes", "step_boundaries", "run_throughput",
+        "topology_graph",
     }  # fmt: skip
     assert set(page.specs) == without_log
-    assert not (charts_of(out) / "step_volume_fit.svg").exists()
-    assert (charts_of(out) / "mine.svg").exists()
+    assert not (charts / "step_volume_fit.svg").exists()
+    assert (charts / "mine.svg").exists()
 
 
 TRAFFIC, LOGS = ("flows", "flow_windows", "step_flows"), ("steps", "events")
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("page_only")
 @pytest.mark.parametrize("tables", [TRAFFIC, TRAFFIC + LOGS], ids=["logs alone", "nothing"])
 def test_a_dataset_without_flows_has_a_report(tables: tuple[str, ...], dataset: Dataset, tmp_path: Path) -> None:
     shutil.copytree(dataset.path, tmp_path / "dataset")
@@ -283,12 +300,11 @@ def test_a_dataset_without_flows_has_a_report(tables: tuple[str, ...], dataset: 
     assert set(page.specs) == (of_logs if tables == TRAFFIC else set())
 
 
-@pytest.mark.usefixtures("page_only")
 @pytest.mark.long
 def test_partial_captures_are_named(
     sample: Path, runs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "CHAPTERS", (overview.chapter,))
+    monkeypatch.setattr(writer, "CHAPTERS", (trust.chapter,))
     cut = tmp_path / "cut-run"
     cut.mkdir()
     whole = next((sample / runs[3]).glob("worker-1-*"))
@@ -304,13 +320,13 @@ def test_a_report_is_replaced_whole_or_not_at_all(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "report.html"
-    monkeypatch.setattr(writer, "CHAPTERS", (chang.chapter,))
+    monkeypatch.setattr(writer, "CHAPTERS", (trust.chapter,))
     out.write_text("earlier")
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space left"):
         ddnn_traces.write_report(dataset, out)
     assert out.read_text() == "earlier"
-    assert list(charts_of(out).iterdir()) == []
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_folder_is_not_replaced_by_a_report(dataset: Dataset, tmp_path: Path) -> None:

@@ -181,15 +181,15 @@ def test_a_parameter_server_makes_the_topology_significant(tmp_path: Path) -> No
 def test_the_report_states_that_nothing_was_measured(tmp_path: Path) -> None:
     write_runs(tmp_path / "dataset", [run for run in runs_of(steps=4) if run.model == "mobilenetv2"][:2])
     with ddnn_traces.open(tmp_path / "dataset") as opened, Results(opened) as results:
-        assert page.title(results).endswith("(2 of 2 runs synthetic, not measured)")
-        sections = {section.slug: section for _, section in page.sections(results)}
+        report = page.report(opened)
         note = results.synthetic_sentence
+    assert report.title.endswith("(2 of 2 runs synthetic, not measured)")
+    sections = {section.slug: section for section in report.sections}
     for fact in ("synthetic", "not measured", "2 of 2 runs"):
         assert fact in note.lower()
-    assert sections["captured"].headline.startswith(note)
+    assert sections["losses"].headline.startswith(note)
     assert "2 of 2 runs" in sections["step-volume"].headline and "synthetic" in sections["step-volume"].headline
-    figures = [figure for section in sections.values() for figure in section.figures]
-    assert len(figures) > 5
-    for figure in figures:
+    assert len(report.figures) > 5
+    for figure in report.figures:
         assert figure.caption.endswith(note)
         assert figure.spec["title"]["text"][0] == note

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile, PcapHeader
 from ddnn_traces.ingestors.facts import PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import parts
@@ -16,12 +18,25 @@ from ddnn_traces.ingestors.spill import CellSpill, Spill
 from ddnn_traces.store import hashes
 
 NAME = "numba"
+_ANY_HEADER = PcapHeader("<", 1, 65535, 1)
 _NO_FLAGS = -1  # value of tcp_flags that stands for null
 
 
 def is_compiled() -> bool:
     """Whether the packet loop need not be compiled first, which takes about half a minute."""
     return bool(loop.scan.signatures) or is_cached()
+
+
+def prepare(largest: int) -> None:
+    """Compile or load what reads a capture, before anything is read: rates are those of reading.
+
+    largest: bytes of the largest file, which several threads may read.
+    """
+    options = ReadOptions(1, np.empty(0, np.int64), Path())
+    scanner = Scanner(pcap_framing(_ANY_HEADER), options, None, None)
+    scanner.prepare()
+    if largest >= 2 * parts.PART_BYTES:
+        parts.prepare(scanner)
 
 
 def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:

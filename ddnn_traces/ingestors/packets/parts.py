@@ -141,6 +141,13 @@ class PartsReader:
             start += size
 
 
+def prepare(whole: Scanner) -> None:
+    """Call the compiled functions that the parts of a file need, on nothing."""
+    data = np.frombuffer(bytearray(1), np.uint8)
+    find_record(data, 0, whole.framing.big_endian, whole.framing.max_captured, 1_000_000_000 // whole.framing.tick_ns)
+    whole.join(whole.for_part())
+
+
 def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, dict[str, str]]:
     """Read a plain pcap with options.jobs threads, and hash it: (the reader, at its end, and its digests)."""
     with ThreadPoolExecutor(1, "hash") as hasher:

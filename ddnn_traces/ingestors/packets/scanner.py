@@ -105,6 +105,13 @@ class Scanner:
                 return pos, int(why)
             self._make_space()
 
+    def prepare(self) -> None:
+        """Call all compiled functions that most files need, on nothing."""
+        self.scan(b"")
+        self._grow_flows()
+        self.close_cells()
+        fragments.give_up_one(self._options, self._state)
+
     @property
     def records(self) -> int:
         """Records read so far."""

@@ -18,7 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ddnn_traces.ingestors.facts import CaptureFacts
-from ddnn_traces.ingestors.sources import run_name
+from ddnn_traces.ingestors.sources import series_name
 
 #: Share of a file's packets that a host must be an end of for the file to be that host's own capture.
 OWN_SHARE = 0.98
@@ -39,7 +39,8 @@ def find_vantages(files: Sequence[CaptureFacts]) -> list[str | None]:
     A file with a single sender is its sender's. Else it is the host's that is an end of all packets, else of nearly
     all. Where two fit (a file between two hosts), those that other files have claimed drop out.
     """
-    names = [run_name(file.path) for file in files]  # one for x.pcap, x.pcap1, ...: the last may hold next to nothing
+    # one for x.pcap, x.pcap1, ...: the last may hold next to nothing
+    names = [series_name(file.capture_id) for file in files]
     flows: dict[str, list[pa.Table]] = {}
     for file, name in zip(files, names, strict=True):
         flows.setdefault(name, []).append(file.flows)
@@ -107,7 +108,8 @@ def _continues(before: CaptureFacts, after: CaptureFacts) -> bool:
 
 
 def _gap(before: CaptureFacts, after: CaptureFacts) -> tuple[bool, int]:
-    return run_name(before.path) != run_name(after.path), abs(_span(after)[0] - _span(before)[1])
+    is_other = series_name(before.capture_id) != series_name(after.capture_id)
+    return is_other, abs(_span(after)[0] - _span(before)[1])
 
 
 def _span(file: CaptureFacts) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.logs import natural_order
-from ddnn_traces.ingestors.sources import host_label, run_name
+from ddnn_traces.ingestors.sources import host_label, series_name
 from ddnn_traces.release.anonymise.key import Key
 from ddnn_traces.store import schema
 
@@ -119,7 +119,7 @@ def capture_names(rows: Iterable[_Row], labels_by_ip: Mapping[str, str]) -> dict
     """
     series: dict[str, list[_Row]] = {}
     for row in rows:
-        series.setdefault(run_name(Path(row["capture_id"])), []).append(row)
+        series.setdefault(series_name(row["capture_id"]), []).append(row)
     mapped: dict[str, str] = {}
     taken: set[str] = set()
     for files in sorted(

@@ -26,16 +26,17 @@ def parameter_server_phases(frame: pl.DataFrame) -> alt.TopLevelMixin:
         raise ValueError("no run has parameter-server phases")
     shown = phases.with_columns(payload_mb=pl.col("payload_bytes") / 1e6, expected_mb=pl.col("expected_bytes") / 1e6)
     duration = alt.X("mean_ms:Q", title="duration, mean; mark: still to send after computation (ms)")
-    times = _bars(shown, duration, "mean_remaining_ms", style.NAMES)
-    payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)")
-    volumes = _bars(shown, payload, "expected_mb", None)
+    times = _bars(shown, duration, "mean_remaining_ms")
+    axis = alt.Axis(labelExpr=style.MEGABYTES)
+    payload = alt.X("payload_mb:Q", title="payload, mean; mark: model × workers (MB)", axis=axis)
+    volumes = _bars(shown, payload, "expected_mb")
     return alt.hconcat(times, volumes, spacing=14)
 
 
-def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> Any:
+def _bars(frame: pl.DataFrame, x: alt.X, mark: str) -> Any:
     """A bar a phase and run, with a mark at the other column's value."""
     base = style.data_chart(frame).encode(
-        y=style.run_rows(axis), yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
+        y=style.run_rows(), yOffset=alt.YOffset("phase:N", sort=list(_PHASES)),
         tooltip=style.tips(
             style.RUN, ("phase:N", "phase"), ("mean_ms:Q", "duration, mean (ms)", ".4~g"),
             ("mean_remaining_ms:Q", "still to send, mean (ms)", ".4~g"), ("measured_by:N", "measured by"),
@@ -46,5 +47,7 @@ def _bars(frame: pl.DataFrame, x: alt.X, mark: str, axis: alt.Axis | None) -> An
         ),
     ).properties(width=290, height=style.row_step(frame["run_id"].n_unique(), 40))  # fmt: skip
     bars = base.mark_bar().encode(x=x, color=style.kind_color("phase:N", "phase", _PHASES))
+    if not frame[mark].count():
+        return bars
     marks = base.mark_tick(color=style.INK, thickness=2.5, orient="vertical").encode(x=f"{mark}:Q")
     return alt.layer(bars, marks)

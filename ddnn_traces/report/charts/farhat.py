@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts import style
+from ddnn_traces.report.charts import panels, style
 
 _POSITIONS = {"before": "#E69F00", "during": style.DARK, "after": "#999999"}
 _CLASSES = {"small": "#E69F00", "medium": "#56B4E9", "large": style.DARK}
@@ -26,11 +26,11 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     height = style.row_step(frame["run_id"].n_unique(), 18)
 
-    def bars(measure: str, axis: alt.Axis | None) -> Any:
-        scale, percent = alt.Scale(domain=[0, 1], nice=False), alt.Axis(format=".0%", tickCount=5)
+    def bars(measure: str) -> Any:
+        scale, percent = alt.Scale(domain=[0, 1], nice=False), alt.Axis(format=".0%", tickCount=4)
         return style.data_chart(shown.filter(measure=measure)).mark_bar(size=12).encode(
             x=alt.X("share:Q", title=f"{measure} (share of the run)", scale=scale, axis=percent),
-            y=style.run_rows(axis), order=alt.Order("place:Q"),
+            y=style.run_rows(), order=alt.Order("place:Q"),
             color=style.kind_color("position:N", "sent", _POSITIONS),
             tooltip=style.tips(
                 style.RUN, ("position:N", "sent"), ("share:Q", f"share of {measure}", ".4~%"),
@@ -39,7 +39,7 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ).properties(width=270, height=height)  # fmt: skip
 
     packets, volume = names.values()
-    return alt.hconcat(bars(packets, style.NAMES), bars(volume, None), spacing=14)
+    return alt.hconcat(bars(packets), bars(volume), spacing=14)
 
 
 @style.chart("Packets over time, with the begin and end of each iteration")
@@ -48,7 +48,7 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
 
     frame: of query packets_over_iterations; markers: of iteration_markers with the same parameters.
     """
-    marks_of = dict(style.by_run(markers))
+    marks_of = dict(panels.by_run(markers))
     dashes = alt.Scale(domain=["begin", "end"], range=[[1, 0], [4, 3]])
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
@@ -60,7 +60,8 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
             x=alt.X("since_excerpt_ms:Q", title=f"time since step {marks['step'][0]} began (ms)",
                     scale=alt.Scale(nice=False, zero=False)),
             x2="until_ms:Q",
-            y=alt.Y("packets:Q", title=number, axis=alt.Axis(format="~s", tickCount=4)), y2=alt.datum(0),
+            y=alt.Y("packets:Q", title=number, axis=alt.Axis(labelExpr=style.COUNTS, tickCount=4)),
+            y2=alt.datum(0),
             tooltip=style.tips(
                 ("since_excerpt_ms:Q", f"{length_ms:g} ms from (ms)", ".4~f"), ("packets:Q", "packets", ","),
                 ("wire_bytes:Q", "bytes on the wire", ","), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"),
@@ -81,18 +82,18 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
         title = style.panel_title(run_id, 400, f"steps by the log of {marks['worker'][0]}")
         return alt.layer(bars, rules, title=title).properties(width=370, height=110)
 
-    return style.run_panels(frame, panel, 440)
+    return panels.run_panels(frame, panel, 440)
 
 
-def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLevelMixin:
-    """The cumulative share of a column's values as steps, one panel a run."""
+def _steps_of_share(frame: pl.DataFrame, column: str, title: str, **form: Any) -> alt.TopLevelMixin:
+    """The cumulative share of a column's values as steps, one panel a run. form: properties of the axis."""
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         # a curve begins at zero, where its smallest value is
         first = run.head(1).with_columns(cumulative_share=pl.lit(0.0))
         base = style.run_chart(run_id, pl.concat([first, run])).encode(
             x=alt.X(f"{column}:Q", title=title, scale=style.positive_scale(run, [column]),
-                    axis=alt.Axis(tickCount=4, labelOverlap="greedy", format="~g")),
+                    axis=alt.Axis(tickCount=4, labelOverlap="greedy", labelSeparation=8, **form)),
             y=alt.Y("cumulative_share:Q", title="cumulative share (%)", scale=alt.Scale(domain=[0, 1], nice=False),
                     axis=alt.Axis(format=".0%", tickCount=4)),
             tooltip=style.tips(
@@ -103,7 +104,7 @@ def _steps_of_share(frame: pl.DataFrame, column: str, title: str) -> alt.TopLeve
         points = base.mark_point(color=style.DARK, filled=True, size=14)
         return alt.layer(line, points, title=style.panel_title(run_id, 240)).properties(width=205, height=120)
 
-    return style.run_panels(frame, panel, 300)
+    return panels.run_panels(frame, panel, 300)
 
 
 @style.chart("Cumulative distribution of the durations of iterations, by run")
@@ -117,7 +118,7 @@ def iteration_duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Cumulative distribution of flow sizes in an iteration, of query iteration_flow_size_cdf: farhat fig. 5."""
     shown = frame.select("run_id", "cumulative_share", size_mb=pl.col("wire_bytes") / 1e6)
-    return _steps_of_share(shown, "size_mb", "flow size of an iteration (MB on the wire)")
+    return _steps_of_share(shown, "size_mb", "flow size of an iteration (MB on the wire)", labelExpr=style.MEGABYTES)
 
 
 @style.chart("Sizes and numbers of small, medium and large flows, by run")
@@ -126,7 +127,7 @@ def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     title = "size of a flow, with the number of flows right of their range (bytes on the wire)"
     base = style.data_chart(frame.filter(pl.col("flows") > 0)).encode(
         x=alt.X("least_bytes:Q", title=title, scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(format="~s", tickCount=8)),
+                axis=alt.Axis(labelExpr=style.BYTES, tickCount=4, labelOverlap="greedy", labelSeparation=8)),
         y=style.run_rows(style.NAMES_AND_GRID),
         tooltip=style.tips(
             style.RUN, ("size_class:N", "class"), ("flows:Q", "flows", ","), ("least_bytes:Q", "smallest (bytes)", ","),
@@ -137,7 +138,7 @@ def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     ranges = base.mark_rule(strokeWidth=9, strokeCap="round").encode(
         x2="most_bytes:Q", color=style.kind_color("size_class:N", "flows", _CLASSES)
     )
-    numbers = base.mark_text(align="left", dx=9, fontSize=10, color=style.INK).encode(
+    numbers = base.mark_text(align="left", dx=9, fontSize=style.FONT_SIZE, color=style.INK).encode(
         x="most_bytes:Q", text=alt.Text("flows:Q", format=",")
     )
     return alt.layer(ranges, numbers).properties(width=560, height=style.row_step(frame["run_id"].n_unique(), 18))
@@ -168,10 +169,11 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
         x="model_mb:Q", y="flow_mb:Q", strokeDash=alt.StrokeDash("times:N", title="lines", scale=dashes),
         tooltip=alt.Tooltip("times:N", title="flow size"),
     )  # fmt: skip
+    megabytes = alt.Axis(labelExpr=style.MEGABYTES, tickCount=4, labelOverlap="greedy", labelSeparation=8)
     points = style.data_chart(shown).mark_point(size=80, strokeWidth=2).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"])),
+        x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"]), axis=megabytes),
         y=alt.Y("flow_mb:Q", title="flow size of an iteration, mean (MB on the wire)",
-                scale=style.positive_scale(both, ["flow_mb"])),
+                scale=style.positive_scale(both, ["flow_mb"]), axis=megabytes),
         color=style.colors("kind:N", "framework and backend"), shape=style.shapes("topology:N", "topology (declared)"),
         tooltip=style.tips(
             style.RUN, ("model_mb:Q", "model size (MB)", ".4~g"),

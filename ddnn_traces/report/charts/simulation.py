@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts import style
+from ddnn_traces.report.charts import panels, style
 from ddnn_traces.store.whole_files import whole_file
 
 CHART = "iteration_time.svg"
@@ -95,4 +95,4 @@ def layer_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         ]
         return alt.layer(*layers, title=alt.TitleParams(run_id)).properties(width=410, height=230)
 
-    return style.run_panels(frame, panel, 470)
+    return panels.run_panels(frame, panel, 470)

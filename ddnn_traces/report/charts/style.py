@@ -7,7 +7,6 @@ ColorBrewer's YlGnBu). Small multiples are one panel a run.
 from __future__ import annotations
 
 import functools
-import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -17,16 +16,30 @@ import altair as alt
 import polars as pl
 import polars.selectors as cs
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
+from ddnn_traces.report.charts.panels import RunPanels, quoted, rows_of
 from ddnn_traces.text import for_xml
 
-PAGE_WIDTH = 980  # px that a row of panels may take
 DARK, PALE, INK = "#0b5394", "#a6c8e4", "#222222"
 BLANK = "#fefefe"  # background of cells: as white, but report/page.css gives it another colour on dark pages
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
-NAMES = alt.Axis(labelLimit=330, ticks=False)
-NAMES_AND_GRID = alt.Axis(labelLimit=330, ticks=False, grid=True)
+FONT_SIZE = 11  # px of every text
+# names of runs differ at both ends: a long one loses its middle
+_SHORTENED = (
+    "length(datum.label) > label_characters ? slice(datum.label, 0, floor(label_characters * 0.6)) + '…' + "
+    "slice(datum.label, -floor(label_characters * 0.4) + 1) : datum.label"
+)
+#: Characters of a run's name on an axis, a parameter of every chart: a narrow page sets it.
+LABEL_CHARACTERS = alt.VariableParameter(name="label_characters", value=48)
+NAMES = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False)
+NAMES_AND_GRID = alt.Axis(labelExpr=_SHORTENED, labelLimit=400, ticks=False, grid=True)
+#: Numbers as labels: 800, 1.2k. The format of an axis would give all the prefix of the largest: 0k.
+COUNTS = "format(datum.value, '~s')"
+#: Bytes with their unit (powers of 1000): 1.5 GB.
+BYTES = "replace(format(datum.value, '.6~s'), regexp('([a-zA-Z]?)$'), ' $1B')"
+MEGABYTES = BYTES.replace("datum.value", "datum.value * 1e6")  # the same, of a number of MB
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 
 #: Tooltips of the run: in a chart with a column run_id, and in that of one run (run_chart).
@@ -37,6 +50,8 @@ _Draw = Callable[_P, alt.TopLevelMixin]
 
 #: Every chart of the report by its name, which is that of its function and of its files.
 CHARTS: dict[str, Callable[..., alt.TopLevelMixin]] = {}
+#: What each chart shows, in one sentence.
+DESCRIPTIONS: dict[str, str] = {}
 
 
 def chart(description: str) -> Callable[[_Draw[_P]], _Draw[_P]]:
@@ -49,9 +64,11 @@ def chart(description: str) -> Callable[[_Draw[_P]], _Draw[_P]]:
         @functools.wraps(draw)
         def finished(*args: _P.args, **kwargs: _P.kwargs) -> alt.TopLevelMixin:
             safe: Callable[..., alt.TopLevelMixin] = draw
-            return _finished(safe(*map(_drawable, args), **kwargs), description)
+            with debug_mode(False):  # a test validates each chart; here that would take half of the time
+                return _finished(safe(*map(_drawable, args), **kwargs), description)
 
         CHARTS[draw.__name__] = finished
+        DESCRIPTIONS[draw.__name__] = description
         return finished
 
     return declare
@@ -69,52 +86,43 @@ def _each_for_xml(texts: pl.Series) -> pl.Series:
 
 
 def data_chart(frame: pl.DataFrame) -> alt.Chart:
-    """A chart of the frame's rows. Seven digits are more than a reader can see, and limit the size of the page."""
-    no_json = [float("nan"), float("inf"), float("-inf")]
-    rows = frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None))
+    """A chart of the frame's rows."""
     # a tuple, since Altair copies lists with all that is in them, and several times
-    return alt.Chart(alt.InlineData(tuple(rows.to_dicts())))
+    return alt.Chart(alt.InlineData(tuple(rows_of(frame))))
 
 
 def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
     """As data_chart, of one run, with its name as `run` in every row."""
-    # a JSON string is a string of Vega's expression language too, so that no name can be read as code
-    return data_chart(run).transform_calculate(run=json.dumps(run_id))
-
-
-def by_run(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """The names of the runs, in the frame's order, with their rows."""
-    return [(str(run_id), run) for (run_id,), run in frame.group_by("run_id", maintain_order=True)]
-
-
-def run_panels(frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int) -> alt.TopLevelMixin:
-    """One panel a run, as many in a row as fit."""
-    panels = [panel(run_id, run) for run_id, run in by_run(frame)]
-    columns = max(1, PAGE_WIDTH // panel_width)
-    return alt.concat(*panels, columns=columns, spacing={"row": 26, "column": 22})
+    return data_chart(run).transform_calculate(run=quoted(run_id))
 
 
 def _finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
     """The chart with the look of all figures. Every call on a chart copies it whole, hence a single one."""
-    styled: alt.TopLevelMixin = chart.properties(
-        description=description,
-        padding=6,
-        background="white",
-        config=alt.Config(
-            font=FONT,
-            axis=alt.AxisConfig(
-                labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=10, titleFontSize=11,
-                gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
-            ),
-            axisY=alt.AxisConfig(maxExtent=400),  # else a title stands on long names of runs
-            legend=alt.LegendConfig(
-                labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=11, labelFontSize=10
-            ),
-            title=alt.TitleConfig(color=INK, anchor="start", fontSize=11, subtitleColor="#555", subtitleFontSize=10),
-            view=alt.ViewConfig(stroke="#bbb"),
+    config = alt.Config(
+        font=FONT,
+        numberFormat=",~r",  # 1e+2 is what a logarithmic axis has else
+        axis=alt.AxisConfig(
+            labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=FONT_SIZE,
+            titleFontSize=FONT_SIZE, tickCount=4, gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
         ),
+        axisY=alt.AxisConfig(maxExtent=400),  # else a title stands on long names of runs
+        legend=alt.LegendConfig(
+            labelColor=INK, titleColor=INK, titleFontWeight="normal", titleFontSize=FONT_SIZE,
+            labelFontSize=FONT_SIZE,
+        ),
+        title=alt.TitleConfig(
+            color=INK, anchor="start", fontSize=FONT_SIZE, subtitleColor="#555", subtitleFontSize=FONT_SIZE
+        ),
+        view=alt.ViewConfig(stroke="#bbb"),
     )  # fmt: skip
-    return styled
+    look = {"description": description, "padding": 6, "background": "white"}
+    if isinstance(chart, RunPanels):
+        return chart.finished({**look, "config": config.to_dict(), "params": [LABEL_CHARACTERS.to_dict()]})
+    styled: Any = chart.properties(**look, config=config)
+    own = [] if styled["params"] is alt.Undefined else styled["params"]
+    styled["params"] = [*own, LABEL_CHARACTERS]
+    finished: alt.TopLevelMixin = styled
+    return finished
 
 
 def svg(spec: dict[str, Any]) -> str:
@@ -173,12 +181,11 @@ def host_order(run: pl.DataFrame) -> list[str]:
     return pl.concat(ends).unique().sort("place")["host"].to_list()
 
 
-def host_axis(hosts: list[str], angle_of_long: int) -> alt.Axis:
+def host_axis(has_long_names: bool, angle_of_long: int) -> alt.Axis:
     """An axis of hosts. angle_of_long: degrees by which names of more than five letters are turned."""
-    is_short = all(len(host) <= 5 for host in hosts)
     return alt.Axis(
-        labelAngle=0 if is_short else angle_of_long, labelLimit=110, labelFontSize=10 if len(hosts) <= 6 else 9,
-        ticks=False, labelPadding=3, domain=False,
+        labelAngle=angle_of_long if has_long_names else 0, labelLimit=110, labelFontSize=FONT_SIZE, ticks=False,
+        labelPadding=3, domain=False,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts import style
+from ddnn_traces.report.charts import panels, style
 
 _PARTS = {
     "only_compute_ms": "computation",
@@ -27,7 +27,7 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
     is_traffic = alt.when(alt.datum.source == "traffic")
     color = is_traffic.then(alt.value(style.OKABE_ITO[1])).otherwise(alt.value(style.DARK))
     ticks, names = (
-        alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8),
+        alt.Axis(tickCount=4, labelOverlap="greedy", labelSeparation=8),
         alt.Axis(ticks=False, grid=True, labelLimit=120),
     )
 
@@ -46,7 +46,7 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
             title=style.panel_title(run_id, 430, None if "traffic" in sources else "no structure in the traffic"),
         )  # fmt: skip
 
-    return style.run_panels(frame, panel, 480)
+    return panels.run_panels(frame, panel, 480)
 
 
 @style.chart("Slack of each worker at the start of communication, by run")
@@ -56,7 +56,7 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
         base = style.run_chart(run_id, shown).encode(
-            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=5)), y=_worker_rows(),
+            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=4)), y=_worker_rows(),
             tooltip=style.tips(
                 ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
                 ("share_last:Q", "last in (share of steps)", ".0%"),
@@ -65,7 +65,7 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
             ),
         )  # fmt: skip
         bars = base.mark_bar(color=style.DARK, size=13)
-        shares = base.mark_text(align="left", dx=4, fontSize=10, color=style.INK)
+        shares = base.mark_text(align="left", dx=4, fontSize=style.FONT_SIZE, color=style.INK)
         shares = shares.encode(text=alt.Text("share_last:Q", format=".0%"))
         cost = run["run_cost_share"][0]
         subtitle = "at the bars: part of the steps in which it is last"
@@ -73,7 +73,7 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
         layers = alt.layer(bars, shares, title=style.panel_title(run_id, 430, subtitle))
         return layers.properties(width=340, height=style.row_step(run.height, 18))
 
-    return style.run_panels(frame.drop_nulls("worker"), panel, 480)
+    return panels.run_panels(frame.drop_nulls("worker"), panel, 480)
 
 
 def _worker_rows() -> alt.Y:
@@ -91,7 +91,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
         )
         return style.run_chart(run_id, parts.drop_nulls("ms")).mark_bar(size=13).encode(
-            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=5)),
+            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=4)),
             y=_worker_rows(), order=alt.Order("place:Q"),
             color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
             tooltip=style.tips(
@@ -103,7 +103,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             width=340, height=style.row_step(run.height, 18), title=style.panel_title(run_id, 430)
         )  # fmt: skip
 
-    return style.run_panels(frame, panel, 480)
+    return panels.run_panels(frame, panel, 480)
 
 
 @style.chart("Bus bandwidth of each step, by elapsed time and while moving, by run")
@@ -117,7 +117,7 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
         rates = run.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
         rates = rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
         base = style.run_chart(run_id, rates).encode(
-            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=5, format="d")),
+            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=4, format="d")),
             y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
             color=style.kind_color("rate:N", None, colors),
             tooltip=style.tips(
@@ -131,4 +131,84 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
         layers = (base.mark_line(strokeWidth=1.3), base.mark_point(size=12, filled=True))
         return alt.layer(*layers, title=style.panel_title(run_id, 240)).properties(width=215, height=110)
 
-    return style.run_panels(frame, panel, 300)
+    return panels.run_panels(frame, panel, 300)
+
+
+@style.chart("Throughput of each run over time by pair of hosts, with what is sent again marked")
+def run_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Throughput over time, of query run_throughput, as Wireshark's IO graph: a range of the lower strip is enlarged.
+
+    A click in the legend leaves one pair. A red mark is a window in which payload was sent again.
+    """
+    # names of selections are global in a page of several panels
+    zoom = alt.selection_interval(encodings=["x"], name=f"range_{panels.place('number')}")
+    pair = alt.selection_point(fields=["pair"], bind="legend", name=f"pair_{panels.place('number')}")
+    base = panels.rows_chart().transform_calculate(until_s="datum.since_start_s + datum.window_s")
+    large = alt.layer(*_throughput(base.transform_filter(pair), zoom)).add_params(pair)
+    strip = _whole_run(base).add_params(zoom)
+    chart = alt.vconcat(
+        large.properties(width=_THROUGHPUT_WIDTH, height=190), strip.properties(width=_THROUGHPUT_WIDTH, height=34),
+        spacing=panels.CONNECTED, title=panels.place("title"),
+    )  # fmt: skip
+
+    def values(run_id: str, run: pl.DataFrame) -> dict[str, Any]:
+        return {
+            "title": style.panel_title(run_id, _THROUGHPUT_WIDTH).to_dict(),
+            "window": f"{run['window_s'][0]:g} s from (s)",
+            "pairs": run.sort("pair_place")["pair"].unique(maintain_order=True).to_list(),
+        }
+
+    return panels.alike_panels(frame, chart, values, panels.PAGE_WIDTH)
+
+
+_AGAIN = "#c00000"
+_THROUGHPUT_WIDTH = 880
+_PAIR_COLORS = [*style.OKABE_ITO[:6], "#882255", "#999933", "#999999"]
+_BY_SIZE = [alt.SortField("pair_place")]
+
+
+def _throughput(base: alt.Chart, zoom: alt.Parameter) -> tuple[alt.Chart, alt.Chart]:
+    """The pairs' rates upon each other, and the marks of what is sent again, in the range that `zoom` selects."""
+    window = panels.place("window")
+    time = alt.X(
+        "since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=4),
+        scale=alt.Scale(domain={"param": zoom.name, "encoding": "x"}, nice=False),
+    )  # fmt: skip
+    color = alt.Color(
+        "pair:N", title=None, scale=alt.Scale(domain=panels.place("pairs"), range=_PAIR_COLORS),
+        legend=alt.Legend(orient="top", labelLimit=180, columns=5, symbolType="square"),
+    )  # fmt: skip
+    stacked = base.transform_stack(["low", "high"], "gbit_per_s", groupby=["since_start_s"], sort=_BY_SIZE)
+    rates = stacked.mark_rect(clip=True).encode(
+        x=time, x2="until_s:Q", y=alt.Y("low:Q", title="throughput (Gbit/s)", axis=_rates(4)), y2="high:Q", color=color,
+        tooltip=style.tips(
+            ("pair:N", "pair"), ("since_start_s:Q", window), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"),
+            ("packets:Q", "packets", ","), ("wire_bytes:Q", "bytes on the wire", ","),
+            ("retransmitted_bytes:Q", "sent again (bytes)", ","),
+        ),
+    )  # fmt: skip
+    sums = base.transform_filter("datum.retransmitted_bytes > 0").transform_aggregate(
+        bytes="sum(retransmitted_bytes)", groupby=["since_start_s"]
+    )
+    again = sums.mark_point(shape="triangle-down", filled=True, size=50, color=_AGAIN, opacity=1, clip=True).encode(
+        x=time, y=alt.value(5), tooltip=style.tips(("since_start_s:Q", window), ("bytes:Q", "sent again (bytes)", ","))
+    )
+    return rates, again
+
+
+def _whole_run(base: alt.Chart) -> alt.Chart:
+    """The strip below: the rate of all pairs, on which a range can be dragged."""
+    sums = base.transform_aggregate(gbit_per_s="sum(gbit_per_s)", groupby=["since_start_s", "until_s"])
+    strip: alt.Chart = sums.mark_rect(color="#999999").encode(
+        x=alt.X("since_start_s:Q", title="the whole run: drag to enlarge a range (s)", axis=alt.Axis(tickCount=4),
+                scale=alt.Scale(nice=False)),
+        x2="until_s:Q", y=alt.Y("gbit_per_s:Q", title=None, axis=_rates(1)), y2=alt.datum(0),
+        tooltip=style.tips(
+            ("since_start_s:Q", panels.place("window")), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g")
+        ),
+    )  # fmt: skip
+    return strip
+
+
+def _rates(ticks: int) -> alt.Axis:
+    return alt.Axis(tickCount=ticks, minExtent=34)

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from ddnn_traces.report.charts import style
+from ddnn_traces.report.charts import panels, style
 from ddnn_traces.text import counted
 
 _SETTING = alt.Legend(title="framework, backend", orient="top", labelLimit=0, columns=4)
@@ -41,44 +41,49 @@ def _heatmaps(frame: pl.DataFrame, tooltips: tuple[tuple[str, ...], ...]) -> alt
     """A panel a run_id with wire_bytes of each pair of hosts, on one logarithmic scale."""
     low, high = style.log_domain(frame["wire_bytes"])
     color = alt.Color(
-        "wire_bytes:Q", title="transmitted volume (bytes on the wire; blank: nothing)",
+        "wire_bytes:Q", title="volume (bytes on the wire)",
         scale=alt.Scale(type="log", scheme="yellowgreenblue", domain=[low, high]),
         legend=alt.Legend(
-            orient="top", format="~s", gradientLength=360, titleLimit=0, labelOverlap="greedy", labelSeparation=12
+            orient="top", labelExpr=style.BYTES, tickCount=4, gradientLength=260, titleLimit=0, labelOverlap="greedy",
+            labelSeparation=12,
         ),
     )  # fmt: skip
-    most_hosts = max(len(style.host_order(run)) for _, run in style.by_run(frame))
+    hosts_of = {run_id: style.host_order(run) for run_id, run in panels.by_run(frame)}
+    most_hosts = max(map(len, hosts_of.values()))
+    long_names = any(len(host) > 5 for hosts in hosts_of.values() for host in hosts)
     step = 40 if most_hosts <= 6 else 22 if most_hosts <= 12 else 12
     has_numbers = step == 40  # which do not fit into smaller cells
 
-    def panel(run_id: str, run: pl.DataFrame) -> Any:
-        hosts = style.host_order(run)
-        scale, side = alt.Scale(domain=hosts), step * len(hosts)
-        base = style.run_chart(run_id, run.drop("run_id", "src_place", "dst_place")).encode(
-            x=alt.X("dst_host:N", title="receiver (host)", scale=scale, axis=style.host_axis(hosts, -90)),
-            y=alt.Y("src_host:N", title="sender (host)", scale=scale, axis=style.host_axis(hosts, 0)),
-            tooltip=style.tips(
-                ("src_host:N", "sender"), ("dst_host:N", "receiver"), ("wire_bytes:Q", "bytes on the wire", ",.0f"),
-                *tooltips,
-            ),
-        )  # fmt: skip
-        layers = [base.mark_rect().encode(color=color)]
-        if has_numbers:
-            dark_from = (low * high) ** 0.5
-            ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
-            layers.append(base.mark_text(fontSize=10).encode(text=alt.Text("wire_bytes:Q", format=".2s"), color=ink))
-        view = alt.ViewBackground(fill=style.BLANK, stroke="#bbb")
-        cells = alt.layer(*layers, title=style.panel_title(run_id, side + 40))
-        return cells.properties(width=side, height=side, view=view)
+    hosts = alt.Scale(domain=panels.place("hosts"))
+    base = panels.rows_chart().encode(
+        x=alt.X("dst_host:N", title="receiver (host)", scale=hosts, axis=style.host_axis(long_names, -90)),
+        y=alt.Y("src_host:N", title="sender (host)", scale=hosts, axis=style.host_axis(long_names, 0)),
+        tooltip=style.tips(
+            ("src_host:N", "sender"), ("dst_host:N", "receiver"), ("wire_bytes:Q", "bytes on the wire", ",.0f"),
+            *tooltips,
+        ),
+    )  # fmt: skip
+    layers = [base.mark_rect().encode(color=color)]
+    if has_numbers:
+        dark_from = (low * high) ** 0.5
+        ink = alt.when(alt.datum.wire_bytes > dark_from).then(alt.value("white")).otherwise(alt.value("black"))
+        number = alt.Text("wire_bytes:Q", format=".2s")
+        layers.append(base.mark_text(fontSize=style.FONT_SIZE).encode(text=number, color=ink))
+    view, side = alt.ViewBackground(fill=style.BLANK, stroke="#bbb"), panels.place("side")
+    cells = alt.layer(*layers, title=panels.place("title"), width=side, height=side, view=view)
 
-    return style.run_panels(frame, panel, step * most_hosts + 44)
+    def values(run_id: str, _: pl.DataFrame) -> dict[str, Any]:
+        side = step * len(hosts_of[run_id])
+        return {"hosts": hosts_of[run_id], "side": side, "title": style.panel_title(run_id, side + 40).to_dict()}
+
+    return panels.alike_panels(frame.drop("src_place", "dst_place"), cells, values, step * most_hosts + 44)
 
 
 @style.chart("Number of large flows, acknowledgement flows and side flows of each run")
 def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Large, acknowledgement and side flows of each run, of query flow_counts: zerwas fig. 5."""
     names = {
-        "large_data_flows": "large flows (with their acknowledgements 99% of the wire bytes)",
+        "large_data_flows": "large flows",
         "acknowledgement_flows": "acknowledgement flows",
         "side_flows": "side flows",
     }
@@ -89,12 +94,12 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     y = style.run_rows()
     stacked = style.data_chart(bars).mark_bar(size=13).encode(
-        x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
+        x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1, tickCount=4)),
         y=y, order="place:Q", color=style.kind_color("kind:N", None, colors),
         tooltip=style.tips(style.RUN, ("kind:N", "flows"), ("count:Q", "number", ",")),
     )  # fmt: skip
     totals = style.data_chart(frame.select("run_id", "flows")).mark_text(
-        align="left", dx=4, fontSize=10, color=style.INK
+        align="left", dx=4, fontSize=style.FONT_SIZE, color=style.INK
     ).encode(
         x="flows:Q", y=y, text=alt.Text("flows:Q", format=","), tooltip=style.tips(style.RUN, ("flows:Q", "flows", ","))
     )  # fmt: skip
@@ -105,13 +110,13 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """When each flow sends, and how much, of query flow_timeline: zerwas fig. 6."""
     opacity = alt.Opacity(
-        "share_of_peak:Q", title="throughput in the window (share of the run's busiest flow and window)",
+        "share_of_peak:Q", title="throughput (share of the run's peak)",
         scale=alt.Scale(domain=[0, 1], range=[0.15, 1]),  # what is sent at all stays visible
         legend=alt.Legend(
-            orient="top", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], titleLimit=0, symbolType="square"
+            orient="top", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], symbolType="square"
         ),
     )  # fmt: skip
-    names = alt.Axis(labelFontSize=9, labelLimit=150, ticks=False, titlePadding=6, grid=True)
+    names = alt.Axis(labelLimit=150, ticks=False, titlePadding=6, grid=True)
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         window_s = run["window_s"][0]
@@ -119,7 +124,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         windows = style.run_chart(run_id, run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak"))
         windows = windows.transform_calculate(until_s=f"datum.since_start_s + {window_s}")
         return windows.mark_bar(color=style.DARK, height=8).encode(
-            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=6)),
+            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=4)),
             x2="until_s:Q",
             y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows), axis=names),
             opacity=opacity,
@@ -133,7 +138,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
             title=style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows"),
         )  # fmt: skip
 
-    return style.run_panels(frame, panel, 480)
+    return panels.run_panels(frame, panel, 480)
 
 
 @style.chart("Throughput of each pair of hosts in the run's busiest stretch")
@@ -143,8 +148,9 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
     A pair is a row, not a line: pairs that send at the same time would hide each other.
     """
     header = alt.Header(
-        title="sender → receiver (hosts)", labelAngle=0, labelAlign="left", labelOrient="left", labelFontSize=10,
-        labelPadding=4, labelLimit=130, titleFontSize=11, titleFontWeight="normal", titlePadding=2,
+        title="sender → receiver (hosts)", labelAngle=0, labelAlign="left", labelOrient="left",
+        labelFontSize=style.FONT_SIZE,
+        labelPadding=4, labelLimit=130, titleFontSize=style.FONT_SIZE, titleFontWeight="normal", titlePadding=2,
     )  # fmt: skip
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
@@ -153,13 +159,13 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
         windows = style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
         y = alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, peak], nice=False))
         names = ("pair:N", "pair"), style.PANEL_RUN
-        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], alt.Axis(tickCount=5), y, *names)
+        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], alt.Axis(tickCount=4), y, *names)
         return rates.properties(width=225, height=max(19, 110 // len(pairs))).facet(
             row=alt.Row("pair:N", sort=pairs, header=header), spacing=2,
             title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
         )  # fmt: skip
 
-    return style.run_panels(frame, panel, 320)
+    return panels.run_panels(frame, panel, 320)
 
 
 def _rates(
@@ -196,8 +202,8 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
     columns = []
     for _, rows in frame.group_by("comparison", maintain_order=True):
         peak = float(rows["gbit_per_s"].max())  # type: ignore[arg-type]
-        panels = [panel(run, peak) for _, run in rows.group_by("run_id", maintain_order=True)]
-        columns.append(alt.vconcat(*panels, spacing=14))
+        of_runs = [panel(run, peak) for _, run in rows.group_by("run_id", maintain_order=True)]
+        columns.append(alt.vconcat(*of_runs, spacing=14))
     return alt.concat(*columns, columns=2, spacing={"row": 30, "column": 30})
 
 
@@ -205,7 +211,7 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Mean volume of the runs of each model and setting, with the model's size, of query volume_by_model: fig. 3."""
     base = style.data_chart(frame.with_columns(volume_mb=pl.col("mean_wire_bytes") / 1e6)).encode(
-        x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=0, labelLimit=140)),
+        x=alt.X("model:N", title="model (name)", sort=None, axis=alt.Axis(labelAngle=-30, labelLimit=140)),
         tooltip=style.tips(
             ("model:N", "model"), ("setting:N", "setting"),
             ("volume_mb:Q", "transmitted volume (MB, mean)", ",.4~r"), ("runs:Q", "runs"),
@@ -214,10 +220,14 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     bars = base.mark_bar().encode(
         xOffset=alt.XOffset("setting:N"),
-        y=alt.Y("volume_mb:Q", title="transmitted volume (MB on the wire, mean of the runs)"),
+        y=alt.Y(
+            "volume_mb:Q",
+            title="transmitted volume (MB on the wire, mean of the runs)",
+            axis=alt.Axis(labelExpr=style.MEGABYTES, tickCount=4),
+        ),
         color=alt.Color("framework_setting:N", scale=alt.Scale(range=style.OKABE_ITO), legend=_SETTING),
     )
-    width = max(360, min(style.PAGE_WIDTH - 200, 26 * frame.height))
+    width = max(360, min(panels.PAGE_WIDTH - 200, 26 * frame.height))
     if not frame["model_mb"].count():
         chart_of_bars: alt.Chart = bars.properties(width=width, height=320)
         return chart_of_bars
@@ -225,7 +235,11 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
         shape="diamond", filled=True, size=110, color=style.INK, stroke="white", strokeWidth=1.2
     )  # fmt: skip
     size = diamonds.encode(
-        y=alt.Y("model_mb:Q", title="diamonds: model size (MB)", axis=alt.Axis(orient="right", grid=False))
+        y=alt.Y(
+            "model_mb:Q",
+            title="diamonds: model size (MB)",
+            axis=alt.Axis(orient="right", grid=False, labelExpr=style.MEGABYTES, tickCount=4),
+        )
     )
     both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
     return both.properties(width=width, height=320)
@@ -242,7 +256,8 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
             "run_id", "framework_setting", "step", "epoch", "accuracy", volume_mb=pl.col("wire_bytes") / 1e6
         )
         base = style.data_chart(shown).encode(
-            x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)", axis=alt.Axis(tickCount=5)),
+            x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)",
+                    axis=alt.Axis(labelExpr=style.MEGABYTES, tickCount=4)),
             y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
             detail="run_id:N", color=color,
             tooltip=style.tips(
@@ -261,8 +276,8 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return layers.properties(width=390, height=240)
 
     models = frame.group_by("model", maintain_order=True)
-    panels = [panel(str(model or "model unknown"), rows) for (model,), rows in models]
-    return alt.concat(*panels, columns=2, spacing={"row": 26, "column": 26})
+    of_models = [panel(str(model or "model unknown"), rows) for (model,), rows in models]
+    return alt.concat(*of_models, columns=2, spacing={"row": 26, "column": 26})
 
 
 @style.chart("Training duration against packet loss, normalised to the lossless runs")

@@ -23,7 +23,7 @@ VERSION = 2
 #: Documents have less than 100 KB; a larger file than this is not read.
 MOST_BYTES = 1_000_000
 
-_FIT = "write one with 'ddnn-traces model fit'"
+_FIT = "write one with 'ddnn-traces generate fit'"
 
 Document = dict[str, Any]
 

@@ -40,8 +40,8 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     ports,
     ppp_type,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
-from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, LINK, NEED_BYTES, STOPPED, pcapng_block
+from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32
+from ddnn_traces.ingestors.packets.compiled.scan import STOPPED, record_at
 
 #: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time does not fit
 #: into a pcap, or headers of that link are not written.
@@ -510,36 +510,16 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
         if pos >= stop:
             why = STOPPED
             break
-        if framing.is_pcapng:
-            stopped, is_packet, start, captured, wire, time, number, _, following = pcapng_block(
-                buf, pos, size, framing.big_endian, interfaces, ts
-            )
-            if stopped >= 0:
-                pos, why = following, stopped
-                break
-            if not is_packet:
-                pos = following
-                continue
-            this_link, end = interfaces[number, LINK], start + captured
-        else:
-            if pos + 16 > size:
-                why = NEED_BYTES
-                break
-            if framing.big_endian:
-                seconds, fraction = u32(buf, pos), u32(buf, pos + 4)
-                captured, wire = u32(buf, pos + 8), u32(buf, pos + 12)
-            else:
-                seconds, fraction = u32_little(buf, pos), u32_little(buf, pos + 4)
-                captured, wire = u32_little(buf, pos + 8), u32_little(buf, pos + 12)
-            if captured > framing.max_captured:
-                why = CORRUPT
-                break
-            start = pos + 16
-            end = following = start + captured
-            if end > size:
-                why = NEED_BYTES
-                break
-            time, this_link = seconds * 1000000000 + fraction * framing.tick_ns, np.int64(framing.link)
+        stopped, is_packet, start, captured, wire, time, this_link, following = record_at(
+            buf, pos, size, framing, interfaces, ts
+        )
+        if stopped >= 0:
+            pos, why = following, stopped
+            break
+        if not is_packet:
+            pos = following
+            continue
+        end = start + captured
         if link < 0:
             link = this_link
         shifted = time + substitutes.offset_ns

@@ -1,0 +1,94 @@
+"""The page of `ddnn-traces explore`: a marimo app. The environment variable DDNN_TRACES_DATASET names the dataset."""
+
+import marimo
+
+app = marimo.App(width="full", app_title="ddnn-traces explore")
+
+
+@app.cell
+def _():
+    import html
+    import os
+
+    import marimo as mo
+    from mosaic_widget import MosaicWidget
+
+    from ddnn_traces.explore import DATASET, charts, tables
+    from ddnn_traces.query.dataset import Dataset
+    from ddnn_traces.text import printable
+
+    where = os.environ[DATASET]
+    with Dataset(where, read_only=True) as every:
+        run_ids, name = every.run_ids, html.escape(printable(every.name))
+    return Dataset, MosaicWidget, charts, mo, name, run_ids, tables, where
+
+
+@app.cell
+def _(mo, name, run_ids, tables):
+    runs = mo.ui.multiselect(
+        run_ids,
+        value=run_ids[:1],
+        max_selections=tables.MOST_SERIES,
+        label=f"Runs (of {len(run_ids)}, at most {tables.MOST_SERIES} at a time)",
+        full_width=True,
+    )
+    mo.vstack(
+        [
+            mo.Html(f'<h1 style="font-size: 1.5rem">{name}</h1>'),
+            runs,
+            mo.md(
+                "Draw over a chart of times, or click a cell or a bar (with Shift: several): the other charts and the "
+                "table then show that part. A click beside it, or on it again, ends that. A colour is a run; of a "
+                "single run it is the host that sends, or whose step it is."
+            ),
+        ]
+    )
+    return (runs,)
+
+
+@app.cell
+def _(MosaicWidget, mo):
+    # One widget for good: the page's part of it has one connection and one cache of results.
+    widget = MosaicWidget({"vspace": 0})
+    linked = mo.ui.anywidget(widget)
+    return linked, widget
+
+
+@app.cell
+def _(Dataset, charts, mo, runs, tables, where, widget):
+    mo.stop(not runs.value, mo.callout("Choose a run.", kind="info"))
+    dataset = Dataset(where, runs.value)
+    contents = tables.make(dataset)
+    widget.con = dataset.connection
+    widget.spec = charts.spec(contents)
+    mo.callout("No packet and no step is known of this.", kind="warn") if contents.is_empty else None
+    return (contents,)
+
+
+@app.cell
+def _(contents, linked, mo):
+    mo.stop(contents.is_empty)
+    without = (
+        "No training log came with these runs, so there is no chart of steps. "
+        "`ddnn-traces query DATASET inferred_steps` finds those that the traffic shows."
+    )
+    mo.vstack([linked, *([] if contents.steps else [mo.md(without)])])
+    return
+
+
+@app.cell
+def _(charts, contents, linked, mo, tables, widget):
+    # the page tells its selections when it has drawn the charts
+    mo.stop(contents.is_empty or charts.EVERYTHING not in linked.value.get("params", {}))
+    mo.ui.table(
+        tables.flows(widget.data(tables.WINDOWS, filter_by=charts.EVERYTHING)).pl(),
+        selection=None,
+        show_data_types=False,
+        show_column_summaries=False,
+        label="Flows, with what they sent in the chosen part",
+    )
+    return
+
+
+if __name__ == "__main__":
+    app.run()

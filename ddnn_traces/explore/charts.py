@@ -1,0 +1,189 @@
+"""The charts, in Mosaic's specification language: https://idl.uw.edu/mosaic/spec/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddnn_traces.explore.tables import STEPS, WINDOWS, Contents
+
+#: The selection of all charts together; app.py reads it for the table of flows.
+EVERYTHING = "everything"
+
+_WIDTH = 1160  # what marimo's page has at 1400 pixels
+_FLOWS = 20  # bars
+_STEPS = 2000  # marks that a browser draws at once
+
+_COLOURS = [
+    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#eeca3b", "#9d755d", "#ff9da6", "#79706e",
+]  # fmt: skip
+
+
+def spec(contents: Contents) -> dict[str, Any]:
+    """The page's charts for these tables. A brush or a click in one filters the others."""
+    over_time = [throughput(contents), _space(10), steps(contents)] if contents.steps else [throughput(contents)]
+    over_hosts = {"hconcat": [{"vconcat": [matrix(), _LEGEND_OF_MATRIX]}, flows(contents)]}
+    return {
+        "meta": {"title": "ddnn-traces explore", "runs": list(contents.runs)},  # with other runs the charts are others
+        "params": {
+            "time": {"select": "crossfilter"},
+            "pairs": {"select": "intersect"},
+            "flows": {"select": "intersect"},
+            EVERYTHING: {"select": "crossfilter", "include": ["$time", "$pairs", "$flows"]},
+        },
+        "vconcat": [*_legend(contents), *over_time, _space(20), over_hosts],
+    }
+
+
+def throughput(contents: Contents) -> dict[str, Any]:
+    """Rate of all that is sent, in the windows of the table."""
+    bars = {
+        "mark": "rectY",
+        "data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"},
+        "x1": "since_start_s",
+        "x2": "until_s",
+        "y": {"sum": "gbit_per_s"},
+        **_colour("fill", contents),
+        "inset": 0,
+        "z": "series",
+        "order": "z",
+    }
+    return {
+        "name": "throughput",
+        "plot": [bars, _brush()],
+        **_time(contents),
+        "height": 220,
+        "yLabel": f"throughput in windows of {contents.window_ms:g} ms (Gbit/s)",
+        "yGrid": True,
+    }
+
+
+def steps(contents: Contents) -> dict[str, Any]:
+    """Each step from its begin to its end, as high as it takes; of many steps, how long those of a window take."""
+    are_many = contents.steps > _STEPS
+    return {
+        "name": "steps",
+        "plot": [*(_many_steps(contents) if are_many else _few_steps(contents)), _brush()],
+        **_time(contents),
+        "height": 180,
+        "yLabel": "duration of steps, the median of a window and all (ms)"
+        if are_many
+        else "duration of each step (ms)",
+        "yGrid": True,
+        "yZero": True,
+    }
+
+
+def _few_steps(contents: Contents) -> list[dict[str, Any]]:
+    rows = {"data": _STEP_ROWS, "y": "duration_ms"}
+    told = {"tip": True, "channels": {"step": "step", "worker": "worker", "run": "run"}}
+    return [
+        {"mark": "ruleY", **rows, "x1": "since_start_s", "x2": "until_s", **_colour("stroke", contents)},
+        {"mark": "dot", **rows, "x": "since_start_s", "r": 2.5, **told, **_colour("fill", contents)},
+    ]
+
+
+def _many_steps(contents: Contents) -> list[dict[str, Any]]:
+    rows = {"data": _STEP_ROWS, "x": "window_s"}
+    ends = {"y1": {"min": "duration_ms"}, "y2": {"max": "duration_ms"}, "strokeOpacity": 0.4}
+    return [
+        {"mark": "ruleX", **rows, **ends, **_colour("stroke", contents)},
+        {"mark": "dot", **rows, "y": {"median": "duration_ms"}, "r": 2, **_colour("fill", contents)},
+    ]
+
+
+def matrix() -> dict[str, Any]:
+    """Who sends how much to whom."""
+    pairs = {"data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"}, "x": "receiver", "y": "sender"}
+    cells = {"mark": "cell", **pairs, "fill": {"sum": "wire_bytes"}, "inset": 0.5, **_BYTES}
+    return {
+        "name": "matrix",
+        "plot": [cells, *_clicks("$pairs", "x", "y")],
+        "width": 460,
+        "height": 400,
+        "marginLeft": 90,
+        "marginBottom": 55,
+        "marginTop": 30,
+        "xLabel": "receiver",
+        "yLabel": "sender",
+        "xTickRotate": -30,
+        "colorScheme": "blues",
+        "colorLabel": "wire bytes (B)",
+        "colorTickFormat": "~s",
+        "colorZero": True,
+    }
+
+
+def flows(contents: Contents) -> dict[str, Any]:
+    """The flows that send most."""
+    bars = {
+        "mark": "barX",
+        "data": {"from": WINDOWS, "filterBy": f"${EVERYTHING}"},
+        "x": {"sum": "wire_bytes"},
+        "y": "flow",
+        **_colour("fill", contents),
+        **_BYTES,
+        "sort": {"y": "-x", "limit": _FLOWS},
+    }
+    return {
+        "name": "flows",
+        "plot": [bars, *_clicks("$flows", "y")],
+        **_colours(contents),
+        "width": 700,
+        "height": 440,
+        "marginLeft": 220,
+        "marginTop": 40,
+        "xLabel": f"wire bytes of the {_FLOWS} largest flows (B)",
+        "xTickFormat": "~s",
+        "xAxis": "top",
+        "xGrid": True,
+        "yLabel": None,
+    }
+
+
+_STEP_ROWS = {"from": STEPS, "filterBy": "$time"}
+
+# The browser's own tooltip: Plot's would take the click.
+_BYTES = {"title": {"sql": "format('{:,} B', sum(wire_bytes)::BIGINT)"}}
+
+_LEGEND_OF_MATRIX = {"legend": "color", "for": "matrix", "label": "wire bytes (B)", "width": 300, "marginLeft": 90}
+
+
+def _legend(contents: Contents) -> list[dict[str, Any]]:
+    """The colours of all charts, once."""
+    return [{"legend": "color", "for": "throughput"}] if contents.series else []
+
+
+def _space(pixels: int) -> dict[str, Any]:
+    return {"vspace": pixels}
+
+
+def _brush() -> dict[str, Any]:
+    return {"select": "intervalX", "as": "$time", "field": "since_start_s"}
+
+
+def _clicks(selection: str, *channels: str) -> list[dict[str, Any]]:
+    """A click chooses what it is on, with the shift key one more; what is not chosen is pale."""
+    return [
+        {"select": "toggle", "channels": list(channels), "as": selection},
+        {"select": "highlight", "by": selection},
+    ]
+
+
+def _colour(channel: str, contents: Contents) -> dict[str, Any]:
+    return {channel: "series" if contents.series else _COLOURS[0]}
+
+
+def _colours(contents: Contents) -> dict[str, Any]:
+    return {"colorDomain": list(contents.series), "colorRange": _COLOURS} if contents.series else {}
+
+
+def _time(contents: Contents) -> dict[str, Any]:
+    """What the charts over time share, so that they stand one above the other."""
+    return {
+        "xLabel": "time since the run's first packet (s)",
+        "xDomain": [contents.begin_s, contents.end_s],
+        "width": _WIDTH,
+        "marginLeft": 60,
+        "marginRight": 20,
+        **_colours(contents),
+    }

@@ -1,0 +1,87 @@
+"""Display filters of Wireshark for flows, pairs of hosts and steps (wireshark-filter(4))."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+_Row = Mapping[str, Any]
+
+#: Protocols that have a filter of their own; with ports the first two.
+_NAMES = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6", 2: "igmp", 47: "gre", 50: "esp", 51: "ah"}
+_WITH_PORTS = (6, 17)
+
+
+def any_of(filters: Iterable[str]) -> str:
+    """What one of these filters selects."""
+    return _joined(list(dict.fromkeys(filters)), " || ")
+
+
+def all_of(filters: Iterable[str]) -> str:
+    """What all of these filters select."""
+    return _joined(list(dict.fromkeys(filters)), " && ")
+
+
+def _joined(filters: Sequence[str], operator: str) -> str:
+    if len(filters) == 1:
+        return filters[0]
+    other = " || " if operator == " && " else " && "
+    return operator.join(f"({one})" if other in one else one for one in filters)
+
+
+def of_flow(row: _Row, fragmented: bool, within: tuple[int, int] | None) -> str:
+    """One flow. row: of flows. fragmented: whether it may have fragments, of which only one has ports. within: first
+    and last time, ns, where others have the same five-tuple; None: no others have."""
+    ip = _ip(row["src_ip"])
+    parts = [f"{ip}.src == {row['src_ip']}", f"{ip}.dst == {row['dst_ip']}", _transport(row, ip, fragmented)]
+    if row["roce_dest_qp"] is not None:
+        parts.append(f"infiniband.bth.destqp == {row['roce_dest_qp']:#x}")
+    if within:
+        parts.append(_times(within[0], within[1], "<="))
+    return all_of(parts)
+
+
+def _transport(row: _Row, ip: str, fragmented: bool) -> str:
+    """The protocol and the ports; fragments, which have none, by the header of IP."""
+    protocol = row["protocol"]
+    name = _NAMES.get(protocol)
+    of_header = f"{ip}.{'proto' if ip == 'ip' else 'nxt'} == {protocol}"
+    if protocol not in _WITH_PORTS:
+        return name if name and not fragmented else of_header
+    is_fragment = "ipv6.fraghdr" if ip == "ipv6" else f"{of_header} && (ip.flags.mf == 1 || ip.frag_offset > 0)"
+    if not row["src_port"] and not row["dst_port"]:
+        return is_fragment if fragmented else of_header
+    ports = f"{name}.srcport == {row['src_port']} && {name}.dstport == {row['dst_port']}"
+    return any_of([ports, is_fragment]) if fragmented else ports
+
+
+def of_pair(one: Iterable[str], other: Iterable[str]) -> str:
+    """Both directions between two hosts, by their addresses."""
+    ends = [(a, b) for a in sorted(one) for b in sorted(other) if _ip(a) == _ip(b)]
+    return any_of(all_of(dict.fromkeys([f"{_ip(a)}.addr == {a}", f"{_ip(b)}.addr == {b}"])) for a, b in ends)
+
+
+def of_step(senders: Iterable[tuple[str, int, int]]) -> str:
+    """What hosts sent between two times: address, begin and end (exclusive), ns."""
+    by_times = sorted((begin, end, address) for address, begin, end in set(senders))
+    filters = []
+    for (begin, end), group in groupby(by_times, key=lambda one: one[:2]):
+        addresses = [address for *_, address in group]
+        sources = any_of(
+            f"{ip}.src in {{{', '.join(mine)}}}" if len(mine) > 1 else f"{ip}.src == {mine[0]}"
+            for ip in ("ip", "ipv6")
+            if (mine := [address for address in addresses if _ip(address) == ip])
+        )
+        filters.append(all_of([sources, _times(begin, end, "<")]))
+    return any_of(filters)
+
+
+def _times(begin_ns: int, end_ns: int, before: str) -> str:
+    begin, end = (f"{ns // 10**9}.{ns % 10**9:09d}" for ns in (begin_ns, end_ns))
+    return f"frame.time_epoch >= {begin} && frame.time_epoch {before} {end}"
+
+
+def _ip(address: str) -> str:
+    return "ip" if ipaddress.ip_address(address).version == 4 else "ipv6"

@@ -1,0 +1,121 @@
+"""What is known of a run without its packets: metadata, hosts in the names of files, logs, closing lines of tcpdump.
+
+Of all this, reading the packets needs only `PacketNeeds`. While these stay the same, a changed description changes
+small tables (reconcile/described.py), and no capture is read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddnn_traces.ingestors.counters import Counters, closing_lines
+from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
+from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.reconcile.log_clocks import LOGS_TRIED, files_of
+from ddnn_traces.ingestors.sources import RunInput, host_stem, role_of
+from ddnn_traces.messages import Messages
+
+
+@dataclass(frozen=True)
+class PacketNeeds:
+    """What the reading of packets took from the description.
+
+    steps: of each capture, by name, the worker whose steps its packets are assigned to, and a hash of the bounds of
+    these steps; None without a log. clock: hash of the logs, and of the captures of each, that the clock is estimated
+    from.
+    """
+
+    steps: Mapping[str, tuple[str, str] | None]
+    clock: str
+
+    def renamed(self, now: PacketNeeds) -> dict[str, str] | None:
+        """The new name of each worker where nothing else has changed; None where packets have to be read again."""
+        if self.clock != now.clock or self.steps.keys() != now.steps.keys():
+            return None
+        names: dict[str, str] = {}
+        for capture, then in self.steps.items():
+            new = now.steps[capture]
+            if then is None or new is None:
+                if then != new:
+                    return None
+            elif then[1] != new[1] or names.setdefault(then[0], new[0]) != new[0]:
+                return None
+        return names
+
+
+@dataclass(frozen=True)
+class Description:
+    """The description of a run. labels, log_of_file: of each capture, in order, None where there is none."""
+
+    run: RunInput
+    metadata: RunMetadata
+    labels: tuple[str | None, ...]
+    logs: tuple[TrainingLog, ...]
+    log_of_file: tuple[TrainingLog | None, ...]
+    counters: Mapping[Path, Counters]
+    warnings: tuple[str, ...]
+
+    def shifted(self, clock: Callable[[int], int]) -> Description:
+        """The same with other times in the logs: `clock` converts each, ns."""
+        logs = {log.worker: log.shifted(clock) for log in self.logs}
+        of_file = tuple(logs[log.worker] if log else None for log in self.log_of_file)
+        return replace(self, logs=tuple(logs.values()), log_of_file=of_file)
+
+    @property
+    def clock_logs(self) -> Sequence[TrainingLog]:
+        """The logs without those of parameter servers, whose steps end when answers are in the socket's buffer."""
+        servers = {host.label for host in self.metadata.hosts if host.role == "parameter_server"}
+        workers = [log for log in self.logs if log.worker not in servers and role_of(log.worker) != "parameter_server"]
+        return workers or self.logs
+
+    @property
+    def packet_needs(self) -> PacketNeeds:
+        """What the reading of packets takes from this description."""
+        names = [self.run.name_of(path) for path in self.run.captures]
+        of_file = zip(names, self.log_of_file, strict=True)
+        steps = {name: (log.worker, _hash(log)) if log else None for name, log in of_file}
+        clock = [
+            (_hash(log), sorted(names[number] for number in files_of(log, self.labels)))
+            for log in self.clock_logs[:LOGS_TRIED]
+        ]
+        return PacketNeeds(steps, hashlib.sha256(json.dumps(clock).encode()).hexdigest())
+
+
+def describe(run: RunInput, metadata: RunMetadata, clock_offset_ns: int | None) -> Description:
+    """Read the logs of a run. clock_offset_ns: added to their times."""
+    messages = Messages()
+    logs = _logs(run, messages)
+    if clock_offset_ns is not None:
+        logs = [log.shifted(lambda time_ns: time_ns + clock_offset_ns) for log in logs]
+    by_worker = {log.worker: log for log in logs}
+    # of any name, where a log has the same one: gpu-a.pcap and train_history-gpu-a.log
+    stems = ((path, host_stem(path)) for path in run.captures)
+    labels = tuple(run.host(path) or (stem if stem in by_worker else None) for path, stem in stems)
+    first = logs[0] if logs else None
+    of_file = tuple(by_worker.get(label or "", first) for label in labels)
+    return Description(run, metadata, labels, tuple(logs), of_file, _counters(run), tuple(messages.warnings))
+
+
+def _logs(run: RunInput, messages: Messages) -> list[TrainingLog]:
+    """The logs in all folders of the run, in the order of their workers; of two of one worker the first."""
+    logs: dict[str, TrainingLog] = {}
+    for folder in run.log_folders:
+        for log in read_logs(folder, messages, run.host_of_folder(folder)):
+            logs.setdefault(log.worker, log)
+    return sorted(logs.values(), key=lambda log: natural_order(log.worker))
+
+
+def _counters(run: RunInput) -> dict[Path, Counters]:
+    found: dict[Path, Counters] = {}
+    for folder in run.log_folders:
+        found |= closing_lines(folder, [path for path in run.captures if path.parent == folder])
+    return found
+
+
+def _hash(log: TrainingLog) -> str:
+    """Of the bounds of the log's steps."""
+    return hashlib.sha256(log.bounds.astype("<i8").tobytes()).hexdigest()

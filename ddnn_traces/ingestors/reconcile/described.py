@@ -1,0 +1,204 @@
+"""The tables that depend on a run's description, and not on its packets but for its flows and captures.
+
+These are made when the packets were read (tables.py), and again, from the flows and captures in the dataset, when only
+the description has changed (stored.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from ddnn_traces.ingestors.counters import COLUMNS as COUNTERS
+from ddnn_traces.ingestors.counters import OF_FILE
+from ddnn_traces.ingestors.description import Description
+from ddnn_traces.ingestors.logs import Event, Step, natural_order
+from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
+from ddnn_traces.ingestors.reconcile.vantage import is_host
+from ddnn_traces.ingestors.sources import role_of
+from ddnn_traces.query.views import hide_progress_bar
+from ddnn_traces.store import schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: DuckDB spills to disk beyond this; measured: 20 M packets in as many cells of 100,000 flows peak at 412 MB in all.
+MEMORY_LIMIT = "128MB"
+
+#: The tables that a method of DescribedTables makes.
+DESCRIBED = ("runs", "hosts", "captures", "steps", "events")
+
+
+def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
+    """A database in memory that spills to `scratch`."""
+    import duckdb
+
+    connection = duckdb.connect(
+        config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(scratch), "preserve_insertion_order": False}
+    )
+    hide_progress_bar(connection)
+    return connection
+
+
+class DescribedTables:
+    """The tables of DESCRIBED, each as Arrow record batches in its schema and order. A context manager.
+
+    con: has the relation run_flows, the rows of flows. A subclass sets _capture_rows, the rows of captures in the order
+    of the run's captures; their run_id does not count, nor do counters that are not the file's own.
+    """
+
+    def __init__(self, description: Description, clock: LogClock, con: duckdb.DuckDBPyConnection) -> None:
+        self._description = description
+        self._clock = clock
+        self._con = con
+        self._capture_rows: Sequence[Mapping[str, Any]] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._con.close()
+
+    def batches(self, name: str) -> Iterable[pa.RecordBatch]:
+        """Record batches of the table of that name."""
+        batches: Iterable[pa.RecordBatch] = getattr(self, f"_{name}_table")()
+        return batches
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return self._description.run.run_id
+
+    def percentages_lost(self) -> tuple[float, float]:
+        """What the captures lost, in percent of the TCP payload and of the packets, as in the query run_capture_loss.
+
+        0 also where nothing is known.
+        """
+        sums = self._con.execute(
+            "SELECT sum(missed_bytes - unacknowledged_missed_bytes), "
+            "sum(payload_bytes - retransmitted_bytes) FILTER (missed_bytes IS NOT NULL) FROM run_flows"
+        ).fetchall()
+        rows = [row for row in self._counted_captures() if row["counter_source"]]
+        names = ("kernel_dropped_packets", "interface_dropped_packets")
+        dropped = sum(row[name] or 0 for row in rows for name in names)
+        return _percent_lost(*sums[0]), _percent_lost(dropped, sum(row["records"] for row in rows))
+
+    # --- one method a table
+
+    def _runs_table(self) -> Iterable[pa.RecordBatch]:
+        row = {
+            column.name: self._description.metadata.fields.get(column.name) for column in schema.table("runs").columns
+        }
+        clock, estimate = self._clock, self._clock.estimate
+        row |= {"run_id": self.run_id, "source": row["source"] or "capture", "clock_offset_ns": clock.applied_ns}
+        if estimate:
+            row |= {"clock_offset_estimate_ns": estimate.offset_ns, "clock_drift_ppm": estimate.drift_ppm}
+        return rows_of("runs", [row])
+
+    def _hosts_table(self) -> Iterable[pa.RecordBatch]:
+        query = "SELECT src_ip, true FROM run_flows UNION SELECT dst_ip, false FROM run_flows"
+        sends: dict[str, bool] = {}
+        for ip, sender in self._con.execute(query).fetchall():
+            sends[ip] = sends.get(ip, False) or sender
+        declared = {host.ip: host for host in self._description.metadata.hosts}
+        by_file = self._labels_by_vantage()
+        first = _first_number(self._description.labels)
+        rows = []
+        for ip in sorted(sends.keys() | declared.keys()):
+            if not is_host(ip) or (not sends.get(ip) and ip not in declared and ip.endswith(".255")):
+                continue  # an address ending in .255 that never sends is taken for a subnet's broadcast
+            known = asdict(declared[ip]) if ip in declared else {}
+            label = known.get("label") or by_file.get(ip)
+            row: dict[str, Any] = {"run_id": self.run_id, "host_ip": ip, "label": label}
+            row |= {"role": known.get("role") or role_of(label), "ring_position": known.get("ring_position")}
+            row["rank"] = known["rank"] if known.get("rank") is not None else _rank(label, first)
+            rows.append(row)
+        return rows_of("hosts", rows)
+
+    def _labels_by_vantage(self) -> dict[str, str]:
+        """Host in the names of the files captured at each address; no entry where they contradict each other."""
+        labels: dict[str, set[str]] = {}
+        for row, label in zip(self._capture_rows, self._description.labels, strict=True):
+            if label and row["vantage_ip"]:
+                labels.setdefault(row["vantage_ip"], set()).add(label)
+        return {ip: next(iter(found)) for ip, found in labels.items() if len(found) == 1}
+
+    def _captures_table(self) -> Iterable[pa.RecordBatch]:
+        return rows_of("captures", sorted(self._counted_captures(), key=lambda row: str(row["capture_id"])))
+
+    def _counted_captures(self) -> list[dict[str, Any]]:
+        """The rows of captures, in the order of the run's. Counters in a log count where the file itself has none."""
+        rows = []
+        for path, row in zip(self._description.run.captures, self._capture_rows, strict=True):
+            stated = {name: row.get(name) for name in COUNTERS}
+            if stated["counter_source"] != OF_FILE:
+                stated = dict.fromkeys(COUNTERS) | self._description.counters.get(path, {})
+            rows.append({**row, **stated, "run_id": self.run_id})
+        return rows
+
+    def _steps_table(self) -> Iterable[pa.RecordBatch]:
+        return (
+            self._of_log("steps", log.worker, log.steps)
+            for log in sorted(self._description.logs, key=lambda log: log.worker)
+        )
+
+    def _events_table(self) -> Iterable[pa.RecordBatch]:
+        for log in sorted(self._description.logs, key=lambda log: log.worker):
+            events = sorted(log.events, key=lambda event: (event.step, event.start_ns, event.kind))
+            yield self._of_log("events", log.worker, events)
+
+    def _of_log(self, table: str, worker: str, rows: Sequence[Step | Event]) -> pa.RecordBatch:
+        """The rows of one log, column by column: there may be a million."""
+        arrow = schema.table(table).arrow()
+        same = {"run_id": self.run_id, "worker": worker}
+        columns = [
+            pa.repeat(pa.scalar(same[field.name], field.type), len(rows))
+            if field.name in same
+            else pa.array([getattr(row, field.name, None) for row in rows], field.type)
+            for field in arrow
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+    def _ordered(self, name: str, query: str, parameters: dict[str, object] | None = None) -> Iterable[pa.RecordBatch]:
+        """The query's rows with the table's columns, types and order."""
+        table = schema.table(name)
+        sources = {"run_id": "$run_id"}
+        columns = ", ".join(
+            f"({sources.get(c.name, c.name)})::{schema.TYPES[c.type].duckdb} AS {c.name}" for c in table.columns
+        )
+        order = ", ".join(f"{name} NULLS FIRST" for name in table.key if name != "run_id")
+        rows = self._con.sql(
+            f"SELECT {columns} FROM ({query}) ORDER BY {order}",
+            params={"run_id": self.run_id, **(parameters or {})},
+        )
+        for batch in rows.to_arrow_reader():
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow())
+
+
+def _first_number(labels: Iterable[str | None]) -> int:
+    """Number of the worker that has rank 0: 0 where a file is worker-0's (the published Zerwas data), else 1."""
+    return (
+        0
+        if any(role_of(label) == "worker" and label and natural_order(label)[-1][:2] == (True, 0) for label in labels)
+        else 1
+    )
+
+
+def _rank(label: str | None, first: int) -> int | None:
+    """Rank in a worker's label, where the first worker has the number `first`."""
+    if role_of(label) != "worker" or label is None:
+        return None
+    number = natural_order(label)[-1]
+    return number[1] - first if number[0] and first <= number[1] < 2**63 else None
+
+
+def rows_of(name: str, rows: list[dict[str, Any]]) -> Iterable[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pylist(rows, schema=schema.table(name).arrow())]
+
+
+def _percent_lost(lost: int | None, captured: int | None) -> float:
+    return 100 * lost / (lost + (captured or 0)) if lost else 0.0

@@ -1,0 +1,64 @@
+"""A runs.csv to fill in: a row for each run that ingest finds, next to the runs, where ingest looks for it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddnn_traces.errors import MetadataError, UsageError
+from ddnn_traces.ingestors.metadata import RunsCsv, runs_csv
+from ddnn_traces.ingestors.sources import find_runs
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.text import valid_text
+from ddnn_traces.text_files import MOST_TABLE, read_bytes
+
+#: The columns of a new file, those that queries and the regression ask for first. Any other of `runs` may be added.
+COLUMNS = (
+    "run_id", "framework", "backend", "model", "model_bytes", "optimizer", "batch_size", "topology", "workers",
+    "epochs", "delay_ms", "loss_pct", "bandwidth_mbit",
+)  # fmt: skip
+_NAME = "runs.csv"
+
+
+def write_template(
+    sources: list[str], layout: str | None = None, run_id: str | None = None
+) -> list[tuple[Path, list[str]]]:
+    """Write a runs.csv next to the runs of the sources, or add the runs that it lacks: its path, and these runs.
+
+    Cells stay empty: what is not filled in comes from run.toml or the folder's name. Nothing that is there is changed.
+    Raises UsageError, MetadataError.
+    """
+    rows: dict[Path, list[str]] = {}
+    for run in find_runs(sources, layout=layout, run_id=run_id):
+        if run.table_rows:
+            folder, (name, *_) = run.table_rows
+            safe = valid_text(name) == name  # else a line of a file would not hold it
+            rows.setdefault(folder / _NAME, []).append(name if safe else run.run_id)
+    if not rows:
+        raise UsageError("standard input has no folder for a runs.csv; name files or folders")
+    return [(path, _add(path, names)) for path, names in sorted(rows.items())]
+
+
+def _add(path: Path, names: Sequence[str]) -> list[str]:
+    """Add rows of these runs; return those that were not there."""
+    there = read_bytes(path, MOST_TABLE, MetadataError) if path.exists() else b""
+    table = runs_csv(path.parent) if there else RunsCsv(header=COLUMNS)
+    new = [name for name in dict.fromkeys(names) if name not in table.named]
+    if not new:
+        return []
+    end = "\r\n" if b"\r\n" in there else "\n"
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator=end)
+    if not there:
+        lines.writerow(table.header)
+    elif not there.endswith(b"\n"):
+        text.write(end)
+    lines.writerows([name if column == "run_id" else "" for column in table.header] for name in new)
+    try:
+        with whole_file(path) as file:
+            file.write_bytes(there + text.getvalue().encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); check its permissions") from error
+    return new

@@ -1,0 +1,130 @@
+"""Who talks to whom: the topology, the volume of each pair of hosts, the rings."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from ddnn_traces.report.charts import topology as drawing
+from ddnn_traces.report.charts import zerwas
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.words import count, counts, number_of, percent, span, words, yes_no
+from ddnn_traces.text import counted
+
+MOST_HOSTS = 32  # of a heatmap
+PAIR_VOLUME = Source("pair_volume", {"hosts": MOST_HOSTS})
+
+
+chapter = Chapter("hosts", "Who talks to whom")
+
+
+@chapter.section(
+    "topology",
+    "Topology, inferred from payload",
+    Source("topology"),
+    NO_FLOWS,
+    finding="Pattern",
+    draws=(),
+)
+def topology(section: Section, frame: pl.DataFrame) -> None:
+    kinds = frame.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
+    found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
+    sure = frame.filter(pl.col("topology") != "unknown")["confidence"].drop_nulls()
+    confidence = f"; confidence {span(sure, percent)}" if len(sure) else ""
+    section.headline = f"The traffic of {counted(frame.height, 'run')} shows: {found}{confidence}."
+    columns = [
+        texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
+        texts("root or centre", "root_ip"), numbers("hosts", "hosts", count),
+        numbers("directed pairs", "edges", count), numbers("payload on them", "matched_share", percent),
+        Column("runner-up", _runner_up), numbers("evenness", "evenness"),
+        numbers("irregularity", "irregularity"), numbers("turn", "turn"), texts("by steps", "by_steps", yes_no),
+    ]  # fmt: skip
+    caption = (
+        "From payload inside steps alone. Evidence: the share of payload on the matched pairs, and the best that "
+        "another shape's pairs could carry (runner-up); how alike the pairs' volumes are (evenness), how much a pair's "
+        "volume varies from step to step (irregularity), and how much later one direction of a link starts than the "
+        "other (turn)."
+    )
+    section.table(frame, columns, caption)
+
+
+def _runner_up(row: dict[str, object]) -> str:
+    share = row["runner_up_share"]
+    return "–" if row["runner_up"] is None else f"{words(str(row['runner_up']))}, {percent(number_of(share))}"
+
+
+@chapter.section("graph", "Drawing of the topology", Source("topology_graph"), NO_FLOWS)
+def graph(section: Section, frame: pl.DataFrame) -> None:
+    heavy = frame.filter(pl.col("share_of_heaviest") >= drawing.HEAVY).group_by("run_id").len()["len"]
+    section.headline = (
+        f"{counts(heavy, 'directed pair')} of a run {'carries' if heavy.max() == 1 else 'carry'} at least "
+        f"{percent(drawing.HEAVY)} of the payload that its heaviest pair carries."
+    )
+    caption = (
+        f"Arrows are as wide as the payload from host to host; pale ones have less than {percent(drawing.HEAVY)} of "
+        "the heaviest. Orange: the root or centre. Numbers: the order of the ring, in the direction of its data. All "
+        "payload counts, also that before training."
+    )
+    section.figure(drawing.topology_graph, frame, caption)
+
+
+@chapter.section(
+    "heatmaps",
+    "Volume of each pair of hosts",
+    PAIR_VOLUME,
+    NO_FLOWS,
+    reference="zerwas, fig. 4",
+    draws=("pair_volume", "mean_traffic_matrix"),
+)
+def heatmaps(section: Section, frame: pl.DataFrame) -> None:
+    heavy = frame.group_by("run_id").agg(
+        pl.col("is_heavy").sum(), share=pl.col("share_of_run").filter("is_heavy").sum()
+    )
+    section.headline = (
+        f"A run's heaviest pairs of hosts ({counts(heavy['is_heavy'], 'directed pair')}, each sending at least half as "
+        f"much as the first) carry {span(heavy['share'], percent)} of its volume."
+    )
+    least = number_of(frame.group_by("run_id").agg(pl.col("share_of_run").sum())["share_of_run"].min())
+    hosts = (
+        f" Of each run the {MOST_HOSTS} hosts with the most traffic are drawn; in the worst case the pairs among "
+        f"them carry {percent(least)} of the run's volume."
+        if least < 1 - 1e-9
+        else ""
+    )
+    caption = (
+        "Transmitted volume of each directed pair of hosts, in one logarithmic colour scale for all runs; blank: "
+        f"nothing; k, M and G are 10³, 10⁶ and 10⁹ bytes. W is a worker, PS a parameter server, Ch. the chief.{hosts}"
+    )
+    section.figure(zerwas.volume_heatmaps, frame, caption)
+    of_means = Source("mean_traffic_matrix")
+    means = section.rows(of_means)
+    place = pl.max_horizontal("src_place", "dst_place")
+    has_more = number_of(means.select(place.max()).item()) > MOST_HOSTS
+    caption = "The same, as the mean over the runs of each configuration: those that should send the same." + (
+        f" Of each the first {MOST_HOSTS} hosts by rank are drawn." if has_more else ""
+    )
+    section.figure(zerwas.mean_volume_heatmaps, means.filter(place <= MOST_HOSTS), caption, of_means)
+
+
+@chapter.section("rings", "Topologies and rings, declared and inferred", Source("ring_comparison"), draws=())
+def rings(section: Section, frame: pl.DataFrame) -> None:
+    columns = [
+        texts("run", "run_id"), texts("topology (declared)", "declared_topology", words),
+        texts("topology (inferred)", "inferred_topology", words), texts("ring (declared)", "declared_ring"),
+        texts("ring (inferred from traffic)", "inferred_ring", lambda ring: ring or "no ring"),
+        texts("order", "ring_order"), texts("agrees", "agrees", yes_no), texts("not comparable", "problem"),
+    ]  # fmt: skip
+    caption = (
+        "Order in which data flows from host to host. A declared order agrees where the ring has the same edges, in "
+        "the same direction where that is declared; topologies that send the same agree."
+    )
+    section.table(frame, columns, caption)
+    found = int(frame["is_ring"].sum())
+    declared = section.need(
+        frame.drop_nulls("agrees"),
+        f"No run has a declared topology that can be compared; {found:,} of {counted(frame.height, 'run')} sent in a "
+        "ring. Declare topology and the hosts' ring_position in a run.toml to compare them.",
+    )
+    section.headline = (
+        f"The inferred topology is the declared one in {declared['agrees'].sum()} of {counted(declared.height, 'run')} "
+        f"that can be compared; {counted(found, 'run')} sent in a ring."
+    )

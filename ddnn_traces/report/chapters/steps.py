@@ -1,0 +1,270 @@
+"""Where the time of a step goes: its length, its exchange, its workers, its layers."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
+from ddnn_traces.report.charts import chang, farhat, simulation, wire
+from ddnn_traces.report.section import NO_FLOWS, NO_LOG, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.words import count, digits, number_of, percent, size, span, words, yes_no
+from ddnn_traces.text import counted
+
+# of a run
+ITERATIONS, ITERATION_WINDOWS = 5, 1000
+CDF_POINTS = 40
+BANDWIDTH_STEPS = 100
+_EXCERPT = {"step_count": ITERATIONS}
+_MARKS = Source("iteration_markers", _EXCERPT)
+_TRANSFERS = Source("parameter_server_transfers")
+_NO_LAYERS = "No simulated run has events of its layers: `ddnn-traces simulate --layer-events` writes them."
+
+
+chapter = Chapter("steps", "Where steps go")
+
+
+@chapter.section(
+    "iteration-durations",
+    "Duration of iterations",
+    Source("iteration_duration_cdf", {"points": CDF_POINTS}),
+    NO_LOG,
+    reference="farhat, fig. 4",
+)
+def iteration_durations(section: Section, frame: pl.DataFrame) -> None:
+    longest = frame.sort("duration_ms", descending=True, maintain_order=True).row(0, named=True)
+    section.headline = (
+        f"Half of a run's iterations take at most {span(_medians(frame, 'duration_ms'))} ms; the longest of all takes "
+        f"{digits(longest['duration_ms'])} ms, in {longest['run_id']}."
+    )
+    caption = "Cumulative distribution over the iterations of all workers."
+    section.figure(farhat.iteration_duration_cdf, frame, caption)
+
+
+def _medians(frame: pl.DataFrame, column: str) -> pl.Series:
+    """Of each run the smallest value that half of its values do not exceed."""
+    return frame.filter(pl.col("cumulative_share") >= 0.5).group_by("run_id").agg(pl.col(column).min())[column]
+
+
+@chapter.section(
+    "iteration-packets", "Packets over the marks of iterations", _MARKS, draws=("packets_over_iterations",)
+)
+def iteration_packets(section: Section, marks: pl.DataFrame) -> None:
+    section.need(marks, section.no_steps)
+    source = Source("packets_over_iterations", {**_EXCERPT, "window_ms": _window_ms(number_of(marks["end_ms"].max()))})
+    frame = section.rows(
+        source,
+        "No run has traffic in its first iterations: the clock of its log is not that of its captures; ingest it again "
+        "with --clock-offset auto.",
+    )
+    busiest = frame.sort("packets", descending=True, maintain_order=True).row(0, named=True)
+    section.headline = (
+        f"In the first {ITERATIONS} iterations, the busiest {busiest['length_ms']:g} ms hold "
+        f"{counted(busiest['packets'], 'packet')} ({busiest['gbit_per_s']:.3g} Gbit/s), in "
+        f"{busiest['run_id']}."
+    )
+    caption = "Packets of all hosts in windows, with the begin and end of each iteration by one worker's log."
+    section.figure(farhat.packets_over_iterations, frame, caption, source, _MARKS, others=[marks])
+
+
+def _window_ms(longest_ms: float) -> float:
+    """The query's own 5 ms, or the next of 10, 20, 50 ... that keeps the number of windows drawable."""
+    least = longest_ms / ITERATION_WINDOWS
+    if least <= 5:
+        return 5
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(times * power for times in (1, 2, 5, 10) if times * power >= least)
+
+
+@chapter.section(
+    "iteration-flow-sizes",
+    "Size of a flow in an iteration",
+    Source("iteration_flow_size_cdf", {"points": CDF_POINTS}),
+    reference="farhat, fig. 5",
+)
+def iteration_flow_sizes(section: Section, frame: pl.DataFrame) -> None:
+    missing = (
+        "No flow sends data inside training steps: that needs a log next to the captures (train_history.log) with the "
+        "same clock; ingest with --clock-offset auto where the clocks differ."
+    )
+    section.need(frame, missing if section.results.runs else NO_FLOWS)
+    section.headline = (
+        "In half of the iterations, a flow that carries data sends at most "
+        f"{span(_medians(frame, 'wire_bytes'), size)} a run; the most is {size(number_of(frame['wire_bytes'].max()))}."
+    )
+    caption = "Cumulative distribution over iterations of data flows; a data flow is large and sends payload in steps."
+    section.figure(farhat.iteration_flow_size_cdf, frame, caption)
+
+
+@chapter.section("overlap", "Communication during computation", Source("overlap_summary"), NO_LOG)
+def overlap(section: Section, frame: pl.DataFrame) -> None:
+    drawable = section.need(
+        frame.drop_nulls("only_wire_ms"),
+        "No traffic can be assigned to a worker of the logs: a label there must be that of a host (label in run.toml, "
+        "or a capture named after the worker).",
+    )
+    known = frame.drop_nulls("overlap_share")
+    measured = (
+        "the share of bytes during its computation needs the program's own intervals (phases-worker-N.csv next to "
+        "the captures)"
+        if known.is_empty()
+        else f"{span(known['overlap_share'], percent)} of its bytes are sent or received during its computation, by "
+        f"the intervals of {counted(known['run_id'].n_unique(), 'run')}"
+    )
+    on_wire = span(frame["wire_share_of_step"].drop_nulls(), percent)
+    section.headline = f"A worker communicates in {on_wire} of a step; {measured}."
+    caption = (
+        "Means of a worker's steps. Where a program states when it computes, overlap is measured; elsewhere "
+        "communication is taken to be the time with payload on the wire, and the rest computation. Windows with less "
+        "than a hundredth of the fastest window's rate are not communication."
+    )
+    section.figure(wire.overlap_shares, drawable, caption)
+
+
+@chapter.section("stragglers", "Stragglers and their cost", Source("straggler_summary"), finding="Slowest worker")
+def stragglers(section: Section, frame: pl.DataFrame) -> None:
+    runs = frame["run_id"].n_unique()
+    waiting = section.need(
+        frame.drop_nulls("worker"),
+        f"In none of {counted(runs, 'run')} do logs show that workers wait for each other: this needs a "
+        "train_history-worker-N.log of several workers.",
+    )
+    costs = waiting.unique("run_id", maintain_order=True)["run_cost_share"].drop_nulls()
+    most = waiting.sort("share_last", descending=True, maintain_order=True).row(0, named=True)
+    cost = f", which costs {span(costs, percent)} of a run's time" if len(costs) else ""
+    section.headline = (
+        f"In {waiting['run_id'].n_unique()} of {counted(runs, 'run')} workers wait for the last to start{cost}; most "
+        f"often the same, in {percent(most['share_last'])} of the steps, for {most['worker']} of {most['run_id']}."
+    )
+    caption = (
+        "Slack is how much later a worker could start to communicate without making the step longer. The cost "
+        "is how much shorter steps would be, had the last started with the median worker."
+    )
+    section.figure(wire.straggler_slack, waiting, caption)
+
+
+@chapter.section("bus-bandwidth", "Algorithm and bus bandwidth, from the wire", Source("bus_bandwidth"))
+def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
+    frame = section.need(
+        frame.drop_nulls("bus_gbit_per_s"),
+        "No run has steps (a training log) and a synchronous exchange without parameter servers, which bus bandwidth "
+        "needs; the query gives the reason for each run.",
+    )
+    names = [
+        "exchanged_bytes", "exchange_ms", "algorithm_gbit_per_s", "bus_gbit_per_s", "moving_bus_gbit_per_s",
+        "link_gbit_per_s",
+    ]  # fmt: skip
+    keys = ["run_id", "measured_by", "algorithm", "law", "vantage", "hosts"]
+    medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
+    section.headline = (
+        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'])} Gbit/s, pauses included, and "
+        f"{span(medians['moving_bus_gbit_per_s'])} Gbit/s while something moves, over "
+        f"{counted(medians['run_id'].n_unique(), 'run')}."
+    )
+    by_program = pl.col("measured_by") == "events"
+    drawn = frame.filter(by_program | ~by_program.any().over("run_id", "step"))
+    shown = drawn.group_by("run_id", maintain_order=True).head(BANDWIDTH_STEPS)
+    steps = f" Of a run the first {BANDWIDTH_STEPS} steps are drawn." if shown.height < drawn.height else ""
+    caption = (
+        "Bus bandwidth, as in nccl-tests, is the volume that the algorithm exchanges over the time that the exchange "
+        "takes, times 2(N-1)/N, so that numbers of workers compare; while moving, over the time with payload on the "
+        "busiest host's wire. Times are those of the program where it logs its communication, else of the shortest "
+        f"interval with 99% of the payload.{steps}"
+    )
+    section.figure(wire.bus_bandwidth, shown, caption)
+    columns = [
+        texts("run", "run_id"), texts("algorithm", "algorithm", words), texts("law", "law", words),
+        texts("measured by", "measured_by"), numbers("hosts", "hosts", count), numbers("steps", "steps", count),
+        numbers("exchanged", "exchanged_bytes", size), numbers("exchange (ms)", "exchange_ms"),
+        numbers("algorithm (Gbit/s)", "algorithm_gbit_per_s"), numbers("bus (Gbit/s)", "bus_gbit_per_s"),
+        numbers("bus while moving (Gbit/s)", "moving_bus_gbit_per_s"), numbers("link (Gbit/s)", "link_gbit_per_s"),
+    ]  # fmt: skip
+    section.table(medians, columns, "Medians of a run's steps; the query has every step.")
+
+
+@chapter.section(
+    "server-phases", "Aggregation and distribution", _TRANSFERS, NO_SERVER, reference="chang, section 3, fig. 2"
+)
+def phases(section: Section, frame: pl.DataFrame) -> None:
+    problems = frame.drop_nulls("problem")["run_id", "problem"]
+    section.sentences = [f"{run_id}: {problem}" for run_id, problem in problems.iter_rows()]
+    timed = section.need(frame.filter(pl.col("phase").is_in(["aggregation", "distribution"])), no_phases(frame))
+    aggregation, distribution = (timed.filter(phase=phase)["mean_ms"] for phase in ("aggregation", "distribution"))
+    section.headline = (
+        f"Of a step, aggregation lasts {span(aggregation)} ms and distribution {span(distribution)} ms on average over "
+        f"{counted(frame.filter(phase='both').height, 'run')}; they overlap for {span(timed['mean_overlap_ms'])} ms."
+    )
+    caption = (
+        "Workers send to servers in aggregation, servers to workers in distribution. The mark in the left "
+        "chart is the time still to send when the phase's computation has ended, the mark in the right chart a model "
+        "for each worker."
+    )
+    section.figure(chang.parameter_server_phases, timed, caption, most=ROWS_AT_FIRST)
+    columns = [
+        texts("run", "run_id"), texts("phase", "phase"), numbers("steps", "steps", count),
+        numbers("lasts (ms, mean)", "mean_ms"), numbers("overlap (ms)", "mean_overlap_ms"),
+        numbers("still to send (ms)", "mean_remaining_ms"), numbers("over so many steps", "remaining_steps", count),
+        texts("measured by", "measured_by"),
+    ]  # fmt: skip
+    section.table(frame.drop_nulls("phase"), columns, "Times of the phases.", noun="row")
+
+
+@chapter.section("inferred-steps", "Steps without a log", Source("step_inference_score"), draws=("step_boundaries",))
+def inferred_steps(section: Section, score: pl.DataFrame) -> None:
+    of_boundaries = Source("step_boundaries")
+    frame = section.rows(of_boundaries)
+    structured = score.filter("structured")
+    scored = structured.drop_nulls(["recall", "precision"])
+    against = "" if structured.is_empty() else "; there is no log to compare them with"
+    if not scored.is_empty():
+        against = (
+            f"; of the boundaries in the logs of {counted(scored.height, 'run')}, {span(scored['recall'], percent)} "
+            f"are found, and {span(scored['precision'], percent)} of those found are right "
+            f"({span(scored['corrected_precision'], percent)} corrected for chance); "
+            f"the median timeline error is {span(scored['median_error_share'], percent)} of a step"
+        )
+    section.headline = f"Traffic alone shows steps in {structured.height} of {counted(score.height, 'run')}{against}."
+    section.sentences = [
+        f"{run_id}: asynchronous; its workers end steps at different times, and the logs have no boundaries of the run"
+        for run_id in score.filter("is_asynchronous")["run_id"]
+    ]
+    if not frame.is_empty():
+        caption = "Ends of the first steps. Workers of asynchronous runs end their steps at different times."
+        section.figure(wire.step_boundaries, frame, caption, of_boundaries)
+    columns = [
+        texts("run", "run_id"), texts("steps in the traffic", "structured", yes_no),
+        numbers("confidence", "confidence", percent), numbers("boundaries in the logs", "in_log", count),
+        numbers("inferred", "inferred", count), numbers("matched within 5 ms", "matched", count),
+        numbers("recall", "recall", percent), numbers("precision", "precision", percent),
+        numbers("by chance", "chance_precision", percent),
+        numbers("precision, corrected", "corrected_precision", percent),
+        numbers("timeline error (of a step, median)", "median_error_share", percent),
+        numbers("95th percentile", "p95_error_share", percent),
+        numbers("log is later by (ms, median)", "median_delay_ms"),
+    ]  # fmt: skip
+    section.table(score, columns, "Boundaries inferred from traffic against those of the logs.")
+
+
+@chapter.section("slack", "Slack of each layer", Source("layer_slack"), _NO_LAYERS, reference="gao, figs. 4.8 to 4.11")
+def slack(section: Section, frame: pl.DataFrame) -> None:
+    rows = frame
+    first = pl.col("worker") == pl.col("worker").first().over("run_id")
+    rows = rows.filter(first & (pl.col("step") == pl.col("step").min().over("run_id")))
+    least = rows.group_by("run_id", maintain_order=True).agg(
+        pl.col("slack_ms").min().alias("least"), pl.col("slack_ms").median().alias("median"), pl.len().alias("layers")
+    )
+    section.headline = (
+        f"A layer's gradients are exchanged {span(least['median'])} ms before the layer computes with them (median "
+        f"of the layers of a run)."
+    )
+    caption = (
+        "Blue: exchange of the buffer with the layer's gradients. Grey: its gradients are computed. Orange: its "
+        "forward computation begins. The slack is between blue and orange. First step of the first worker."
+    )
+    section.figure(simulation.layer_timeline, rows, caption)
+    columns = [
+        texts("run", "run_id"), numbers("layers", "layers", count), numbers("least slack (ms)", "least"),
+        Column("median (ms)", lambda row: f"{row['median']:.4g}", is_number=True),
+    ]  # fmt: skip
+    section.table(least, columns, "Slack of the layers in the first step of the first worker.")

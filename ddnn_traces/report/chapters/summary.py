@@ -1,0 +1,89 @@
+"""The first screen: what was captured, and how fast it was transmitted over the whole of each run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import polars as pl
+
+from ddnn_traces.report.charts import wire
+from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
+from ddnn_traces.report.words import number_of, percent, size, span
+from ddnn_traces.text import counted
+
+#: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.
+ROWS = 150_000
+MOST_WINDOWS, LEAST_WINDOWS = 300, 60
+PAIRS = 8
+
+chapter = Chapter("summary", "Summary")
+
+
+def facts(results: Results) -> list[tuple[str, str]]:
+    """What was captured, as numbers with what each is of."""
+    runs = results.rows(Source("run_overview"))
+    found = [
+        (f"{runs.height:,}", "run" if runs.height == 1 else "runs"),
+        (f"{int(runs['hosts'].sum()):,}", "hosts" if runs.height == 1 else "hosts in all runs together"),
+        (size(number_of(runs["wire_bytes"].sum())), "on the wire"),
+        (f"{int(runs['packets'].sum()):,}", "packets"),
+        (_duration(number_of(runs["duration_s"].sum())), "captured" if runs.height == 1 else "of all runs together"),
+    ]
+    starts = results.rows(Source("timeline_start"))["run_start_ns"]
+    if len(starts) and results.synthetic_sentence == "":
+        first, last = (datetime.fromtimestamp(number_of(ns) / 1e9, UTC).date() for ns in (starts.min(), starts.max()))
+        found.append((f"{first}", "UTC") if first == last else (f"{first} to {last}", "first packets of the runs, UTC"))
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+@chapter.section(
+    "throughput",
+    "Throughput of the whole run",
+    Source("timeline_start"),
+    NO_FLOWS,
+    finding="Throughput",
+    draws=("run_throughput",),
+)
+def throughput(section: Section, _: pl.DataFrame) -> None:
+    windows = section.results.each(ROWS // (PAIRS + 1), MOST_WINDOWS, LEAST_WINDOWS)
+    source = Source("run_throughput", {"windows": windows, "pairs": PAIRS})
+    frame = section.rows(source, NO_FLOWS)
+    runs = frame.group_by("run_id", "since_start_s", "window_s").agg(pl.col("gbit_per_s").sum())
+    runs = runs.group_by("run_id").agg(pl.col("gbit_per_s").max(), pl.col("window_s").first())
+    peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
+    where = "" if runs.height == 1 else f", in {peak['run_id']}"
+    means = section.rows(Source("total_throughput"))["gbit_per_s"].drop_nulls()
+    mean = (
+        f"All hosts of a run together transmit {span(means)} Gbit/s on average, and" if len(means) else "They transmit"
+    )
+    section.headline = (
+        f"{mean} at most {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
+    )
+    caption = (
+        "All pairs of hosts upon each other, in windows of 1, 2 or 5 times a power of ten. Red: windows in which "
+        "payload was sent again. Drag over the grey strip to enlarge a range, double-click it for the whole run; click "
+        f"a pair in the legend to see it alone. Of a run the {PAIRS} pairs that send most are drawn apart."
+    )
+    section.figure(wire.run_throughput, frame, caption, source)
+
+
+def _sent_again(frame: pl.DataFrame) -> str:
+    """What part of the bytes was sent again, as far as it is known."""
+    sums = frame.drop_nulls("retransmitted_bytes").group_by("run_id")
+    again = pl.col("retransmitted_bytes").sum()
+    known = sums.agg(again=again, share=again / pl.col("wire_bytes").sum())
+    some = known.filter(pl.col("again") > 0)
+    if known.is_empty():
+        return ""
+    if some.is_empty():
+        return "; nothing is sent again, as far as sequence numbers show"
+    share = number_of(some["share"].max())
+    if frame["run_id"].n_unique() == 1:
+        return f"; {percent(share)} of its bytes are sent again"
+    return f"; {counted(some.height, 'run')} send payload again, at most {percent(share)} of the bytes"

@@ -1,0 +1,208 @@
+"""When hosts send: over the run, in its busiest stretch, on average."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from ddnn_traces.report.charts import farhat, zerwas
+from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
+from ddnn_traces.report.words import count, number_of, pair, percent, span, text
+from ddnn_traces.text import counted
+
+# of a run
+TIMELINE_FLOWS = 30
+BURST_PAIRS = 12
+TIMELINE = Source("flow_timeline", {"flows": TIMELINE_FLOWS})
+_BURSTS = Source("pair_burst", {"pairs": BURST_PAIRS})
+
+
+chapter = Chapter("time", "When, and how bursty")
+
+
+@chapter.section(
+    "positions", "Before, during and after training", Source("position_volume"), reference="farhat, figs. 2 and 3"
+)
+def positions(section: Section, frame: pl.DataFrame) -> None:
+    section.need(frame, section.no_steps)
+    during, outside = frame.filter(position="during"), frame.filter(pl.col("position") != "during")
+    section.headline = (
+        f"Training itself carries {span(during['share_of_wire_bytes'], percent)} of a run's bytes and "
+        f"{span(during['share_of_packets'], percent)} of its packets; what comes before it or after it is at most "
+        f"{percent(number_of(outside['share_of_wire_bytes'].max()))} of the bytes, over "
+        f"{counted(frame['run_id'].n_unique(), 'run')} with a log."
+    )
+    caption = (
+        "Before the first step, during training and after the last step, by the log of the worker at which a "
+        "packet was captured."
+    )
+    section.figure(farhat.position_volume, frame, caption, most=ROWS_AT_FIRST)
+
+
+@chapter.section("flow-timeline", "Activity of flows over time", TIMELINE, NO_FLOWS, reference="zerwas, fig. 6")
+def flow_timeline(section: Section, frame: pl.DataFrame) -> None:
+    flows = frame.unique(["run_id", "flow_place"])
+    large, other = (
+        percent(number_of(flows.filter(is_large=is_large)["active_share"].median())) for is_large in (True, False)
+    )
+    small = f", the median other flow in {other}" if not flows["is_large"].all() else ""
+    section.headline = f"The median large flow sends in {large} of its run's windows{small}."
+    flows_of = section.rows(Source("flow_counts")).join(frame, on="run_id", how="semi")["flows"]
+    has_more = number_of(flows_of.max()) > TIMELINE_FLOWS
+    caption = (
+        "One row a flow, the largest on top. The more solid a bar, the more the flow sends in the window, as a "
+        "share of the run's busiest flow and window. A window is 1, 2 or 5 times a power of ten, the shortest that "
+        "makes at most 100 of the run; its length stands over each panel."
+        + (f" Of a run the {TIMELINE_FLOWS} largest flows are drawn." if has_more else "")
+    )
+    section.figure(zerwas.flow_timeline, frame, caption)
+
+
+@chapter.section("pair-throughput", "Bursts of pairs of hosts", _BURSTS, NO_FLOWS, reference="zerwas, fig. 7")
+def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
+    peak = frame.sort("gbit_per_s", descending=True, maintain_order=True).row(0, named=True)
+    window_ms, excerpt_ms = (f"{number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
+    section.headline = (
+        f"In the {excerpt_ms} ms in which its run transmits most, the highest throughput of a pair is "
+        f"{peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: {peak['pair']} in {peak['run_id']}."
+    )
+    caption = (
+        f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
+        "row is a directed pair of hosts, its full height the highest value of these, which stands over the panel. Of "
+        f"a run at most the {BURST_PAIRS} pairs that send most are drawn."
+    )
+    section.figure(zerwas.pair_throughput, frame, caption)
+
+
+@chapter.section(
+    "total-throughput", "Total throughput with 95% intervals", Source("total_throughput"), reference="zerwas, table I"
+)
+def total_throughput(section: Section, frame: pl.DataFrame) -> None:
+    published = Source("total_throughput", {"method": "paper"})
+    known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
+    section.headline = (
+        f"Over all links together a run transmits {span(known['gbit_per_s'])} Gbit/s on average; half a 95% "
+        f"interval is {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)} of the mean."
+    )
+    caption = (
+        "Mean of the throughput in batches of equal length over the training (without a log: the capture), "
+        "with Student's t on the batch means. Intervals are valid where neighbouring batches are hardly correlated, "
+        "that is where the lag-1 autocorrelation is near 0."
+    )
+    section.figure(zerwas.throughput_intervals, known, caption, most=ROWS_AT_FIRST)
+    columns = _interval_columns()
+    section.table(frame, columns, "By Student's t on the batch means.")
+    of_repeats = Source("total_throughput", {"pool_by": "framework_setting,model"})
+    repeats = section.rows(of_repeats).filter(pl.col("runs") > 1)
+    if not repeats.is_empty():
+        caption = (
+            "Runs of one framework and model pooled, as in the paper's table, over 30 batches together. The interval "
+            "by runs takes each run as one sample. Settings in which they differ are named: repeats differ in none."
+        )
+        section.table(repeats, _POOLED_COLUMNS, caption, of_repeats)
+    paper = section.rows(published).drop_nulls("gbit_per_s")
+    section.sentences = [
+        f"The paper's notebook takes windows of 1 s from 200 s to 300 s of a run, so it gives a number for "
+        f"{paper.height} of {counted(frame.height, 'run')} here: those that last so long."
+    ]
+    if not paper.is_empty():
+        caption = (
+            "As the authors' notebook computes it: mean ± 1.96 s / √n of windows of 1 s from 200 s to 300 s, not "
+            "batched."
+        )
+        section.table(paper, columns, caption, published)
+
+
+_POOLED_COLUMNS = [
+    texts("runs of", "pooled_by"),
+    numbers("runs", "runs", count),
+    texts("that differ in", "pooled"),
+    numbers("mean (Gbit/s)", "gbit_per_s"),
+    numbers("95% interval, ±", "half_width_gbit_per_s"),
+    numbers("by runs, ±", "run_half_width_gbit_per_s"),
+    numbers("samples", "samples", count),
+]
+
+
+def _interval_columns() -> list[Column]:
+    return [
+        texts("run", "run_id"),
+        numbers("mean (Gbit/s)", "gbit_per_s"),
+        numbers("95% interval, ±", "half_width_gbit_per_s"),
+        texts("over", "stretch"),
+        texts("computed", "computation"),
+        numbers("samples", "samples", count),
+        numbers("each (ms)", "sample_ms"),
+        numbers("lag-1 autocorrelation", "lag1_autocorrelation"),
+    ]
+
+
+@chapter.section(
+    "gradient-flow",
+    "Throughput of the flow that carries gradients",
+    Source("gradient_flow_throughput"),
+    reference="zerwas, table II",
+)
+def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
+    known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
+    section.headline = (
+        f"The flow with the most payload in training averages {span(known['gbit_per_s'])} Gbit/s, and in its "
+        f"busiest window {span(known['peak_gbit_per_s'])} Gbit/s."
+    )
+    caption = (
+        "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
+        f"{number_of(known['peak_sample_ms'].max()):g} ms."
+    )
+    section.figure(zerwas.gradient_flow_intervals, known, caption, most=ROWS_AT_FIRST)
+    run, *others = _interval_columns()
+    columns = [run, Column("flow", _flow), numbers("peak (Gbit/s)", "peak_gbit_per_s"), *others]
+    section.table(frame, columns, "The gradient-carrying flow of each run.")
+    published = Source(section.source.query, {"method": "paper"}).command
+    section.sentences = [f"The published computation (± 1.96 s / 10 over 30 samples) and its correction: {published}"]
+
+
+def _flow(row: dict[str, object]) -> str:
+    if row["src_host"] is None:
+        return "–"
+    return f"{row['src_host']}:{text(row['src_port'])} → {row['dst_host']}:{text(row['dst_port'])}"
+
+
+@chapter.section(
+    "batch-sizes",
+    "Bursts and valleys by batch size",
+    Source("batch_burst_structure"),
+    reference="zerwas, fig. 9",
+    draws=("batch_pair_excerpt",),
+)
+def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
+    known = frame.drop_nulls("computation_to_communication")
+    section.headline = (
+        "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley."
+        if known.is_empty()
+        else f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
+        f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'])} ms with valleys of "
+        f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): computation takes "
+        f"{span(known['computation_to_communication'])} times as long as communication."
+    )
+    columns = [
+        texts("run", "run_id"), numbers("batch (samples)", "batch_size", count), texts("pair", "pair", pair),
+        texts("over", "stretch"), numbers("bursts", "bursts", count), texts("of a", "bursts_of"),
+        numbers("steps", "steps", count), numbers("burst (ms)", "burst_ms"),
+        numbers("median", "median_burst_ms"), numbers("valley (ms)", "valley_ms"),
+        numbers("median valley", "median_valley_ms"),
+        numbers("computation to communication", "computation_to_communication"),
+        numbers("in bursts (Gbit/s)", "burst_gbit_per_s"), numbers("share in bursts", "share_in_bursts", percent),
+    ]  # fmt: skip
+    section.table(frame, columns, "Bursts of each run's busiest pair of hosts.")
+    of_excerpts = Source("batch_pair_excerpt")
+    excerpts = section.rows(of_excerpts)
+    if excerpts.is_empty():
+        section.sentences = [
+            "No two runs differ in their batch size alone, so no excerpt is drawn: capture a run again with another "
+            "batch_size and everything else the same."
+        ]
+        return
+    caption = (
+        f"The pair's throughput in windows of {number_of(excerpts['sample_ms'].min()):g} ms, for runs that differ "
+        "in their batch size alone, from the first step after the middle of the training."
+    )
+    section.figure(zerwas.batch_pair_excerpt, excerpts, caption, of_excerpts)

@@ -1,0 +1,182 @@
+"""Charts next to each other: one a run (RunPanels), and each of them apart, as a page arranges them (panels)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import altair as alt
+import polars as pl
+import polars.selectors as cs
+
+PAGE_WIDTH = 980  # px that a row of panels may take
+CONNECTED = 6  # px between charts that share a selection and stay together
+SHOWN_RUNS = "shown_runs"  # parameter of charts with rows of many runs
+_TOP_LEVEL = {"$schema", "config", "datasets", "params"}
+
+
+def rows_of(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows as JSON can have them. Seven digits are more than a reader can see, and limit the size of the page."""
+    no_json = [float("nan"), float("inf"), float("-inf")]
+    return frame.with_columns(cs.float().round_sig_figs(7).replace(no_json, None)).to_dicts()
+
+
+def quoted(name: str) -> str:
+    """A name as a string of Vega's expression language, so that no name can be read as code."""
+    return json.dumps(name)
+
+
+def by_run(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """The names of the runs, in the frame's order, with their rows."""
+    return [(str(run_id), run) for (run_id,), run in frame.group_by("run_id", maintain_order=True)]
+
+
+class RunPanels(alt.TopLevelMixin):
+    """Charts of one run each, as many in a row as fit. Altair's own concat takes longer the more charts there are."""
+
+    def __init__(self, specs: list[dict[str, Any]], panel_width: int) -> None:
+        self._specs, self._columns = specs, max(1, PAGE_WIDTH // panel_width)
+        self._look: dict[str, Any] = {}
+
+    def finished(self, look: dict[str, Any]) -> Self:
+        """The same charts with these properties of all together."""
+        self._look = look
+        return self
+
+    def to_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """The specification of all charts."""
+        params, parts = list(self._look.get("params", [])), []
+        datasets: dict[str, Any] = {}
+        for number, spec in enumerate(self._specs):
+            part = json.loads(json.dumps(_body(spec)).replace('"view_', f'"run{number}_view_'))
+            for param in spec.get("params", []):
+                params.append({**param, "views": [f"run{number}_{view}" for view in param.get("views", [])]})
+            datasets |= spec.get("datasets", {})
+            parts.append(part)
+        return {
+            "$schema": alt.SCHEMA_URL, **self._look, "params": params, "datasets": datasets, "concat": parts,
+            "columns": self._columns, "spacing": {"row": 26, "column": 22},
+        }  # fmt: skip
+
+
+def _body(spec: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key not in _TOP_LEVEL}
+
+
+def run_panels(frame: pl.DataFrame, panel: Callable[[str, pl.DataFrame], Any], panel_width: int) -> RunPanels:
+    """One chart a run, which `panel` draws."""
+    return RunPanels([panel(run_id, run).to_dict(validate=False) for run_id, run in by_run(frame)], panel_width)
+
+
+def place(name: str) -> Any:
+    """Where alike_panels puts a value that differs from run to run."""
+    return f"@{name}@"
+
+
+def rows_chart() -> alt.Chart:
+    """A chart of the rows that alike_panels gives each run."""
+    return alt.Chart(alt.NamedData(place("rows")))
+
+
+def alike_panels(
+    frame: pl.DataFrame, chart: alt.TopLevelMixin, values: Callable[[str, pl.DataFrame], Mapping[str, Any]],
+    panel_width: int,
+) -> RunPanels:  # fmt: skip
+    """One chart a run, all as `chart` of rows_chart(): it is made once, since that takes longer than all else.
+
+    values: of each `place` in the chart, for a run and its rows; `number` is that of the run.
+    """
+    text = json.dumps(chart.to_dict(validate=False))
+    specs = []
+    for number, (run_id, run) in enumerate(by_run(frame)):
+        rows = f"rows-{number}"
+        spec = json.loads(_filled(text, {**values(run_id, run), "number": str(number), "rows": rows}))
+        spec["transform"] = [{"calculate": quoted(run_id), "as": "run"}, *spec.get("transform", [])]
+        specs.append({**spec, "datasets": {rows: rows_of(run.drop("run_id"))}})
+    return RunPanels(specs, panel_width)
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """A JSON text with the values in their places: in one pass, so that none is taken for a place."""
+
+    def fill(found: re.Match[str]) -> str:
+        value = json.dumps(values[found[1] or found[2]])
+        return value if found[1] else value.strip('"')
+
+    return re.sub(r'"@(\w+)@"|@(\w+)@', fill, text)
+
+
+def panels(spec: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
+    """The charts that a specification puts next to each other, each with its run where it is one's (run_chart).
+
+    Each is a specification of its own, with the look and the data that it uses, so that a page can arrange them.
+    """
+    parts = next((spec[way] for way in ("concat", "hconcat", "vconcat") if way in spec), None)
+    if parts is None or ("spacing" in spec and spec["spacing"] == CONNECTED):
+        return [(_run_of(spec), spec)]
+    shared: dict[str, Any] = {
+        name: spec[name] for name in ("$schema", "config", "padding", "background", "data") if name in spec
+    }
+    titled = {"title": spec["title"]} if "title" in spec else {}
+    found = []
+    for part in parts:
+        names = set(_data_names([part, spec.get("data", {})]))
+        data = {name: rows for name, rows in spec.get("datasets", {}).items() if name in names}
+        views = set(_view_names(part))
+        params = [param for param in spec.get("params", []) if views >= set(param.get("views", []))]
+        steps = spec.get("transform", []) + part.get("transform", [])
+        own = {"datasets": data, "params": params + part.get("params", [])} | ({"transform": steps} if steps else {})
+        found += panels({**shared, **titled, **part, **own})
+        titled = {}  # over the first one
+    return found
+
+
+def choosable(spec: dict[str, Any], first: list[str]) -> dict[str, Any]:
+    """The chart with only those rows of runs that are in the parameter `shown_runs`, which begins as `first`."""
+    of_runs = {name for name, rows in spec.get("datasets", {}).items() if rows and "run_id" in rows[0]}
+    shown = {"name": SHOWN_RUNS, "value": first}
+    filtered: dict[str, Any] = _filtered(spec, of_runs)
+    return filtered | {"params": [*spec.get("params", []), shown]}
+
+
+def _filtered(node: Any, of_runs: set[str]) -> Any:
+    if isinstance(node, list):
+        return [_filtered(value, of_runs) for value in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: value if key == "datasets" else _filtered(value, of_runs) for key, value in node.items()}
+    if isinstance(node.get("data"), dict) and node["data"].get("name") in of_runs:
+        chosen = {"filter": f"indexof({SHOWN_RUNS}, datum.run_id) >= 0"}
+        node["transform"] = [chosen, *node.get("transform", [])]
+    return node
+
+
+def _data_names(node: Any) -> Iterator[str]:
+    """The names of the data that parts of a specification draw."""
+    if isinstance(node, dict):
+        if isinstance(data := node.get("data", node), dict) and isinstance(data.get("name"), str):
+            yield data["name"]
+        node = [value for key, value in node.items() if key != "datasets"]
+    if isinstance(node, list):
+        for value in node:
+            yield from _data_names(value)
+
+
+def _view_names(part: dict[str, Any]) -> Iterator[str]:
+    """The names of the views of a part, which selections name."""
+    if "name" in part:
+        yield part["name"]
+    for below in (*part.get("layer", []), *part.get("vconcat", []), *([part["spec"]] if "spec" in part else [])):
+        yield from _view_names(below)
+
+
+def _run_of(spec: dict[str, Any]) -> str | None:
+    """The run of a chart that run_chart began."""
+    for transform in spec.get("transform", []):
+        if transform.get("as") == "run":
+            run_id: str = json.loads(transform["calculate"])
+            return run_id
+    below = (*spec.get("layer", []), *spec.get("vconcat", []), *([spec["spec"]] if "spec" in spec else []))
+    return next((run_id for run_id in map(_run_of, below) if run_id is not None), None)

@@ -1,0 +1,48 @@
+"""Make the pictures of README.md and docs/tutorial.md from the sample, in Chromium: the report, and a chart of a run.
+
+python docs/pictures.py    # make docs-pictures
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import ddnn_traces
+from ddnn_traces.report import plot
+
+HERE = Path(__file__).resolve().parent
+SAMPLE = HERE.parent / "data" / "sample"
+RUN = "torch-mlp1-sgd-32-gloo-normal-ring-n4"
+#: Of a browser that asks no server for anything.
+QUIET = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+def photograph(page: Path, out: Path, folder: Path, width: int = 1400, height: int = 900) -> None:
+    """Write the first screen of an HTML file as PNG. folder: for the browser's own files."""
+    subprocess.run(
+        ["chromium", *QUIET, "--hide-scrollbars", "--force-device-scale-factor=1", "--virtual-time-budget=20000",
+         f"--window-size={width},{height}", f"--user-data-dir={folder / 'browser'}", f"--screenshot={out}",
+         page.as_uri()],
+        check=True, capture_output=True, timeout=240,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Ingest the sample and write both pictures."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        with ddnn_traces.ingest(SAMPLE, folder / "dataset") as dataset:
+            report = ddnn_traces.write_report(dataset, folder / "report.html")
+        photograph(report, HERE / "report.png", folder)
+        with ddnn_traces.open(folder / "dataset", runs=RUN) as dataset:
+            (figure,) = plot.figures(dataset, "iteration_duration_cdf")
+        (HERE / "steps.svg").write_bytes(figure.drawn()["svg"])
+
+
+if __name__ == "__main__":
+    main()

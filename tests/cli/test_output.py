@@ -1,0 +1,290 @@
+"""What commands print: formats by suffix, tables that fit the terminal, --quiet; the SQL shell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from rich.console import Console
+from small_runs import A, B, C, ring, write_captures
+from tools import RunCommand
+
+import ddnn_traces
+from ddnn_traces.cli import shell, terminal
+from ddnn_traces.errors import UsageError
+from ddnn_traces.query.dataset import Dataset
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    """Three runs. Not to be changed."""
+    top = tmp_path_factory.mktemp("several")
+    for name in ("tf-a", "tf-b", "torch-a"):
+        write_captures(top / "runs" / name, {"a.pcap": ring(A, B, C)})
+    with ddnn_traces.ingest(top / "runs", top / "dataset") as dataset:
+        yield dataset
+
+
+# --- files
+
+
+def test_the_suffix_of_out_is_the_format(command: RunCommand, tmp_path: Path, several: Dataset) -> None:
+    rows = several.query("traffic_matrix")
+    for name in ("rows.csv", "rows.json", "rows.ndjson", "rows.parquet", "rows.arrow", "rows.md"):
+        assert command("query", several.path, "traffic_matrix", "--out", name).returncode == 0
+    assert pl.read_csv(tmp_path / "rows.csv").height == rows.height
+    assert json.loads((tmp_path / "rows.json").read_text()) == rows.to_dicts()
+    written = [json.loads(line) for line in (tmp_path / "rows.ndjson").read_text().splitlines()]
+    assert written == rows.to_dicts()
+    assert pl.read_parquet(tmp_path / "rows.parquet").equals(rows)
+    assert pl.read_ipc_stream(tmp_path / "rows.arrow").equals(rows)
+    head, rule, *body = (tmp_path / "rows.md").read_text().splitlines()
+    assert head.split(" | ")[0] == "| run_id" and "--:" in rule and len(body) == rows.height
+
+
+def test_format_overrides_the_suffix(command: RunCommand, tmp_path: Path, several: Dataset) -> None:
+    command("query", several.path, "traffic_matrix", "--out", "rows.csv", "--format", "json")
+    assert len(json.loads((tmp_path / "rows.csv").read_text())) == several.query("traffic_matrix").height
+
+
+@pytest.mark.parametrize(("name", "said"), [("rows.xlsx", "spreadsheets open .csv"), ("rows.foo", "or give --format")])
+def test_a_suffix_without_a_format_is_refused(
+    command: RunCommand, tmp_path: Path, several: Dataset, name: str, said: str
+) -> None:
+    done = command("runs", several.path, "--out", name)
+    assert done.returncode == 2
+    assert name in done.stderr.decode() and said in done.stderr.decode()
+    assert not (tmp_path / name).exists()
+
+
+def test_piped_output_is_whole(command: RunCommand, several: Dataset) -> None:
+    done = command("sql", several.path, "SELECT range AS number FROM range(200)")
+    assert done.stderr == b""
+    assert re.findall(r"\d+", done.stdout.decode()) == [str(number) for number in range(200)]
+
+
+def test_a_cell_of_markdown_holds_no_bar(command: RunCommand, several: Dataset) -> None:
+    done = command("sql", several.path, "SELECT 'a|b' AS text", "--format", "md")
+    assert done.stdout.decode().splitlines()[2] == "| a\\|b |"
+
+
+# --- tables on a terminal
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, rows: pa.Table, width: int, **options: bool) -> list[str]:
+    """The lines that a terminal of that width shows of a table."""
+    console = Console(width=width, force_terminal=True, color_system=None, record=True, highlight=False)
+    monkeypatch.setattr(terminal, "stdout", lambda: console)
+    with console.capture() as captured:
+        terminal.print_table(rows, **options)
+    return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+
+
+WIDE = pa.table(
+    {"run_id": ["a", "b"], **{f"column_{number}": [number, number + 1] for number in range(12)}, "same": ["x", "x"]}
+)
+
+
+def test_a_row_is_one_line_and_columns_without_a_place_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_a_terminal(monkeypatch, WIDE, 60)
+    assert lines[0].split() == ["run_id", "column_0", "column_1", "column_2", "column_3"]
+    assert len(lines[2:4]) == 2 and all(len(line) <= 60 for line in lines[:4])
+    assert lines[4] == "the same in all rows: same x"
+    assert " ".join(lines[5:]).startswith("+8 columns: column_4, column_5, ")
+    assert lines[-1].endswith("(--wide shows all)")
+
+
+def test_wide_shows_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(on_a_terminal(monkeypatch, WIDE, 60, wide=True))
+    assert all(name in text for name in WIDE.column_names) and "columns:" not in text
+
+
+def test_names_of_runs_lose_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["torch-resnet50-sgd-32-ring", "torch-resnet50-sgd-32-star"]
+    lines = on_a_terminal(monkeypatch, pa.table({"run_id": names, "steps": [1, 2]}), 60)
+    assert [line.split() for line in lines[2:4]] == [["…ring", "1"], ["…star", "2"]]
+    assert lines[4] == "…: torch-resnet50-sgd-32-"
+
+
+def test_a_long_name_loses_its_middle_but_stays_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["x" + "a" * 60 + "1", "y" + "b" * 30 + "c" * 30, "y" + "b" * 29 + "d" + "c" * 30]
+    lines = on_a_terminal(monkeypatch, pa.table({"run_id": names, "steps": [1, 2, 3]}), 80)
+    shown = [line.split()[0] for line in lines[2:5]]
+    assert len(set(shown)) == 3 and all("…" in name for name in shown[:1])
+    assert shown[0].startswith("xaaa") and shown[0].endswith("a1")
+
+
+def test_times_are_utc_and_durations_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"first_seen_ns": [1_600_000_000_123_456_789, None], "since_start_ns": [5, 6]})
+    lines = on_a_terminal(monkeypatch, rows, 100)
+    assert lines[0].split("   ")[0].strip() == "first_seen (UTC)"
+    assert "2020-09-13 12:26:40.123456" in lines[2] and lines[2].split()[-1] == "5"
+    assert "1600000000123456789" in "\n".join(on_a_terminal(monkeypatch, rows, 100, ns=True))
+
+
+def test_machines_get_nanoseconds(command: RunCommand, several: Dataset) -> None:
+    done = command("sql", several.path, "SELECT min(first_seen_ns) AS first_seen_ns FROM flows", "--format", "csv")
+    assert int(done.stdout.split()[1]) == several.sql("SELECT min(first_seen_ns) AS ns FROM flows")["ns"][0]
+
+
+# --- runs by pattern, quiet, hints
+
+
+def test_runs_are_chosen_by_patterns(command: RunCommand, several: Dataset) -> None:
+    done = command("query", several.path, "total_volume", "--run", "tf-*", "--format", "csv")
+    assert re.findall(r'^"([\w-]+)"', done.stdout.decode(), re.M)[1:] == ["tf-a", "tf-b"]
+    with ddnn_traces.open(several.path, runs="t*-a") as opened:
+        assert opened.run_ids == ["tf-a", "torch-a"]
+
+
+def test_a_pattern_that_matches_nothing_is_named(command: RunCommand, several: Dataset) -> None:
+    done = command("query", several.path, "total_volume", "--run", "mpi-*")
+    assert done.returncode == 2
+    assert "no run matches mpi-*" in done.stderr.decode()
+    with pytest.raises(UsageError, match="no run named tf-c"):
+        ddnn_traces.open(several.path, runs="tf-c")
+
+
+def test_a_run_may_be_named_like_a_pattern(tmp_path: Path) -> None:
+    for name in ("a[1]", "a1"):
+        write_captures(tmp_path / "runs" / name, {"a.pcap": ring(A, B)})
+    ddnn_traces.ingest(tmp_path / "runs", tmp_path / "dataset").close()
+    with ddnn_traces.open(tmp_path / "dataset", runs="a[1]") as opened:
+        assert opened.run_ids == ["a[1]"]
+
+
+def test_quiet_leaves_errors_and_warnings(command: RunCommand, tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    assert command("ingest", folder, "--out", "loud").stderr != b""
+    assert command("ingest", folder, "--out", "still", "--quiet").stderr == b""
+    assert b"no query named" in command("query", "still", "nothing", "-q").stderr
+    cut = folder / "a.pcap"
+    cut.write_bytes(cut.read_bytes()[:-5])
+    done = command("ingest", folder, "--out", "cut", "--quiet")
+    assert done.returncode == 1 and done.stderr.startswith(b"warning: ")
+
+
+def test_a_macro_without_parentheses_says_so(command: RunCommand, several: Dataset) -> None:
+    done = command("sql", several.path, "SELECT * FROM pair_throughput")
+    assert done.returncode == 2 and "write pair_throughput()" in done.stderr.decode()
+
+
+def test_compare_without_runs_explains_itself(command: RunCommand, several: Dataset) -> None:
+    done = command("query", several.path, "compare", "--param", "a_runs=tf-a")
+    assert done.returncode == 2
+    assert "compare needs --param b_runs=" in done.stderr.decode() and "a_runs=" not in done.stderr.decode()
+
+
+def test_an_unknown_query_names_three_by_their_words_or_says_that_it_is_a_table(
+    command: RunCommand, several: Dataset
+) -> None:
+    said = command("query", several.path, "straggler").stderr.decode()
+    near = said.split("the nearest are ")[1].split(";")[0].split(", ")
+    assert len(near) == 3 and {"stragglers", "straggler_summary"} <= set(near)
+    assert "FROM flows" in command("query", several.path, "flows").stderr.decode()
+
+
+# --- generate
+
+
+def test_earlier_names_of_generate_keep_working(command: RunCommand, tmp_path: Path) -> None:
+    for call in (("generate",), ("generate", "scenarios")):
+        done = command(*call, "--out", "made", "--steps", "0")
+        assert done.returncode == 2 and "steps" in done.stderr.decode()
+    for earlier, name in (("fit", "fit"), ("generate", "traffic"), ("score", "score")):
+        old, new = (command(*call, "--help").stdout.decode() for call in (("model", earlier), ("generate", name)))
+        assert old.split("\n\n", 1)[1] == new.split("\n\n", 1)[1]
+
+
+# --- the shell
+
+
+def test_commands_of_the_shell(several: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = shell.Shell(several, None)
+    assert typed.run(".tables") and "flow_windows" in capsys.readouterr().out
+    assert typed.run(".schema flows") and "wire_bytes" in capsys.readouterr().out
+    assert typed.run(".schema ring_order;") and "next_host_ip" in capsys.readouterr().out
+    assert typed.run(".help") and ".output" in capsys.readouterr().out
+    assert typed.run(".mode md") and typed.run("SELECT 1 AS one;") and "| 1 |" in capsys.readouterr().out
+    assert [typed.run(word) for word in (".quit", ".exit", "quit;", "EXIT")] == [False] * 4
+
+
+def test_results_of_the_shell_go_into_a_file(several: Dataset, tmp_path: Path) -> None:
+    typed = shell.Shell(several, None)
+    typed.run(f".output {tmp_path / 'rows.csv'}")
+    typed.run("SELECT 1 AS one;")
+    assert (tmp_path / "rows.csv").read_text() == '"one"\n1\n'
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (".tabels", "no such command; .help lists them"), (".mode xml", "write one of table, csv"),
+        (".schema flow", "no such table or query"), (".output x.xlsx", "spreadsheets open .csv"),
+        ("SELECT FROM;", "Parser Error"), ("COPY flows TO 'x.csv';", "--write"),
+    ],
+)  # fmt: skip
+def test_the_shell_says_what_is_wrong_and_goes_on(
+    several: Dataset, typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ddnn_traces.open(several.path, read_only=True) as opened:
+        assert shell.Shell(opened, None).run(typed)
+    assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_statement_and_not_the_shell(
+    several: Dataset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(several, "sql_arrow", interrupt)
+    assert shell.Shell(several, None).run("SELECT 1;")
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_the_shell_completes_names_and_commands(several: Dataset) -> None:
+    completer = shell.Completer(several)
+    assert completer.words(".sc", "sc") == ["schema"]
+    assert "traffic_matrix" in completer.words("SELECT * FROM traffic_", "traffic_")
+    assert "pair_throughput(" in completer.words("FROM pair_t", "pair_t")
+
+
+def test_lines_typed_are_kept_for_the_next_time(
+    several: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import readline
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    answers = iter(["SELECT 1;", "exit"])
+    monkeypatch.setattr("builtins.input", lambda _: (line := next(answers), readline.add_history(line))[0])
+    readline.clear_history()
+    shell.run_shell(several, None)
+    assert "SELECT 1;" in (tmp_path / "ddnn-traces" / "sql_history").read_text()
+
+
+# --- exit codes of ingest
+
+
+def test_a_warning_of_whole_data_is_exit_0_and_with_strict_1(command: RunCommand, tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    nothing = ("ingest", folder, "--out", "new", "--filter", "udp port 9")
+    for _ in range(2):  # read, and unchanged
+        done = command(*nothing)
+        assert done.returncode == 0 and b"--filter 'udp port 9' keeps none of its 20 packets" in done.stderr
+    assert command(*nothing, "--strict").returncode == 1
+    assert command("ingest", folder, "--out", "whole", "--strict").returncode == 0
+
+
+def test_partial_data_is_exit_1_each_time(command: RunCommand, tmp_path: Path) -> None:
+    folder = write_captures(tmp_path / "run", {"a.pcap": ring(A, B), "b.pcap": ring(B, A)})
+    cut = folder / "a.pcap"
+    cut.write_bytes(cut.read_bytes()[:-5])
+    for said in (b"truncated", b"unchanged, not read again"):
+        done = command("ingest", folder, "--out", "new")
+        assert done.returncode == 1 and said in done.stderr

@@ -1,0 +1,54 @@
+"""The examples of README.md and docs/ for the tests that run them: docs/examples.py, and what it needs of pytest."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from ddnn_traces.testbed import matrix
+
+ROOT = Path(__file__).parents[1]
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+def load_examples() -> ModuleType:
+    """docs/examples.py, which is no module of the package."""
+    spec = importlib.util.spec_from_file_location("docs_examples", ROOT / "docs" / "examples.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # for its dataclass
+    spec.loader.exec_module(module)
+    return module
+
+
+examples = load_examples()
+#: The examples of each page.
+BLOCKS = {page: list(examples.blocks(examples.page_text(page))) for page in examples.PAGES}
+
+
+def lines_of(page: str) -> Iterator[str]:
+    """The lines of sh of a page that call the command."""
+    for block in BLOCKS[page]:
+        if block.kind == "sh":
+            yield from (line for line in block.lines if examples.command_words(line) is not None)
+
+
+def run_page(page: str, folder: Path, once: Once) -> None:
+    """Run the examples of a page in a folder and compare what they print."""
+    shared = {"traces": "sample"}  # the fixture sample_dataset has that name
+    examples.prepare(
+        page, folder, lambda name: once(shared.get(name, f"docs-{name}"), lambda path: examples.make_source(name, path))
+    )
+    done = examples.outputs(page, folder)
+    assert len(done) == len(BLOCKS[page])
+    for block, printed in done:
+        if block.shown is not None:
+            assert examples.agrees(block.shown, printed), (
+                f"{block.code}\n{printed}\nlook at it, then `make docs-examples`"
+            )
+    for name in re.findall(r"sudo ddnn-traces .*?\b(\w+\.toml)", "\n".join(lines_of(page))):
+        assert name == "sample.toml" or name == "dataset.toml" or matrix.read(folder / name).runs
