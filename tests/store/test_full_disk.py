@@ -35,8 +35,7 @@ old, source, small, sizes, command = json.loads(sys.argv[1])
 def files(folder):
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     hashes = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
-    del hashes["traces.duckdb"]
-    return hashes
+    return {name: digest for name, digest in hashes.items() if name not in ("traces.duckdb", "sources.json")}
 for size in sizes:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
     out = Path(small, "dataset")
