@@ -15,7 +15,7 @@ import vl_convert
 
 import ddnn_traces
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.report.charts import regression
+from ddnn_traces.report.charts import regression, style
 from ddnn_traces.report.charts.panels import RunPanels, choosable, panels
 from ddnn_traces.report.page import CHARTS, report
 
@@ -109,6 +109,14 @@ def axes(node: Any) -> Iterator[dict[str, Any]]:
             yield from axes(value)
 
 
+def axis_labels(mark: dict[str, Any]) -> Iterator[list[str]]:
+    """The visible labels of each axis in a drawn scene."""
+    if mark.get("role") == "axis-label":
+        yield [item["text"] for item in mark["items"] if item["text"] and item.get("opacity", 1) > 0]
+    for below in mark.get("items", []):
+        yield from axis_labels(below)
+
+
 def strings(node: Any) -> Iterator[str]:
     """All strings in a drawn scene, among them the tooltips."""
     if isinstance(node, str):
@@ -150,6 +158,30 @@ def test_every_axis_has_a_title_with_a_unit(specs: dict[str, dict[str, Any]]) ->
         assert {axis["orient"] for axis in found} >= ({"bottom"} if name != "topology_graph" else set()), name
         for axis in found:
             assert re.search(r"\(.+\)$", str(axis["title"])), (name, axis["title"])
+
+
+@pytest.mark.long
+def test_an_axis_of_numbers_has_at_most_six_labels_and_no_exponent(specs: dict[str, dict[str, Any]]) -> None:
+    number = re.compile(r"[\d.,\N{MINUS SIGN}]+( ?[kMGT]?B?|%)")
+    found = 0
+    for name, spec in specs.items():
+        for labels in axis_labels(vl_convert.vegalite_to_scenegraph(spec)["scenegraph"]):
+            if labels and all(map(number.fullmatch, labels)) and "0" <= labels[0] <= "9":
+                assert len(labels) <= 6, (name, labels)
+                found += 1
+            assert not any(re.search(r"\de[+\N{MINUS SIGN}-]?\d", label) for label in labels), (name, labels)
+    assert found > 50
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (6, 110, [10, 20, 50, 100]), (0.7, 60, [1, 2, 5, 10, 20, 50]), (0.7, 300, [1, 3, 10, 30, 100, 300]), (60, 1e9, [1e2, 1e4, 1e6, 1e8]),
+        (3, 2e5, [10, 100, 1e3, 1e4, 1e5]), (1, 1e12, [1, 1e3, 1e6, 1e9, 1e12]),
+    ],
+)  # fmt: skip
+def test_ticks_of_a_logarithmic_axis_are_few_and_round(low: float, high: float, ticks: list[float]) -> None:
+    assert style.log_ticks(low, high) == pytest.approx(ticks)
 
 
 def test_a_training_that_did_not_finish_is_a_cross() -> None:

@@ -35,6 +35,7 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
         did=pl.concat_str("finished_runs", pl.lit(" of "), "runs", pl.lit(" runs")),
     )
     scale = style.positive_scale(shown, ["samples_per_s", "low_samples_per_s", "high_samples_per_s"])
+    axis = style.positive_axis(scale)
     lowest = float(scale.domain[0]) if isinstance(scale.domain, list) else 0.0
     order = [str(size) for size in shown["batch_size"].unique().sort().to_list()]
 
@@ -45,7 +46,7 @@ def samples_by_condition(frame: pl.DataFrame) -> alt.TopLevelMixin:
         x = alt.X("value:N", title=_TITLES[condition], sort=values, axis=alt.Axis(labelAngle=0))
         y_title = "throughput (samples/s)"
         base = style.data_chart(rows.drop_nulls("samples_per_s")).encode(
-            x=x, y=alt.Y("samples_per_s:Q", title=y_title, scale=scale), detail="training:N",
+            x=x, y=alt.Y("samples_per_s:Q", title=y_title, scale=scale, axis=axis), detail="training:N",
             color=alt.Color("model:N", title="model (name)", scale=alt.Scale(range=style.OKABE_ITO), legend=_LEGEND),
             tooltip=style.tips(
                 ("training:N", "training"), ("value:N", _TITLES[condition]),

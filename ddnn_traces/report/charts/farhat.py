@@ -27,7 +27,7 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     height = style.row_step(frame["run_id"].n_unique(), 18)
 
     def bars(measure: str) -> Any:
-        scale, percent = alt.Scale(domain=[0, 1], nice=False), alt.Axis(format=".0%", tickCount=4)
+        scale, percent = alt.Scale(domain=[0, 1], nice=False), alt.Axis(format=".0%")
         return style.data_chart(shown.filter(measure=measure)).mark_bar(size=12).encode(
             x=alt.X("share:Q", title=f"{measure} (share of the run)", scale=scale, axis=percent),
             y=style.run_rows(), order=alt.Order("place:Q"),
@@ -60,7 +60,7 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
             x=alt.X("since_excerpt_ms:Q", title=f"time since step {marks['step'][0]} began (ms)",
                     scale=alt.Scale(nice=False, zero=False)),
             x2="until_ms:Q",
-            y=alt.Y("packets:Q", title=number, axis=alt.Axis(labelExpr=style.COUNTS, tickCount=4)),
+            y=alt.Y("packets:Q", title=number, axis=alt.Axis(labelExpr=style.COUNTS)),
             y2=alt.datum(0),
             tooltip=style.tips(
                 ("since_excerpt_ms:Q", f"{length_ms:g} ms from (ms)", ".4~f"), ("packets:Q", "packets", ","),
@@ -91,11 +91,11 @@ def _steps_of_share(frame: pl.DataFrame, column: str, title: str, **form: Any) -
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         # a curve begins at zero, where its smallest value is
         first = run.head(1).with_columns(cumulative_share=pl.lit(0.0))
+        scale = style.positive_scale(run, [column])
         base = style.run_chart(run_id, pl.concat([first, run])).encode(
-            x=alt.X(f"{column}:Q", title=title, scale=style.positive_scale(run, [column]),
-                    axis=alt.Axis(tickCount=4, labelOverlap="greedy", labelSeparation=8, **form)),
+            x=alt.X(f"{column}:Q", title=title, scale=scale, axis=style.positive_axis(scale, **form)),
             y=alt.Y("cumulative_share:Q", title="cumulative share (%)", scale=alt.Scale(domain=[0, 1], nice=False),
-                    axis=alt.Axis(format=".0%", tickCount=4)),
+                    axis=alt.Axis(format=".0%")),
             tooltip=style.tips(
                 (f"{column}:Q", title, ",.7~g"), ("cumulative_share:Q", "at most that", ".3~%"), style.PANEL_RUN
             ),
@@ -125,9 +125,11 @@ def iteration_flow_size_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
 def flow_classes(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Sizes and numbers of small, medium and large flows, of query flow_class_counts: farhat section 3."""
     title = "size of a flow, with the number of flows right of their range (bytes on the wire)"
-    base = style.data_chart(frame.filter(pl.col("flows") > 0)).encode(
-        x=alt.X("least_bytes:Q", title=title, scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(labelExpr=style.BYTES, tickCount=4, labelOverlap="greedy", labelSeparation=8)),
+    shown = frame.filter(pl.col("flows") > 0)
+    scale = style.positive_scale(shown, ["least_bytes", "most_bytes"])
+    base = style.data_chart(shown).encode(
+        x=alt.X("least_bytes:Q", title=title, scale=scale,
+                axis=style.positive_axis(scale, labelExpr=style.BYTES)),
         y=style.run_rows(style.NAMES_AND_GRID),
         tooltip=style.tips(
             style.RUN, ("size_class:N", "class"), ("flows:Q", "flows", ","), ("least_bytes:Q", "smallest (bytes)", ","),
@@ -169,11 +171,12 @@ def iteration_flow_size(frame: pl.DataFrame) -> alt.TopLevelMixin:
         x="model_mb:Q", y="flow_mb:Q", strokeDash=alt.StrokeDash("times:N", title="lines", scale=dashes),
         tooltip=alt.Tooltip("times:N", title="flow size"),
     )  # fmt: skip
-    megabytes = alt.Axis(labelExpr=style.MEGABYTES, tickCount=4, labelOverlap="greedy", labelSeparation=8)
+    sizes, models = style.positive_scale(both, ["flow_mb"]), style.positive_scale(shown, ["model_mb"])
     points = style.data_chart(shown).mark_point(size=80, strokeWidth=2).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"]), axis=megabytes),
+        x=alt.X("model_mb:Q", title="model size (MB)", scale=models,
+                axis=style.positive_axis(models, labelExpr=style.MEGABYTES)),
         y=alt.Y("flow_mb:Q", title="flow size of an iteration, mean (MB on the wire)",
-                scale=style.positive_scale(both, ["flow_mb"]), axis=megabytes),
+                scale=sizes, axis=style.positive_axis(sizes, labelExpr=style.MEGABYTES)),
         color=style.colors("kind:N", "framework and backend"), shape=style.shapes("topology:N", "topology (declared)"),
         tooltip=style.tips(
             style.RUN, ("model_mb:Q", "model size (MB)", ".4~g"),

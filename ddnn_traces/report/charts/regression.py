@@ -38,10 +38,10 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "run_id", "framework_backend", "batch_size", "topology",
         model_mb=pl.col("size_bytes") / 1e6, step_mb=pl.col("step_bytes") / 1e6, fitted_mb=pl.col("fitted_bytes") / 1e6,
     )  # fmt: skip
-    volumes = style.positive_scale(shown, ["step_mb", "fitted_mb"])
-    megabytes = alt.Axis(labelExpr=style.MEGABYTES, tickCount=4, labelOverlap="greedy", labelSeparation=8)
+    volumes, sizes = (style.positive_scale(shown, names) for names in (["step_mb", "fitted_mb"], ["model_mb"]))
+    of_volumes, of_sizes = (style.positive_axis(scale, labelExpr=style.MEGABYTES) for scale in (volumes, sizes))
     base = style.data_chart(shown).encode(
-        x=alt.X("model_mb:Q", title="model size (MB)", scale=style.positive_scale(shown, ["model_mb"]), axis=megabytes),
+        x=alt.X("model_mb:Q", title="model size (MB)", scale=sizes, axis=of_sizes),
         tooltip=style.tips(
             style.RUN, ("model_mb:Q", "model size (MB)", ".4~g"), ("step_mb:Q", "volume of a step (MB)", ".4~g"),
             ("fitted_mb:Q", "fitted (MB)", ".4~g"), ("framework_backend:N", "framework and backend"),
@@ -50,7 +50,7 @@ def step_volume_fit(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )  # fmt: skip
     fitted = base.mark_tick(color=style.INK, thickness=1.5, width=26, orient="horizontal").encode(y="fitted_mb:Q")
     measured = base.mark_point(size=90, strokeWidth=2.2).encode(
-        y=alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes, axis=megabytes),
+        y=alt.Y("step_mb:Q", title="volume of a step (MB on the cable)", scale=volumes, axis=of_volumes),
         color=style.colors("framework_backend:N", "framework and backend"),
         shape=style.shapes("topology:N", "topology (declared)"),
     )

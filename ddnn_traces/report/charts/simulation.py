@@ -44,10 +44,9 @@ def iteration_time(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _lines(frame: pl.DataFrame, x_title: str, y_title: str) -> alt.TopLevelMixin:
     """Lines of ms against value."""
-    values = frame["value"]
-    wide = (values > 0).all() and float(values.max()) >= 10 * float(values.min())  # type: ignore[arg-type]
+    scale = style.positive_scale(frame, ["value"])
     base = style.data_chart(frame).encode(
-        x=alt.X("value:Q", title=x_title, scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)),
+        x=alt.X("value:Q", title=x_title, scale=scale, axis=style.positive_axis(scale)),
         y=alt.Y("ms:Q", title=y_title, scale=alt.Scale(zero=True)),
         color=alt.Color(
             "series:N", title="job", scale=alt.Scale(range=style.OKABE_ITO), legend=alt.Legend(labelLimit=500)

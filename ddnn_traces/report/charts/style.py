@@ -7,6 +7,7 @@ ColorBrewer's YlGnBu). Small multiples are one panel a run.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ BLANK = "#fefefe"  # background of cells: as white, but report/page.css gives it
 OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right"]
 FONT_SIZE = 11  # px of every text
+_TICKS = 3  # asked for on each axis of numbers: Vega then draws two to five
+_MOST_LOG_TICKS = 6
 # names of runs differ at both ends: a long one loses its middle
 _SHORTENED = (
     "length(datum.label) > label_characters ? slice(datum.label, 0, floor(label_characters * 0.6)) + '…' + "
@@ -103,7 +106,7 @@ def _finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
         numberFormat=",~r",  # 1e+2 is what a logarithmic axis has else
         axis=alt.AxisConfig(
             labelColor=INK, titleColor=INK, titleFontWeight="normal", labelFontSize=FONT_SIZE,
-            titleFontSize=FONT_SIZE, tickCount=4, gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
+            titleFontSize=FONT_SIZE, tickCount=_TICKS, gridColor="#e6e6e6", domainColor="#888", tickColor="#888",
         ),
         axisY=alt.AxisConfig(maxExtent=400),  # else a title stands on long names of runs
         legend=alt.LegendConfig(
@@ -202,3 +205,22 @@ def positive_scale(frame: pl.DataFrame, names: list[str]) -> alt.Scale:
     if low <= 0 or high / low < 5:
         return alt.Scale(zero=low < 0.5 * high, nice=True)
     return alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
+
+
+def positive_axis(scale: alt.Scale, **properties: Any) -> alt.Axis:
+    """The axis of a positive_scale: a logarithmic one has chosen ticks, as Vega labels nearly every digit."""
+    domain: Any = scale.domain
+    if scale.type == "log":  # Vega leaves labels out where there are more ticks than tickCount
+        properties |= {"values": log_ticks(*domain), "tickCount": 100}
+    return alt.Axis(labelOverlap="greedy", labelSeparation=8, **properties)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """At most six values of 1, 2, 5 or 1, 3 or 1 times powers of ten from low to high, which are above 0."""
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) <= _MOST_LOG_TICKS:
+            return inside
+    return inside[:: math.ceil(len(inside) / _MOST_LOG_TICKS)]

@@ -27,7 +27,7 @@ def step_boundaries(frame: pl.DataFrame) -> alt.TopLevelMixin:
     is_traffic = alt.when(alt.datum.source == "traffic")
     color = is_traffic.then(alt.value(style.OKABE_ITO[1])).otherwise(alt.value(style.DARK))
     ticks, names = (
-        alt.Axis(tickCount=4, labelOverlap="greedy", labelSeparation=8),
+        alt.Axis(labelOverlap="greedy", labelSeparation=8),
         alt.Axis(ticks=False, grid=True, labelLimit=120),
     )
 
@@ -56,7 +56,7 @@ def straggler_slack(frame: pl.DataFrame) -> alt.TopLevelMixin:
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         shown = run.select("worker", "mean_slack_ms", "share_last", "mean_cost_ms", "cost_share", "steps")
         base = style.run_chart(run_id, shown).encode(
-            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)", axis=alt.Axis(tickCount=4)), y=_worker_rows(),
+            x=alt.X("mean_slack_ms:Q", title="mean slack (ms)"), y=_worker_rows(),
             tooltip=style.tips(
                 ("worker:N", "worker"), ("mean_slack_ms:Q", "mean slack (ms)", ".3~g"),
                 ("share_last:Q", "last in (share of steps)", ".0%"),
@@ -91,7 +91,7 @@ def overlap_shares(frame: pl.DataFrame) -> alt.TopLevelMixin:
             place=pl.col("part").replace_strict({name: place for place, name in enumerate(_PARTS)}),
         )
         return style.run_chart(run_id, parts.drop_nulls("ms")).mark_bar(size=13).encode(
-            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero", axis=alt.Axis(tickCount=4)),
+            x=alt.X("ms:Q", title="time of a mean step (ms)", stack="zero"),
             y=_worker_rows(), order=alt.Order("place:Q"),
             color=style.kind_color("part:N", None, dict(zip(_PARTS.values(), _PART_COLORS, strict=True))),
             tooltip=style.tips(
@@ -117,8 +117,8 @@ def bus_bandwidth(frame: pl.DataFrame) -> alt.TopLevelMixin:
         rates = run.unpivot(list(names), index=keys, variable_name="rate", value_name="gbit_per_s")
         rates = rates.with_columns(pl.col("rate").replace(names)).drop_nulls("gbit_per_s")
         base = style.run_chart(run_id, rates).encode(
-            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(tickCount=4, format="d")),
-            y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
+            x=alt.X("step:Q", title="step (number)", axis=alt.Axis(format="d")),
+            y=alt.Y("gbit_per_s:Q", title="rate (Gbit/s)", scale=alt.Scale(zero=True)),
             color=style.kind_color("rate:N", None, colors),
             tooltip=style.tips(
                 ("rate:N", "rate of"), ("gbit_per_s:Q", "rate (Gbit/s)", ".4~g"),
@@ -171,7 +171,7 @@ def _throughput(base: alt.Chart, zoom: alt.Parameter) -> tuple[alt.Chart, alt.Ch
     """The pairs' rates upon each other, and the marks of what is sent again, in the range that `zoom` selects."""
     window = panels.place("window")
     time = alt.X(
-        "since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=4),
+        "since_start_s:Q", title="time since the run's first packet (s)",
         scale=alt.Scale(domain={"param": zoom.name, "encoding": "x"}, nice=False),
     )  # fmt: skip
     color = alt.Color(
@@ -180,7 +180,7 @@ def _throughput(base: alt.Chart, zoom: alt.Parameter) -> tuple[alt.Chart, alt.Ch
     )  # fmt: skip
     stacked = base.transform_stack(["low", "high"], "gbit_per_s", groupby=["since_start_s"], sort=_BY_SIZE)
     rates = stacked.mark_rect(clip=True).encode(
-        x=time, x2="until_s:Q", y=alt.Y("low:Q", title="throughput (Gbit/s)", axis=_rates(4)), y2="high:Q", color=color,
+        x=time, x2="until_s:Q", y=alt.Y("low:Q", title="throughput (Gbit/s)", axis=_rates(3)), y2="high:Q", color=color,
         tooltip=style.tips(
             ("pair:N", "pair"), ("since_start_s:Q", window), ("gbit_per_s:Q", "throughput (Gbit/s)", ".3~g"),
             ("packets:Q", "packets", ","), ("wire_bytes:Q", "bytes on the wire", ","),
@@ -200,7 +200,7 @@ def _whole_run(base: alt.Chart) -> alt.Chart:
     """The strip below: the rate of all pairs, on which a range can be dragged."""
     sums = base.transform_aggregate(gbit_per_s="sum(gbit_per_s)", groupby=["since_start_s", "until_s"])
     strip: alt.Chart = sums.mark_rect(color="#999999").encode(
-        x=alt.X("since_start_s:Q", title="the whole run: drag to enlarge a range (s)", axis=alt.Axis(tickCount=4),
+        x=alt.X("since_start_s:Q", title="the whole run: drag to enlarge a range (s)",
                 scale=alt.Scale(nice=False)),
         x2="until_s:Q", y=alt.Y("gbit_per_s:Q", title=None, axis=_rates(1)), y2=alt.datum(0),
         tooltip=style.tips(

@@ -44,8 +44,8 @@ def _heatmaps(frame: pl.DataFrame, tooltips: tuple[tuple[str, ...], ...]) -> alt
         "wire_bytes:Q", title="volume (bytes on the wire)",
         scale=alt.Scale(type="log", scheme="yellowgreenblue", domain=[low, high]),
         legend=alt.Legend(
-            orient="top", labelExpr=style.BYTES, tickCount=4, gradientLength=260, titleLimit=0, labelOverlap="greedy",
-            labelSeparation=12,
+            orient="top", labelExpr=style.BYTES, values=style.log_ticks(low, high), tickCount=100, gradientLength=260,
+            titleLimit=0, labelOverlap="greedy", labelSeparation=12,
         ),
     )  # fmt: skip
     hosts_of = {run_id: style.host_order(run) for run_id, run in panels.by_run(frame)}
@@ -94,7 +94,7 @@ def flow_counts(frame: pl.DataFrame) -> alt.TopLevelMixin:
     )
     y = style.run_rows()
     stacked = style.data_chart(bars).mark_bar(size=13).encode(
-        x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1, tickCount=4)),
+        x=alt.X("count:Q", title="flows (number of directed five-tuples)", axis=alt.Axis(tickMinStep=1)),
         y=y, order="place:Q", color=style.kind_color("kind:N", None, colors),
         tooltip=style.tips(style.RUN, ("kind:N", "flows"), ("count:Q", "number", ",")),
     )  # fmt: skip
@@ -124,7 +124,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         windows = style.run_chart(run_id, run.select("flow", "since_start_s", "gbit_per_s", "share_of_peak"))
         windows = windows.transform_calculate(until_s=f"datum.since_start_s + {window_s}")
         return windows.mark_bar(color=style.DARK, height=8).encode(
-            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)", axis=alt.Axis(tickCount=4)),
+            x=alt.X("since_start_s:Q", title="time since the run's first packet (s)"),
             x2="until_s:Q",
             y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows), axis=names),
             opacity=opacity,
@@ -159,7 +159,7 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
         windows = style.run_chart(run_id, run.select("pair", "since_excerpt_ms", "gbit_per_s"))
         y = alt.Y("gbit_per_s:Q", axis=None, scale=alt.Scale(domain=[0, peak], nice=False))
         names = ("pair:N", "pair"), style.PANEL_RUN
-        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], alt.Axis(tickCount=4), y, *names)
+        rates = _rates(windows, run.row(0, named=True), run["window_ms"][0], y, *names)
         return rates.properties(width=225, height=max(19, 110 // len(pairs))).facet(
             row=alt.Row("pair:N", sort=pairs, header=header), spacing=2,
             title=style.panel_title(run_id, 280, f"full height of a row: {peak:.3g} Gbit/s"),
@@ -169,14 +169,14 @@ def pair_throughput(frame: pl.DataFrame) -> alt.TopLevelMixin:
 
 
 def _rates(
-    windows: alt.Chart, excerpt: dict[str, Any], window_ms: float, axis: Any, y: alt.Y, first: tuple[str, ...],
+    windows: alt.Chart, excerpt: dict[str, Any], window_ms: float, y: alt.Y, first: tuple[str, ...],
     *last: tuple[str, ...],
 ) -> alt.Chart:  # fmt: skip
-    """Throughput in windows over an excerpt. axis: of the time; first, last: tooltips around those of the window."""
+    """Throughput in windows over an excerpt. first, last: tooltips around those of the window."""
     marks = windows.transform_calculate(until_ms=f"datum.since_excerpt_ms + {window_ms}").mark_rect(color=style.DARK)
     rates: alt.Chart = marks.encode(
         x=alt.X("since_excerpt_ms:Q", title=f"time since {excerpt['excerpt_start_ms'] / 1e3:g} s into the run (ms)",
-                scale=alt.Scale(domain=[0, excerpt["excerpt_ms"]], nice=False), axis=axis),
+                scale=alt.Scale(domain=[0, excerpt["excerpt_ms"]], nice=False)),
         x2="until_ms:Q", y=y, y2=alt.datum(0),
         tooltip=style.tips(
             first, ("since_excerpt_ms:Q", f"{window_ms:g} ms from (ms)"),
@@ -196,7 +196,7 @@ def batch_pair_excerpt(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y = alt.Y("gbit_per_s:Q", title="throughput (Gbit/s)", scale=alt.Scale(domain=[0, peak]))
         setting = f"{first['model']}, {first['framework_setting']}, {first['pair']}"
         title = alt.Title(f"batch size {first['batch_size']}", subtitle=setting)
-        rates = _rates(windows, first, first["sample_ms"], alt.Undefined, y, style.RUN)
+        rates = _rates(windows, first, first["sample_ms"], y, style.RUN)
         return rates.properties(width=420, height=110, title=title)
 
     columns = []
@@ -223,7 +223,7 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y=alt.Y(
             "volume_mb:Q",
             title="transmitted volume (MB on the wire, mean of the runs)",
-            axis=alt.Axis(labelExpr=style.MEGABYTES, tickCount=4),
+            axis=alt.Axis(labelExpr=style.MEGABYTES),
         ),
         color=alt.Color("framework_setting:N", scale=alt.Scale(range=style.OKABE_ITO), legend=_SETTING),
     )
@@ -238,7 +238,7 @@ def volume_by_model(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y=alt.Y(
             "model_mb:Q",
             title="diamonds: model size (MB)",
-            axis=alt.Axis(orient="right", grid=False, labelExpr=style.MEGABYTES, tickCount=4),
+            axis=alt.Axis(orient="right", grid=False, labelExpr=style.MEGABYTES),
         )
     )
     both: alt.LayerChart = alt.layer(bars, size).resolve_scale(y="independent")
@@ -257,7 +257,7 @@ def accuracy_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
         )
         base = style.data_chart(shown).encode(
             x=alt.X("volume_mb:Q", title="volume transmitted so far (MB on the wire)",
-                    axis=alt.Axis(labelExpr=style.MEGABYTES, tickCount=4)),
+                    axis=alt.Axis(labelExpr=style.MEGABYTES)),
             y=alt.Y("accuracy:Q", title="training accuracy (share of the samples)", scale=alt.Scale(domain=[0, 1])),
             detail="run_id:N", color=color,
             tooltip=style.tips(
