@@ -1,8 +1,9 @@
-"""Names from outside: file names as text, text in SQL."""
+"""Names from outside and numbers as text: file names, text in SQL, digits."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -85,6 +86,18 @@ def sql_literal(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things, in words: 1 file, 1,200 files."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def digits(value: float, figures: int = 3) -> str:
+    """A number with so many significant digits, or all of a longer integer part: 0.00123, 12.3, 1,234.
+
+    Without an exponent from 1e-9 on.
+    """
+    if value == 0 or not math.isfinite(value) or abs(value) < 1e-9:
+        return f"{value:.{figures}g}"
+    decimals = max(0, figures - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def listed(names: Sequence[str], most: int) -> str:

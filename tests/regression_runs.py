@@ -96,3 +96,13 @@ def noisy_runs(**columns: Any) -> pl.DataFrame:
 
 def as_paper(rows: pl.DataFrame, **options: Any) -> Regression:
     return Regression(**vars(fit(rows, forms=(PAPER_FORMULA,), **options)) | {"preset": "paper"})
+
+
+def joint(result: Regression, term: str) -> str:
+    """The numbers of the joint test as a sentence has them."""
+    test = next(test for test in result.tests if test.term == term)
+    assert test.f is not None
+    assert test.p_value is not None
+    statistic = f"{test.f:,.0f}" if test.f >= 1000 else f"{test.f:.4g}"
+    p_value = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.3g}"
+    return f"F({test.df}, {test.df_denominator}) = {statistic}, {p_value}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from rich.text import Text
 
 from ddnn_traces.cli.lines import is_quiet
 from ddnn_traces.messages import Messages
-from ddnn_traces.text import counted, printable
+from ddnn_traces.text import counted, digits, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,9 +188,7 @@ def cell(value: Any, column: str = "") -> str:
 
 def _number(value: float) -> str:
     """A number with four digits, and with an exponent only where there would be more than three zeros before them."""
-    if abs(value) >= 1e4 or not math.isfinite(value):
-        return f"{value:,.0f}"
-    return f"{value:,.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.3g}"
+    return digits(value, 4) if abs(value) >= 1e-4 else f"{value:.3g}"
 
 
 class BarMessages(Messages):

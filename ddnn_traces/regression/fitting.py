@@ -34,6 +34,7 @@ from ddnn_traces.regression.results import (
     Regression,
     TermVerdict,
     generated,
+    p_text,
 )
 from ddnn_traces.regression.verdicts import fit_notes, not_estimable, row_notes, single_runs, verdicts
 
@@ -307,11 +308,12 @@ def ols(
             "errors), which has the largest restricted likelihood of 0, 0.5 and 1."
         )
     elif errors is None:
-        errors = robust if p_value is not None and p_value < ALPHA else "classic"
-        if errors != "classic":
+        errors = "classic"
+        if p_value is not None and p_value < ALPHA:
+            errors = robust
             notes.append(
                 f"Intervals and p are by {ERRORS[errors]} errors, since the scatter changes with the terms "
-                f"(Breusch-Pagan, p = {p_value:.2g})."
+                f"(Breusch-Pagan, {p_text(p_value)})."
             )
     by_term = design.shares(columns)
     mixed = {carrier.name for alias in aliases for carrier in alias.carriers}

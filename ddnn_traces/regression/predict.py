@@ -23,7 +23,18 @@ from ddnn_traces.regression.design import MIN_RUNS, RUN, Column, Vector, clean_n
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse, parse, terms_of
 from ddnn_traces.regression.inference import breusch_pagan
-from ddnn_traces.regression.results import ALPHA, LEVEL, SIZES, VOLUMES, Job, Predicted, Prediction, generated, plain
+from ddnn_traces.regression.results import (
+    ALPHA,
+    LEVEL,
+    SIZES,
+    VOLUMES,
+    Job,
+    Predicted,
+    Prediction,
+    generated,
+    p_text,
+    plain,
+)
 from ddnn_traces.text import counted, nearest
 
 #: Draws of volume and step time for the interval of an hour, and their seed.
@@ -317,7 +328,7 @@ def _fit_notes(fit: Estimate, formula: Formula) -> list[str]:
     _, p_value = breusch_pagan(fit)
     if p_value is not None and p_value < ALPHA:
         notes.append(
-            f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, p = {p_value:.2g}), and the "
+            f"the scatter of {formula.left} changes with the terms (Breusch-Pagan, {p_text(p_value)}), and the "
             "intervals assume that it does not: too wide for some jobs, too narrow for others"
         )
     return notes

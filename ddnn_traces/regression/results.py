@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddnn_traces.text import digits
+
 if TYPE_CHECKING:
     from ddnn_traces.regression.estimate import Estimate
 
 ALPHA = 0.05
+_LEAST_P = 0.0001
 #: Of the intervals of a prediction.
 LEVEL = 0.95
 #: Columns of a step's volume in bytes, and what they are in a sentence.
@@ -330,6 +333,12 @@ class Regression(OlsFit):
             return 1.0, "MB/MB"
         of_size = any(re.search(r"\b(model_bytes|nominal_bytes|model_size_mb)\b", part) for part in numbers)
         return (1.0, "bytes") if of_size else (1e-6, "MB")
+
+
+def p_text(p_value: float) -> str:
+    """A p-value as text: p = 0.0123; below 0.0001 only that, since what is smaller rests on the tails of a normal
+    distribution."""
+    return f"p = {digits(p_value)}" if p_value >= _LEAST_P else f"p < {digits(_LEAST_P)}"
 
 
 @dataclass(frozen=True)

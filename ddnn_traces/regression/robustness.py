@@ -15,8 +15,8 @@ import polars as pl
 from ddnn_traces.errors import RegressionError
 from ddnn_traces.regression.design import MIN_RUNS, RUN
 from ddnn_traces.regression.formula import INTERCEPT, Formula
-from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, plain
-from ddnn_traces.text import counted
+from ddnn_traces.regression.results import Change, Coefficient, OlsFit, Refit, TermVerdict, p_text, plain
+from ddnn_traces.text import counted, digits
 
 #: Attributes of a run. The model's name is not among them: it stands for its size.
 ATTRIBUTES = (
@@ -127,16 +127,16 @@ def _shown(coefficient: Coefficient | None) -> str:
     if coefficient is None or not coefficient.told_apart:
         return "cannot be separated"
     if coefficient.ci_low is None or coefficient.ci_high is None or coefficient.p_value is None:
-        return f"{coefficient.estimate:.4g}, not tested"
-    interval = f"[{coefficient.ci_low:.4g}, {coefficient.ci_high:.4g}]"
-    return f"{coefficient.estimate:.4g} {interval}, p = {coefficient.p_value:.2g}"
+        return f"{digits(coefficient.estimate, 4)}, not tested"
+    interval = f"[{digits(coefficient.ci_low, 4)}, {digits(coefficient.ci_high, 4)}]"
+    return f"{digits(coefficient.estimate, 4)} {interval}, {p_text(coefficient.p_value)}"
 
 
 def _judged(verdict: TermVerdict, fit: OlsFit) -> str:
     if not verdict.estimable:
         return "cannot be separated"
     p_value = next((test.p_value for test in fit.tests if test.term == verdict.term), None)
-    return "not tested" if p_value is None else f"p = {p_value:.2g}"
+    return "not tested" if p_value is None else p_text(p_value)
 
 
 def depends_on(found: tuple[Refit, ...]) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,18 @@ from ddnn_traces.regression.design import RUN, STEP, Alias, Design, Share, Term
 from ddnn_traces.regression.estimate import Estimate
 from ddnn_traces.regression.formula import INTERCEPT
 from ddnn_traces.regression.inference import needed_runs
-from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, VOLUMES, Coefficient, SingleRun, TermTest, TermVerdict
+from ddnn_traces.regression.results import (
+    ALPHA,
+    ERRORS,
+    SIZES,
+    VOLUMES,
+    Coefficient,
+    SingleRun,
+    TermTest,
+    TermVerdict,
+    p_text,
+)
+from ddnn_traces.text import digits
 
 _LOGARITHMS = frozenset(f"np.log({name})" for name in VOLUMES)
 _LOG_SIZES = frozenset(f"np.log({name})" for name in SIZES)
@@ -105,7 +116,7 @@ class _Judged:
         slope = self.own[0]
         number = self._joint[2:-1]
         if not self.term.categorical and slope.ci_low is not None and slope.ci_high is not None:
-            number = f"{slope.estimate:.4g} [{slope.ci_low:.4g}, {slope.ci_high:.4g}]"
+            number = f"{digits(slope.estimate, 4)} [{digits(slope.ci_low, 4)}, {digits(slope.ci_high, 4)}]"
         return f"not established: {_dependence(self.depends_on)}{f' (without: {number})' if number else ''}"
 
     def _insignificant(self) -> str:
@@ -151,8 +162,8 @@ class _Judged:
         is_plain = name in SIZES and left in VOLUMES and slopes == 1
         sign = -1 if is_plain and slope.estimate < 0 else 1
         bounds = sorted(sign * bound for bound in (slope.ci_low, slope.ci_high) if bound is not None)
-        number = f"{sign * slope.estimate:.4g}"
-        interval = f" [{bounds[0]:.4g}, {bounds[1]:.4g}]" if bounds else ""
+        number = digits(sign * slope.estimate, 4)
+        interval = f" [{digits(bounds[0], 4)}, {digits(bounds[1], 4)}]" if bounds else ""
         if is_plain:
             more = "more" if sign > 0 else "less"
             start = "significant"
@@ -189,7 +200,7 @@ class _Judged:
         if test.f is None or test.p_value is None:
             return ""
         name = "joint F" if test.df > 1 else "F"
-        return f" ({name}({test.df}, {test.df_denominator}) = {test.f:.4g}, p = {test.p_value:.3g})"
+        return f" ({name}({test.df}, {test.df_denominator}) = {digits(test.f, 4)}, {p_text(test.p_value)})"
 
     @property
     def _against_zero(self) -> str:

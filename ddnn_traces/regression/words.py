@@ -12,9 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ddnn_traces.regression.results import ALPHA, ERRORS, SIZES, VOLUMES, Coefficient, LeftOut, Regression, SingleRun
+from ddnn_traces.regression.results import (
+    ALPHA,
+    ERRORS,
+    SIZES,
+    VOLUMES,
+    Coefficient,
+    LeftOut,
+    Regression,
+    SingleRun,
+    p_text,
+)
 from ddnn_traces.store import schema
-from ddnn_traces.text import counted
+from ddnn_traces.text import counted, digits
 
 #: Belsley, Kuh and Welsch 1980: from here on, columns are close to depending on each other.
 _COLLINEAR = 30
@@ -34,7 +44,8 @@ _NEEDS = {
 _MOST_NAMED = 5
 #: Logarithms beyond it overflow in exp().
 _LARGEST_LOG = math.log(1e300)
-_ANSWERS = {True: "yes", False: "no", None: "not tested"}
+_MOST_DECIMALS = 8
+_ANSWERS = {True: "significant", False: "not significant", None: "not tested"}
 _NO_RUN_HAS = re.compile(r"no run has \w+( or \w+)*$")
 
 
@@ -117,7 +128,7 @@ def summary(regression: Regression) -> str:
 
 def _amount(of: str, value: float) -> str:
     """A value of that left side or column, with its unit."""
-    return f"{value / 1e6:,.4f} MB" if of in VOLUMES else f"{value:.6g}"
+    return f"{value / 1e6:,.4f} MB" if of in VOLUMES else digits(value)
 
 
 # --- rows that are not in the fit
@@ -164,29 +175,28 @@ def coefficient_table(regression: Regression, verbose: bool) -> Table:
     for coefficient in regression.coefficients:
         factor = [_factor(coefficient)] if is_logarithm else []
         name, estimate, *errors, interval, p = _coefficient_row(regression, coefficient, [of for _, of in shown])
-        established = [_established(coefficient)] if depends else []
-        rows.append((name, estimate, *factor, *errors, interval, p, *established))
+        conclusion = [_conclusion(coefficient)] if depends else []
+        rows.append((name, estimate, *factor, *errors, interval, p, *conclusion))
     title = f"Coefficients; intervals and p by {ERRORS[regression.errors]} errors"
-    columns += ["95% interval", "p", *(["established"] if depends else [])]
+    columns += ["95% interval", "p", *(["conclusion"] if depends else [])]
     return Table(title, tuple(columns), tuple(rows), numeric)
 
 
-def _established(coefficient: Coefficient) -> str:
+def _conclusion(coefficient: Coefficient) -> str:
+    """What the test says at ALPHA, unless that changes with an attribute that the formula lacks."""
     if coefficient.depends_on:
-        return f"no: depends on {', '.join(coefficient.depends_on)}"
-    return "not tested" if coefficient.p_value is None else "yes"
+        return f"not established: depends on {', '.join(coefficient.depends_on)}"
+    return _ANSWERS[None if coefficient.p_value is None else coefficient.is_significant]
 
 
 def _factor(coefficient: Coefficient) -> str:
     is_level = coefficient.name.endswith("]") and abs(coefficient.estimate) < _LARGEST_LOG
-    return f"{math.exp(coefficient.estimate):.4g}" if is_level else "-"
+    return digits(math.exp(coefficient.estimate), 4) if is_level else "-"
 
 
 def _coefficient_row(regression: Regression, coefficient: Coefficient, errors: Sequence[str]) -> tuple[str, ...]:
     factor, unit = regression.readable(coefficient)
-    # four decimals, where they show something
-    size = max(abs(coefficient.estimate), coefficient.std_error_classic or 0) * factor
-    form = "{:,.4f}" if 1e-3 <= size < 1e6 else "{:.6g}"
+    form = f"{{:,.{_decimals(coefficient, factor)}f}}"
     low, high = coefficient.ci_low, coefficient.ci_high
     values = (getattr(coefficient, name) for name in errors)
     return (
@@ -199,15 +209,15 @@ def _coefficient_row(regression: Regression, coefficient: Coefficient, errors: S
 
 
 def term_table(regression: Regression) -> Table:
-    columns = ("term", "F", "df", "p", "significant", "GVIF^(1/(2 df))")
+    columns = ("term", "F", "df", "p", "conclusion", "GVIF^(1/(2 df))")
     answers = {
         verdict.term: "not established" if verdict.depends_on else _ANSWERS[verdict.significant]
         for verdict in regression.verdicts
     }
     rows = tuple(
         (
-            test.term, _number(test.f, ".4g"), f"{test.df}, {test.df_denominator}", _p(test.p_value),
-            answers[test.term] if test.df else "not separable", _number(test.gvif_per_df, ".3g"),
+            test.term, _number(test.f, 4), f"{test.df}, {test.df_denominator}", _p(test.p_value),
+            answers[test.term] if test.df else "not separable", _number(test.gvif_per_df, 3),
         )
         for test in regression.tests
     )  # fmt: skip
@@ -221,7 +231,7 @@ def _nested_table(regression: Regression) -> Table:
         (
             nested.change or "the whole", str(nested.coefficients),
             f"{round(nested.r_squared, 6) + 0.0:.6f}",  # no -0.000000
-            f"{nested.aic:.2f}", f"{nested.bic:.2f}", _number(nested.f, ".4g"), _p(nested.p_value),
+            f"{nested.aic:.2f}", f"{nested.bic:.2f}", _number(nested.f, 4), _p(nested.p_value),
         )
         for nested in (regression.nested if len(regression.nested) > 1 else ())
     )  # fmt: skip
@@ -239,12 +249,18 @@ def _refit_table(regression: Regression) -> Table:
     return Table(title, ("attribute", "term or coefficient", "without it", "with it"), rows, ())
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"
+def _decimals(coefficient: Coefficient, factor: float) -> int:
+    """Four, and more where the standard error, or without one the estimate, has fewer than two digits in them."""
+    size = (coefficient.std_error_classic or abs(coefficient.estimate)) * factor
+    return 4 if size == 0 else min(max(4, 1 - math.floor(math.log10(size))), _MOST_DECIMALS)
+
+
+def _number(value: float | None, figures: int) -> str:
+    return "-" if value is None else digits(value, figures)
 
 
 def _p(value: float | None) -> str:
-    return "< 1e-300" if value is not None and value < 1e-300 else _number(value, ".3g")
+    return "-" if value is None else p_text(value).removeprefix("p ").removeprefix("= ")
 
 
 # --- diagnostics
@@ -273,7 +289,7 @@ def _collinearity(regression: Regression) -> Iterator[str]:
         verdict = f"above {_COLLINEAR}, where columns nearly depend on each other"
         if not inflated and all(t.gvif_per_df is not None for t in regression.tests):
             verdict = f"above {_COLLINEAR}, but no term depends on the others: only the intercept on values far from 0"
-    yield f"The condition number of the columns, scaled to length 1, is {number:.3g}: {verdict}."
+    yield f"The condition number of the columns, scaled to length 1, is {digits(number)}: {verdict}."
     if inflated:
         yield (
             f"The standard errors of {', '.join(inflated)} are more than {_INFLATED:.1f} times as large as they would "
@@ -282,8 +298,8 @@ def _collinearity(regression: Regression) -> Iterator[str]:
 
 
 def _scatter(regression: Regression) -> Iterator[str]:
-    p = regression.breusch_pagan_p_value
-    if p is None:
+    p, statistic = regression.breusch_pagan_p_value, regression.breusch_pagan
+    if p is None or statistic is None:
         return
     verdict = "no sign that the scatter changes with the terms"
     if p < ALPHA:
@@ -291,7 +307,7 @@ def _scatter(regression: Regression) -> Iterator[str]:
         verdict = f"the scatter changes with the terms, for which {ERRORS[held]} errors hold"
     independent = ", steps assumed independent" if regression.grain == "step" else ""
     test = f"Studentized Breusch-Pagan test (Koenker{independent})"
-    yield f"{test}: {regression.breusch_pagan:.4g}, p = {p:.3g}: {verdict}."
+    yield f"{test}: {digits(statistic, 4)}, {p_text(p)}: {verdict}."
 
 
 def _influence(regression: Regression) -> Iterator[str]:
@@ -299,10 +315,10 @@ def _influence(regression: Regression) -> Iterator[str]:
     if not runs:
         return
     influential = regression.influential
-    named = ", ".join(f"{run.run_id} ({run.cooks_distance:.3g})" for run in influential[:_MOST_NAMED])
+    named = ", ".join(f"{run.run_id} ({digits(run.cooks_distance or 0)})" for run in influential[:_MOST_NAMED])
     if len(influential) > _MOST_NAMED:
         named += f" and {counted(len(influential) - _MOST_NAMED, 'more run')}"
-    yield f"Cook's distance is above 4/{runs} = {4 / runs:.3g} for: {named or 'no run'}."
+    yield f"Cook's distance is above 4/{runs} = {digits(4 / runs)} for: {named or 'no run'}."
     alone = [run.run_id for run in regression.influence if run.cooks_distance is None]
     if len(alone) > 1:
         yield (
@@ -340,7 +356,7 @@ def _relative(found: LeftOut) -> str:
 
 def _percent(share: float) -> str:
     """Below a millionth it is rounding."""
-    return f"{100 * share:.3g}%" if share >= 1e-6 else "0%"
+    return f"{digits(100 * share)}%" if share >= 1e-6 else "0%"
 
 
 def _log_log(regression: Regression) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from ddnn_traces.text import counted
+from ddnn_traces.text import digits as plain_digits
 
 
 def text(value: Any) -> str:
@@ -37,7 +38,7 @@ def count(value: int | None) -> str:
 
 def digits(value: float | None) -> str:
     """Three digits, or all of an integer part that has more."""
-    return "–" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "–" if value is None else plain_digits(value)
 
 
 def percent(share: float | None) -> str:
@@ -46,7 +47,7 @@ def percent(share: float | None) -> str:
         return "–"
     if 0.9995 <= share < 1:
         return "more than 99.9%"
-    return f"{100 * share:.3g}%"
+    return f"{plain_digits(100 * share)}%"
 
 
 def size(value: float | None) -> str:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from regression_runs import assert_nothing_fitted, blank, estimates, make_runs, missing_facts, noted, sentence, verdict
+from regression_runs import (
+    assert_nothing_fitted,
+    blank,
+    estimates,
+    joint,
+    make_runs,
+    missing_facts,
+    noted,
+    sentence,
+    verdict,
+)
 
 from ddnn_traces.regression import PAPER_FORMULA, fit
 
@@ -80,8 +90,7 @@ def test_formula_order_decides_which_of_two_aliased_terms_stays():
     (test,) = (test for test in result.tests if test.term == "C(framework_backend)")
     assert (test.df, verdict(result, test.term)) == (1, (True, True))
     judged, degrees, aliased = sentence(result, test.term).split("; ")
-    numbers = f"F(1, {test.df_denominator}) = {test.f:.4g}, p = {test.p_value:.3g}"
-    assert missing_facts(judged, numbers, "= kungfu-pair", "= torch-gloo (positive)") == []
+    assert missing_facts(judged, joint(result, test.term), "= kungfu-pair", "= torch-gloo (positive)") == []
     assert missing_facts(degrees, "2 degrees of freedom", "1 ") == []
     assert missing_facts(aliased, "framework_backend = tf-grpc", "topology = star", "always occur together") == []
 

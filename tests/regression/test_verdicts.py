@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from regression_runs import MODELS, estimates, make_runs, missing_facts, noted, sentence, verdict
+from regression_runs import MODELS, estimates, joint, make_runs, missing_facts, noted, sentence, verdict
 
 from ddnn_traces.regression import Regression, fit, words
-
-
-def joint(result: Regression, term: str) -> str:
-    """The numbers of the joint test as a sentence has them."""
-    test = next(test for test in result.tests if test.term == term)
-    return f"F({test.df}, {test.df_denominator}) = {test.f:.4g}, p = {test.p_value:.3g}"
 
 
 def single(result: Regression) -> dict[str, tuple[str, ...]]:
