@@ -98,8 +98,19 @@ def measure_queries(path: Path, only: str, limit_s: float, repeat: int) -> list[
     with ddnn_traces.open(path) as whole, ddnn_traces.open(path, [whole.run_ids[0]]) as one:
         run_id = whole.run_ids[0]
         for name in (name for name in catalogue.catalogue() if name.startswith(only)):
-            all_runs = measure(lambda name=name: whole.query(name).height, whole.connection.interrupt, limit_s, repeat)
-            one_run = measure(lambda name=name: one.query(name).height, one.connection.interrupt, limit_s, repeat)
+            needs = dict.fromkeys(catalogue.find(name).needs, "*")
+            all_runs = measure(
+                lambda name=name, needs=needs: whole.query(name, **needs).height,
+                whole.connection.interrupt,
+                limit_s,
+                repeat,
+            )
+            one_run = measure(
+                lambda name=name, needs=needs: one.query(name, **needs).height,
+                one.connection.interrupt,
+                limit_s,
+                repeat,
+            )
             pruned = files_read(one, name, None)
             by_where = files_read(whole, name, run_id) if all_runs.rows is not None else "?"
             bar = WINDOWS_BAR_S if reads_windows(name) else BAR_S

@@ -1,5 +1,5 @@
 -- question: By how much do two runs, or two groups of runs, differ in every headline figure?
--- row: a figure; none where no run is named
+-- row: a figure; none where no run is named, and an error where a pattern matches none
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, student_t
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
 -- param: b_runs VARCHAR = NULL; the same for the second
@@ -28,9 +28,10 @@ WITH patterns AS (
     UNION ALL
     SELECT 'b', unnest(string_split($b_runs, '|'))
 ), members AS (
-    SELECT DISTINCT side, run_id
-    FROM runs
-    JOIN patterns ON run_id GLOB pattern
+    SELECT DISTINCT side,
+           CASE WHEN run_id IS NULL THEN error(side || '_runs: no run matches ' || pattern) ELSE run_id END AS run_id
+    FROM patterns
+    LEFT JOIN runs ON run_id GLOB pattern
 ), chosen AS (
     SELECT DISTINCT run_id
     FROM members

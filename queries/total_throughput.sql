@@ -51,7 +51,11 @@ WITH wanted AS (
     SELECT run_id, string_agg(setting || ' ' || value, ', ' ORDER BY list_position(names, setting))
     FROM run_settings
     CROSS JOIN wanted
-    WHERE list_contains(names, setting)
+    WHERE CASE WHEN EXISTS (FROM unknown_names)
+               THEN error('pool_by has no setting ' || (SELECT min(name) FROM unknown_names) || '; it has '
+                          || (SELECT string_agg(DISTINCT setting, ', ' ORDER BY setting) FROM run_settings))
+               ELSE list_contains(names, setting)
+          END
     GROUP BY run_id
 ), members AS (
     SELECT run_id, pooled_by, coalesce(pooled_by, run_id) AS member_of, count(*) OVER (PARTITION BY member_of) AS runs
@@ -155,10 +159,7 @@ WITH wanted AS (
     GROUP BY member_of
 )
 SELECT run_id, pooled_by, pooled, runs, framework_setting, model,
-       CASE WHEN EXISTS (FROM unknown_names)
-            THEN error('pool_by has no setting ' || (SELECT min(name) FROM unknown_names) || '; it has '
-                       || (SELECT string_agg(DISTINCT setting, ', ' ORDER BY setting) FROM run_settings))
-            WHEN $method = 'student'
+       CASE WHEN $method = 'student'
             THEN coalesce(sample_size || ' batch means' || CASE WHEN runs > 1 THEN ' of ' || runs || ' runs' ELSE '' END
                                          || ', Student''s t', 'no batch in the stretch')
             WHEN $method = 'paper' THEN coalesce('as published: ' || sample_size || ' windows, not batched, 1.96 s / sqrt('

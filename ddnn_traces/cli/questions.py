@@ -95,7 +95,7 @@ def query(
         click.echo(catalogue.find(name).description)
         return
     given = key_values(params) | ({} if by is None else {"pool_by": by})
-    catalogue.find(name).require(given)
+    catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
     with open_dataset(dataset, runs) as opened:
         rows = opened.query_arrow(name, given)
         for line in opened.missing(name):

@@ -213,8 +213,11 @@ class _Parser:
         if found.kind in ("port", "portrange"):
             if found.protocol not in _WITH_PORTS:
                 self._fail(f"tcp, udp or sctp before {found.kind}", back)
+        elif found.protocol in _KEYWORDS and found.kind is None:
+            ports = "port or portrange" if found.protocol in _WITH_PORTS else "and, or, or the end"
+            self._fail(f"{ports}; for a host write '{found.protocol} and host ...'")
         elif found.protocol in _KEYWORDS:
-            self._fail(f"ip or ip6 before {found.kind or 'host'}; for both write '{found.protocol} and ...'", back)
+            self._fail(f"ip or ip6 before {found.kind}; for both write '{found.protocol} and ...'", back)
         if found.kind == "proto" and found.direction:
             self._fail("proto without src or dst", back)
 
@@ -271,6 +274,7 @@ class _Parser:
             "a network like 10.1.0.0/16, 10.1, 10.1.0.0 mask 255.255.0.0 or fd00::/8, without bits after the mask"
         )
         address, _, length = self._text(expected).partition("/")
+        at = self._at
         if self._take("mask"):
             length = self._mask_length()
         if _SHORT_NET.fullmatch(address):  # 10.1 is 10.1.0.0/16
@@ -279,7 +283,7 @@ class _Parser:
         try:
             return ipaddress.ip_network(f"{address}/{length}" if length else address)
         except ValueError:
-            self._fail(expected, back=1)
+            self._fail(expected, back=self._at - at + 1)
 
     def _mask_length(self) -> str:
         expected = "a mask like 255.255.0.0"

@@ -17,7 +17,6 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -156,15 +155,16 @@ class Query:
             return f"WITH {expressions}\n{body}"
         return f"{start[0]}{expressions},\n{body[start.end() :]}"
 
-    def require(self, given: Collection[str]) -> None:
-        """Raise QueryError where parameters that the query needs are not among the given ones, with their meanings."""
+    def values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All parameters: the given ones (text is parsed), else the defaults.
+
+        Raises QueryError for unknown ones, and for needed ones that are not given.
+        """
         lacking = [param for param in self.params if param.name in self.needs and param.name not in given]
         if lacking:
-            said = "; ".join(f"--param {param.name}=... ({param.meaning})" for param in lacking)
-            raise QueryError(f"{self.name} needs {said}")
-
-    def values(self, given: dict[str, Any]) -> dict[str, Any]:
-        """All parameters: the given ones (text is parsed), else the defaults. Raises QueryError for unknown ones."""
+            said = " and ".join(f"{param.name} ({param.meaning})" for param in lacking)
+            example = " ".join(f"--param {param.name}=..." for param in lacking)
+            raise QueryError(f"{self.name} needs {said}; on the command line {example}")
         known = {param.name: param for param in self.params}
         for name in given:
             if name not in known:

@@ -302,6 +302,8 @@ class Dataset:
                 error = located
         if (macro := re.search(r"Table with name (\w+) does not exist", str(error))) and _is_macro(macro[1]):
             return f"{macro[1]} is a macro, since it has parameters: write {macro[1]}()"
+        if isinstance(error, duckdb.InvalidInputException):  # also what a query states by error()
+            return str(error).removeprefix("Invalid Input Error: ")
         before = len(statements[0]) - len(statements[0].lstrip("\n")) if len(statements) == 1 else 0
         return re.sub(r"^LINE (\d+):", lambda line: f"LINE {int(line[1]) + before}:", str(error), flags=re.M)
 

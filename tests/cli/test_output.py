@@ -177,7 +177,13 @@ def test_a_macro_without_parentheses_says_so(command: RunCommand, several: Datas
 def test_compare_without_runs_explains_itself(command: RunCommand, several: Dataset) -> None:
     done = command("query", several.path, "compare", "--param", "a_runs=tf-a")
     assert done.returncode == 2
-    assert "compare needs --param b_runs=" in done.stderr.decode() and "a_runs=" not in done.stderr.decode()
+    assert "compare needs b_runs (" in done.stderr.decode() and "a_runs" not in done.stderr.decode()
+
+
+def test_a_pattern_of_compare_that_matches_no_run_is_named(command: RunCommand, several: Dataset) -> None:
+    done = command("query", several.path, "compare", "--param", "a_runs=tf-a", "--param", "b_runs=tf-a|nosuch*")
+    assert done.returncode == 2
+    assert done.stderr.decode().strip() == "ddnn-traces: b_runs: no run matches nosuch*"
 
 
 def test_an_unknown_query_names_three_by_their_words_or_says_that_it_is_a_table(

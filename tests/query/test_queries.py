@@ -303,6 +303,17 @@ def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
         dataset.query("traffic_matrix", window_ms=5)
 
 
+def test_a_query_without_what_it_needs_explains_itself(dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match=r"compare needs b_runs \(the same for the second\)"):
+        dataset.query("compare", a_runs="*")
+
+
+@pytest.mark.parametrize("pool_by", ["colour", "", "model,colour"])
+def test_a_setting_that_there_is_not_is_named(pool_by: str, dataset: Dataset) -> None:
+    with pytest.raises(QueryError, match=r"pool_by has no setting .*; it has backend, "):
+        dataset.query("total_throughput", pool_by=pool_by)
+
+
 @pytest.mark.parametrize("value", ["ten", "", "1,5", [10]])
 def test_value_that_is_not_a_number(value: Any, dataset: Dataset) -> None:
     with pytest.raises(QueryError, match=r"DOUBLE|BIGINT"):
