@@ -111,7 +111,7 @@ class _Run:
             jobs=jobs,
             hash=self._options.hash,
         )
-        return ReadTask(path, _name(path), self._options.engine, options, self._options.filter)
+        return ReadTask(path, _name(self._run, path), self._options.engine, options, self._options.filter)
 
     def add(self, result: ReadResult) -> None:
         """Take the next file's result. Its problems are reported now, in the order of the files."""
@@ -122,7 +122,7 @@ class _Run:
         facts.capture_id = self._run.name_of(facts.path)
         self._files.append(facts)
         before = len(self._messages.warnings)
-        _report(result, self._messages)
+        _report(result, _name(self._run, facts.path), self._messages)
         self._warnings += self._messages.warnings[before:]
 
     def facts(self, scheduler: Scheduler) -> RunFacts:
@@ -169,11 +169,14 @@ def _with_steps(task: ReadTask, log: TrainingLog | None) -> ReadTask:
     return replace(task, options=replace(task.options, step_bounds=bounds, hash=hashes.NONE))
 
 
-def _name(path: Path) -> str:
-    return "standard input" if path == STDIN else f"{valid_text(path.parent.name)}/{valid_text(path.name)}"
+def _name(run: RunInput, path: Path) -> str:
+    """A capture in messages: with its run, or with its folder where it is a bare one, whose run has its name."""
+    if path == STDIN:
+        return "standard input"
+    return f"{run.run_id if run.folder else valid_text(path.parent.name)}/{run.name_of(path)}"
 
 
-def _report(result: ReadResult, messages: Messages) -> None:
+def _report(result: ReadResult, name: str, messages: Messages) -> None:
     """Warn of a file's problems, and summarize it."""
     facts = result.facts
     if facts.status != "complete":
@@ -201,7 +204,7 @@ def _report(result: ReadResult, messages: Messages) -> None:
         )
     seconds = max(result.seconds, 1e-6)
     messages.summarize(
-        f"{_name(facts.path)}: {counted(facts.records, 'packet')}, {counted(facts.flows.num_rows, 'flow')}, "
+        f"{name}: {counted(facts.records, 'packet')}, {counted(facts.flows.num_rows, 'flow')}, "
         f"{facts.records / seconds:,.0f} packets/s, {facts.file_bytes / seconds / 1e6:,.1f} MB/s, {facts.status}"
     )
 

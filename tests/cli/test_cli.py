@@ -191,7 +191,8 @@ def test_template_that_is_filled_in_later(command: RunCommand, tmp_path: Path) -
     for host, name in ((A, "nodeA"), (B, "nodeB")):
         write_captures(tmp_path / "runs" / "x" / name, {"eth0.pcap": filter(sent_by(host), ring(A, B))})
     call = ["ingest", "runs", "--layout", "{run}/{host}/*.pcap"]
-    assert command(*call, "--out", "dataset").returncode == 0
+    done = command(*call, "--out", "dataset")
+    assert [line.split(":")[0] for line in lines(done.stderr)[:2]] == ["x/nodeA/eth0.pcap", "x/nodeB/eth0.pcap"]
     done = command(*call, "--template")
     assert (done.returncode, done.stdout) == (0, b"")
     assert lines(done.stderr) == [f"{tmp_path}/runs/runs.csv: 1 run added; fill in what you know"]
