@@ -211,7 +211,7 @@ class _Cutter:
         """As Scanner.scan: the offset of the first byte that is not read, and why it stopped there."""
         import numpy as np
 
-        from ddnn_traces.ingestors.packets.compiled import cut
+        from ddnn_traces.ingestors.packets.compiled import copy, cut
 
         buf = np.frombuffer(block, np.uint8)
         buf.flags.writeable = False  # one type for bytes and buffers: one compilation
@@ -225,9 +225,9 @@ class _Cutter:
             self._out.write(self._buffer[:written].data, self.link)
         self.records += records
         refused = {
-            cut.OTHER_LINK: "packets of several link types, and a pcap has one",
+            copy.OTHER_LINK: "packets of several link types, and a pcap has one",
             cut.UNWRITTEN_LINK: f"headers of link type {self.link}, which are not anonymised",
-            cut.NO_TIME: "shifted times that a pcap cannot hold",
+            copy.NO_TIME: "shifted times that a pcap cannot hold",
         }
         if why in refused:
             raise UsageError(f"{self._path}: has {refused[why]}; publish without captures, or leave the run out")

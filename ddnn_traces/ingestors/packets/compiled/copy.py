@@ -7,9 +7,11 @@ import numpy as np
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper
 from ddnn_traces.ingestors.packets.compiled.scan import ENHANCED_PACKET, FULL, STOPPED, record_at
 
-#: Why copy() returned, besides scan()'s reasons: a record of a link type that `links` does not have, or whose time does
-#: not fit into a pcap.
+#: Why copy() and cut() return, besides scan()'s reasons: a record of a link type that the output does not have, or
+#: whose time does not fit into a pcap.
 OTHER_LINK, NO_TIME = 100, 101
+LATEST_NS = (1 << 32) * 10**9
+RECORD_HEADER = 16
 
 # Columns of `rows`: time in ns, begin and length of the record in `out`.
 TIME, BEGIN, LENGTH = range(3)
@@ -20,23 +22,23 @@ SUMS = 5
 
 #: Bytes around a record's data at most.
 MOST_AROUND = 36
-_LATEST_NS = (1 << 32) * 10**9
 
 
 @helper
-def _put_little(out, at, value):
+def put_little(out, at, value):
+    """Four bytes of a number, little-endian."""
     for k in range(4):
         out[at + k] = (value >> (8 * k)) & 0xFF
 
 
 @helper
-def _put_pcap(out, at, time, captured, wire):
-    """A record header (draft-ietf-opsawg-pcap, 5) with ns: offset of the data, and of the end."""
-    _put_little(out, at, time // 1000000000)
-    _put_little(out, at + 4, time % 1000000000)
-    _put_little(out, at + 8, captured)
-    _put_little(out, at + 12, wire)
-    return at + 16, at + 16 + captured
+def put_record_header(out, at, time, captured, wire):
+    """A record header (draft-ietf-opsawg-pcap, 5) with ns; returns the offset of the data."""
+    put_little(out, at, time // 1000000000)
+    put_little(out, at + 4, time % 1000000000)
+    put_little(out, at + 8, captured)
+    put_little(out, at + 12, wire)
+    return at + RECORD_HEADER
 
 
 @helper
@@ -48,7 +50,7 @@ def _put_pcapng(out, at, time, captured, wire, interface):
         (0, np.int64(ENHANCED_PACKET)), (4, length), (8, interface), (12, time >> 32), (16, time & 0xFFFFFFFF),
         (20, captured), (24, wire), (length - 4, length),
     ):  # fmt: skip
-        _put_little(out, at + place, value)
+        put_little(out, at + place, value)
     for k in range(padding):
         out[at + 28 + captured + k] = 0
     return at + 28, at + length
@@ -92,11 +94,12 @@ def copy(buf, pos, size, stop, framing, interfaces, chosen, is_pcapng, links, ou
                 break
             if is_pcapng:
                 data, end = _put_pcapng(out, written, time, captured, wire, interface)
-            elif time >= _LATEST_NS:
+            elif time >= LATEST_NS:
                 why = NO_TIME
                 break
             else:
-                data, end = _put_pcap(out, written, time, captured, wire)
+                data = put_record_header(out, written, time, captured, wire)
+                end = data + captured
             for k in range(captured):
                 out[data + k] = buf[start + k]
             rows[count, TIME], rows[count, BEGIN], rows[count, LENGTH] = time, written, end - written

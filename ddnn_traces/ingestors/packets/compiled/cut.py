@@ -12,6 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ddnn_traces.ingestors.packets.compiled.copy import (
+    LATEST_NS,
+    NO_TIME,
+    OTHER_LINK,
+    RECORD_HEADER,
+    put_record_header,
+)
 from ddnn_traces.ingestors.packets.compiled.headers import (
     CUT_SHORT,
     ETHERNET,
@@ -43,12 +50,9 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32
 from ddnn_traces.ingestors.packets.compiled.scan import STOPPED, record_at
 
-#: Why cut() returned, besides scan()'s reasons: the next record's link type is not the file's, or its time does not fit
-#: into a pcap, or headers of that link are not written.
-OTHER_LINK, NO_TIME, UNWRITTEN_LINK = 100, 101, 102
+#: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.
+UNWRITTEN_LINK = 102
 
-RECORD_HEADER = 16
-_LATEST_NS = (1 << 32) * 10**9
 _NESTING = (0x8100, 0x88A8, 0x9100, 0x8864, 0x8847, 0x8848)  # EtherTypes of headers that hold another
 _NO_TYPE = 0xFFFF  # reserved (RFC 1701)
 _HOP_LIMIT = 64
@@ -108,12 +112,6 @@ def _put(out, at, value, size):
     """`size` bytes of a number, big-endian."""
     for k in range(size):
         out[at + k] = (value >> (8 * (size - 1 - k))) & 0xFF
-
-
-@helper
-def _put_little(out, at, value):
-    for k in range(4):
-        out[at + k] = (value >> (8 * k)) & 0xFF
 
 
 @helper
@@ -523,7 +521,7 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
         if link < 0:
             link = this_link
         shifted = time + substitutes.offset_ns
-        if this_link != link or shifted < 0 or shifted >= _LATEST_NS:
+        if this_link != link or shifted < 0 or shifted >= LATEST_NS:
             why = OTHER_LINK if this_link != link else NO_TIME
             break
         if link in RARE_LINKS:
@@ -532,10 +530,7 @@ def cut(buf, pos, size, stop, framing, interfaces, link, last_ns, substitutes, o
         ts = time
         shift = written + RECORD_HEADER - start
         after = _frame(buf, start, end, wire, link, substitutes, out, shift)
-        _put_little(out, written, shifted // 1000000000)
-        _put_little(out, written + 4, shifted % 1000000000)
-        _put_little(out, written + 8, after - start)
-        _put_little(out, written + 12, wire)
+        put_record_header(out, written, shifted, after - start, wire)
         written += RECORD_HEADER + after - start
         records += 1
         pos = following
