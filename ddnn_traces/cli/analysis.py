@@ -182,8 +182,9 @@ def plot(
     from ddnn_traces.report import plot as plots
 
     if name is None:
-        for query in sorted(plots.DRAWN):
-            click.echo(f"{query:<28}{catalogue.find(query).question}")
+        for query in sorted({*plots.DRAWN, *plots.SHOWN_BY}):
+            shown = f" (the figure of {plots.SHOWN_BY[query]})" if query in plots.SHOWN_BY else ""
+            click.echo(f"{query:<28}{catalogue.find(query).question}{shown}")
         return
     with open_dataset(dataset, runs) as opened:
         first, *others = plots.figures(opened, name, key_values(params))

@@ -18,6 +18,8 @@ from ddnn_traces.text import printable
 _WIDTH, _HEIGHT = 5.6, 12.0  # px of a cell: about those of a letter of 11 px
 _LEAST = 120  # px that a chart is narrowed to
 _TRIES = 4
+_TITLE_LEFT = 30  # px of a title's begin left of its y axis
+_SHORT_NAME = 16  # letters of a run's name at least
 _SHADES = "█▓▒░"
 _QUIET_ROLES = {"axis-grid", "axis-tick", "legend-gradient", "legend-band"}
 _PALE = {"#fefefe", "transparent", "white", "#fff", "#ffffff"}
@@ -25,13 +27,25 @@ _PALE = {"#fefefe", "transparent", "white", "#fff", "#ffffff"}
 
 def text(spec: dict[str, Any], columns: int) -> Text:
     """A Vega-Lite specification as text of at most so many columns, with the colours of its marks."""
-    scene = _fitting(spec, columns * _WIDTH)
+    scene = _fitting(_for_text(spec, columns), columns * _WIDTH)
     marks = list(_marks(scene["scenegraph"], *scene["origin"]))
     fills = dict.fromkeys(mark.colour for mark in marks if mark.kind == "rect" and mark.colour)
     canvas = _Canvas(columns, math.ceil(scene["height"] / _HEIGHT) + 1, list(fills))
     for mark in marks:
         mark.draw(canvas)
     return canvas.text()
+
+
+def _for_text(spec: dict[str, Any], columns: int) -> dict[str, Any]:
+    """The chart with titles of y axes above these, as text is not written from below to above, and short names."""
+    config = spec.get("config", {})
+    titles = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleBaseline": "bottom", "titleY": -4}
+    axis_y = {**config.get("axisY", {}), **titles, "titleX": -_TITLE_LEFT}
+    params = [
+        param | {"value": max(_SHORT_NAME, columns // 3)} if param["name"] == "label_characters" else param
+        for param in spec.get("params", [])
+    ]
+    return spec | {"config": {**config, "axisY": axis_y}, "params": params}
 
 
 def _fitting(spec: dict[str, Any], width: float) -> dict[str, Any]:

@@ -85,8 +85,10 @@ def test_no_name_ends_the_script_of_a_page() -> None:
 
 
 def test_without_a_query_those_with_a_figure_are_listed(command: RunCommand, dataset: Dataset) -> None:
-    listed = [line.split()[0] for line in command("plot", dataset.path).stdout.decode().splitlines()]
-    assert listed == sorted(plot.DRAWN)
+    lines = command("plot", dataset.path).stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == sorted([*plot.DRAWN, *plot.SHOWN_BY])
+    (line,) = (line for line in lines if line.startswith("traffic_matrix "))
+    assert line.endswith("(the figure of pair_volume)")
 
 
 def test_without_a_file_it_is_text_of_80_columns(command: RunCommand, dataset: Dataset) -> None:
@@ -117,6 +119,7 @@ def test_cells_of_a_heatmap_are_shaded_and_hold_their_numbers(dataset: Dataset) 
     text = "\n".join(as_text(zerwas.volume_heatmaps(run)))
     assert {"█", "░"} <= set(text)
     assert "receiver (host)" in text and "W1" in text
+    assert text.index("sender (host)") < text.index("W1")
 
 
 def test_a_curve_climbs(dataset: Dataset) -> None:
