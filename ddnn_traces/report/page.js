@@ -276,7 +276,7 @@ if (chooser) {
     const pattern = new RegExp(/[*?]/.test(text) ? `^${escaped}$` : escaped, 'i');
     const matching = runIds.includes(text) ? [text] : runIds.filter((run) => pattern.test(run));
     chosen = text && matching.length ? matching : null;
-    said.textContent = !text ? '' : matching.length ? `${matching.length} of ${runIds.length}` : 'no run has such a name; all are shown';
+    said.textContent = !text ? '' : matching.length ? `${matching.length} of ${runIds.length} in charts and tables; sentences are of all runs` : 'no run has such a name; all are shown';
     figures.forEach((figure) => figure.ready.then(() => figure.choose()));
     tables.forEach((table) => table.show());
   };

@@ -60,6 +60,16 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def rate(gbit_per_s: float | None) -> str:
+    """A throughput with three digits, in the largest unit of which there is at least one."""
+    if gbit_per_s is None:
+        return "–"
+    for unit, factor in (("Gbit/s", 1.0), ("Mbit/s", 1e-3)):
+        if abs(gbit_per_s) >= factor:
+            return f"{plain_digits(gbit_per_s / factor)} {unit}"
+    return f"{plain_digits(gbit_per_s * 1e6)} kbit/s"
+
+
 def number_of(value: Any) -> float:
     """An aggregate as a number; 0 where there was nothing to aggregate."""
     return float(value or 0)

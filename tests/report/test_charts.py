@@ -173,6 +173,15 @@ def test_an_axis_of_numbers_has_at_most_six_labels_and_no_exponent(specs: dict[s
     assert found > 50
 
 
+def test_flows_between_addresses_keep_their_whole_names() -> None:
+    ends = ["192.168.100.101:38697", "192.168.100.102:40001", "192.168.100.103:50001"]
+    flows = [f"{source} → {sink}" for source in ends for sink in ends if source != sink]
+    windows = {"run_id": "capture", "since_start_s": 0.0, "window_s": 1.0, "gbit_per_s": 1.0, "share_of_peak": 1.0}
+    spec = spec_of("flow_timeline", pl.DataFrame({"flow": flows, **windows}))
+    labels = list(axis_labels(vl_convert.vegalite_to_scenegraph(spec)["scenegraph"]))
+    assert sorted(max(labels, key=len)) == sorted(flows)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [

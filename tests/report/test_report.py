@@ -102,7 +102,9 @@ def test_findings_stand_on_the_first_screen(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     summary = text[text.index('id="summary"') : text.index('id="chooser"')]
     found = re.findall(r'<dt><a href="#([\w-]+)">(.*?)</a></dt><dd>(.*?)</dd>', summary)
-    assert [name for _, name, _ in found] == ["Throughput", "Pattern", "Volume", "Slowest worker", "Captures"]
+    assert [name for _, name, _ in found] == [
+        "Throughput", "Pattern", "Volume", "Communication", "Slowest worker", "Captures",
+    ]  # fmt: skip
     assert all(re.search(r"\d", sentence) or name == "Captures" for _, name, sentence in found), "each with its number"
     assert text.index("figure-run_throughput") < text.index("<h2>")
 
@@ -277,6 +279,7 @@ def test_a_bare_capture_s_report_states_what_is_missing(sample: Path, runs: tupl
         "topology_graph",
     }  # fmt: skip
     assert set(page.specs) == without_log
+    assert "The traffic of the run " in page.text, "a sentence of one run is not one of several"
     assert not (charts / "step_volume_fit.svg").exists()
     assert (charts / "mine.svg").exists()
 
@@ -296,6 +299,8 @@ def test_a_dataset_without_flows_has_a_report(tables: tuple[str, ...], dataset: 
     with ddnn_traces.open(tmp_path / "dataset") as opened:
         page = Page(ddnn_traces.write_report(opened, tmp_path / "report.html"))
     assert NO_FLOWS in page.text
+    for empty in ("topology", "batch-sizes", "inferred-steps"):
+        assert empty not in page.ids, "no table has rows of dashes alone"
     of_logs = {"iteration_duration_cdf", "straggler_slack"}
     assert set(page.specs) == (of_logs if tables == TRAFFIC else set())
 

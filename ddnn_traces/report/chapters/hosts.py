@@ -26,11 +26,11 @@ chapter = Chapter("hosts", "Who talks to whom")
     draws=(),
 )
 def topology(section: Section, frame: pl.DataFrame) -> None:
-    kinds = frame.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
-    found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
+    if not section.results.runs:
+        section.end(NO_FLOWS)
     sure = frame.filter(pl.col("topology") != "unknown")["confidence"].drop_nulls()
     confidence = f"; confidence {span(sure, percent)}" if len(sure) else ""
-    section.headline = f"The traffic of {counted(frame.height, 'run')} shows: {found}{confidence}."
+    section.headline = f"The traffic of {_shapes(frame)}{confidence}."
     columns = [
         texts("run", "run_id"), texts("topology", "topology", words), numbers("confidence", "confidence", percent),
         texts("root or centre", "root_ip"), numbers("hosts", "hosts", count),
@@ -45,6 +45,16 @@ def topology(section: Section, frame: pl.DataFrame) -> None:
         "other (turn)."
     )
     section.table(frame, columns, caption)
+
+
+def _shapes(topologies: pl.DataFrame) -> str:
+    """The runs, and which topology so many of them have."""
+    if topologies.height == 1:
+        kind = topologies["topology"][0]
+        return "the run has the shape of no known topology" if kind == "unknown" else f"the run shows: {words(kind)}"
+    kinds = topologies.group_by("topology").len().sort(["len", "topology"], descending=[True, False])
+    found = ", ".join(f"{words(kind)} {runs:,}" for kind, runs in kinds.iter_rows())
+    return f"{counted(topologies.height, 'run')} shows: {found}"
 
 
 def _runner_up(row: dict[str, object]) -> str:

@@ -9,7 +9,7 @@ import polars as pl
 from ddnn_traces.report.chapters.volume import NO_SERVER, no_phases
 from ddnn_traces.report.charts import chang, farhat, simulation, wire
 from ddnn_traces.report.section import NO_FLOWS, NO_LOG, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, digits, number_of, percent, size, span, words, yes_no
+from ddnn_traces.report.words import count, digits, number_of, percent, rate, size, span, words, yes_no
 from ddnn_traces.text import counted
 
 # of a run
@@ -61,7 +61,7 @@ def iteration_packets(section: Section, marks: pl.DataFrame) -> None:
     busiest = frame.sort("packets", descending=True, maintain_order=True).row(0, named=True)
     section.headline = (
         f"In the first {ITERATIONS} iterations, the busiest {busiest['length_ms']:g} ms hold "
-        f"{counted(busiest['packets'], 'packet')} ({busiest['gbit_per_s']:.3g} Gbit/s), in "
+        f"{counted(busiest['packets'], 'packet')} ({rate(busiest['gbit_per_s'])}), in "
         f"{busiest['run_id']}."
     )
     caption = "Packets of all hosts in windows, with the begin and end of each iteration by one worker's log."
@@ -97,7 +97,9 @@ def iteration_flow_sizes(section: Section, frame: pl.DataFrame) -> None:
     section.figure(farhat.iteration_flow_size_cdf, frame, caption)
 
 
-@chapter.section("overlap", "Communication during computation", Source("overlap_summary"), NO_LOG)
+@chapter.section(
+    "overlap", "Communication during computation", Source("overlap_summary"), NO_LOG, finding="Communication"
+)
 def overlap(section: Section, frame: pl.DataFrame) -> None:
     drawable = section.need(
         frame.drop_nulls("only_wire_ms"),
@@ -158,8 +160,8 @@ def bus_bandwidth(section: Section, frame: pl.DataFrame) -> None:
     keys = ["run_id", "measured_by", "algorithm", "law", "vantage", "hosts"]
     medians = frame.group_by(keys, maintain_order=True).agg(pl.len().alias("steps"), pl.col(names).median())
     section.headline = (
-        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'])} Gbit/s, pauses included, and "
-        f"{span(medians['moving_bus_gbit_per_s'])} Gbit/s while something moves, over "
+        f"In the median step of a run the bus carries {span(medians['bus_gbit_per_s'], rate)}, pauses included, and "
+        f"{span(medians['moving_bus_gbit_per_s'], rate)} while something moves, over "
         f"{counted(medians['run_id'].n_unique(), 'run')}."
     )
     by_program = pl.col("measured_by") == "events"
@@ -212,6 +214,8 @@ def phases(section: Section, frame: pl.DataFrame) -> None:
 
 @chapter.section("inferred-steps", "Steps without a log", Source("step_inference_score"), draws=("step_boundaries",))
 def inferred_steps(section: Section, score: pl.DataFrame) -> None:
+    if not section.results.runs:
+        section.end(NO_FLOWS)
     of_boundaries = Source("step_boundaries")
     frame = section.rows(of_boundaries)
     structured = score.filter("structured")

@@ -8,7 +8,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import wire
 from ddnn_traces.report.section import NO_FLOWS, Chapter, Results, Section, Source
-from ddnn_traces.report.words import number_of, percent, size, span
+from ddnn_traces.report.words import number_of, percent, rate, size, span
 from ddnn_traces.text import counted
 
 #: Rows of the chart of all runs together, about; windows and pairs of a run, at most and at least.
@@ -59,11 +59,10 @@ def throughput(section: Section, _: pl.DataFrame) -> None:
     peak = runs.sort("gbit_per_s", "run_id", descending=[True, False]).row(0, named=True)
     where = "" if runs.height == 1 else f", in {peak['run_id']}"
     means = section.rows(Source("total_throughput"))["gbit_per_s"].drop_nulls()
-    mean = (
-        f"All hosts of a run together transmit {span(means)} Gbit/s on average, and" if len(means) else "They transmit"
-    )
+    mean = f"{span(means, rate)} on average, and " if len(means) else ""
     section.headline = (
-        f"{mean} at most {peak['gbit_per_s']:.3g} Gbit/s over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
+        f"All hosts of {'the' if runs.height == 1 else 'a'} run together transmit {mean}at most "
+        f"{rate(peak['gbit_per_s'])} over {peak['window_s'] * 1e3:g} ms{where}{_sent_again(frame)}."
     )
     caption = (
         "All pairs of hosts upon each other, in windows of 1, 2 or 5 times a power of ten. Red: windows in which "

@@ -6,7 +6,7 @@ import polars as pl
 
 from ddnn_traces.report.charts import farhat, zerwas
 from ddnn_traces.report.section import NO_FLOWS, ROWS_AT_FIRST, Chapter, Column, Section, Source, numbers, texts
-from ddnn_traces.report.words import count, number_of, pair, percent, span, text
+from ddnn_traces.report.words import count, number_of, pair, percent, rate, span, text
 from ddnn_traces.text import counted
 
 # of a run
@@ -63,7 +63,7 @@ def pair_throughput(section: Section, frame: pl.DataFrame) -> None:
     window_ms, excerpt_ms = (f"{number_of(frame[name].min()):g}" for name in ("window_ms", "excerpt_ms"))
     section.headline = (
         f"In the {excerpt_ms} ms in which its run transmits most, the highest throughput of a pair is "
-        f"{peak['gbit_per_s']:.3g} Gbit/s over {peak['window_ms']:g} ms: {peak['pair']} in {peak['run_id']}."
+        f"{rate(peak['gbit_per_s'])} over {peak['window_ms']:g} ms: {peak['pair']} in {peak['run_id']}."
     )
     caption = (
         f"Throughput in windows of {window_ms} ms over the {excerpt_ms} ms in which the run transmits most; a "
@@ -80,8 +80,8 @@ def total_throughput(section: Section, frame: pl.DataFrame) -> None:
     published = Source("total_throughput", {"method": "paper"})
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
-        f"Over all links together a run transmits {span(known['gbit_per_s'])} Gbit/s on average; half a 95% "
-        f"interval is {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)} of the mean."
+        f"Over all links together a run transmits {span(known['gbit_per_s'], rate)} on average; the 95% interval is "
+        f"the mean ± {span(known['half_width_gbit_per_s'] / known['gbit_per_s'], percent)}."
     )
     caption = (
         "Mean of the throughput in batches of equal length over the training (without a log: the capture), "
@@ -145,8 +145,8 @@ def _interval_columns() -> list[Column]:
 def gradient_flow(section: Section, frame: pl.DataFrame) -> None:
     known = section.need(frame.drop_nulls("gbit_per_s"), NO_FLOWS)
     section.headline = (
-        f"The flow with the most payload in training averages {span(known['gbit_per_s'])} Gbit/s, and in its "
-        f"busiest window {span(known['peak_gbit_per_s'])} Gbit/s."
+        f"The flow with the most payload in training averages {span(known['gbit_per_s'], rate)}, and in its "
+        f"busiest window {span(known['peak_gbit_per_s'], rate)}."
     )
     caption = (
         "Mean with its 95% interval by Student's t on batch means, and the busiest window of "
@@ -174,11 +174,12 @@ def _flow(row: dict[str, object]) -> str:
     draws=("batch_pair_excerpt",),
 )
 def batch_sizes(section: Section, frame: pl.DataFrame) -> None:
-    known = frame.drop_nulls("computation_to_communication")
+    known = section.need(
+        frame.drop_nulls("computation_to_communication"),
+        "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley.",
+    )
     section.headline = (
-        "No run has two bursts of its busiest pair of hosts with a pause between them, so there is no valley."
-        if known.is_empty()
-        else f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
+        f"The busiest pair of a run sends in bursts (of a step, where the traffic shows steps, in "
         f"{counted(known.filter(bursts_of='step').height, 'run')}) of {span(known['burst_ms'])} ms with valleys of "
         f"{span(known['valley_ms'])} ms between them (means of {counted(known.height, 'run')}): computation takes "
         f"{span(known['computation_to_communication'])} times as long as communication."

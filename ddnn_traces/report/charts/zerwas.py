@@ -113,10 +113,11 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         "share_of_peak:Q", title="throughput (share of the run's peak)",
         scale=alt.Scale(domain=[0, 1], range=[0.15, 1]),  # what is sent at all stays visible
         legend=alt.Legend(
-            orient="top", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], symbolType="square"
+            orient="top", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], symbolType="square", titleLimit=0
         ),
     )  # fmt: skip
-    names = alt.Axis(labelLimit=150, ticks=False, titlePadding=6, grid=True)
+    longest: Any = frame["flow"].str.len_chars().max() or 0
+    width = max(200, min(330, 490 - 6 * longest))  # names take about 6 px a letter
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         window_s = run["window_s"][0]
@@ -126,7 +127,8 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
         return windows.mark_bar(color=style.DARK, height=8).encode(
             x=alt.X("since_start_s:Q", title="time since the run's first packet (s)"),
             x2="until_s:Q",
-            y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows), axis=names),
+            y=alt.Y("flow:N", title="flow (host:port → host:port)", scale=alt.Scale(domain=flows),
+                    axis=style.NAMES_AND_GRID),
             opacity=opacity,
             tooltip=style.tips(
                 ("flow:N", "flow"), ("since_start_s:Q", f"{window_s:g} s from (s)"),
@@ -134,7 +136,7 @@ def flow_timeline(frame: pl.DataFrame) -> alt.TopLevelMixin:
                 style.PANEL_RUN,
             ),
         ).properties(
-            width=330, height=style.row_step(len(flows), 11),
+            width=width, height=style.row_step(len(flows), 11),
             title=style.panel_title(run_id, 400, f"{counted(len(flows), 'flow')}, {window_s:g} s windows"),
         )  # fmt: skip
 
