@@ -19,17 +19,18 @@ MORE = $$(($$(nproc) + 1))
 # The quick set (docs/testing.md): all but the tests marked long, and those that need an extra: tests/release, and those
 # marked page.
 test: $(VENV)/.dev
-	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site" --ignore tests/release
+	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site and not ns3" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site and not ns3" --ignore tests/release
 
-# What the extras publish and explore are needed for; the docs site; runs of the testbed, as root, a test module at a time
-# in each process; and the benchmarks on small data, so that they keep working. (The extras ns3 and cluster have no code yet.)
-test-extras: $(VENV)/.publish $(VENV)/.explore $(TRAINING)/.torch site
+# What the extras publish, explore and ns3 are needed for; the docs site; runs of the testbed, as root, a test module at a time
+# in each process; and the benchmarks on small data, so that they keep working. (The extra cluster has no code yet.)
+test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(TRAINING)/.torch site
 	$(PYTEST) $(MORE) tests/release
 	$(PYTEST) $(MORE) -m page tests/explore
+	$(PYTEST) auto -m ns3 tests/traffic tests/cli
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
@@ -101,6 +102,7 @@ lock: $(VENV)/.dev
 	$(LOCK) --constraint lock/core.txt --extra dev --output-file lock/dev.txt pyproject.toml
 	$(LOCK) --constraint lock/dev.txt --extra publish --extra dev-extras --output-file lock/publish.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --extra explore --output-file lock/explore.txt pyproject.toml
+	$(LOCK) --constraint lock/dev.txt --extra ns3 --output-file lock/ns3.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --group docs --output-file lock/docs.txt
 
 $(VENV)/bin/python:
@@ -125,6 +127,11 @@ $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 
 $(VENV)/.explore: lock/explore.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/explore.txt
+	touch $@
+
+# CPyCppyy is compiled when it is installed: g++ and Python's headers.
+$(VENV)/.ns3: lock/ns3.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/ns3.txt
 	touch $@
 
 # An environment of the docs site alone: its tools need nothing of the package.

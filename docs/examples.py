@@ -84,6 +84,11 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/testbed.md", "sudo ddnn-traces testbed run matrix.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces sweep sweep.toml"): _ROOT,
     ("docs/explore.md", "pip install"): "installs the extra",
+    ("docs/ns3.md", "pip install"): "installs the extra",
+    (
+        "docs/ns3.md",
+        "ddnn-traces ns3",
+    ): "needs the extra ns3; tests/cli/test_ns3_command.py and tests/traffic/test_ns3.py run it",
     ("docs/explore.md", "ddnn-traces explore DATASET"): "serves a page until Ctrl-C; tests/explore opens it",
     ("docs/push.md", "ddnn-traces push RELEASE --to zenodo"): _SERVER,
     (

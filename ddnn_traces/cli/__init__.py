@@ -17,6 +17,7 @@ from ddnn_traces.cli.exports import export, packets
 from ddnn_traces.cli.generate import generate, model
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.lines import with_quiet
+from ddnn_traces.cli.ns3 import ns3
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
@@ -82,6 +83,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 for command in (
     ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
-    verify, push, generate, model, testbed, sweep, profile, simulate,
+    verify, push, generate, model, testbed, sweep, profile, simulate, ns3,
 ):  # fmt: skip
     cli.add_command(with_quiet(command))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ def simulate() -> None:
     """
 
 
-_OPTIONS: list[tuple[str, Any, str]] = [
+#: Options of a job; those of ns3, too, where they are keys of a ring.
+JOB_OPTIONS: list[tuple[str, Any, str]] = [
     ("--run-id", str, "Name of the run. Default: simulation."),
     ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file with layer, "
      "forward_ms, backward_ms, gradient_bytes. Default: thesis."),
@@ -71,16 +72,21 @@ _OPTIONS: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-def _job_options(command: Callable[..., None]) -> Callable[..., None]:
-    for name, kind, text in reversed(_OPTIONS):
-        options: dict[str, Any] = {"help": text, "default": None, "show_default": False}
-        command = click.option(name, **options, **({} if kind is bool else {"type": kind}))(command)
-    return command
+def job_options(names: Sequence[tuple[str, Any, str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that gives a command these options: name, type and help of each; they have no defaults."""
+
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        for name, kind, text in reversed(names):
+            options: dict[str, Any] = {"help": text, "default": None, "show_default": False}
+            command = click.option(name, **options, **({} if kind is bool else {"type": kind}))(command)
+        return command
+
+    return declare
 
 
 @simulate.command()
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
-@_job_options
+@job_options(JOB_OPTIONS)
 @click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
 @click.option(
     "--layer-events/--no-layer-events",

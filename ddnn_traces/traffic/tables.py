@@ -23,7 +23,7 @@ from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.store.writer import DatasetWriter, check_target
-from ddnn_traces.traffic.traffic import SNAPLEN, Ints, Traffic, learning_curve, packets_of
+from ddnn_traces.traffic.traffic import SNAPLEN, Ints, Run, Traffic, learning_curve, packets_of
 from ddnn_traces.version import __version__
 
 #: Window rows that are made at a time.
@@ -32,19 +32,21 @@ BLOCK_ROWS = 1 << 21
 _NEVER = np.iinfo(np.int64).max
 
 
-def write_traffic(out: Path, generated: Iterable[Traffic], replace: bool = True) -> list[str]:
+def write_traffic(
+    out: Path, generated: Iterable[Traffic], replace: bool = True, tables: type[TrafficTables] | None = None
+) -> list[str]:
     """Write the traffic of runs into the dataset at `out`, new or next to its other runs; return the runs' names.
 
-    replace: whether they take the place of runs of their names that were not measured either. Raises UsageError where
-    two have the same name, one has that of a measured run there or of one that must not be replaced, or `out` is no
-    dataset.
+    replace: whether they take the place of runs of their names that were not measured either. tables: what makes the
+    tables of a run; TrafficTables unless given. Raises UsageError where two have the same name, one has that of a
+    measured run there or of one that must not be replaced, or `out` is no dataset.
     """
     with DatasetWriter(out) as writer:
         for traffic in generated:
             if traffic.run.run_id in writer.written:
                 raise UsageError(f"{traffic.run.run_id}: two runs have this name; give each its own run_id")
             check_free(out, traffic.run.run_id, replace)
-            _write_run(traffic, writer)
+            _write_run((tables or TrafficTables)(traffic), traffic.run, writer)
         writer.commit({})
         views.replace_views(writer.out, writer.out / views.FILE, writer.partial)
         return writer.written
@@ -59,19 +61,17 @@ def check_free(out: Path, run_id: str, replace: bool) -> None:
     if not replace:
         raise UsageError(f"{out}: has a run named {run_id}; choose another --out or --run-id")
     sources = pq.ParquetDataset(folder, partitioning=None).read(["source"])["source"].unique().to_pylist()
-    if sources not in (["synthetic"], ["simulation"]):
+    if sources not in (["synthetic"], ["simulation"], ["ns3"]):
         raise UsageError(f"{out}: has a run named {run_id} that was not generated; choose another --out or --run-id")
 
 
-def _write_run(traffic: Traffic, writer: DatasetWriter) -> None:
-    run = traffic.run
+def _write_run(tables: TrafficTables, run: Run, writer: DatasetWriter) -> None:
     provenance = {
         "version": __version__,
         "schema_version": str(schema.SCHEMA_VERSION),
         "inputs": "{}",
         "parameters": json.dumps({run.source: run.parameters()}, sort_keys=True),
     }
-    tables = TrafficTables(traffic)
     with writer.new_run(run.run_id):
         for name in schema.TABLES:
             writer.write(name, run.run_id, tables.batches(name), provenance)

@@ -7,6 +7,7 @@ fitted model. tables.py writes it as tables, run_folder.py as captures. A single
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -255,8 +256,7 @@ class Traffic:
     @property
     def addresses(self) -> list[str]:
         """IP address of each host, the one outside included."""
-        numbers = range(self.first_host, self.first_host + self.hosts)
-        return [f"10.{1 + i // 62500}.{i // 250 % 250}.{i % 250 + 1}" for i in numbers] + ["10.0.0.254"]
+        return [*addresses_of(range(self.first_host, self.first_host + self.hosts)), "10.0.0.254"]
 
     @property
     def labels(self) -> list[str]:
@@ -275,6 +275,11 @@ class Traffic:
         """The worker whose steps count for each flow: that of its capture, else the first."""
         vantage = self.vantage
         return np.where(vantage < self.run.workers, vantage, 0)
+
+
+def addresses_of(hosts: Iterable[int]) -> list[str]:
+    """IP addresses of hosts by their numbers."""
+    return [f"10.{1 + i // 62500}.{i // 250 % 250}.{i % 250 + 1}" for i in hosts]
 
 
 def packets_of(payload: Ints, segment_bytes: int = SEGMENT_BYTES) -> Ints:

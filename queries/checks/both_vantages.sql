@@ -1,6 +1,6 @@
 -- question: Which packets are likely to count at both their ends?
 -- row: a flow or a capture, and the evidence
--- inputs: flows, captures, capture_ledger, packets
+-- inputs: runs, flows, captures, capture_ledger, packets
 -- column: run_id; run
 -- column: flow_id; number of the flow; null where a capture is meant
 -- column: capture_id; name of the capture file; null where a flow is meant
@@ -9,7 +9,7 @@
 -- packets of a flow are of captures of several hosts (visible only with --packets); two files hold the same records and
 -- equally many of both count; the same five-tuple is there inside and outside of a tunnel with the same packets; or
 -- half of the payload of a flow of more than 1 MB looks sent again, as in a file that holds both ends' packets or a
--- mirror port of both directions.
+-- mirror port of both directions. Hosts of a ring that ns-3 simulates may send the same at the same nanosecond.
 WITH thresholds AS (
     SELECT 1_000_000 AS least_payload_bytes,  -- of a flow whose payload may look sent again: a smaller one shows nothing
            0.45 AS least_repeated_share,      -- of its payload: each packet there twice is half of it,
@@ -24,6 +24,7 @@ WITH thresholds AS (
     SELECT c.run_id, c.capture_id, c.records, c.wire_bytes, c.first_ns, c.last_ns, l.packets
     FROM captures AS c
     JOIN capture_ledger AS l ON l.run_id = c.run_id AND l.capture_id = c.capture_id AND l.reason = 'in_flows'
+    ANTI JOIN (FROM runs WHERE source = 'ns3') AS r ON r.run_id = c.run_id
 ), problems AS (
     SELECT run_id, flow_id, NULL AS capture_id, 'packets of captures at ' || vantages || ' hosts count' AS problem
     FROM several_hosts

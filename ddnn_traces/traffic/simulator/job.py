@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -205,6 +205,6 @@ class SimulatedRun(Run):
             "backward_ms": float(profile.backward_ns.sum()) / 1e6,
         }
 
-    def changed(self, **values: Any) -> SimulatedRun:
+    def changed(self, **values: Any) -> Self:
         """The same run with other values."""
         return replace(self, **values)

@@ -15,26 +15,16 @@ from ddnn_traces.traffic.traffic import Events, Floats, Ints, Port, StepTimes, T
 
 #: Rows of events that a run has at most.
 MOST_EVENTS = 20_000_000
-_SETUP_NS = 1_000_000_000  # from the first connection to the begin of the simulation
+SETUP_NS = 1_000_000_000  # from the first connection to the begin of the simulation
 _KINDS = {1: ("allreduce",), 2: ("reduce", "broadcast")}
 
 
 @dataclass(frozen=True)
-class Result:
-    """A simulated run. step: of each transmission. Times are ns since the simulation began.
-
-    is_merged: whether the transmissions of an exchange between two hosts are one. Raises SimulationError for a result
-    that cannot be.
-    """
+class Timeline:
+    """When a simulated run computed and exchanged, ns since the simulation began."""
 
     run: SimulatedRun
     schedule: Schedule
-    transmissions: Transmissions
-    step: Ints
-    is_merged: bool = False
-
-    def __post_init__(self) -> None:
-        _check(self)
 
     @property
     def iteration_ms(self) -> Floats:
@@ -47,6 +37,31 @@ class Result:
         passes = float(self.run.profile.forward_ns.sum() + self.run.profile.backward_ns.sum())
         return self.iteration_ms - self.run.factors()[1:] * passes / 1e6
 
+    def times(self) -> dict[str, float]:
+        """Means over steps and workers of iteration_ms, exposed_ms and first_forward_ms, as of summary()."""
+        start = first_forward(self) - self.schedule.forward_end[:-1]
+        return {
+            "iteration_ms": float(self.iteration_ms.mean()),
+            "exposed_ms": float(self.exposed_ms.mean()),
+            "first_forward_ms": float(start.mean()) / 1e6,
+        }
+
+
+@dataclass(frozen=True)
+class Result(Timeline):
+    """A simulated run, with what it sent. step: of each transmission.
+
+    is_merged: whether the transmissions of an exchange between two hosts are one. Raises SimulationError for a result
+    that cannot be.
+    """
+
+    transmissions: Transmissions
+    step: Ints
+    is_merged: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 def summary(result: Result) -> dict[str, float | None]:
     """Times of a run: means over steps and workers.
@@ -58,15 +73,12 @@ def summary(result: Result) -> dict[str, float | None]:
     samples_per_s: workers x batch_size over iteration_ms.
     """
     run, schedule = result.run, result.schedule
-    iteration = float(result.iteration_ms.mean())
     turn = schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
-    start = first_forward(result) - schedule.forward_end[:-1]
+    times = result.times()
     found: dict[str, float | None] = {
-        "iteration_ms": iteration,
-        "exposed_ms": float(result.exposed_ms.mean()),
-        "first_forward_ms": float(start.mean()) / 1e6,
+        **times,
         "sent_bytes": float(result.transmissions.payload.sum()) / run.steps,
-        "samples_per_s": run.workers * run.batch_size / iteration * 1e3,
+        "samples_per_s": run.workers * run.batch_size / times["iteration_ms"] * 1e3,
         "aggregation_remaining_ms": None,
         "distribution_remaining_ms": None,
     }
@@ -77,7 +89,7 @@ def summary(result: Result) -> dict[str, float | None]:
     return found
 
 
-def first_forward(result: Result) -> Floats:
+def first_forward(result: Timeline) -> Floats:
     """When each worker begins the forward pass of the first layer, ns; steps by workers."""
     run, done = result.run, result.schedule.exchange_end[..., -1]  # steps by units by buffers
     ends: Floats = result.schedule.forward_end[:-1] + run.factors()[1:] * run.profile.backward_ns.sum()
@@ -119,7 +131,7 @@ def traffic(result: Result, layers: bool = True) -> Traffic:
     """The result as traffic. layers: whether events have the passes of each layer, and not of the model only."""
     run, sent = result.run, result.transmissions
     book = Book(run, _NoHeaders() if run.header_bytes == 0 else Sampler())
-    begin = run.start_ns + _SETUP_NS
+    begin = run.start_ns + SETUP_NS
     start = begin + np.rint(sent.begin_ns).astype(np.int64)
     length = np.maximum(np.rint(sent.end_ns - sent.begin_ns), 1).astype(np.int64)
     flow = book.flows(sent.src, sent.dst, Port.DATA)
@@ -129,14 +141,14 @@ def traffic(result: Result, layers: bool = True) -> Traffic:
     opened = book.open()
     made = Traffic(
         run,
-        _step_times(result, begin),
+        step_times(result, begin),
         book.connections,
         opened,
         book.transfers(),
         is_uneven=False,
         first_host=run.first_host,
     )
-    made.events = _events(result, begin, made.labels[: run.workers], layers)
+    made.events = events(result, begin, made.labels[: run.workers], layers)
     return made
 
 
@@ -150,7 +162,7 @@ def _whole(times: Floats, begin: int) -> Ints:
     return begin + np.rint(times).astype(np.int64)
 
 
-def _step_times(result: Result, begin: int) -> StepTimes:
+def step_times(result: Timeline, begin: int) -> StepTimes:
     """Steps by workers; a step begins with the end of a forward pass."""
     schedule = result.schedule
     shape = (result.run.steps, result.run.workers)
@@ -160,7 +172,7 @@ def _step_times(result: Result, begin: int) -> StepTimes:
     return StepTimes(ends[:-1], _whole(first, begin), _whole(last, begin), ends[1:])
 
 
-def _events(result: Result, begin: int, labels: list[str], layers: bool) -> Events:
+def events(result: Timeline, begin: int, labels: list[str], layers: bool) -> Events:
     """Rows of events: workers in the order of their labels, steps, times."""
     run = result.run
     columns = [*_exchanges(result), *(_passes(result) if layers else _whole_passes(result))]
@@ -192,7 +204,7 @@ def _column(start: Floats, end: Floats, kind: str, names: list[str], size: list[
     return (start, end, *columns)
 
 
-def _exchanges(result: Result) -> list[_Column]:
+def _exchanges(result: Timeline) -> list[_Column]:
     run, schedule = result.run, result.schedule
     kinds = ("recv",) if run.is_asynchronous else _KINDS[schedule.exchange_start.shape[3]]
     shape = (run.steps, run.workers, len(run.buffers))
@@ -205,7 +217,7 @@ def _exchanges(result: Result) -> list[_Column]:
     return columns
 
 
-def _passes(result: Result) -> list[_Column]:
+def _passes(result: Timeline) -> list[_Column]:
     """Backward computation of each layer, with the bytes of its gradients, and forward computation."""
     run, schedule = result.run, result.schedule
     factors = run.factors()[1:, :, None]
@@ -226,7 +238,7 @@ def _passes(result: Result) -> list[_Column]:
     ]
 
 
-def _whole_passes(result: Result) -> list[_Column]:
+def _whole_passes(result: Timeline) -> list[_Column]:
     """The backward pass, and the forward pass with its waits for gradients."""
     run, schedule = result.run, result.schedule
     ends = schedule.forward_end[:, :, None]

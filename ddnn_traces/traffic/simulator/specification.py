@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ddnn_traces.errors import UsageError
@@ -17,6 +18,8 @@ from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.profile import LayerProfile, read, read_columns, thesis
 
 _NUMBER = (int, float)
+#: Names of keys and the types of their values.
+Keys = Mapping[str, tuple[type, ...]]
 #: Keys of a job and the types of their values.
 JOB_KEYS: dict[str, tuple[type, ...]] = {
     "run_id": (str,), "workers": (int,), "topology": (str,), "shape": (str,), "servers": (int,), "group_size": (int,),
@@ -39,20 +42,26 @@ _FILES = ("layer_sizes", "forward_times", "backward_times")
 
 def job(values: Mapping[str, Any]) -> SimulatedRun:
     """The run of keys and values. Raises UsageError for an unknown key, a wrong type or an impossible value."""
-    _check_names(values)
+    return SimulatedRun(**fields(values))
+
+
+def fields(values: Mapping[str, Any], more: Keys = MappingProxyType({})) -> dict[str, Any]:
+    """The fields of a run of keys and values; more: keys of a run beside those of KEYS. Errors as of job."""
+    _check_names(values, {**KEYS, **more})
     given = {name: value for name, value in values.items() if value is not None}
-    run = {"steps" if name == "iterations" else name: value for name, value in given.items() if name in JOB_KEYS}
+    own = {**JOB_KEYS, **more}
+    run = {"steps" if name == "iterations" else name: value for name, value in given.items() if name in own}
     run |= {name: tuple(given[name]) for name in LIST_KEYS if name in given}
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
-    return SimulatedRun(**run, profile=_profile(given))
+    return run | {"profile": profile(given)}
 
 
-def _check_names(values: Mapping[str, Any]) -> None:
+def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
     for name, value in values.items():
-        if name not in KEYS and name not in LIST_KEYS:
-            raise UsageError(f"{name}: no such key; there are {', '.join([*KEYS, *LIST_KEYS])}")
-        types = (list, tuple) if name in LIST_KEYS else KEYS[name]
+        if name not in keys and name not in LIST_KEYS:
+            raise UsageError(f"{name}: no such key; there are {', '.join([*keys, *LIST_KEYS])}")
+        types = (list, tuple) if name in LIST_KEYS else keys[name]
         fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
         if name in LIST_KEYS and fits:
             fits = all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in value)
@@ -61,7 +70,7 @@ def _check_names(values: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} = {value!r}; it must be {wanted}")
 
 
-def _profile(given: Mapping[str, Any]) -> LayerProfile:
+def profile(given: Mapping[str, Any]) -> LayerProfile:
     """The profile that the keys describe: the thesis's, a shipped one, a file, or three files."""
     name = given.get("profile")
     files = [given[key] for key in _FILES if key in given]

@@ -1,0 +1,89 @@
+"""Training on real ns-3, packet by packet, beside background flows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddnn_traces.cli.lines import say
+from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, prints_rows
+from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
+
+
+@click.group(cls=CommandByDefault, default="run", suffix=".toml")
+def ns3() -> None:
+    """Simulate a ring all-reduce packet by packet on ns-3, beside background flows (docs/ns3.md; needs the extra ns3).
+
+    `ddnn-traces ns3` with options, or with a TOML file, is `ns3 run`.
+    """
+
+
+#: Options of the simulator that a ring on ns-3 has, too; where others are the defaults, their help.
+_SHARED = {
+    "--run-id": "Name of the run. Default: ns3.", "--delay-ms": "Propagation delay between two hosts, half of it on "
+    "each of the two links, ms. Default: 0.02.", "--profile": "", "--layers": "", "--model-bytes": "",
+    "--compute-ms": "", "--rescale/--no-rescale": "", "--layer-sizes": "", "--forward-times": "",
+    "--backward-times": "", "--workers": "", "--iterations": "Iterations. Default: 2; with --seconds what fits.",
+    "--bandwidth-mbit": "", "--queue": "", "--barrier/--no-barrier": "", "--fusion-bytes": "", "--fuse-from": "",
+    "--split-tensors/--no-split-tensors": "", "--partition-bytes": "", "--compression": "", "--compute-jitter": "",
+    "--compute-distribution": "", "--update-ms": "", "--batch-size": "",
+    "--seed": "Of the jitter and of the background flows. Default: 0.",
+}  # fmt: skip
+_OWN: list[tuple[str, Any, str]] = [
+    ("--preset", click.Choice(["thesis", "fast"]), "Values of the thesis (docs/ns3.md), or these with jumbo packets."),
+    ("--compute-to-network", float, "Computation over transmission time (equation 5.1); sets --compute-ms."),
+    ("--seconds", float, "Simulated time at which the run ends, s."),
+    ("--warm-up-s", float, "What begins in the first so many seconds is not measured. Default: 0."),
+    ("--cool-down-s", float, "Nor what ends (flows: begins) in the last so many seconds. Default: 0."),
+    ("--training-priority", click.Choice(["same", "lower"]), "Against the background. Default: same."),
+    ("--flows-per-s", float, "Background flows that begin at each host, per second; needs --seconds. Default: 0."),
+    ("--flow-sizes", click.Path(), "File of their sizes: bytes and cumulative share, a line a point. Default: web."),
+    ("--segment-bytes", int, "Payload of a full packet. Default: 8940."),
+    ("--buffer-bytes", int, "Buffers of a socket, each way. Default: 1,048,576."),
+    ("--queue-disc", click.Choice(["prio", "pfifo_fast"]), "Three queues, a limit each or one. Default: prio."),
+    ("--queue-limit", str, "Packets (1000p) or bytes (1500000B) of a queue. Default: 1500000B."),
+    ("--congestion-control", click.Choice(["newreno", "cubic", "linuxreno"]), "Of TCP. Default: newreno."),
+    ("--initial-window", int, "Initial congestion window, segments. Default: 10."),
+    ("--min-rto-ms", float, "Shortest retransmission timeout, ms. Default: twice the longest round trip."),
+    ("--delayed-ack", int, "Packets that an acknowledgement is for. Default: 2."),
+    ("--time-limit-s", float, "Wall clock; a run that has not ended by then stops, marked. Default: 3600."),
+]  # fmt: skip
+_OPTIONS = _OWN + [(name, kind, _SHARED[name] or text) for name, kind, text in JOB_OPTIONS if name in _SHARED]
+
+compiler_option = click.option(
+    "--compiler", type=click.Choice(["cppyy", "g++"]), help="Compiles the model. Default: cppyy where it is installed."
+)
+debug_option = click.option("--debug-build", is_flag=True, help="Take an ns-3 that was built for debugging, too.")
+
+
+@ns3.command()
+@click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
+@job_options(_OPTIONS)
+@click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
+@click.option("--pcap", type=click.Path(path_type=Path), help="Folder for a run folder with a capture of each host.")
+@compiler_option
+@debug_option
+@prints_rows(out=False)
+def run(
+    specification: Path | None,
+    out: Path | None,
+    pcap: Path | None,
+    compiler: str | None,
+    debug_build: bool,
+    output: RowsOutput,
+    **options: Any,
+) -> None:
+    """Simulate a job on ns-3 and print its measures: iteration time, flow completion times, utilization, drops.
+
+    With --out the run is written as a dataset with the tables of a capture; runs.source is ns3. A TOML file has the
+    options' names with underscores as keys; options win over it. Exit code 1: the run stopped at its time limit.
+    """
+    from ddnn_traces.traffic import ns3 as package
+
+    given = {name: value for name, value in options.items() if value is not None}
+    rows = package.run(specification, given, out, pcap, compiler, debug_build, say)
+    output.emit(rows.to_arrow())
+    sys.exit(1 if rows["ended"].eq("time limit").any() else 0)

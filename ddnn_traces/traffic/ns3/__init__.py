@@ -1,0 +1,72 @@
+"""Training on real ns-3, packet by packet: a ring all-reduce beside background flows (Gao 2020, chapter 5).
+
+background.py the background flows, job.py what is simulated, engine.py ns-3 in a process of its own, results.py what
+comes out, as tables. program/ is the model itself, in C++ and under ns-3's licence.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.traffic.ns3 import engine, results
+from ddnn_traces.traffic.ns3.job import Ns3Run
+from ddnn_traces.traffic.ns3.job import job as job
+from ddnn_traces.traffic.ns3.results import Ns3Result
+from ddnn_traces.traffic.run_folder import write_description
+from ddnn_traces.traffic.simulator import specification
+from ddnn_traces.traffic.tables import check_free, write_traffic
+
+
+def run(
+    path: Path | None,
+    given: Mapping[str, Any],
+    out: Path | None = None,
+    pcap: Path | None = None,
+    compiler: str | None = None,
+    debug: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> pl.DataFrame:
+    """Simulate the job of a TOML file, with keys given beside it, which win; a row of its measures (results.summary).
+
+    out: dataset to write the run into. pcap: folder for a run folder with a capture of each host's link. compiler,
+    debug: as of engine.find. Raises UsageError and SimulationError.
+    """
+    wanted = job((specification.read_file(path) if path else {}) | dict(given))
+    chosen = engine.find(compiler, debug)
+    say(str(chosen))
+    folder = pcap / wanted.run_id if pcap else None
+    if folder and folder.exists():
+        raise UsageError(f"{folder}: is there already; choose another --pcap or --run-id")
+    if out:
+        check_free(out, wanted.run_id, replace=True)
+    result = simulate(wanted, chosen, folder)
+    traffic = results.CountedTraffic(result)
+    if folder:
+        write_description(folder, traffic)
+        say(f"wrote {folder}; next: ddnn-traces ingest {folder} --out DATASET")
+    if out:
+        write_traffic(out, [traffic], tables=results.CountedTables)
+        say(f"wrote {out}: {wanted.run_id}")
+    if not result.is_whole:
+        say(f"{wanted.run_id}: stopped at the time limit of {wanted.time_limit_s:g} s; measured is what is there")
+    facts = ("run_id", "workers", "bandwidth_mbit", "variant", "flows_per_s")
+    return pl.DataFrame([{name: getattr(wanted, name) for name in facts} | results.summary(result)])
+
+
+def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None) -> Ns3Result:
+    """Simulate a run. pcap: new folder for a capture of each host's link. Raises SimulationError."""
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-ns3-") as folder:
+        out = Path(folder)
+        summary = engine.simulate(run, chosen, out, pcap is not None)
+        if pcap is not None:
+            pcap.mkdir(parents=True)
+            for path in sorted(out.glob("*.pcap")):
+                shutil.move(path, pcap / path.name)
+        return results.read(run, out, summary)
