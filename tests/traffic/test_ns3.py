@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tools import needs_tool
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
@@ -52,6 +53,20 @@ def dataset(
     write_traffic(path, map(results.CountedTraffic, (beside[0], named)), tables=results.CountedTables)
     with ddnn_traces.open(path) as opened:
         yield opened
+
+
+def test_the_system_s_ns_3_gives_nearly_the_same_run(alone: Ns3Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_tool("g++")
+    if not Path("/usr/include/ns3").is_dir():
+        needs_tool("libns3-dev")
+    wheel = engine.find("g++")
+    monkeypatch.setattr(engine, "_of_wheel", lambda _: None)
+    chosen = engine.find("g++")
+    assert chosen.version.startswith("3.") and chosen.version != wheel.version
+    other = results.summary(ns3.simulate(ns3.job({**SMALL, "iterations": 3}), chosen))
+    own = results.summary(alone)
+    assert other["all_reduce_bytes"] == own["all_reduce_bytes"]
+    assert other["iteration_ms"] == pytest.approx(own["iteration_ms"], rel=0.001)
 
 
 def test_the_bytes_of_an_all_reduce_are_those_of_the_law(alone: Ns3Result) -> None:

@@ -41,7 +41,7 @@ _MOST_TEXT = 300
 
 @dataclass(frozen=True)
 class Engine:
-    """An ns-3 and what compiles the program. profile: release, optimized, debug or default, as ns-3 was built."""
+    """An ns-3 and what compiles the program. profile: release, optimized, debug, default or unknown: ns-3's build."""
 
     version: str
     profile: str
@@ -93,9 +93,11 @@ def _of_system(compiler: str) -> Engine | None:
     headers, libraries = SYSTEM
     for include in sorted(headers.glob("ns3*")):
         for core in sorted(libraries.glob("*/libns3*-core*.so")):
-            suffix = core.stem.rsplit("-core", 1)[1].lstrip("-") or "release"
+            profile = core.stem.rsplit("-core", 1)[1].lstrip("-") or "unknown"
             if compiler == "g++":
-                return _engine(include, core.parent, suffix, compiler, "c++17")
+                # in include/ns3.37/ns3, or as Debian has them in include/ns3, next to a string.h of ns-3 that hides C's
+                above = include if (include / "ns3").is_dir() else include.parent
+                return _engine(above, core.parent, profile, compiler, "c++17")
             raise MissingExtra(f"{core}: cppyy takes ns-3 from the wheel only: {_INSTALL}, or --compiler g++")
     return None
 
@@ -106,8 +108,8 @@ def _engine(include: Path, folder: Path, profile: str, compiler: str, standard: 
     core = next((path for path in libraries if "-core" in path.name), None)
     if core is None:
         raise MissingExtra(f"{folder}: has no library of ns-3's core; install it again: {_INSTALL}")
-    version = core.name.split("-core")[0].removeprefix("libns").rstrip("-")
-    # Debian has the headers in /usr/include/ns3.37/ns3, the wheel in include/ns3
+    # libns3.44-core.so of the wheel, libns3-core.so.37 of Debian
+    version = core.name.split("-core")[0].removeprefix("libns").rstrip("-") + core.resolve().name.partition(".so")[2]
     return Engine(version, profile, include, tuple(libraries), compiler, standard)
 
 
