@@ -73,15 +73,29 @@ def ingest(
 def read_pcap(path: str | Path, filter: str | None = None) -> pl.DataFrame:
     """The flows of one capture file as a frame with the columns of the table flows; no dataset is left behind.
 
-    path: pcap or pcapng, also compressed. filter: capture-filter expression for flows. Raises errors.DdnnTracesError.
+    path: pcap or pcapng, also compressed; of a damaged one, what could be read, with a Python warning. filter:
+    capture-filter expression for flows. Raises errors.CaptureError for what is no capture, other
+    errors.DdnnTracesError.
     """
     import tempfile
+    import warnings
 
-    with (
-        tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder,
-        ingest(path, Path(folder) / "dataset", filter=filter, hash="none") as dataset,
-    ):
-        return dataset.sql("SELECT * EXCLUDE (run_id) FROM flows ORDER BY flow_id")
+    from ddnn_traces.errors import CaptureError
+    from ddnn_traces.ingestors import pipeline
+    from ddnn_traces.ingestors.options import IngestOptions
+    from ddnn_traces.messages import Messages
+
+    messages = Messages()
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as folder:
+        out = Path(folder) / "dataset"
+        try:
+            pipeline.ingest([str(path)], out, IngestOptions(filter=filter, hash="none"), messages)
+        except CaptureError as error:  # which names the folder of the dataset, not the reason
+            raise CaptureError(messages.warnings[0] if messages.warnings else str(error)) from None
+        for warning in messages.warnings:
+            warnings.warn(warning, stacklevel=2)
+        with open(out) as dataset:
+            return dataset.sql("SELECT * EXCLUDE (run_id) FROM flows ORDER BY flow_id")
 
 
 def open(dataset: str | Path, runs: str | Sequence[str] | None = None, read_only: bool = False) -> Dataset:

@@ -106,10 +106,10 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The known names that a wrong one may have been meant for, else all of them (of many the first)."""
+def nearest(name: str, known: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """The known names that a wrong one may have been meant for, else the first `most` of them."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    more = f", ... ({len(known)} in all)" if len(known) > _MOST_NAMES else ""
-    return f"there are: {', '.join(known[:_MOST_NAMES]) or 'none'}{more}"
+    more = f", ... ({len(known)} in all)" if len(known) > most else ""
+    return f"there are: {', '.join(known[:most]) or 'none'}{more}"

@@ -2,7 +2,7 @@
 -- row: a figure; none where no run is named, and an error where a pattern matches none
 -- inputs: runs, flows, flow_windows, steps, step_flows, total_volume, flow_counts, step_volume, student_t
 -- param: a_runs VARCHAR = NULL; run_id of the first run, or a GLOB pattern (torch-*-ring) for a group; several separated by |
--- param: b_runs VARCHAR = NULL; the same for the second
+-- param: b_runs VARCHAR = NULL; run_id of the second run, or a GLOB pattern for a group; several separated by |
 -- needs: a_runs, b_runs
 -- figure: zerwas table I (interval by Student's t), of a difference
 -- column: place; number of the figure, from 1
@@ -29,7 +29,7 @@ WITH patterns AS (
     SELECT 'b', unnest(string_split($b_runs, '|'))
 ), members AS (
     SELECT DISTINCT side,
-           CASE WHEN run_id IS NULL THEN error(side || '_runs: no run matches ' || pattern) ELSE run_id END AS run_id
+           CASE WHEN run_id IS NULL THEN error(side || '_runs: no run matches ' || pattern || '; the table runs has their names') ELSE run_id END AS run_id
     FROM patterns
     LEFT JOIN runs ON run_id GLOB pattern
 ), chosen AS (

@@ -2,19 +2,19 @@
 -- row: a run
 -- inputs: runs, total_volume, hosts, captures, segmentation_offload
 -- column: run_id; run
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: topology; declared topology
+-- column: hosts hosts; hosts of the run
+-- column: wire_bytes bytes; their original lengths
+-- column: packets packets; packets of all flows
+-- column: duration_s s; from the first packet to the last
+-- column: steps steps; different steps in the run's logs
 -- column: framework; training framework
 -- column: backend; communication library
 -- column: model; name of the trained model
 -- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size
 -- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: hosts hosts; hosts of the run
--- column: packets packets; packets of all flows
--- column: wire_bytes bytes; their original lengths
+-- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: duration_s s; from the first packet to the last
--- column: steps steps; different steps in the run's logs
 -- column: captures captures; capture files
 -- column: partial_captures captures; those of them that are truncated or corrupt
 -- Nothing of a run whose source is synthetic was measured.
@@ -30,11 +30,9 @@ WITH host_count AS (
     SELECT run_id, source
     FROM runs
 )
-SELECT run_id, source, framework, backend, model,
-       coalesce(model_bytes / 1e6, model_size_mb) AS model_mb,
-       batch_size, topology,
-       coalesce(hosts, 0) AS hosts, packets, wire_bytes, offload, duration_s, steps,
-       coalesce(captures, 0) AS captures, coalesce(partial_captures, 0) AS partial_captures
+SELECT run_id, topology, coalesce(hosts, 0) AS hosts, wire_bytes, packets, duration_s, steps,
+       framework, backend, model, coalesce(model_bytes / 1e6, model_size_mb) AS model_mb, batch_size,
+       source, offload, coalesce(captures, 0) AS captures, coalesce(partial_captures, 0) AS partial_captures
 FROM total_volume
 JOIN origin USING (run_id)
 JOIN segmentation_offload USING (run_id)

@@ -23,12 +23,20 @@ def test_the_flows_of_one_file_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     assert {"src_ip", "dst_ip", "packets", "wire_bytes"} <= set(flows.columns) and "run_id" not in flows.columns
     assert flows["packets"].sum() == sum(1 for _ in ring(A, B))
     assert list((tmp_path / "temp").iterdir()) == [], "nothing is left behind"
-    assert ddnn_traces.read_pcap(folder / "a.pcap", filter="src host 10.0.0.200").is_empty()
+    with pytest.warns(UserWarning, match="keeps none"):
+        assert ddnn_traces.read_pcap(folder / "a.pcap", filter="src host 10.0.0.200").is_empty()
+    whole = (folder / "a.pcap").read_bytes()
+    (tmp_path / "cut.pcap").write_bytes(whole[:-10])
+    with pytest.warns(UserWarning, match=r"cut\.pcap: truncated"):
+        assert ddnn_traces.read_pcap(tmp_path / "cut.pcap")["packets"].sum() == flows["packets"].sum() - 1
 
 
 def test_a_file_that_is_no_capture_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DdnnTracesError, match=r"nothing\.pcap"):
         ddnn_traces.read_pcap(tmp_path / "nothing.pcap")
+    (tmp_path / "text.pcap").write_text("no capture at all, but text that is long enough")
+    with pytest.raises(DdnnTracesError, match=r"text\.pcap: corrupt: not a capture"):
+        ddnn_traces.read_pcap(tmp_path / "text.pcap")
 
 
 def test_views_and_macros_work_through_the_connection(sample_dataset: Dataset) -> None:

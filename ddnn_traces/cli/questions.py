@@ -26,6 +26,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.text import counted, listed, printable
 
 if TYPE_CHECKING:
+    from ddnn_traces.query.catalogue import Query
     from ddnn_traces.store.checksums import Damage
 
 _MOST_NAMES = 3  # captures in a message
@@ -95,12 +96,19 @@ def query(
         click.echo(catalogue.find(name).description)
         return
     given = key_values(params) | ({} if by is None else {"pool_by": by})
+    if by is not None and not _pools(catalogue.find(name)):
+        pooling = [query.name for query in catalogue.catalogue().values() if _pools(query)]
+        raise UsageError(f"--by {by}: query {name} does not pool runs; those that do: {', '.join(pooling)}")
     catalogue.find(name).values(given)  # refuses wrong ones before the dataset is opened
     with open_dataset(dataset, runs) as opened:
         rows = opened.query_arrow(name, given)
         for line in opened.missing(name):
             say(f"note: {printable(line)}")
         output.emit(rows)
+
+
+def _pools(query: Query) -> bool:
+    return any(param.name == "pool_by" for param in query.params)
 
 
 def _list_queries() -> None:

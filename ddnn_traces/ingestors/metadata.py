@@ -23,7 +23,7 @@ from typing import Any
 
 from ddnn_traces.errors import MetadataError
 from ddnn_traces.store import schema
-from ddnn_traces.text import counted, listed, shown, valid_text
+from ddnn_traces.text import counted, listed, nearest, shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
 
 #: Declared topologies by the words that the frameworks and papers use.
@@ -344,5 +344,5 @@ def _has_type(value: Any, wanted: type) -> bool:
 def _column_type(where: str, name: str) -> str:
     columns = _metadata_columns()
     if name not in columns:
-        raise MetadataError(f"{where}: unknown key {shown(name)}; known are {', '.join(columns)}")
+        raise MetadataError(f"{where}: unknown key {shown(name)}; {nearest(name, list(columns))}")
     return columns[name]

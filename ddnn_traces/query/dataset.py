@@ -137,7 +137,7 @@ class Dataset:
         if runs and (unknown := sorted(set(runs) - set(self.run_ids))):
             if gone := self.missing_files():
                 raise UsageError(f"{self.name}: {gone[0]}")
-            near = nearest(unknown[0], self._all_run_ids())
+            near = nearest(unknown[0], self._all_run_ids(), _SHOWN_RUNS)
             raise UsageError(
                 f"{self.name}: no run named {unknown[0]}; {near}; 'ddnn-traces runs {self.name}' lists them"
             )

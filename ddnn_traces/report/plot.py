@@ -41,7 +41,7 @@ def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -
     dataset has no data for it.
     """
     catalogue.find(name)
-    name = _drawn_by(name)
+    asked, name = name, _drawn_by(name)
     catalogue.find(name).values(params or {})  # refuses unknown ones
     found: list[Figure] = []
     missing: dict[str, None] = {}
@@ -51,7 +51,7 @@ def figures(dataset: Dataset, name: str, params: dict[str, Any] | None = None) -
                 found += [figure for figure in section.figures if figure.sources[0].query == name]
                 missing |= {section.missing: None} if section.missing else {}
     if not found:
-        raise NoDataError(f"{name}: nothing to draw. {' '.join(missing)}".rstrip())
+        raise NoDataError(f"{asked}: nothing to draw. {' '.join(missing)}".rstrip())
     return found
 
 

@@ -180,10 +180,16 @@ def test_compare_without_runs_explains_itself(command: RunCommand, several: Data
     assert "compare needs b_runs (" in done.stderr.decode() and "a_runs" not in done.stderr.decode()
 
 
+def test_an_option_that_the_query_does_not_take_names_those_that_do(command: RunCommand, several: Dataset) -> None:
+    done = command("query", several.path, "topology", "--by", "model")
+    assert done.returncode == 2
+    assert done.stderr.decode().strip().endswith("topology does not pool runs; those that do: total_throughput")
+
+
 def test_a_pattern_of_compare_that_matches_no_run_is_named(command: RunCommand, several: Dataset) -> None:
     done = command("query", several.path, "compare", "--param", "a_runs=tf-a", "--param", "b_runs=tf-a|nosuch*")
     assert done.returncode == 2
-    assert done.stderr.decode().strip() == "ddnn-traces: b_runs: no run matches nosuch*"
+    assert done.stderr.decode().strip() == "ddnn-traces: b_runs: no run matches nosuch*; the table runs has their names"
 
 
 def test_an_unknown_query_names_three_by_their_words_or_says_that_it_is_a_table(

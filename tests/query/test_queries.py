@@ -304,7 +304,7 @@ def test_parameter_of_a_query_without_any(dataset: Dataset) -> None:
 
 
 def test_a_query_without_what_it_needs_explains_itself(dataset: Dataset) -> None:
-    with pytest.raises(QueryError, match=r"compare needs b_runs \(the same for the second\)"):
+    with pytest.raises(QueryError, match=r"compare needs b_runs \(run_id of the second run, "):
         dataset.query("compare", a_runs="*")
 
 
