@@ -115,7 +115,7 @@ def in_sql(name: str, params: dict[str, Any]) -> str:
     query = catalogue.find(name)
     if not query.params:
         return f"FROM {name}"
-    values = query.values(params)
+    values = query.values(dict.fromkeys(query.needs, "*") | params)
     given = [f"{param} := {'NULL' if values[param] is None else repr(values[param])}" for param in params]
     return f"FROM {name}({', '.join(given)})"
 
