@@ -41,7 +41,7 @@ _CONFIG: dict[str, Any] = {
 _OF_FILES = (duckdb.InternalError, duckdb.FatalException, duckdb.SerializationException)
 
 
-_SHOWN_RUNS = 3  # names in a dataset's repr
+_SHOWN_RUNS = 3  # names in a dataset's repr, and of runs where a name is wrong
 
 
 def _is_of_files(error: duckdb.Error) -> bool:

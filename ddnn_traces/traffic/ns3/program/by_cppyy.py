@@ -8,8 +8,7 @@ import sys
 
 import cppyy
 
-words, [scenario, out] = sys.argv[1:].copy(), sys.argv[-2:]
-include, header, *libraries = words[: words.index("--")]
+include, header, *libraries, _, scenario, out = sys.argv[1:]
 cppyy.add_include_path(include)
 for library in libraries:
     cppyy.load_library(library)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
 // Ring all-reduce of data-parallel training beside background flows, on ns-3 (Gao 2020, sections 5.1 to 5.3).
-// simulate(SCENARIO, OUT) reads a scenario (scenario.py writes it) and writes its results as files into the folder OUT
+// simulate(SCENARIO, OUT) reads a scenario (engine.py writes it) and writes its results as files into the folder OUT
 // (results.py reads them). It links to ns-3, so this file has ns-3's licence: see LICENSE.md beside it.
 
 #ifndef DDNN_TRACES_TRAINING_H
