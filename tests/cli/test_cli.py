@@ -100,7 +100,7 @@ def test_version(command: RunCommand) -> None:
         ("query DATASET pair_throughput --param window=3", "has no parameter window; did you mean window_ms?"),
         ("query DATASET pair_throughput --param window_ms=soon", "parameter window_ms = 'soon' is not a DOUBLE"),
         ("query DATASET pair_throughput --param window_ms", "--param window_ms: write it as --param window_ms=VALUE"),
-        ("query DATASET pair_throughput --by model", "query pair_throughput has no parameter pool_by"),
+        ("query DATASET pair_throughput --by model", "query pair_throughput does not pool runs; those that do: "),
         ("query DATASET total_throughput --by model,colour", "pool_by has no setting colour; it has backend, "),
         ("describe --table flow", "no table named flow; there are runs, hosts, "),
     ],

@@ -50,7 +50,7 @@ def test_a_file_is_a_run_and_options_win_over_it(tmp_path: Path) -> None:
         spent = dataset.sql(
             "SELECT sum(end_ns - start_ns) AS ns FROM events WHERE kind = 'backward' GROUP BY worker ORDER BY worker"
         )["ns"].to_list()
-    assert spent[2] == pytest.approx(2 * spent[0], rel=1e-6)
+    assert float(spent[2]) == pytest.approx(2 * float(spent[0]), rel=1e-6)
 
 
 def test_jobs_that_share_links_are_runs_of_one_dataset(tmp_path: Path) -> None:
