@@ -1,7 +1,7 @@
 """ns-3 in a process of its own: a scenario file in, files of results out.
 
 ns-3's state is global and its fatal errors end the process, so each simulation has one. cppyy compiles the program
-(program/training.h) there, or g++ beforehand; both take ns-3's headers and libraries from PyPI's wheel `ns3`, g++ also
+(program/simulation.h) there, or g++ beforehand; both take ns-3's headers and libraries from PyPI's wheel `ns3`, g++ also
 those of a system's ns-3.
 """
 
@@ -140,7 +140,7 @@ def _command(engine: Engine) -> tuple[list[str], dict[str, str]]:
     if engine.compiler == "g++":
         return [str(_program(engine))], environment
     environment["EXTRA_CLING_ARGS"] = f"-O2 -std={engine.standard}"  # read when cppyy is imported
-    words = [engine.include, PROGRAM / "training.h", *engine.libraries]
+    words = [engine.include, PROGRAM / "simulation.h", *engine.libraries]
     return [sys.executable, str(PROGRAM / "by_cppyy.py"), *map(str, words), "--"], environment
 
 
@@ -149,7 +149,7 @@ def _program(engine: Engine) -> Path:
     folder = cache.folder("ns3")
     if folder is None:
         raise SimulationError("no folder for the compiled model; make ~/.cache writable, or give --compiler cppyy")
-    sources = [PROGRAM / "training.h", PROGRAM / "main.cc"]
+    sources = sorted([*PROGRAM.glob("*.h"), PROGRAM / "main.cc"])
     content = b"".join(path.read_bytes() for path in sources) + repr(engine).encode()
     program = folder / f"training-{hashlib.sha256(content).hexdigest()[:16]}"
     if not program.exists():
@@ -193,7 +193,7 @@ def _error_line(text: str) -> str:
 
 
 def _scenario(run: Ns3Run, pcap: bool) -> str:
-    """The scenario as program/training.h reads it: names, each with a value or with a list's length and values."""
+    """The scenario as program/scenario.h reads it: names, each with a value or with a list's length and values."""
     words = {
         "segment_bytes": run.segment_bytes, "buffer_bytes": run.buffer_bytes, "initial_window": run.initial_window,
         "delayed_ack": run.delayed_ack, "min_rto_ns": round(run.rto_ms * 1e6), "queue_disc": run.queue_disc,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Compiles training.h by cppyy and runs it: by_cppyy.py INCLUDE HEADER LIBRARY... -- SCENARIO OUT.
+"""Compiles simulation.h by cppyy and runs it: by_cppyy.py INCLUDE HEADER LIBRARY... -- SCENARIO OUT.
 
 In a process of its own; the package is not imported. EXTRA_CLING_ARGS sets optimisation and standard.
 """

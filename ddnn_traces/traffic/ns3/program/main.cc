@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // The same simulation as a program: main SCENARIO OUT.
 
-#include "training.h"
+#include "simulation.h"
 
 #include <iostream>
 

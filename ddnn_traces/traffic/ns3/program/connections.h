@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//
+// Senders of bytes over TCP.
+
+#ifndef DDNN_TRACES_CONNECTIONS
+#define DDNN_TRACES_CONNECTIONS
+
+#include "scenario.h"
+
+#include "ns3/inet-socket-address.h"
+#include "ns3/socket.h"
+#include "ns3/tcp-socket-factory.h"
+
+namespace ddnn
+{
+
+/// The sending end of a TCP connection: keeps the socket's buffer full, in whole segments.
+class Sender
+{
+  public:
+    Sender(Ptr<Node> node, const InetSocketAddress& to, uint8_t tos, uint32_t segment)
+        : m_socket(Socket::CreateSocket(node, TcpSocketFactory::GetTypeId())),
+          m_segment(segment)
+    {
+        m_socket->SetIpTos(tos);
+        m_socket->Bind();
+        m_socket->SetSendCallback(MakeCallback(&Sender::Fill, this));
+        m_socket->Connect(to);
+    }
+
+    void Send(Number bytes, bool is_last = false)
+    {
+        m_left += bytes;
+        m_is_last = is_last;
+        Fill(m_socket, 0);
+    }
+
+    /// The connection's own port.
+    uint16_t Port() const
+    {
+        Address address;
+        m_socket->GetSockName(address);
+        return InetSocketAddress::ConvertFrom(address).GetPort();
+    }
+
+  private:
+    void Fill(Ptr<Socket>, uint32_t)
+    {
+        while (m_left > 0)
+        {
+            const uint32_t part = std::min<Number>(m_left, m_segment);
+            if (m_socket->GetTxAvailable() < part || m_socket->Send(Create<Packet>(part)) < 0)
+                return;
+            m_left -= part;
+        }
+        if (m_is_last)
+        {
+            m_is_last = false;
+            m_socket->Close();
+        }
+    }
+
+    Ptr<Socket> m_socket;
+    uint32_t m_segment;
+    Number m_left = 0;
+    bool m_is_last = false;
+};
+
+inline Number
+ReadAll(Ptr<Socket> socket)
+{
+    Number bytes = 0;
+    while (Ptr<Packet> packet = socket->Recv())
+    {
+        if (packet->GetSize() == 0)
+            break;
+        bytes += packet->GetSize();
+    }
+    return bytes;
+}
+
+} // namespace ddnn
+
+#endif
