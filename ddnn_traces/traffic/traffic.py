@@ -85,6 +85,12 @@ class Run:
         return Collective(self.topology, self.workers, self.shape, self.servers, self.group_size, self.order)
 
     @property
+    def labels(self) -> list[str]:
+        """Label of each host that takes part."""
+        hosts, servers = self.collective.hosts, self.collective.own_servers
+        return [f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(hosts)]
+
+    @property
     def source(self) -> str:
         """What runs.source states."""
         return "synthetic"
@@ -261,8 +267,7 @@ class Traffic:
     @property
     def labels(self) -> list[str]:
         """Label of each host that takes part."""
-        servers = self.run.collective.own_servers
-        return [f"ps-{i - servers.start + 1}" if i in servers else f"worker-{i + 1}" for i in range(self.hosts)]
+        return self.run.labels
 
     @property
     def vantage(self) -> Ints:

@@ -202,14 +202,19 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
         "link_delay_ns": round(run.delay_ms * 1e6 / 2), "window_ns": run.window_ns, "barrier": int(run.barrier),
         "priority": int(run.queue == "priority"), "update_ns": round(run.update_ms * 1e6), "steps": run.steps,
         "end_ns": round((run.seconds or 0) * 1e9), "time_limit_s": run.time_limit_s, "pcap": int(pcap),
-        "begin_ns": run.start_ns + SETUP_NS,
+        "begin_ns": run.start_ns + SETUP_NS, "workers": run.workers, "leaves": run.leaves, "spines": run.spines,
+        "uplink_bit_per_s": round(run.uplink_rate * 8e9), "ecn_threshold": run.marking or "none",
+        "priority_rule": run.training_priority, "high_layers": run.first_layers, "jobs": 1 + run.other_jobs,
+        "job_offset_ns": round(run.other_jobs_after_ms * 1e6), "skip_tolerance": run.skip_tolerance,
+        "collective": "ring" if run.topology == "ring" else "parameter_server", "server": run.server,
     }  # fmt: skip
     flows = run.background()
     profile = run.profile
     is_alike = not run.compute_factors and not run.compute_jitter
     factors = np.ones((1, run.workers)) if is_alike else run.factors()
     lists = {
-        "addresses": addresses_of(range(run.workers)), "order": run.order or range(run.workers),
+        "addresses": addresses_of(range(run.collective.hosts)), "labels": run.labels,
+        "order": run.order or range(run.workers), "exchange_ns": run.exchange_ns(),
         "bit_per_s": np.rint(run.rates() * 8e9), "forward_ns": profile.forward_ns, "backward_ns": profile.backward_ns,
         "has_gradient": profile.gradient_bytes > 0, "factors": factors.ravel(),
         "buffers": [value for b in run.buffers for value in (b.first, b.last, b.bytes)],

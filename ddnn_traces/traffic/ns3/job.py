@@ -13,15 +13,20 @@ from typing import Any
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.ns3.background import WEB_SEARCH, Flows, Sizes, arrivals, read_sizes
 from ddnn_traces.traffic.simulator import specification
+from ddnn_traces.traffic.simulator.exchange import phases, timed
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.utilization import Ring
 
 #: Type of ns-3's TCP of each congestion control.
-TCP_TYPES = {"newreno": "ns3::TcpNewReno", "cubic": "ns3::TcpCubic", "linuxreno": "ns3::TcpLinuxReno"}
+TCP_TYPES = {
+    "newreno": "ns3::TcpNewReno", "cubic": "ns3::TcpCubic", "linuxreno": "ns3::TcpLinuxReno", "dctcp": "ns3::TcpDctcp",
+}  # fmt: skip
 QUEUE_DISCS = ("prio", "pfifo_fast")
-#: Type of service of the training against that of the background: the same band, or a lower one.
-TRAINING_TOS = {"same": 0x10, "lower": 0x08}
+#: Type of service of the training against that of the background: the same band, or a lower one; with layers and
+#: deadline it is the lower one but for exchanges that go in the band of the background.
+TRAINING_TOS = {"same": 0x10, "lower": 0x08, "layers": 0x08, "deadline": 0x08}
 BACKGROUND_TOS = 0x10
+TOPOLOGIES = ("ring", "star")
 MOST_WORKERS = 250
 
 _NUMBER = (int, float)
@@ -30,10 +35,12 @@ KEYS: dict[str, tuple[type, ...]] = {
     "training_priority": (str,), "flows_per_s": _NUMBER, "flow_sizes": (str,), "seconds": _NUMBER, "warm_up_s": _NUMBER,
     "cool_down_s": _NUMBER, "segment_bytes": (int,), "buffer_bytes": (int,), "queue_disc": (str,),
     "queue_limit": (str,), "congestion_control": (str,), "initial_window": (int,), "min_rto_ms": _NUMBER,
-    "delayed_ack": (int,), "time_limit_s": _NUMBER,
+    "delayed_ack": (int,), "time_limit_s": _NUMBER, "leaves": (int,), "spines": (int,), "oversubscription": _NUMBER,
+    "ecn_threshold": (int,), "high_layers": (int,), "other_jobs": (int,), "other_jobs_after_ms": _NUMBER,
+    "skip_tolerance": _NUMBER,
 }  # fmt: skip
 #: Keys that stand for others.
-SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER}
+SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER, "straggler": _NUMBER}
 #: Values by preset. The thesis's fusion buffer (5,333,329 bytes) is 4 bytes less than the largest layer of its formula.
 PRESETS: dict[str, dict[str, Any]] = {
     "thesis": {
@@ -50,7 +57,8 @@ PRESETS["fast"] = PRESETS["thesis"] | {
 
 @dataclass(frozen=True)
 class Ns3Run(SimulatedRun):
-    """A job to simulate packet by packet. Fields of SimulatedRun as there; the topology is a ring.
+    """A job to simulate packet by packet. Fields of SimulatedRun as there; the topology is a ring, or a star: a
+    parameter server.
 
     delay_ms: between any two hosts, half of it on each of the two links. seconds: simulated time at which the run ends,
     whatever is under way. training_priority: same or lower, against the background. flows_per_s: background flows that
@@ -59,7 +67,14 @@ class Ns3Run(SimulatedRun):
     full packet; buffer_bytes: of each socket, either way. queue_disc: prio has three queues, each with queue_limit
     (packets, 1000p, or bytes, 1500000B), pfifo_fast one limit for three bands. initial_window: segments.
     min_rto_ms: shortest retransmission timeout; None: twice the longest round trip, all queues full (section 5.4.1).
-    delayed_ack: packets an acknowledgement. time_limit_s: wall clock. Raises UsageError for what cannot be.
+    delayed_ack: packets an acknowledgement. time_limit_s: wall clock. leaves, spines: switches; with several leaves
+    hosts are in blocks on them, and each leaf is connected to each spine. oversubscription: rate of a leaf's hosts over
+    that of its links to the spines. training_priority: layers has the exchanges of the high_layers (None: half of the
+    layers) first layers in the background's band, deadline those for which there is less time left than they take.
+    ecn_threshold: bytes in a queue above which packets are marked, of dctcp; None: 65 packets of 1500 bytes a 10 Gbit/s
+    (Alizadeh 2010, section 3.5). other_jobs: further jobs like this on the same hosts, each other_jobs_after_ms after
+    the one before; they are traffic of this run. skip_tolerance: iterations are skipped when they would repeat the one
+    before, all times within this share; 0: none are. Raises UsageError for what cannot be.
     """
 
     run_id: str = "ns3"
@@ -81,11 +96,19 @@ class Ns3Run(SimulatedRun):
     min_rto_ms: float | None = None
     delayed_ack: int = 2
     time_limit_s: float = 3600.0
+    leaves: int = 1
+    spines: int = 2
+    oversubscription: float = 1.0
+    ecn_threshold: int | None = None
+    high_layers: int | None = None
+    other_jobs: int = 0
+    other_jobs_after_ms: float = 0.0
+    skip_tolerance: float = 0.0
     planned_steps: int | None = None
 
     def _check(self) -> None:
         super()._check()
-        self._need("topology", self.topology == "ring", "ring")
+        self._need("topology", self.topology in TOPOLOGIES, " or ".join(TOPOLOGIES))
         self._need("workers", self.workers <= MOST_WORKERS, f"2 to {MOST_WORKERS}")
         for name, choices in (
             ("training_priority", TRAINING_TOS), ("queue_disc", QUEUE_DISCS), ("congestion_control", TCP_TYPES),
@@ -108,10 +131,33 @@ class Ns3Run(SimulatedRun):
         self._need("flows_per_s", not self.flows_per_s or self.seconds is not None, "left out without seconds")
         measured = (self.seconds or math.inf) - self.warm_up_s - self.cool_down_s
         self._need("warm_up_s", measured > 0, "with cool_down_s less than seconds")
-        for name in ("header_bytes", "first_host", "start_ms"):
-            self._need(name, not getattr(self, name), "left out: packets have their headers, and a job its own links")
+        self._check_options()
+        for name in ("header_bytes", "first_host", "start_ms", "server_barrier", "multicast", "in_network_aggregation"):
+            self._need(name, not getattr(self, name), "left out: it is an option of simulate alone")
         smallest = min(buffer.bytes for buffer in self.buffers)
         self._need("workers", smallest >= self.workers, f"at most {smallest}, the bytes of the smallest buffer")
+
+    def _check_options(self) -> None:
+        """As _check, of networks, priorities, other jobs and skipping."""
+        hosts = self.collective.hosts
+        self._need("leaves", 1 <= self.leaves <= hosts, f"1 to {hosts}, a host each")
+        self._need("spines", 1 <= self.spines <= MOST_WORKERS, f"1 to {MOST_WORKERS}")
+        self._need("oversubscription", 0 < self.oversubscription < 1e6, "above 0")
+        self._need("oversubscription", self.oversubscription == 1 or self.leaves > 1, "left out with one leaf")
+        is_dctcp = self.congestion_control == "dctcp"
+        self._need("ecn_threshold", self.ecn_threshold is None or is_dctcp, "left out: it is an option of dctcp")
+        self._need("ecn_threshold", self.ecn_threshold is None or self.ecn_threshold > 0, "above 0")
+        self._need("queue_disc", not is_dctcp or self.queue_disc == "prio", "prio for dctcp: its queues mark packets")
+        self._need("queue_limit", not is_dctcp or self.queue_limit.endswith("B"), "in bytes for dctcp, as 1500000B")
+        by_layer = self.training_priority == "layers"
+        self._need("high_layers", self.high_layers is None or by_layer, "left out: training_priority is not layers")
+        self._need("high_layers", self.high_layers is None or self.high_layers >= 0, "0 or more")
+        self._need("other_jobs", 0 <= self.other_jobs <= 100, "0 to 100")
+        self._need("other_jobs_after_ms", 0 <= self.other_jobs_after_ms < 1e6, "0 or more")
+        self._need("skip_tolerance", 0 <= self.skip_tolerance < 1, "0 to 1")
+        for name in ("other_jobs", "compute_jitter"):
+            alone = not self.skip_tolerance or not getattr(self, name)
+            self._need(name, alone, "left out with skip_tolerance: iterations would not repeat")
 
     @property
     def source(self) -> str:
@@ -119,7 +165,11 @@ class Ns3Run(SimulatedRun):
 
     @property
     def variant(self) -> str:
-        return "-".join([super().variant, f"{self.training_priority}_priority", self.queue_disc])
+        words = [super().variant, f"{self.training_priority}_priority", self.queue_disc]
+        words += [f"{self.leaves}_leaves"] * (self.leaves > 1) + [f"{self.other_jobs}_other_jobs"] * bool(
+            self.other_jobs
+        )
+        return "-".join(words)
 
     @property
     def rto_ms(self) -> float:
@@ -128,8 +178,41 @@ class Ns3Run(SimulatedRun):
             return self.min_rto_ms
         number = int(self.queue_limit[:-1])
         full = number if self.queue_limit.endswith("B") else number * self.segment_bytes
-        queues = 2 * 2 * full / float(self.rates().min()) / 1e6  # there and back, at a host and at the switch
-        return 2 * (queues + 2 * self.delay_ms)
+        rates = [self.rates().min()] * 2 + [self.uplink_rate] * 2 * (self.leaves > 1)  # at a host, at each switch
+        queues = 2 * sum(full / float(rate) for rate in rates) / 1e6  # there and back
+        return 2 * (queues + len(rates) * self.delay_ms)
+
+    @property
+    def uplink_rate(self) -> float:
+        """Rate of each link between a leaf and a spine, bytes a ns."""
+        hosts = math.ceil(self.collective.hosts / self.leaves)
+        return hosts * float(self.rates().max()) / (self.spines * self.oversubscription)
+
+    @property
+    def first_layers(self) -> int:
+        """Number of layers, from the input on, that go in the background's band by training_priority = layers."""
+        return self.profile.layers // 2 if self.high_layers is None else self.high_layers
+
+    @property
+    def marking(self) -> int | None:
+        """Bytes in a queue above which packets are marked; None: none are."""
+        if self.congestion_control != "dctcp":
+            return None
+        return self.ecn_threshold or round(65 * 1500 * self.bandwidth_mbit / 10_000)
+
+    @property
+    def server(self) -> int:
+        """Number of the host that is the parameter server of a star."""
+        return next(iter(self.collective.own_servers), 0)
+
+    def exchange_ns(self) -> list[float]:
+        """Time of each buffer's exchange without headers and other traffic, ns."""
+        sizes = {size: sum(timed(self, part).duration_ns for part in phases(self, size)) for size in self._sizes}
+        return [sizes[buffer.bytes] for buffer in self.buffers]
+
+    @property
+    def _sizes(self) -> set[int]:
+        return {buffer.bytes for buffer in self.buffers}
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -138,14 +221,14 @@ class Ns3Run(SimulatedRun):
 
     def background(self) -> Flows:
         """The background flows: the same ones at every priority."""
-        return arrivals(self.workers, self.flows_per_s, self.seconds or 0.0, self.sizes, self.seed)
+        return arrivals(self.collective.hosts, self.flows_per_s, self.seconds or 0.0, self.sizes, self.seed)
 
 
 def job(values: Mapping[str, Any]) -> Ns3Run:
     """The run of keys and values: those of the simulator, KEYS and SHORT_KEYS. Raises UsageError."""
     if "jobs" in values:
         raise UsageError("jobs: ns3 runs one job; give its keys at the top")
-    values = _with_preset(values)
+    values = _with_straggler(_with_preset(values))
     ratio = values.pop("compute_to_network", None)
     if ratio is not None:
         values["compute_ms"] = _compute_ms(values, ratio)
@@ -161,6 +244,19 @@ def _with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     if name is not None and name not in PRESETS:
         raise UsageError(f"preset = {name!r}; it must be {' or '.join(PRESETS)}")
     return {**PRESETS.get(name, {}), **given}
+
+
+def _with_straggler(values: dict[str, Any]) -> dict[str, Any]:
+    """The factor of the first worker's computation as factors of all workers."""
+    factor = values.pop("straggler", None)
+    if factor is None:
+        return values
+    if values.get("compute_factors"):
+        raise UsageError("straggler: gives compute_factors, too; give one of both")
+    if not isinstance(factor, _NUMBER) or isinstance(factor, bool) or not 0 < factor < 1e6:
+        raise UsageError(f"straggler = {factor!r}; it must be above 0")
+    workers = values.get("workers", Ns3Run.workers)
+    return values | {"compute_factors": [factor, *[1.0] * (workers - 1)]}
 
 
 def _compute_ms(values: Mapping[str, Any], ratio: Any) -> float:

@@ -19,7 +19,7 @@ from ddnn_traces.traffic.ns3.job import Ns3Run
 from ddnn_traces.traffic.simulator.engine import Schedule
 from ddnn_traces.traffic.simulator.result import SETUP_NS, Timeline, events, step_times
 from ddnn_traces.traffic.tables import TrafficTables
-from ddnn_traces.traffic.traffic import SNAPLEN, StepTimes, Traffic, addresses_of
+from ddnn_traces.traffic.traffic import SNAPLEN, Floats, StepTimes, Traffic, addresses_of
 from ddnn_traces.version import __version__
 
 TRAINING_PORT, BACKGROUND_PORT = 41000, 43000
@@ -32,7 +32,9 @@ _QUANTILES = (0.5, 0.9, 0.99)
 class Ns3Result(Timeline):
     """A simulated run; its steps are those that all workers completed.
 
-    ended: why it ended, iterations, simulated time or time limit. simulated_ns, wall_s, events: of ns-3. flows: a row a
+    ended: why it ended, iterations, simulated time or time limit. simulated_ns, wall_s, events: of ns-3; skipped_steps:
+    iterations that were skipped (Ns3Run.skip_tolerance). high_exchanges: whether each exchange was in the background's
+    band, in the order of their ends. other_iteration_ms: iterations of all other jobs. flows: a row a
     directed five-tuple, in the order of their first packets, as their senders sent them; windows, step_flows: its
     packets and bytes by window, and by the number of forward passes that the sender had ended. background: a row a
     background flow that began, end_ns -1 for one that did not end. partitions: a row a transfer of a partition.
@@ -44,6 +46,9 @@ class Ns3Result(Timeline):
     simulated_ns: int
     wall_s: float
     events: int
+    skipped_steps: int
+    high_exchanges: pl.Series
+    other_iteration_ms: Floats
     flows: pl.DataFrame
     windows: pl.DataFrame
     step_flows: pl.DataFrame
@@ -68,15 +73,27 @@ class Ns3Result(Timeline):
 
 def read(run: Ns3Run, out: Path, summary: dict[str, Any]) -> Ns3Result:
     """The results of a run in the folder `out`. Raises SimulationError where a worker did not end a forward pass."""
-    tables: dict[str, Any] = {
-        name: pl.read_csv(out / f"{name}.csv", infer_schema=False).cast(pl.Int64)
-        for name in ("flows", "windows", "step_flows", "background", "partitions", "drops", "forward_ends", "exchanges")
-    }
-    schedule = _schedule(run, tables.pop("forward_ends"), tables.pop("exchanges"))
+    names = ("flows", "windows", "step_flows", "background", "partitions", "drops", "forward_ends", "exchanges")
+    tables: dict[str, Any] = {name: _read(out, name) for name in names}
+    exchanges = tables.pop("exchanges")
+    others = [_iteration_ms(_read(out, f"forward_ends-{i + 1}")) for i in range(run.other_jobs)]
+    tables["high_exchanges"] = exchanges["is_high"] == 1
+    tables["other_iteration_ms"] = np.concatenate([np.empty(0), *others])
+    schedule = _schedule(run, tables.pop("forward_ends"), exchanges)
     steps = len(schedule.forward_end) - 1
     planned = run.steps if run.seconds is None or summary["ended"] == "iterations" else None
     whole = run.changed(steps=max(steps, 1), planned_steps=planned, log=steps > 0)
     return Ns3Result(whole, schedule, **tables, **summary)
+
+
+def _read(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_csv(out / f"{name}.csv", infer_schema=False).cast(pl.Int64)
+
+
+def _iteration_ms(forward_ends: pl.DataFrame) -> Floats:
+    """Iterations of all workers."""
+    lasted = pl.col("end_ns").diff().over("worker")
+    return forward_ends.sort("worker", "end_ns").select(lasted.drop_nulls() / 1e6).to_series().to_numpy()
 
 
 def _schedule(run: Ns3Run, forward_ends: pl.DataFrame, exchanges: pl.DataFrame) -> Schedule:
@@ -86,13 +103,14 @@ def _schedule(run: Ns3Run, forward_ends: pl.DataFrame, exchanges: pl.DataFrame) 
     if not ends:
         raise SimulationError(f"{run.run_id}: no worker ended a forward pass; give more seconds or a longer time limit")
     steps = ends - 1
-    begun, done = np.zeros((2, steps, len(run.buffers)))
+    phases = 2 if run.is_phased else 1
+    begun, done = np.zeros((2, steps, len(run.buffers), phases))
     rows = exchanges.filter(pl.col("step") < steps)
-    place = rows["step"].to_numpy(), rows["buffer"].to_numpy()
+    place = rows["step"].to_numpy(), rows["buffer"].to_numpy(), rows["phase"].to_numpy()
     begun[place] = rows["start_ns"].to_numpy()
-    done[place] = rows["end_ns"].to_numpy() + run.update_ms * 1e6
+    done[place] = rows["end_ns"].to_numpy() + (run.update_ms * 1e6 if phases == 1 else 0)
     forward_end = np.stack([times[:ends] for times in by_worker], 1).astype(float)
-    return Schedule(forward_end, begun[:, None, :, None], done[:, None, :, None])
+    return Schedule(forward_end, begun[:, None], done[:, None])
 
 
 # --- measures
@@ -105,12 +123,16 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     the training in a step, all workers. utilization, background_utilization: wire bytes that the hosts sent over what
     their links carry. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms, ...: completion of background flows of
     a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle, dropped_low: packets by band.
-    retransmitted_bytes: of the training. events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
+    retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the background's band. other_iteration_ms: of
+    the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
     """
     measured = _measured_steps(result)
     found: dict[str, Any] = {"ended": result.ended, "simulated_s": result.simulated_ns / 1e9, "steps": result.steps}
     found |= measured.times() if measured else dict.fromkeys(("iteration_ms", "exposed_ms", "first_forward_ms"))
     training = result.flows.filter(_is_of(TRAINING_PORT))
+    found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None
+    found["high_exchanges_pct"] = 100 * result.high_exchanges.mean() if len(result.high_exchanges) else None
+    found["skipped_steps"] = result.skipped_steps
     exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
     found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
     found |= {name: _utilization(result, port) for name, port in _PORTS.items()}
@@ -145,6 +167,11 @@ def _measured_steps(result: Ns3Result) -> Timeline | None:
     parts = (part[rows] for part in (result.schedule.exchange_start, result.schedule.exchange_end))
     run = result.run.changed(steps=len(rows))
     return Timeline(run, Schedule(ends, *parts))
+
+
+def _is_server(port: int) -> bool:
+    """Whether it is a port that a job or the background listens at."""
+    return TRAINING_PORT <= port < BACKGROUND_PORT or port == BACKGROUND_PORT
 
 
 def _is_of(port: int) -> pl.Expr:
@@ -201,7 +228,8 @@ class CountedTables(TrafficTables):
         sums = self._result.flows.group_by("src").agg(
             pl.sum("packets", "wire_bytes", "captured_bytes"), pl.min("first_ns"), pl.max("last_ns")
         )
-        rows = pl.DataFrame({"src": self._by_label()}).join(sums, on="src", how="left", maintain_order="left")
+        hosts = sorted(range(len(self._labels)), key=lambda i: self._labels[i])
+        rows = pl.DataFrame({"src": hosts}).join(sums, on="src", how="left", maintain_order="left")
         packets, wire, captured = (rows[name].fill_null(0) for name in ("packets", "wire_bytes", "captured_bytes"))
         columns: dict[str, Any] = {
             "capture_id": [f"{self._labels[host]}-tcpdump.pcap" for host in rows["src"]],
@@ -217,12 +245,12 @@ class CountedTables(TrafficTables):
 
     def _flows(self) -> Iterable[pa.RecordBatch]:
         counted = self._result.flows
-        addresses = addresses_of(range(self._run.workers))
+        addresses = addresses_of(range(self._run.collective.hosts))
         number = {address: i for i, address in enumerate(addresses)}
         dst = [number[str(ip_address(value))] for value in counted["dst_address"]]
         ends = list(zip(counted["src"], dst, counted["src_port"], counted["dst_port"], strict=True))
         place = {end: i for i, end in enumerate(ends)}
-        is_client = [port in (TRAINING_PORT, BACKGROUND_PORT) for port in counted["dst_port"]]
+        is_client = [_is_server(port) for port in counted["dst_port"]]
         alike = {"protocol": 6, "connection": 0}
         same = [name for name in counted.columns if name not in ("flow", "src", "dst_address", "first_ns", "last_ns")]
         columns: dict[str, Any] = {
@@ -245,8 +273,9 @@ class CountedTables(TrafficTables):
         yield from self._columns("flow_windows", columns)
 
     def _step_flows(self) -> Iterable[pa.RecordBatch]:
-        """Packets by the step of their sender; those after the last complete step are after all."""
-        steps = self._result.steps
+        """Packets by the step of their sender, of a server's by that of the first worker; after the last complete step
+        they are after all."""
+        steps, workers = self._result.steps, self._run.workers
         inside = pl.when(pl.col("place") > steps).then(pl.lit("after")).otherwise(pl.lit("during"))
         position = pl.when(pl.col("place") == 0).then(pl.lit("before")).otherwise(inside)
         place = pl.min_horizontal("place", pl.lit(steps + 1))
@@ -258,7 +287,7 @@ class CountedTables(TrafficTables):
         )
         during = pl.when(pl.col("position") == "during").then(pl.col("place") - 1)
         columns = {
-            "flow_id": rows["flow"], "worker": [self._labels[host] for host in rows["src"]],
+            "flow_id": rows["flow"], "worker": [self._labels[host if host < workers else 0] for host in rows["src"]],
             "position": rows["position"], "step": rows.select(during).to_series(),
             **{name: rows[name] for name in _COUNTS},
         }  # fmt: skip

@@ -29,16 +29,28 @@ class Background
         if (scenario.flows.empty())
             return;
         for (size_t i = 0; i < scenario.addresses.size(); ++i)
-        {
-            Ptr<Socket> socket = Socket::CreateSocket(network.Host(i), TcpSocketFactory::GetTypeId());
-            socket->SetIpTos(m_tos);
-            socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), BACKGROUND_PORT));
-            socket->Listen();
-            socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(), MakeCallback(&Background::Accept, this));
-            m_listening.push_back(socket);
-        }
-        for (size_t i = 0; i < scenario.flows.size(); ++i)
-            Simulator::Schedule(NanoSeconds(scenario.flows[i].start), &Background::Begin, this, i);
+            m_listening.push_back(Listen(network.Host(i), BACKGROUND_PORT, m_tos, &Background::Accept, this));
+        Await();
+    }
+
+    /// Whether no flow is under way.
+    bool IsQuiet() const
+    {
+        return m_ended == m_begun;
+    }
+
+    /// Time of the next arrival; -1: there is none.
+    Number NextNs() const
+    {
+        return m_begun < m_scenario.flows.size() ? m_scenario.flows[m_begun].start : -1;
+    }
+
+    /// Await the next arrival, after time was skipped, too.
+    void Await()
+    {
+        m_next.Cancel();
+        if (m_begun < m_scenario.flows.size())
+            m_next = ScheduleAt(NextNs(), &Background::Begin, this);
     }
 
     void Finish(const std::string& out) const
@@ -53,21 +65,20 @@ class Background
     }
 
   private:
-    void Begin(size_t i)
+    void Begin()
     {
+        const size_t i = m_begun++;
         const auto& f = m_scenario.flows[i];
         m_senders[i] = std::make_unique<Sender>(m_network.Host(f.src), m_network.Address(f.dst, BACKGROUND_PORT), m_tos, m_segment);
-        m_numbers[{m_scenario.addresses[f.src], m_senders[i]->Port()}] = i;
+        m_numbers[{m_network.Address(f.src, 0).GetIpv4().Get(), m_senders[i]->Port()}] = i;
         m_senders[i]->Send(f.bytes, true);
+        Await();
     }
 
     void Accept(Ptr<Socket> socket, const Address& from)
     {
         const auto address = InetSocketAddress::ConvertFrom(from);
-        char text[16];
-        const uint32_t a = address.GetIpv4().Get();
-        std::snprintf(text, sizeof text, "%u.%u.%u.%u", a >> 24, a >> 16 & 255, a >> 8 & 255, a & 255);
-        m_flow_of[PeekPointer(socket)] = m_numbers.at({text, address.GetPort()});
+        m_flow_of[PeekPointer(socket)] = m_numbers.at({address.GetIpv4().Get(), address.GetPort()});
         socket->SetIpTos(m_tos);
         socket->SetRecvCallback(MakeCallback(&Background::Receive, this));
         socket->SetCloseCallbacks(MakeCallback(&Background::Close, this), MakeCallback(&Background::Close, this));
@@ -77,8 +88,10 @@ class Background
     {
         const size_t i = m_flow_of.at(PeekPointer(socket));
         m_received[i] += ReadAll(socket);
-        if (m_received[i] == m_scenario.flows[i].bytes && m_end[i] < 0)
-            m_end[i] = NowNs();
+        if (m_received[i] < m_scenario.flows[i].bytes || m_end[i] >= 0)
+            return;
+        m_end[i] = NowNs();
+        ++m_ended;
     }
 
     void Close(Ptr<Socket> socket)
@@ -93,7 +106,9 @@ class Background
     std::vector<Number> m_received, m_end;
     std::vector<std::unique_ptr<Sender>> m_senders;
     std::vector<Ptr<Socket>> m_listening;
-    std::map<std::pair<std::string, uint16_t>, size_t> m_numbers;
+    size_t m_begun = 0, m_ended = 0;
+    EventId m_next;
+    std::map<std::pair<uint32_t, uint16_t>, size_t> m_numbers; ///< by the sender's address and port
     std::unordered_map<Socket*, size_t> m_flow_of;
 };
 

@@ -18,14 +18,21 @@ namespace ddnn
 class Sender
 {
   public:
+    /// Of a new connection.
     Sender(Ptr<Node> node, const InetSocketAddress& to, uint8_t tos, uint32_t segment)
-        : m_socket(Socket::CreateSocket(node, TcpSocketFactory::GetTypeId())),
+        : Sender(Socket::CreateSocket(node, TcpSocketFactory::GetTypeId()), tos, segment)
+    {
+        m_socket->Bind();
+        m_socket->Connect(to);
+    }
+
+    /// Of a connection that somebody else began.
+    Sender(Ptr<Socket> socket, uint8_t tos, uint32_t segment)
+        : m_socket(socket),
           m_segment(segment)
     {
         m_socket->SetIpTos(tos);
-        m_socket->Bind();
         m_socket->SetSendCallback(MakeCallback(&Sender::Fill, this));
-        m_socket->Connect(to);
     }
 
     void Send(Number bytes, bool is_last = false)
@@ -33,6 +40,17 @@ class Sender
         m_left += bytes;
         m_is_last = is_last;
         Fill(m_socket, 0);
+    }
+
+    /// Type of service of what is sent from now on.
+    void SetTos(uint8_t tos)
+    {
+        m_socket->SetIpTos(tos);
+    }
+
+    Ptr<Socket> GetSocket() const
+    {
+        return m_socket;
     }
 
     /// The connection's own port.
@@ -77,6 +95,19 @@ ReadAll(Ptr<Socket> socket)
         bytes += packet->GetSize();
     }
     return bytes;
+}
+
+/// A socket that listens at a host's port; `accept` is called with each connection.
+template <typename Owner>
+Ptr<Socket>
+Listen(Ptr<Node> host, uint16_t port, uint8_t tos, void (Owner::*accept)(Ptr<Socket>, const Address&), Owner* owner)
+{
+    Ptr<Socket> socket = Socket::CreateSocket(host, TcpSocketFactory::GetTypeId());
+    socket->SetIpTos(tos);
+    socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), port));
+    socket->Listen();
+    socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(), MakeCallback(accept, owner));
+    return socket;
 }
 
 } // namespace ddnn

@@ -41,7 +41,39 @@ class Counters
         auto [place, is_new] = m_numbers.try_emplace({addresses, ports}, m_flows.size());
         if (is_new)
             m_flows.push_back(Flow{host, Number(wide(18)), Number(ports >> 16), Number(ports & 0xFFFF), NowNs()});
-        Count(place->second, packet->GetSize(), Number(head[4]) << 8 | head[5], head[34] >> 4, head[35], uint32_t(wide(26)));
+        const Number ip = Number(head[4]) << 8 | head[5];
+        const size_t number = place->second;
+        const Sending sending{number, NowNs(), m_places[host], Number(packet->GetSize()), ip, ip - 20 - 4 * (head[34] >> 4), head[35]};
+        const Number again = Again(m_flows[number], sending, uint32_t(wide(26)));
+        Count(sending, again);
+        if (!m_is_recording)
+            return;
+        m_recording.push_back(sending);
+        m_are_new &= again == 0;
+    }
+
+    /// Begin to record what is sent, to repeat it. Returns whether all that was recorded so far was sent for the first time.
+    bool Record()
+    {
+        const bool were_new = m_is_recording && m_are_new;
+        m_recorded.swap(m_recording);
+        m_recording.clear();
+        m_is_recording = m_are_new = true;
+        return were_new;
+    }
+
+    /// Count again, so many times, what was recorded before Record() was called last.
+    void Repeat(Number times, Number period)
+    {
+        for (Number i = 1; i <= times; ++i)
+        {
+            for (Sending sending : m_recorded)
+            {
+                sending.at += i * period;
+                sending.place += i;
+                Count(sending, 0);
+            }
+        }
     }
 
     void Finish()
@@ -93,25 +125,37 @@ class Counters
         }
     };
 
-    void Count(size_t number, Number wire, Number ip, int words, int flags, uint32_t sequence)
+    /// A packet that is sent; place: forward passes that the sender had ended.
+    struct Sending
     {
-        Flow& f = m_flows[number];
-        const Number payload = ip - 20 - 4 * words;
-        const bool syn = flags & 2;
-        f.last = NowNs();
+        size_t flow;
+        Number at, place, wire, ip, payload;
+        int flags;
+    };
+
+    void Count(const Sending& sending, Number again)
+    {
+        Flow& f = m_flows[sending.flow];
+        f.last = sending.at;
         ++f.packets;
-        f.wire += wire;
-        f.ip += ip;
-        f.payload += payload;
-        f.captured += std::min(wire, m_snaplen);
-        f.syn += syn;
-        f.fin += flags & 1;
-        f.rst += (flags & 4) != 0;
-        const Number again = payload > 0 ? Repeated(f, Whole(f, sequence), payload) : 0;
-        if (syn)
+        f.wire += sending.wire;
+        f.ip += sending.ip;
+        f.payload += sending.payload;
+        f.captured += std::min(sending.wire, m_snaplen);
+        f.syn += (sending.flags & 2) != 0;
+        f.fin += sending.flags & 1;
+        f.rst += (sending.flags & 4) != 0;
+        Add(sending, f.in_window, f.last / m_window, again, m_windows);
+        Add(sending, f.in_step, sending.place, again, m_steps);
+    }
+
+    /// Bytes of a packet that were sent before.
+    static Number Again(Flow& f, const Sending& sending, uint32_t sequence)
+    {
+        const Number again = sending.payload > 0 ? Repeated(f, Whole(f, sequence), sending.payload) : 0;
+        if (sending.flags & 2)
             f.next = Number(sequence) + 1;
-        Add(number, f.in_window, f.last / m_window, wire, payload, again, m_windows);
-        Add(number, f.in_step, m_places[f.src], wire, payload, again, m_steps);
+        return again;
     }
 
     /// A sequence number without the modulo, by the one that is expected.
@@ -159,16 +203,16 @@ class Counters
         return bytes - fresh;
     }
 
-    static void Add(size_t flow, Part& part, Number key, Number wire, Number payload, Number again, Rows& rows)
+    static void Add(const Sending& sending, Part& part, Number key, Number again, Rows& rows)
     {
         if (part.key != key)
         {
-            Flush(flow, part, rows);
+            Flush(sending.flow, part, rows);
             part.key = key;
         }
         ++part.packets;
-        part.wire += wire;
-        part.payload += payload;
+        part.wire += sending.wire;
+        part.payload += sending.payload;
         part.again += again;
     }
 
@@ -185,6 +229,8 @@ class Counters
     Rows m_windows, m_steps;
     std::unordered_map<Key, size_t, Hash> m_numbers;
     std::vector<Flow> m_flows;
+    bool m_is_recording = false, m_are_new = false;
+    std::vector<Sending> m_recording, m_recorded;
 };
 
 } // namespace ddnn

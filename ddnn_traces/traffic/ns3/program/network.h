@@ -7,6 +7,8 @@
 
 #include "counters.h"
 
+#include "ns3/boolean.h"
+#include "ns3/double.h"
 #include "ns3/internet-stack-helper.h"
 #include "ns3/ipv4-l3-protocol.h"
 #include "ns3/ipv4-static-routing-helper.h"
@@ -16,14 +18,100 @@
 #include "ns3/queue-disc.h"
 #include "ns3/socket.h"
 #include "ns3/string.h"
+#include "ns3/tcp-l4-protocol.h"
 #include "ns3/trace-helper.h"
 #include "ns3/traffic-control-helper.h"
 #include "ns3/uinteger.h"
 
+#include <tuple>
+#include <unordered_map>
+
 namespace ddnn
 {
 
-/// Hosts on one top-of-rack switch: a router with a queue of three bands at each port, as at each host.
+template <typename Method>
+struct ArgumentsOf;
+
+template <typename Result, typename Class, typename... Types>
+struct ArgumentsOf<Result (Class::*)(Types...)>
+{
+    template <size_t i>
+    using At = std::tuple_element_t<i, std::tuple<Types...>>;
+};
+
+/// Routes of a switch: the ports to each host. Of several a flow takes one, by a hash of its addresses and ports, as
+/// equal-cost multipath does (RFC 2992).
+class HashedRouting : public Ipv4RoutingProtocol
+{
+  public:
+    static TypeId GetTypeId()
+    {
+        static TypeId type = TypeId("ddnn::HashedRouting").SetParent<Ipv4RoutingProtocol>();
+        return type;
+    }
+
+    void Add(Ipv4Address host, uint32_t port)
+    {
+        m_ports[host.Get()].push_back(port);
+    }
+
+    Ptr<Ipv4Route> RouteOutput(Ptr<Packet>, const Ipv4Header&, Ptr<NetDevice>, Socket::SocketErrno&) override
+    {
+        throw std::runtime_error("a switch has nothing to send");
+    }
+
+    using Input = ArgumentsOf<decltype(&Ipv4RoutingProtocol::RouteInput)>; // by value in ns-3.37, later by reference
+
+    bool RouteInput(Ptr<const Packet> packet, const Ipv4Header& header, Ptr<const NetDevice>, Input::At<3> forward, Input::At<4>,
+                    Input::At<5>, Input::At<6>) override
+    {
+        auto found = m_ports.find(header.GetDestination().Get());
+        if (found == m_ports.end())
+            return false;
+        const auto& ports = found->second;
+        const uint32_t port = ports.size() == 1 ? ports[0] : ports[Hash(*packet, header) % ports.size()];
+        auto& route = m_routes[port];
+        if (!route)
+        {
+            route = Create<Ipv4Route>();
+            route->SetOutputDevice(m_ip->GetNetDevice(port));
+        }
+        forward(route, packet, header);
+        return true;
+    }
+
+    void NotifyInterfaceUp(uint32_t) override {}
+    void NotifyInterfaceDown(uint32_t) override {}
+    void NotifyAddAddress(uint32_t, Ipv4InterfaceAddress) override {}
+    void NotifyRemoveAddress(uint32_t, Ipv4InterfaceAddress) override {}
+    void PrintRoutingTable(Ptr<OutputStreamWrapper>, Time::Unit) const override {}
+
+    void SetIpv4(Ptr<Ipv4> ip) override
+    {
+        m_ip = ip;
+    }
+
+  private:
+    /// FNV-1a of the addresses and of the first four bytes, TCP's ports, whitened by a multiplication.
+    static uint32_t Hash(const Packet& packet, const Ipv4Header& header)
+    {
+        uint8_t bytes[12];
+        header.GetSource().Serialize(bytes);
+        header.GetDestination().Serialize(bytes + 4);
+        packet.CopyData(bytes + 8, 4);
+        uint64_t hash = 14695981039346656037ULL;
+        for (uint8_t byte : bytes)
+            hash = (hash ^ byte) * 1099511628211ULL;
+        return uint32_t((hash * 0x9E3779B97F4A7C15ULL) >> 32);
+    }
+
+    std::unordered_map<uint32_t, std::vector<uint32_t>> m_ports; ///< by a host's address
+    std::unordered_map<uint32_t, Ptr<Ipv4Route>> m_routes;       ///< by port
+    Ptr<Ipv4> m_ip;
+};
+
+/// Hosts on one top-of-rack switch, or on several (leaves) that spines connect, each leaf with each spine. Switches are
+/// routers with a queue of three bands at each port, as at each host.
 class Network
 {
   public:
@@ -31,15 +119,25 @@ class Network
         : m_scenario(scenario),
           m_counters(counters)
     {
-        const size_t hosts = scenario.addresses.size();
+        const size_t hosts = scenario.addresses.size(), leaves = scenario.Value("leaves"), spines = scenario.Value("spines");
         m_hosts.Create(hosts);
-        m_switch.Create(1);
+        m_leaves.Create(leaves);
+        m_spines.Create(leaves > 1 ? spines : 0);
         InternetStackHelper internet;
         internet.SetIpv6StackInstall(false);
         internet.Install(m_hosts);
-        internet.Install(m_switch);
+        if (scenario.Word("ecn_threshold") != "none")
+            for (size_t i = 0; i < hosts; ++i)
+                MakeCapableOfEcn(m_hosts.Get(i));
+        internet.SetRoutingHelper(SwitchRouting());
+        internet.Install(m_leaves);
+        internet.Install(m_spines);
+        const size_t of_leaf = (hosts + leaves - 1) / leaves;
         for (size_t i = 0; i < hosts; ++i)
-            Connect(i);
+            ConnectHost(i, i / of_leaf);
+        for (size_t spine = 0; spine < m_spines.GetN(); ++spine)
+            for (size_t leaf = 0; leaf < leaves; ++leaf)
+                ConnectSpine(leaf, spine, of_leaf);
         if (scenario.Value("pcap"))
             Capture(out);
     }
@@ -64,25 +162,87 @@ class Network
     }
 
   private:
-    void Connect(size_t i)
+    /// Gives switches a HashedRouting.
+    class SwitchRouting : public Ipv4RoutingHelper
+    {
+      public:
+        Ipv4RoutingHelper* Copy() const override
+        {
+            return new SwitchRouting(*this);
+        }
+
+        Ptr<Ipv4RoutingProtocol> Create(Ptr<Node>) const override
+        {
+            return CreateObject<HashedRouting>();
+        }
+    };
+
+    static Ptr<HashedRouting> RoutingOf(Ptr<Node> node)
+    {
+        return DynamicCast<HashedRouting>(node->GetObject<Ipv4>()->GetRoutingProtocol());
+    }
+
+    NetDeviceContainer Link(Ptr<Node> from, Ptr<Node> to, double bit_per_s)
     {
         PointToPointHelper link;
-        link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(uint64_t(m_scenario.lists.at("bit_per_s")[i]))));
+        link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(uint64_t(bit_per_s))));
         link.SetChannelAttribute("Delay", TimeValue(NanoSeconds(m_scenario.Value("link_delay_ns"))));
         link.SetDeviceAttribute("Mtu", UintegerValue(m_scenario.Value("segment_bytes") + MOST_HEADERS));
         link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1p"));
-        NetDeviceContainer ends = link.Install(m_hosts.Get(i), m_switch.Get(0));
+        return link.Install(from, to);
+    }
+
+    void ConnectHost(size_t i, size_t leaf)
+    {
+        const NetDeviceContainer ends = Link(m_hosts.Get(i), m_leaves.Get(leaf), m_scenario.lists.at("bit_per_s")[i]);
         m_devices.Add(ends.Get(0));
         AddQueue(ends.Get(0), 0);
         AddQueue(ends.Get(1), 1);
         const Ipv4Address host(m_scenario.addresses[i].c_str());
-        const Ipv4Address port(host.Get() + (1u << 17)); // another address, of the switch's end
         const uint32_t of_host = AddAddress(ends.Get(0), host);
-        const uint32_t of_switch = AddAddress(ends.Get(1), port);
+        const Ipv4Address port = NextAddress();
         Ipv4StaticRoutingHelper routing;
         routing.GetStaticRouting(m_hosts.Get(i)->GetObject<Ipv4>())->SetDefaultRoute(port, of_host);
-        routing.GetStaticRouting(m_switch.Get(0)->GetObject<Ipv4>())->AddHostRouteTo(host, of_switch);
+        RoutingOf(m_leaves.Get(leaf))->Add(host, AddAddress(ends.Get(1), port));
         ends.Get(0)->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&Network::Sent, &m_counters, Number(i)));
+    }
+
+    void ConnectSpine(size_t leaf, size_t spine, size_t of_leaf)
+    {
+        const NetDeviceContainer ends = Link(m_leaves.Get(leaf), m_spines.Get(spine), m_scenario.Value("uplink_bit_per_s"));
+        AddQueue(ends.Get(0), 1);
+        AddQueue(ends.Get(1), 1);
+        const uint32_t up = AddAddress(ends.Get(0), NextAddress()), down = AddAddress(ends.Get(1), NextAddress());
+        for (size_t i = 0; i < m_hosts.GetN(); ++i)
+        {
+            const Ipv4Address host(m_scenario.addresses[i].c_str());
+            if (i / of_leaf == leaf)
+                RoutingOf(m_spines.Get(spine))->Add(host, down);
+            else
+                RoutingOf(m_leaves.Get(leaf))->Add(host, up);
+        }
+    }
+
+    /// Gives all packets of TCP the codepoint ECT(0), as Linux does for DCTCP; ns-3 leaves it out of packets with a type
+    /// of service.
+    static void MakeCapableOfEcn(Ptr<Node> host)
+    {
+        const auto tcp = host->GetObject<TcpL4Protocol>();
+        const IpL4Protocol::DownTargetCallback down = tcp->GetDownTarget();
+        tcp->SetDownTarget(IpL4Protocol::DownTargetCallback(
+            [down](Ptr<Packet> packet, Ipv4Address from, Ipv4Address to, uint8_t protocol, Ptr<Ipv4Route> route) {
+                SocketIpTosTag tag;
+                packet->RemovePacketTag(tag);
+                tag.SetTos((tag.GetTos() & 0xFC) | 2);
+                packet->AddPacketTag(tag);
+                down(packet, from, to, protocol, route);
+            }));
+    }
+
+    /// Addresses of the switches' ports, which nobody sends to.
+    Ipv4Address NextAddress()
+    {
+        return Ipv4Address(m_next_address++);
     }
 
     static uint32_t AddAddress(Ptr<NetDevice> device, Ipv4Address address)
@@ -110,7 +270,13 @@ class Network
                 map += (map.empty() ? "" : " ") + std::to_string(band);
             const uint16_t root = control.SetRootQueueDisc("ns3::PrioQueueDisc", "Priomap", StringValue(map));
             const auto classes = control.AddQueueDiscClasses(root, BANDS, "ns3::QueueDiscClass");
-            control.AddChildQueueDiscs(root, classes, "ns3::FifoQueueDisc", "MaxSize", limit);
+            if (const auto& mark = m_scenario.Word("ecn_threshold"); mark == "none")
+                control.AddChildQueueDiscs(root, classes, "ns3::FifoQueueDisc", "MaxSize", limit);
+            else // RED that marks all packets above one length of the queue (Alizadeh 2010, section 3.1)
+                control.AddChildQueueDiscs(root, classes, "ns3::RedQueueDisc", "MaxSize", limit, "MinTh", DoubleValue(std::stod(mark)),
+                                           "MaxTh", DoubleValue(std::stod(mark)), "QW", DoubleValue(1), "UseEcn", BooleanValue(true),
+                                           "UseHardDrop", BooleanValue(false), "Gentle", BooleanValue(false), "MeanPktSize",
+                                           UintegerValue(m_scenario.Value("segment_bytes")));
         }
         Ptr<QueueDisc> queue = control.Install(device).Get(0);
         Number* drops = m_drops[at_switch]; // an array would be copied
@@ -135,7 +301,7 @@ class Network
         const Time begin = NanoSeconds(m_scenario.Value("begin_ns"));
         for (size_t i = 0; i < m_hosts.GetN(); ++i)
         {
-            const std::string name = out + "/worker-" + std::to_string(i + 1) + "-tcpdump.pcap";
+            const std::string name = out + "/" + m_scenario.labels[i] + "-tcpdump.pcap";
             auto file = helper.CreateFile(name, std::ios::out | std::ios::binary, PcapHelper::DLT_PPP, m_scenario.Value("snaplen"));
             m_devices.Get(i)->TraceConnectWithoutContext("PromiscSniffer", MakeBoundCallback(&Network::Write, file, begin));
         }
@@ -143,12 +309,13 @@ class Network
 
     static void Write(Ptr<PcapFileWrapper> file, Time begin, Ptr<const Packet> packet)
     {
-        file->Write(begin + Simulator::Now(), packet);
+        file->Write(begin + NanoSeconds(NowNs()), packet);
     }
 
     const Scenario& m_scenario;
     Counters& m_counters;
-    NodeContainer m_hosts, m_switch;
+    NodeContainer m_hosts, m_leaves, m_spines;
+    uint32_t m_next_address = Ipv4Address("172.16.0.1").Get();
     NetDeviceContainer m_devices;
     Number m_drops[2][BANDS] = {};
 };

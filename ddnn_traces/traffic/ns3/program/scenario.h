@@ -7,11 +7,13 @@
 
 #include "ns3/simulator.h"
 
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace ddnn
@@ -42,7 +44,7 @@ struct Scenario
 {
     std::map<std::string, std::string> words;
     std::map<std::string, std::vector<double>> lists;
-    std::vector<std::string> addresses;
+    std::vector<std::string> addresses, labels; ///< of hosts
     std::vector<Buffer> buffers;
     std::vector<BackgroundFlow> flows;
 
@@ -59,11 +61,12 @@ struct Scenario
             }
             size_t length = 0;
             file >> length;
-            if (name == "addresses")
+            if (name == "addresses" || name == "labels")
             {
-                addresses.resize(length);
-                for (auto& address : addresses)
-                    file >> address;
+                auto& texts = name == "labels" ? labels : addresses;
+                texts.resize(length);
+                for (auto& text : texts)
+                    file >> text;
                 continue;
             }
             auto& list = lists[name];
@@ -125,10 +128,69 @@ class Rows
     std::FILE* m_file;
 };
 
+/// A file of rows, each with its step first and TIMES times last; those of the last two steps can be repeated.
+template <size_t N, size_t TIMES>
+class StepRows
+{
+  public:
+    using Row = std::array<Number, N>;
+
+    StepRows(const std::string& folder, const std::string& name, const char* head)
+        : m_rows(folder, name.c_str(), head)
+    {
+    }
+
+    void Write(const Row& row)
+    {
+        std::apply([this](auto... values) { m_rows.Write(values...); }, row);
+        m_of_step[row[0]].push_back(row);
+        while (m_of_step.begin()->first < row[0] - 1)
+            m_of_step.erase(m_of_step.begin());
+    }
+
+    std::vector<Row> OfStep(Number step) const
+    {
+        const auto found = m_of_step.find(step);
+        return found == m_of_step.end() ? std::vector<Row>{} : found->second;
+    }
+
+    /// Write the rows of a step again, for each of the `times` steps that follow it.
+    void Repeat(Number step, Number times, Number period)
+    {
+        const auto rows = OfStep(step);
+        for (Number i = 1; i <= times; ++i)
+        {
+            for (Row row : rows)
+            {
+                row[0] += i;
+                for (size_t k = N - TIMES; k < N; ++k)
+                    row[k] += i * period;
+                Write(row);
+            }
+        }
+    }
+
+  private:
+    Rows m_rows;
+    std::map<Number, std::vector<Row>> m_of_step;
+};
+
+/// Time that was skipped and not simulated, because nothing changed in it (steady.h).
+inline Number g_skipped_ns = 0;
+
+/// The run's time; ns-3's own is earlier by what was skipped.
 inline Number
 NowNs()
 {
-    return Simulator::Now().GetNanoSeconds();
+    return Simulator::Now().GetNanoSeconds() + g_skipped_ns;
+}
+
+/// Schedule what is due at a time of the run.
+template <typename... What>
+EventId
+ScheduleAt(Number ns, What... what)
+{
+    return Simulator::Schedule(NanoSeconds(ns - NowNs()), what...);
 }
 
 } // namespace ddnn

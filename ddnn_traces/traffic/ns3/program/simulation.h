@@ -15,6 +15,8 @@
 #include "ns3/uinteger.h"
 
 #include <chrono>
+#include <csignal>
+#include <sys/prctl.h>
 
 namespace ddnn
 {
@@ -30,6 +32,7 @@ SetTcp(const Scenario& scenario)
     Config::SetDefault("ns3::TcpSocket::RcvBufSize", whole("buffer_bytes"));
     Config::SetDefault("ns3::TcpSocket::InitialCwnd", whole("initial_window"));
     Config::SetDefault("ns3::TcpSocket::DelAckCount", whole("delayed_ack"));
+    Config::SetDefault("ns3::TcpSocketBase::UseEcn", StringValue(scenario.Word("ecn_threshold") == "none" ? "Off" : "On"));
     Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(1)));
     Config::SetDefault("ns3::TcpSocket::ConnCount", UintegerValue(1000)); // connections are never given up
     Config::SetDefault("ns3::TcpSocket::DataRetries", UintegerValue(1000));
@@ -61,36 +64,130 @@ StopAt(double limit, Clock::time_point begin, bool* is_late)
     Simulator::Stop();
 }
 
+inline void
+StopNow()
+{
+    Simulator::Stop();
+}
+
+/// Skips iterations that would repeat the one before: no background flow, no packet sent again, and the iteration and
+/// the transfers to each worker lasted as long as in the two before, within a tolerance. ns-3's own state stays as it
+/// is; the run's time goes on (g_skipped_ns), and what was recorded of the last iteration is counted again.
+class Steady
+{
+  public:
+    Steady(const Scenario& scenario, Counters& counters, Background& background, Training& training)
+        : m_tolerance(std::stod(scenario.Word("skip_tolerance"))),
+          m_end(scenario.Value("end_ns")),
+          m_counters(counters),
+          m_background(background),
+          m_training(training)
+    {
+        AwaitEnd();
+        if (m_tolerance > 0)
+            training.OnStep([this] { OnStep(); });
+    }
+
+    Number Skipped() const
+    {
+        return m_skipped;
+    }
+
+  private:
+    static constexpr int WINDOW = 2; ///< iterations that were like the one before
+
+    void AwaitEnd()
+    {
+        m_stop.Cancel();
+        if (m_end)
+            m_stop = ScheduleAt(m_end, &StopNow);
+    }
+
+    void OnStep()
+    {
+        const Number now = NowNs(), period = now - m_last;
+        auto times = m_training.TransferTimes();
+        times[-1] = period;
+        const bool were_new = m_counters.Record();
+        const bool is_quiet = m_background.IsQuiet() && m_background.NextNs() == m_next;
+        m_alike = were_new && is_quiet && AreAlike(times) ? m_alike + 1 : 0;
+        m_next = m_background.NextNs();
+        m_times = std::move(times);
+        m_last = now;
+        if (m_alike >= WINDOW)
+            Skip(period);
+    }
+
+    bool AreAlike(const std::map<Number, Number>& times) const
+    {
+        return times.size() == m_times.size() && std::equal(times.begin(), times.end(), m_times.begin(), [this](auto& a, auto& b) {
+                   return a.first == b.first && std::abs(a.second - b.second) <= m_tolerance * b.second;
+               });
+    }
+
+    /// Skip whole iterations, up to the next arrival, the end, or the last iteration but one.
+    void Skip(Number period)
+    {
+        Number most = m_training.StepsLeft() - 1;
+        for (Number until : {m_background.NextNs() < 0 ? 0 : m_background.NextNs(), m_end})
+            if (until > 0)
+                most = std::min(most, (until - m_last - 1) / period);
+        if (most < 1)
+            return;
+        m_training.Repeat(most, period);
+        m_counters.Repeat(most, period);
+        g_skipped_ns += most * period;
+        m_skipped += most;
+        m_last += most * period;
+        m_background.Await();
+        AwaitEnd();
+    }
+
+    double m_tolerance;
+    Number m_end;
+    Counters& m_counters;
+    Background& m_background;
+    Training& m_training;
+    EventId m_stop;
+    int m_alike = 0;
+    Number m_last = 0, m_next = -1, m_skipped = 0;
+    std::map<Number, Number> m_times;
+};
+
 /// Run a scenario; its results are files in the folder OUT, summary.json the last.
 inline void
 simulate(const std::string& path, const std::string& out)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // who started it reads the results; without that one nobody does
     const Scenario scenario(path);
     SetTcp(scenario);
     std::vector<Number> places(scenario.addresses.size());
     const auto begin = Clock::now();
     bool is_late = false;
     std::string ended;
-    Number simulated = 0, events = 0;
+    Number simulated = 0, events = 0, skipped = 0;
     {
         Counters counters(out, scenario, places);
         Network network(scenario, counters, out);
         Background background(scenario, network);
-        Training training(scenario, network, places, out);
-        if (const Number end = scenario.Value("end_ns"))
-            Simulator::Stop(NanoSeconds(end));
+        std::vector<std::unique_ptr<Training>> jobs;
+        for (Number i = 0; i < scenario.Value("jobs"); ++i)
+            jobs.push_back(std::make_unique<Training>(scenario, network, i, places, out));
+        Steady steady(scenario, counters, background, *jobs[0]);
         StopAt(std::stod(scenario.Word("time_limit_s")), begin, &is_late);
         Simulator::Run();
-        ended = is_late ? "time limit" : training.IsDone() ? "iterations" : "simulated time";
+        ended = is_late ? "time limit" : jobs[0]->IsDone() ? "iterations" : "simulated time";
         simulated = NowNs();
         events = Simulator::GetEventCount();
+        skipped = steady.Skipped();
         counters.Finish();
         network.Finish(out);
         background.Finish(out);
         Simulator::Destroy();
     }
     std::ofstream(out + "/summary.json") << "{\"ended\": \"" << ended << "\", \"simulated_ns\": " << simulated
-                                         << ", \"events\": " << events << ", \"wall_s\": " << SecondsSince(begin) << "}\n";
+                                         << ", \"events\": " << events << ", \"skipped_steps\": " << skipped
+                                         << ", \"wall_s\": " << SecondsSince(begin) << "}\n";
 }
 
 } // namespace ddnn

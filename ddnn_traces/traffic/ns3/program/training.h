@@ -1,53 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Workers, and the global synchroniser of their all-reduces.
+// Workers that compute, and the global synchroniser of their exchanges.
 
 #ifndef DDNN_TRACES_TRAINING
 #define DDNN_TRACES_TRAINING
 
-#include "connections.h"
-#include "network.h"
+#include "collectives.h"
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 namespace ddnn
 {
 
-/// All workers and the global synchroniser: it begins an all-reduce when all workers have ended the one before.
+/// A job: all its workers and the global synchroniser. That begins an exchange when all workers have ended the one
+/// before; a parameter server aggregates one buffer while it distributes another.
 class Training
 {
   public:
-    Training(const Scenario& scenario, const Network& network, std::vector<Number>& places, const std::string& out)
+    /// number: of the job, from 0. places: of each host, how many forward passes its worker has ended; of job 0.
+    Training(const Scenario& scenario, const Network& network, Number number, std::vector<Number>& places, const std::string& out)
         : m_scenario(scenario),
           m_places(places),
-          m_number(scenario.lists.at("order").size()),
+          m_job(number),
+          m_number(scenario.Value("workers")),
           m_layers(scenario.lists.at("forward_ns").size()),
           m_has_barrier(scenario.Value("barrier")),
           m_has_priority(scenario.Value("priority")),
           m_steps(scenario.Value("steps")),
           m_workers(m_number),
-          m_forward_ends(out, "forward_ends.csv", "worker,end_ns"),
-          m_exchanges(out, "exchanges.csv", "step,buffer,start_ns,end_ns"),
-          m_partitions(out, "partitions.csv", "step,buffer,interval,worker,partition,bytes,start_ns,end_ns")
+          m_forward_ends(out, "forward_ends" + Suffix() + ".csv", "step,worker,end_ns"),
+          m_exchanges(out, "exchanges" + Suffix() + ".csv", "step,buffer,phase,is_high,start_ns,end_ns"),
+          m_transfers(out, "partitions" + Suffix() + ".csv", "step,buffer,interval,worker,partition,bytes,start_ns,end_ns")
     {
         for (Number layer = 0; layer < m_layers; ++layer)
         {
-            Number number = 0;
+            Number of_layer = 0;
             for (const auto& buffer : scenario.buffers)
-                number += buffer.first <= layer && layer <= buffer.last;
-            m_buffers_of.push_back(scenario.lists.at("has_gradient")[layer] ? number : 0);
+                of_layer += buffer.first <= layer && layer <= buffer.last;
+            m_buffers_of.push_back(scenario.lists.at("has_gradient")[layer] ? of_layer : 0);
         }
-        for (size_t place = 0; place < m_number; ++place)
-            Open(network, place);
+        const auto ended = [this](int phase) { EndExchange(phase); };
+        const uint16_t port = TRAINING_PORT + m_job;
+        if (scenario.Word("collective") == "parameter_server")
+            m_collective = std::make_unique<ParameterServer>(scenario, network, port, m_transfers, ended);
+        else
+            m_collective = std::make_unique<Ring>(scenario, network, port, m_transfers, ended);
+        m_phases.resize(m_collective->Phases());
+        const Number begin = m_job * scenario.Value("job_offset_ns");
         for (size_t i = 0; i < m_number; ++i)
-        {
-            double sum = 0;
-            for (double length : scenario.lists.at("forward_ns"))
-                sum += length;
-            Simulator::Schedule(NanoSeconds(std::llround(sum * Factor(0, i))), &Training::EndForward, this, i);
-        }
+            ScheduleAt(begin + std::llround(Sum("forward_ns") * Factor(0, i)), &Training::EndForward, this, i);
     }
 
     bool IsDone() const
@@ -55,77 +57,98 @@ class Training
         return m_done == m_number;
     }
 
+    /// Called when all workers have ended a forward pass.
+    void OnStep(std::function<void()> call)
+    {
+        m_on_step = std::move(call);
+    }
+
+    /// Times of the last step: that of each transfer, summed by receiver.
+    std::map<Number, Number> TransferTimes() const
+    {
+        std::map<Number, Number> found;
+        for (const auto& row : m_transfers.OfStep(m_step - 1))
+            found[row[3]] += row[7] - row[6];
+        return found;
+    }
+
+    Number StepsLeft() const
+    {
+        return m_steps - m_step;
+    }
+
+    /// Repeat the last step so many times, each `period` later than the one before.
+    void Repeat(Number times, Number period)
+    {
+        m_forward_ends.Repeat(m_step, times, period);
+        m_exchanges.Repeat(m_step - 1, times, period);
+        m_transfers.Repeat(m_step - 1, times, period);
+        m_step += times;
+        m_step_begin += times * period;
+        for (auto& worker : m_workers)
+            worker.step += times;
+        for (size_t i = 0; i < m_number; ++i)
+            CountPlaces(i, times);
+        if (times % 2)
+        {
+            std::swap(m_missing[0], m_missing[1]);
+            std::swap(m_missing_in_all[0], m_missing_in_all[1]);
+        }
+    }
+
   private:
-    /// A worker at a place in the ring; it sends to the next place.
     struct Worker
     {
-        Number host = 0, step = -1, layer = 0;
+        Number step = -1, layer = 0;
         bool is_computing = false, has_gradients = false;
-        std::unique_ptr<Sender> to_next;
-        Ptr<Socket> listening, from_before;
-        Number received = 0, expected = 0, interval = 0;
-        std::vector<Number> progress, sent_at;
     };
 
-    struct Exchange
+    /// A phase of the exchange: what waits for it, by the time since when, and what is under way.
+    struct Phase
     {
-        Number step = 0, buffer = -1, start = 0, ended = 0;
-        std::vector<Number> sizes{};
+        std::vector<std::pair<Number, Number>> waiting{}; ///< time and buffer
+        Number buffer = -1, start = 0, is_high = 0;
     };
 
-    void Open(const Network& network, size_t place)
+    std::string Suffix() const
     {
-        const auto& order = m_scenario.lists.at("order");
-        Worker& worker = m_workers[place];
-        worker.host = Number(order[place]);
-        worker.listening = Socket::CreateSocket(network.Host(worker.host), TcpSocketFactory::GetTypeId());
-        const uint8_t tos = m_scenario.Value("training_tos");
-        worker.listening->SetIpTos(tos);
-        worker.listening->Bind(InetSocketAddress(Ipv4Address::GetAny(), TRAINING_PORT));
-        worker.listening->Listen();
-        worker.listening->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
-                                            MakeCallback(&Training::Accept, this));
-        const InetSocketAddress next = network.Address(Number(order[(place + 1) % m_number]), TRAINING_PORT);
-        Simulator::ScheduleNow(&Training::Connect, this, place, &network, next);
+        return m_job ? "-" + std::to_string(m_job) : "";
     }
 
-    void Connect(size_t place, const Network* network, InetSocketAddress next)
+    double Sum(const char* name) const
     {
-        Worker& worker = m_workers[place];
-        worker.to_next = std::make_unique<Sender>(network->Host(worker.host), next, m_scenario.Value("training_tos"),
-                                                  m_scenario.Value("segment_bytes"));
+        double sum = 0;
+        for (double length : m_scenario.lists.at(name))
+            sum += length;
+        return sum;
     }
 
-    void Accept(Ptr<Socket> socket, const Address&)
+    /// Packets of a parameter server are of the step of the first worker.
+    void CountPlaces(size_t number, Number steps)
     {
-        const uint32_t node = socket->GetNode()->GetId();
-        for (size_t place = 0; place < m_number; ++place)
-        {
-            if (Number(node) != m_workers[place].host)
-                continue;
-            m_workers[place].from_before = socket;
-            m_place_of[PeekPointer(socket)] = place;
-        }
-        socket->SetIpTos(m_scenario.Value("training_tos"));
-        socket->SetRecvCallback(MakeCallback(&Training::Receive, this));
+        m_places[number] += steps;
+        for (size_t host = m_number; number == 0 && host < m_places.size(); ++host)
+            m_places[host] += steps;
     }
 
     // computation
 
-    double Factor(Number step, size_t place) const
+    double Factor(Number step, size_t worker) const
     {
         const auto& factors = m_scenario.lists.at("factors");
         const Number rows = factors.size() / m_number;
-        return factors[std::min(step, rows - 1) * m_number + m_workers[place].host];
+        return factors[std::min(step, rows - 1) * m_number + worker];
     }
 
     /// The end of a forward pass is that of a step; the backward pass of the next begins.
-    void EndForward(size_t place)
+    void EndForward(size_t number)
     {
-        Worker& worker = m_workers[place];
-        m_forward_ends.Write(worker.host, NowNs());
-        ++m_places[worker.host];
-        if (++worker.step == m_steps)
+        Worker& worker = m_workers[number];
+        ++worker.step;
+        m_forward_ends.Write({worker.step, Number(number), NowNs()});
+        if (m_job == 0)
+            CountPlaces(number, 1);
+        if (worker.step == m_steps)
         {
             if (++m_done == m_number)
                 Simulator::Stop();
@@ -138,12 +161,14 @@ class Training
         std::vector<Number> ends(m_layers);
         for (Number layer = m_layers - 1; layer >= 0; --layer)
         {
-            elapsed += m_scenario.lists.at("backward_ns")[layer] * Factor(worker.step + 1, place);
+            elapsed += m_scenario.lists.at("backward_ns")[layer] * Factor(worker.step + 1, number);
             ends[layer] = std::llround(elapsed);
         }
         for (size_t k = 0; k < m_scenario.buffers.size(); ++k)
             Simulator::Schedule(NanoSeconds(ends[m_scenario.buffers[k].first]), &Training::Computed, this, k);
-        Simulator::Schedule(NanoSeconds(ends[0]), &Training::EndBackward, this, place);
+        Simulator::Schedule(NanoSeconds(ends[0]), &Training::EndBackward, this, number);
+        if (++m_in_step == m_number && m_on_step)
+            m_on_step();
     }
 
     /// Buffers are missing again; nobody is behind the step before, whose counters the other half has.
@@ -152,169 +177,148 @@ class Training
         if (step <= m_step)
             return;
         m_step = step;
+        m_step_begin = NowNs();
+        m_in_step = 0;
         m_missing[step % 2] = m_buffers_of;
         m_missing_in_all[step % 2] = m_scenario.buffers.size();
         m_computed.assign(m_scenario.buffers.size(), 0);
+        m_is_exchanged.assign(m_scenario.buffers.size(), false);
     }
 
-    void EndBackward(size_t place)
+    void EndBackward(size_t number)
     {
-        m_workers[place].has_gradients = true;
-        Advance(place);
+        m_workers[number].has_gradients = true;
+        Advance(number);
     }
 
-    void Advance(size_t place)
+    void Advance(size_t number)
     {
-        Worker& worker = m_workers[place];
+        Worker& worker = m_workers[number];
         if (worker.is_computing || !worker.has_gradients)
             return;
         const auto half = worker.step % 2;
         if (m_has_barrier ? m_missing_in_all[half] > 0 : m_missing[half][worker.layer] > 0)
             return;
         worker.is_computing = true;
-        const double length = m_scenario.lists.at("forward_ns")[worker.layer] * Factor(worker.step + 1, place);
-        Simulator::Schedule(NanoSeconds(std::llround(length)), &Training::EndLayer, this, place);
+        const double length = m_scenario.lists.at("forward_ns")[worker.layer] * Factor(worker.step + 1, number);
+        Simulator::Schedule(NanoSeconds(std::llround(length)), &Training::EndLayer, this, number);
     }
 
-    void EndLayer(size_t place)
+    void EndLayer(size_t number)
     {
-        Worker& worker = m_workers[place];
+        Worker& worker = m_workers[number];
         worker.is_computing = false;
         if (++worker.layer == m_layers)
-            EndForward(place);
+            EndForward(number);
         else
-            Advance(place);
+            Advance(number);
     }
 
     // the global synchroniser
 
     void Computed(size_t buffer)
     {
-        if (++m_computed[buffer] < Number(m_number))
-            return;
-        m_ready.push_back({NowNs(), Number(buffer)});
-        Simulator::ScheduleNow(&Training::BeginNext, this); // after what else happens now
+        if (++m_computed[buffer] == Number(m_number))
+            Await(0, buffer);
     }
 
-    void BeginNext()
+    void Await(int phase, Number buffer)
     {
-        if (m_exchange.buffer >= 0 || m_ready.empty())
+        m_phases[phase].waiting.push_back({NowNs(), buffer});
+        Simulator::ScheduleNow(&Training::BeginNext, this, phase); // after what else happens now
+    }
+
+    void BeginNext(int phase)
+    {
+        Phase& here = m_phases[phase];
+        if (here.buffer >= 0 || here.waiting.empty())
             return;
         const auto rank = [this](const std::pair<Number, Number>& one) {
             const Number first = m_scenario.buffers[one.second].first;
             return m_has_priority ? std::make_tuple(first, one.first, one.second)
                                   : std::make_tuple(one.first, -first, one.second);
         };
-        const auto next = std::min_element(m_ready.begin(), m_ready.end(),
+        const auto next = std::min_element(here.waiting.begin(), here.waiting.end(),
                                            [&rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
-        const Number buffer = next->second;
-        m_ready.erase(next);
-        BeginExchange(buffer);
+        here.buffer = next->second;
+        here.waiting.erase(next);
+        here.start = NowNs();
+        const uint8_t tos = Tos(here.buffer);
+        here.is_high = tos == m_scenario.Value("background_tos");
+        m_collective->Begin(phase, {m_step, here.buffer, m_scenario.buffers[here.buffer].bytes}, tos);
     }
 
-    void BeginExchange(Number buffer)
+    /// The type of service of a buffer's exchange. layers: high for the first ones. deadline: high where less time is
+    /// left until the forward pass needs it than it and all that goes before it take without other traffic.
+    uint8_t Tos(Number buffer) const
     {
-        const Number bytes = m_scenario.buffers[buffer].bytes, n = m_number;
-        m_exchange = Exchange{m_step, buffer, NowNs(), 0, {}};
-        for (Number i = 0; i < n; ++i)
-            m_exchange.sizes.push_back(bytes * (i + 1) / n - bytes * i / n);
-        for (size_t place = 0; place < m_number; ++place)
-        {
-            Worker& worker = m_workers[place];
-            worker.interval = 0;
-            worker.progress.assign(n, 0);
-            worker.sent_at.assign(2 * (n - 1), 0);
-            worker.expected = worker.received + m_exchange.sizes[Partition(Before(place), 0)];
-        }
-        for (size_t place = 0; place < m_number; ++place)
-            SendPartition(place, 0);
+        const auto& rule = m_scenario.Word("priority_rule");
+        const Number first = m_scenario.buffers[buffer].first;
+        bool is_high = false;
+        if (rule == "layers")
+            is_high = first < m_scenario.Value("high_layers");
+        else if (rule == "deadline")
+            is_high = SlackNs(first) < 0;
+        return is_high ? m_scenario.Value("background_tos") : m_scenario.Value("training_tos");
     }
 
-    size_t Before(size_t place) const
+    double SlackNs(Number first) const
     {
-        return (place + m_number - 1) % m_number;
+        double due = Number(m_step_begin) + Sum("backward_ns"), work = 0;
+        if (!m_has_barrier)
+            for (Number layer = 0; layer < first; ++layer)
+                due += m_scenario.lists.at("forward_ns")[layer];
+        for (size_t k = 0; k < m_scenario.buffers.size(); ++k)
+            if (!m_is_exchanged[k] && (m_has_barrier || m_scenario.buffers[k].first <= first))
+                work += m_scenario.lists.at("exchange_ns")[k];
+        return due - NowNs() - work;
     }
 
-    /// The partition that a place sends in an interval: the one that it received in the interval before.
-    Number Partition(size_t place, Number interval) const
+    void EndExchange(int phase)
     {
-        const Number n = m_number;
-        return ((Number(place) - interval) % n + n) % n;
-    }
-
-    void SendPartition(size_t place, Number interval)
-    {
-        m_workers[place].sent_at[interval] = NowNs();
-        m_workers[place].to_next->Send(m_exchange.sizes[Partition(place, interval)]);
-    }
-
-    void Receive(Ptr<Socket> socket)
-    {
-        const size_t place = m_place_of.at(PeekPointer(socket));
-        m_workers[place].received += ReadAll(socket);
-        CheckReceived(place);
-    }
-
-    void CheckReceived(size_t place)
-    {
-        Worker& worker = m_workers[place];
-        const Number intervals = 2 * (Number(m_number) - 1);
-        while (worker.interval < intervals && worker.received >= worker.expected)
-        {
-            const Worker& before = m_workers[Before(place)];
-            const Number partition = Partition(Before(place), worker.interval);
-            worker.progress[partition] = before.progress[partition] + 1;
-            m_partitions.Write(m_exchange.step, m_exchange.buffer, worker.interval, worker.host, partition,
-                               m_exchange.sizes[partition], before.sent_at[worker.interval], NowNs());
-            if (++worker.interval == intervals)
-            {
-                EndExchange(worker, partition);
-                return;
-            }
-            worker.expected += m_exchange.sizes[Partition(Before(place), worker.interval)];
-            SendPartition(place, worker.interval);
-        }
-    }
-
-    void EndExchange(const Worker& worker, Number last)
-    {
-        const Number n = m_number;
-        for (Number k = 0; k < n; ++k) // the end state of figure 5.2
-            if (worker.progress[(last + k) % n] != 2 * (n - 1) - k)
-                throw std::runtime_error("an all-reduce ended before all partitions were complete");
-        if (++m_exchange.ended < n)
-            return;
-        m_exchanges.Write(m_exchange.step, m_exchange.buffer, m_exchange.start, NowNs());
-        Simulator::Schedule(NanoSeconds(m_scenario.Value("update_ns")), &Training::HaveGradients, this, m_exchange.step,
-                            m_exchange.buffer);
-        m_exchange.buffer = -1;
-        Simulator::ScheduleNow(&Training::BeginNext, this);
+        Phase& here = m_phases[phase];
+        m_exchanges.Write({m_step, here.buffer, phase, here.is_high, here.start, NowNs()});
+        const bool is_last = phase + 1 == m_collective->Phases();
+        const Number buffer = here.buffer;
+        here.buffer = -1;
+        // an update is between aggregation and distribution, or after an exchange in one phase
+        const Time update = NanoSeconds(m_phases.size() == 1 || !is_last ? m_scenario.Value("update_ns") : 0);
+        if (is_last)
+            Simulator::Schedule(update, &Training::HaveGradients, this, m_step, buffer);
+        else
+            Simulator::Schedule(update, &Training::Await, this, phase + 1, buffer);
+        Simulator::ScheduleNow(&Training::BeginNext, this, phase);
     }
 
     void HaveGradients(Number step, Number buffer)
     {
+        m_is_exchanged[buffer] = true;
         const auto& layers = m_scenario.buffers[buffer];
         auto& missing = m_missing[step % 2];
         for (Number layer = layers.first; layer <= layers.last; ++layer)
             missing[layer] -= m_buffers_of[layer] > 0;
         --m_missing_in_all[step % 2];
-        for (size_t place = 0; place < m_number; ++place)
-            Advance(place);
+        for (size_t number = 0; number < m_number; ++number)
+            Advance(number);
     }
 
     const Scenario& m_scenario;
     std::vector<Number>& m_places;
+    Number m_job;
     size_t m_number;
     Number m_layers;
     bool m_has_barrier, m_has_priority;
-    Number m_steps, m_step = -1, m_missing_in_all[2] = {};
-    size_t m_done = 0;
+    Number m_steps, m_step = -1, m_step_begin = 0, m_missing_in_all[2] = {};
+    size_t m_done = 0, m_in_step = 0;
     std::vector<Worker> m_workers;
     std::vector<Number> m_buffers_of, m_missing[2], m_computed;
-    std::vector<std::pair<Number, Number>> m_ready; ///< time and buffer
-    Exchange m_exchange;
-    std::unordered_map<Socket*, size_t> m_place_of;
-    Rows m_forward_ends, m_exchanges, m_partitions;
+    std::vector<bool> m_is_exchanged;
+    std::vector<Phase> m_phases;
+    std::function<void()> m_on_step;
+    StepRows<3, 1> m_forward_ends;
+    StepRows<6, 2> m_exchanges;
+    Transfers m_transfers;
+    std::unique_ptr<Collective> m_collective;
 };
 
 } // namespace ddnn
