@@ -1,8 +1,8 @@
 """ns-3 in a process of its own: a scenario file in, files of results out.
 
 ns-3's state is global and its fatal errors end the process, so each simulation has one. cppyy compiles the program
-(program/simulation.h) there, or g++ beforehand; both take ns-3's headers and libraries from PyPI's wheel `ns3`, g++ also
-those of a system's ns-3.
+(program/simulation.h) there, or g++ beforehand; both take ns-3's headers and libraries from PyPI's wheel `ns3`, g++
+also those of a system's ns-3.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Ns3Run(SimulatedRun):
     that of its links to the spines. training_priority: layers has the exchanges of the high_layers (None: half of the
     layers) first layers in the background's band, deadline those for which there is less time left than they take.
     ecn_threshold: bytes in a queue above which packets are marked, of dctcp; None: 65 packets of 1500 bytes a 10 Gbit/s
-    (Alizadeh 2010, section 3.5). other_jobs: further jobs like this on the same hosts, each other_jobs_after_ms after
+    (Alizadeh 2010). other_jobs: further jobs like this on the same hosts, each other_jobs_after_ms after
     the one before; they are traffic of this run. skip_tolerance: iterations are skipped when they would repeat the one
     before, all times within this share; 0: none are. Raises UsageError for what cannot be.
     """

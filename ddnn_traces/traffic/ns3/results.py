@@ -124,14 +124,16 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     their links carry. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms, ...: completion of background flows of
     a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle, dropped_low: packets by band.
     retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the background's band. other_iteration_ms: of
-    the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
+    the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall
+    clock; simulated_per_wall: seconds.
     """
     measured = _measured_steps(result)
     found: dict[str, Any] = {"ended": result.ended, "simulated_s": result.simulated_ns / 1e9, "steps": result.steps}
     found |= measured.times() if measured else dict.fromkeys(("iteration_ms", "exposed_ms", "first_forward_ms"))
     training = result.flows.filter(_is_of(TRAINING_PORT))
     found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None
-    found["high_exchanges_pct"] = 100 * result.high_exchanges.mean() if len(result.high_exchanges) else None
+    number = len(result.high_exchanges)
+    found["high_exchanges_pct"] = 100 * int(result.high_exchanges.sum()) / number if number else None
     found["skipped_steps"] = result.skipped_steps
     exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
     found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
