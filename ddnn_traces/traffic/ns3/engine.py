@@ -136,7 +136,7 @@ def simulate(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> dict
 
 
 def _command(engine: Engine) -> tuple[list[str], dict[str, str]]:
-    environment = dict(os.environ)
+    environment = os.environ | {"DDNN_TRACES_PARENT": str(os.getpid())}  # ns-3 ends with this process
     if engine.compiler == "g++":
         return [str(_program(engine))], environment
     environment["EXTRA_CLING_ARGS"] = f"-O2 -std={engine.standard}"  # read when cppyy is imported

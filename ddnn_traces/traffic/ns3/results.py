@@ -38,7 +38,8 @@ class Ns3Result(Timeline):
     directed five-tuple, in the order of their first packets, as their senders sent them; windows, step_flows: its
     packets and bytes by window, and by the number of forward passes that the sender had ended. background: a row a
     background flow that began, end_ns -1 for one that did not end. partitions: a row a transfer of a partition.
-    drops: packets dropped at hosts and at the switch, by band.
+    drops: packets dropped at hosts and at switches, by band. uplinks: a row a link between a leaf and a spine, with the
+    bytes that it carried up and down.
     """
 
     run: Ns3Run
@@ -55,6 +56,7 @@ class Ns3Result(Timeline):
     background: pl.DataFrame
     partitions: pl.DataFrame
     drops: pl.DataFrame
+    uplinks: pl.DataFrame
 
     @cached_property
     def steps(self) -> int:
@@ -73,7 +75,17 @@ class Ns3Result(Timeline):
 
 def read(run: Ns3Run, out: Path, summary: dict[str, Any]) -> Ns3Result:
     """The results of a run in the folder `out`. Raises SimulationError where a worker did not end a forward pass."""
-    names = ("flows", "windows", "step_flows", "background", "partitions", "drops", "forward_ends", "exchanges")
+    names = (
+        "flows",
+        "windows",
+        "step_flows",
+        "background",
+        "partitions",
+        "drops",
+        "uplinks",
+        "forward_ends",
+        "exchanges",
+    )
     tables: dict[str, Any] = {name: _read(out, name) for name in names}
     exchanges = tables.pop("exchanges")
     others = [_iteration_ms(_read(out, f"forward_ends-{i + 1}")) for i in range(run.other_jobs)]
@@ -121,8 +133,10 @@ def summary(result: Ns3Result) -> dict[str, Any]:
 
     steps: complete ones. iteration_ms, exposed_ms, first_forward_ms: as of the simulator. all_reduce_bytes: payload of
     the training in a step, all workers. utilization, background_utilization: wire bytes that the hosts sent over what
-    their links carry. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms, ...: completion of background flows of
-    a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle, dropped_low: packets by band.
+    their links carry. uplink_utilization, busiest_uplink_utilization: mean and most of the links between leaves and
+    spines, each in its busier direction, in the whole run. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms,
+    ...: completion of background flows of a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle,
+    dropped_low: packets by band.
     retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the background's band. other_iteration_ms: of
     the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall
     clock; simulated_per_wall: seconds.
@@ -138,6 +152,7 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
     found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
     found |= {name: _utilization(result, port) for name, port in _PORTS.items()}
+    found |= _uplinks(result)
     for name, of_size in _SIZES.items():
         found |= {f"{name}_{key}": value for key, value in _completion(result, of_size).items()}
     by_band = result.drops.group_by("band").agg(pl.col("packets").sum()).sort("band")["packets"].to_list()
@@ -188,6 +203,15 @@ def _utilization(result: Ns3Result, port: int) -> float | None:
     rows = result.windows.filter(pl.col("flow").is_in(numbers.implode()), pl.col("window").is_between(begin, end - 1))
     capacity = float(run.rates().sum()) * (end - begin) * run.window_ns
     return float(rows["wire_bytes"].sum()) / capacity if capacity > 0 else None
+
+
+def _uplinks(result: Ns3Result) -> dict[str, float | None]:
+    """Of leaf-spine networks; of the whole run, the busier way of each link."""
+    if result.uplinks.is_empty() or not result.simulated_ns:
+        return dict.fromkeys(("uplink_utilization", "busiest_uplink_utilization"))
+    capacity = result.run.uplink_rate * result.simulated_ns
+    busy = result.uplinks.select(pl.max_horizontal("up_bytes", "down_bytes") / capacity).to_series().to_list()
+    return {"uplink_utilization": sum(busy) / len(busy), "busiest_uplink_utilization": max(busy)}
 
 
 def _completion(result: Ns3Result, of_size: pl.Expr) -> dict[str, Any]:

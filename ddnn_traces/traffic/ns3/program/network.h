@@ -23,6 +23,7 @@
 #include "ns3/traffic-control-helper.h"
 #include "ns3/uinteger.h"
 
+#include <memory>
 #include <tuple>
 #include <unordered_map>
 
@@ -152,13 +153,37 @@ class Network
         return {Ipv4Address(m_scenario.addresses[i].c_str()), port};
     }
 
-    /// Packets dropped in each band of the hosts' queues and of the switch's.
+    /// Packets dropped in each band of the hosts' queues and of the switches'; bytes on each link of leaves and spines.
     void Finish(const std::string& out) const
     {
+        Rows links(out, "uplinks.csv", "leaf,spine,up_bytes,down_bytes");
+        for (const auto& link : m_uplinks)
+            links.Write(link->leaf, link->spine, link->bytes[0], link->bytes[1]);
         Rows rows(out, "drops.csv", "at_switch,band,packets");
         for (int at_switch = 0; at_switch < 2; ++at_switch)
             for (int band = 0; band < BANDS; ++band)
                 rows.Write(at_switch, band, m_drops[at_switch][band]);
+    }
+
+    /// A step ended.
+    void EndStep()
+    {
+        for (auto& link : m_uplinks)
+        {
+            for (int way = 0; way < 2; ++way)
+            {
+                link->of_step[way] = link->bytes[way] - link->before[way];
+                link->before[way] = link->bytes[way];
+            }
+        }
+    }
+
+    /// Count the last step again, so many times.
+    void Repeat(Number times)
+    {
+        for (auto& link : m_uplinks)
+            for (int way = 0; way < 2; ++way)
+                link->before[way] = link->bytes[way] += times * link->of_step[way];
     }
 
   private:
@@ -210,8 +235,13 @@ class Network
     void ConnectSpine(size_t leaf, size_t spine, size_t of_leaf)
     {
         const NetDeviceContainer ends = Link(m_leaves.Get(leaf), m_spines.Get(spine), m_scenario.Value("uplink_bit_per_s"));
-        AddQueue(ends.Get(0), 1);
-        AddQueue(ends.Get(1), 1);
+        m_uplinks.push_back(std::make_unique<Uplink>(Uplink{Number(leaf), Number(spine)}));
+        for (int end = 0; end < 2; ++end)
+        {
+            AddQueue(ends.Get(end), 1);
+            Number* bytes = &m_uplinks.back()->bytes[end];
+            ends.Get(end)->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&Network::Carried, bytes));
+        }
         const uint32_t up = AddAddress(ends.Get(0), NextAddress()), down = AddAddress(ends.Get(1), NextAddress());
         for (size_t i = 0; i < m_hosts.GetN(); ++i)
         {
@@ -288,6 +318,11 @@ class Network
         counters->Sent(host, packet);
     }
 
+    static void Carried(Number* bytes, Ptr<const Packet> packet)
+    {
+        *bytes += packet->GetSize();
+    }
+
     static void Dropped(Number* drops, Ptr<const QueueDiscItem> item, const char*)
     {
         SocketPriorityTag tag;
@@ -312,11 +347,19 @@ class Network
         file->Write(begin + NanoSeconds(NowNs()), packet);
     }
 
+    /// A link between a leaf and a spine; bytes up and down, until the last step, and of that step.
+    struct Uplink
+    {
+        Number leaf, spine;
+        Number bytes[2] = {}, before[2] = {}, of_step[2] = {};
+    };
+
     const Scenario& m_scenario;
     Counters& m_counters;
     NodeContainer m_hosts, m_leaves, m_spines;
     uint32_t m_next_address = Ipv4Address("172.16.0.1").Get();
     NetDeviceContainer m_devices;
+    std::vector<std::unique_ptr<Uplink>> m_uplinks;
     Number m_drops[2][BANDS] = {};
 };
 

@@ -16,7 +16,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 namespace ddnn
 {
@@ -76,10 +78,11 @@ StopNow()
 class Steady
 {
   public:
-    Steady(const Scenario& scenario, Counters& counters, Background& background, Training& training)
+    Steady(const Scenario& scenario, Counters& counters, Network& network, Background& background, Training& training)
         : m_tolerance(std::stod(scenario.Word("skip_tolerance"))),
           m_end(scenario.Value("end_ns")),
           m_counters(counters),
+          m_network(network),
           m_background(background),
           m_training(training)
     {
@@ -109,6 +112,7 @@ class Steady
         auto times = m_training.TransferTimes();
         times[-1] = period;
         const bool were_new = m_counters.Record();
+        m_network.EndStep();
         const bool is_quiet = m_background.IsQuiet() && m_background.NextNs() == m_next;
         m_alike = were_new && is_quiet && AreAlike(times) ? m_alike + 1 : 0;
         m_next = m_background.NextNs();
@@ -136,6 +140,7 @@ class Steady
             return;
         m_training.Repeat(most, period);
         m_counters.Repeat(most, period);
+        m_network.Repeat(most);
         g_skipped_ns += most * period;
         m_skipped += most;
         m_last += most * period;
@@ -146,6 +151,7 @@ class Steady
     double m_tolerance;
     Number m_end;
     Counters& m_counters;
+    Network& m_network;
     Background& m_background;
     Training& m_training;
     EventId m_stop;
@@ -154,11 +160,23 @@ class Steady
     std::map<Number, Number> m_times;
 };
 
+/// End with the process that started this one, which reads the results. DDNN_TRACES_PARENT: its number; it may be gone.
+inline void
+EndWithParent()
+{
+    const char* parent = std::getenv("DDNN_TRACES_PARENT");
+    if (!parent)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (std::to_string(getppid()) != parent)
+        throw std::runtime_error("the process that started this one has ended");
+}
+
 /// Run a scenario; its results are files in the folder OUT, summary.json the last.
 inline void
 simulate(const std::string& path, const std::string& out)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // who started it reads the results; without that one nobody does
+    EndWithParent();
     const Scenario scenario(path);
     SetTcp(scenario);
     std::vector<Number> places(scenario.addresses.size());
@@ -173,7 +191,7 @@ simulate(const std::string& path, const std::string& out)
         std::vector<std::unique_ptr<Training>> jobs;
         for (Number i = 0; i < scenario.Value("jobs"); ++i)
             jobs.push_back(std::make_unique<Training>(scenario, network, i, places, out));
-        Steady steady(scenario, counters, background, *jobs[0]);
+        Steady steady(scenario, counters, network, background, *jobs[0]);
         StopAt(std::stod(scenario.Word("time_limit_s")), begin, &is_late);
         Simulator::Run();
         ended = is_late ? "time limit" : jobs[0]->IsDone() ? "iterations" : "simulated time";
