@@ -62,7 +62,7 @@ def run(
     messages.info(f"{chosen}; {counted(number, 'cell')} into {out}, finished ones are kept: the same command goes on")
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     cell = Cell(chosen, out / CELLS, dataset)
-    simulation = sweep.Simulation(cell.measures, _AXES, cost=_packets, is_kept=cell.is_kept)
+    simulation = sweep.Simulation(cell.measures, _AXES, cost=_packets, is_kept=cell.is_kept, apart=True)
     try:
         frame = sweep.sweep_and_say(values, out, jobs, messages, simulation)
     finally:

@@ -9,8 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ class Simulation:
 
     measures: of a cell, called in another process. keys: that may be axes. columns: measures that a cell without them
     has, too, as null. block: cells that a process is given at a time. cost: of a cell, in any unit; the largest begin.
-    is_kept: whether a cell that the journal has with these measures need not be simulated again.
+    is_kept: whether a cell that the journal has with these measures need not be simulated again. apart: whether a
+    single process, too, is another one, which Ctrl-C ends with those that it started.
     """
 
     measures: Callable[[Row], Row]
@@ -52,6 +53,7 @@ class Simulation:
     block: int = 1
     cost: Callable[[Row], float] = lambda _: 1.0
     is_kept: Callable[[Row, Row], bool] = lambda *_: True
+    apart: bool = False
 
 
 def _measures(cell: Row) -> Row:
@@ -130,8 +132,9 @@ def sweep(
     size = simulation.block
     blocks = [[missing[name] for name in ordered[i : i + size]] for i in range(0, len(ordered), size)]
     left, total, began = set(ordered), sum(costs.values()), time.monotonic()
-    with (out / JOURNAL).open("a", encoding="utf-8") as journal:
-        for rows in _simulated(blocks, jobs, simulation):
+    finished = contextlib.closing(_simulated(blocks, jobs, simulation))  # ends its processes after any error
+    with (out / JOURNAL).open("a", encoding="utf-8") as journal, finished as found_rows:
+        for rows in found_rows:
             for name, row in rows:
                 done[name] = row
                 left.remove(name)
@@ -147,19 +150,23 @@ def sweep(
     return frame
 
 
-def _simulated(blocks: list[list[Row]], jobs: int, simulation: Simulation) -> Iterator[list[tuple[str, Row]]]:
+def _simulated(
+    blocks: list[list[Row]], jobs: int, simulation: Simulation
+) -> Generator[list[tuple[str, Row]], None, None]:
     """The rows of each block, as they finish."""
     of_block = _Rows(simulation.measures, simulation.columns)
-    if jobs == 1 or len(blocks) < 2:
+    if not blocks or (not simulation.apart and (jobs == 1 or len(blocks) < 2)):
         yield from map(of_block, blocks)
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
     before = multiprocessing.active_children()
     with ProcessPoolExecutor(min(jobs, len(blocks)), context, _leave_group) as pool:
-        futures = [pool.submit(of_block, block) for block in blocks]
+        waiting = {pool.submit(of_block, block) for block in blocks}
         try:
-            for future in as_completed(futures):
-                yield future.result()
+            while waiting:  # with a pause: a signal that another thread receives wakes no wait
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
         except BaseException:
             for child in multiprocessing.active_children():
                 if child not in before:
