@@ -114,7 +114,10 @@ def sweep(
     The keys are those of `ns3 run`. Without a file: the campaign of Gao 2020, section 5.4, with preset fast, 96 cells.
     An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
     """
+    from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.ns3 import sweep as sweeps
 
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build)
+    for chart in gao.write(out, sweeps.axes(specification)):
+        say(f"wrote {chart}")
     output.emit(cells.to_arrow())

@@ -1,6 +1,6 @@
 """Sweeps of runs on ns-3: a row a cell, and tables of their flows, transfers and layers.
 
-    OUT/cells.parquet, background_flows.parquet, transfers.parquet, layers.parquet
+    OUT/cells.parquet, background_flows.parquet, transfers.parquet, layers.parquet, buffers.parquet
     OUT/cells/NAME/          tables of a finished cell; with --dataset also what ns-3 wrote
     OUT/cells/.NAME.PID/     a cell that is under way
 
@@ -56,7 +56,7 @@ def run(
 
     compiler, debug: as of engine.find. Raises UsageError and MissingExtra.
     """
-    values = specification.read_file(path) if path else THESIS
+    values = _specified(path)
     number = len(list(specification.cells(values, _AXES)))
     chosen = engine.find(compiler, debug)
     messages.info(f"{chosen}; {counted(number, 'cell')} into {out}, finished ones are kept: the same command goes on")
@@ -73,8 +73,7 @@ def run(
             f"the first: {_values(values, stopped.row(0, named=True))}"
         )
     frame = frame.select(pl.int_range(pl.len()).alias("cell"), pl.all())
-    with whole_file(out / sweep.CELLS) as half_written:
-        frame.write_parquet(half_written)
+    _write(frame, out / sweep.CELLS)
     folders = {
         i: cell.folder(keys)
         for i, (keys, error) in enumerate(zip(specification.cells(values, _AXES), frame["error"], strict=True))
@@ -82,9 +81,19 @@ def run(
     }
     for name in TABLES if folders else ():
         _join(name, folders, out)
+    _write(_buffers(list(specification.cells(values, _AXES)), frame), out / "buffers.parquet")
     if dataset:
         write_traffic(out / DATASET, cell.traffic(values, frame), tables=results.CountedTables)
     return frame
+
+
+def axes(path: Path | None) -> list[str]:
+    """Names of the axes of a TOML file, or of THESIS."""
+    return list(specification.axes(_specified(path), _AXES))
+
+
+def _specified(path: Path | None) -> dict[str, Any]:
+    return specification.read_file(path) if path else THESIS
 
 
 def _values(values: Mapping[str, Any], row: Row) -> str:
@@ -218,3 +227,19 @@ def _join(name: str, folders: Mapping[int, Path], out: Path) -> None:
     ]
     with whole_file(out / f"{name}.parquet") as half_written:
         pl.concat(parts).sink_parquet(half_written)
+
+
+def _buffers(cells: list[Row], frame: pl.DataFrame) -> pl.DataFrame:
+    """A row a fusion buffer of a cell: its first and last layer, bytes."""
+    rows = [
+        (number, place, buffer.first, buffer.last, buffer.bytes)
+        for number in frame.filter(pl.col("error").is_null())["cell"]
+        for place, buffer in enumerate(job(cells[number]).buffers)
+    ]
+    names = ("cell", "buffer", "first_layer", "last_layer", "bytes")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
+
+
+def _write(frame: pl.DataFrame, path: Path) -> None:
+    with whole_file(path) as half_written:
+        frame.write_parquet(half_written)
