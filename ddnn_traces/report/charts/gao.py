@@ -19,9 +19,12 @@ from ddnn_traces.text import for_xml
 #: Axes that a sweep of the thesis's figures has, and those that it may have beside them.
 NEEDED = {"compute_to_network", "flows_per_s", "training_priority"}
 _ALLOWED = NEEDED | {"seed"}
-BLUE, ORANGE, GREEN = style.OKABE_ITO[:3]
+BLUE, ORANGE, GREEN, PINK = style.OKABE_ITO[:4]
 _PRIORITY = {"same": BLUE, "lower": ORANGE}
-_SIZES = {"small": BLUE, "large": ORANGE}
+#: Colours of all lines of the panels, by what they are of; one legend has them all.
+_LINES = {
+    "same priority": BLUE, "lower priority": ORANGE, "expected": "#666666", "small flows": GREEN, "large flows": PINK,
+}  # fmt: skip
 _WIDTH, _HEIGHT = 250, 170
 _X = {
     "flows_per_s": "background flows that begin at a host (flows/s)",
@@ -123,10 +126,9 @@ def _x(frame: pl.DataFrame, x: str) -> alt.X:
     return alt.X(f"{x}:Q", title=_X[x], scale=scale, axis=alt.Axis(values=values, tickCount=100, grid=False))
 
 
-def _lines(
-    rows: pl.DataFrame, dots: pl.DataFrame, x: alt.X, y: alt.Y, color: alt.Color, titles: tuple[str, str]
-) -> Any:
-    """Lines through the means, and a dot for each seed."""
+def _lines(rows: pl.DataFrame, dots: pl.DataFrame, x: alt.X, y: alt.Y, titles: tuple[str, str]) -> Any:
+    """Lines through the means, and a dot for each seed; `what` has the colours of both."""
+    color = style.kind_color("what:N", None, _LINES)
     tips = style.tips((x.shorthand, titles[0], ",.4~g"), (y.shorthand, titles[1], ",.4~g"))
     means = style.data_chart(rows).encode(x=x, y=y, color=color, tooltip=tips)
     each = style.data_chart(dots).encode(x=x, y=y, color=color, tooltip=[*tips, alt.Tooltip("seed:N", title="seed")])
@@ -136,51 +138,45 @@ def _lines(
 
 def _changes(results: pl.DataFrame, seeds: pl.DataFrame, x: str) -> Any:
     def of_sizes(frame: pl.DataFrame) -> pl.DataFrame:
-        named = frame.with_columns(size=pl.col("measure").str.strip_suffix("_mean_ms"))
-        return named.filter(pl.col("size").is_in([*_SIZES]), pl.col("change_pct").is_not_null())
+        named = frame.with_columns(what=pl.col("measure").str.replace("_mean_ms", " flows"))
+        return named.filter(pl.col("what").is_in([*_LINES]), pl.col("change_pct").is_not_null())
 
-    rows, dots = of_sizes(results), of_sizes(seeds)
     title = "change of the mean duration (%)"
-    y = alt.Y("change_pct:Q", title=title)
-    color = style.kind_color("size:N", "flows", _SIZES)
     zero = style.data_chart(pl.DataFrame({"zero": [0]})).mark_rule(color="#888").encode(y="zero:Q")
-    return alt.layer(zero, _lines(rows, dots, _x(results, x), y, color, (_X[x], title))).properties(
-        width=_WIDTH, height=_HEIGHT
-    )
+    y = alt.Y("change_pct:Q", title=title)
+    lines = _lines(of_sizes(results), of_sizes(seeds), _x(results, x), y, (_X[x], title))
+    return alt.layer(zero, lines).properties(width=_WIDTH, height=_HEIGHT)
 
 
 def _pair(results: pl.DataFrame, seeds: pl.DataFrame, x: str, measure: str, title: str, factor: float = 1.0) -> Any:
     """A measure at both priorities."""
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
-    color = style.kind_color("priority:N", "training's priority", _PRIORITY)
     rows, dots = (_by_priority(frame.filter(measure=measure), factor) for frame in (results, seeds))
-    return _lines(rows, dots, _x(results, x), y, color, (_X[x], title))
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    return _lines(rows, dots, _x(results, x), y, (_X[x], title))
 
 
-def _by_priority(frame: pl.DataFrame, factor: float) -> pl.DataFrame:
-    long = frame.unpivot(["same", "lower"], index=_kept(frame), variable_name="priority", value_name="value")
-    return long.with_columns(pl.col("value") * factor).drop_nulls("value")
-
-
-def _kept(frame: pl.DataFrame) -> list[str]:
-    return [name for name in frame.columns if name not in ("same", "lower")]
+def _by_priority(frame: pl.DataFrame, factor: float = 1.0) -> pl.DataFrame:
+    kept = [name for name in frame.columns if name not in ("same", "lower")]
+    long = frame.unpivot(["same", "lower"], index=kept, variable_name="what", value_name="value")
+    return long.with_columns(pl.col("value") * factor, pl.col("what") + " priority").drop_nulls("value")
 
 
 def _utilization(results: pl.DataFrame, x: str) -> Any:
     """Measured utilization by the training and by the background at both priorities, and what is expected."""
-    kinds = {"utilization": "expected_utilization", "background_utilization": "expected_background_utilization"}
-    names = {"utilization": "by the training", "background_utilization": "by the background"}
-    color = style.kind_color("kind:N", None, {**_PRIORITY, "expected": "#666666"})
     drawn = []
-    for measure, expected in kinds.items():
+    for measure, expected, name in (
+        ("utilization", "expected_utilization", "training"),
+        ("background_utilization", "expected_background_utilization", "background"),
+    ):
         rows = results.filter(measure=measure)
-        measured = _by_priority(rows, 1.0).rename({"priority": "kind"}).select(x, "kind", "value")
-        line = rows.select(x, pl.lit("expected").alias("kind"), pl.col(expected).alias("value"))
-        title = f"utilization {names[measure]} (share)"
+        line = rows.select(x, pl.lit("expected").alias("what"), pl.col(expected).alias("value"))
+        measured = _by_priority(rows).select(x, "what", "value")
+        title = f"utilization by the {name} (share)"
         y = alt.Y("value:Q", title=title, scale=alt.Scale(domainMin=0))
-        tips = style.tips((f"{x}:Q", _X[x], ",.4~g"), ("kind:N", "priority"), ("value:Q", title, ".3f"))
-        base = style.data_chart(pl.concat([measured, line])).encode(x=_x(results, x), y=y, color=color, tooltip=tips)
-        dash = alt.condition("datum.kind == 'expected'", alt.value([4, 3]), alt.value([1, 0]))
+        tips = style.tips((f"{x}:Q", _X[x], ",.4~g"), ("what:N", "priority"), ("value:Q", title, ".3f"))
+        color = style.kind_color("what:N", None, _LINES)
+        base = style.data_chart(pl.concat([line, measured])).encode(x=_x(results, x), y=y, color=color, tooltip=tips)
+        dash = alt.condition("datum.what == 'expected'", alt.value([4, 3]), alt.value([1, 0]))
         layers = alt.layer(base.mark_line().encode(strokeDash=dash), base.mark_point(size=22, filled=True))
         drawn.append(layers.properties(width=_WIDTH, height=_HEIGHT))
     return alt.hconcat(*drawn, spacing=40)
@@ -208,14 +204,15 @@ def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
     """
     x_title, y_title = "time since the simulation began (s)", "duration (ms)"
     scale = style.positive_scale(gains, ["same_ms", "lower_ms"])
-    begin, end = gains["start_s"].min(), gains["start_s"].max()
+    begin, end = float(gains["start_s"].min()), float(gains["start_s"].max())  # type: ignore[arg-type]
     seen = periods.filter(pl.col("training_priority") == "same", pl.col("end_s") >= begin, pl.col("start_s") <= end)
+    x = alt.X("start_s:Q", title=x_title, scale=alt.Scale(domain=[begin, end], nice=False))
     drawn = []
     for seed in gains["seed"].unique().sort():
         rows = gains.filter(seed=seed).with_columns(
             kind=pl.when(pl.col("gain_ms") < 0).then(pl.lit("longer")).otherwise(pl.lit("shorter"))
         )
-        behind = style.data_chart(seen.filter(seed=seed)).mark_rect(color="#d9d9d9", opacity=0.8)
+        behind = style.data_chart(seen.filter(seed=seed)).mark_rect(color="#dddddd", clip=True)
         behind = behind.encode(
             x=alt.X("start_s:Q", title=x_title), x2="end_s:Q", tooltip=style.tips(("step:Q", "step"))
         )
@@ -225,7 +222,7 @@ def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
             ("same_ms:Q", "at the same priority (ms)", ",.4~g"), ("lower_ms:Q", "at the lower priority (ms)", ",.4~g"),
         )  # fmt: skip
         color = style.kind_color("kind:N", "at the lower priority", {"shorter": BLUE, "longer": ORANGE})
-        base = style.data_chart(rows).encode(x=alt.X("start_s:Q", title=x_title), tooltip=tips, color=color)
+        base = style.data_chart(rows).encode(x=x, tooltip=tips, color=color)
         lines = base.mark_rule(strokeWidth=1.2).encode(y=y, y2="lower_ms:Q")
         ends = base.mark_point(size=8, filled=True).encode(y=alt.Y("lower_ms:Q", scale=scale))
         panel = alt.layer(behind, lines, ends, title=f"seed {seed}; grey: all-reduces at the same priority")
@@ -238,13 +235,19 @@ _REGIONS = {"green": "#5ab45a", "yellow": "#f5dd67", "red": "#d7674c"}
 
 def operating_boundary(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Three maps of the changes by expected utilization, of rows of operating_boundary; a cell has its number."""
-    percent = [(100 * pl.col(name)).round(2) for name in ("expected_utilization", "expected_background_utilization")]
+    percent = [(pl.col(name) * 100).round(2) for name in ("expected_utilization", "expected_background_utilization")]
     rows = frame.with_columns(percent)
-    x = alt.X("expected_background_utilization:O", title="by the background, expected (%)", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("expected_utilization:O", title="utilization by the training, expected (%)", sort="descending")
+    x = alt.X(
+        "expected_background_utilization:O", title="background's utilization, expected (%)", axis=alt.Axis(labelAngle=0)
+    )
+    y = alt.Y("expected_utilization:O", title="training's utilization, expected (%)", sort="descending")
     found = rows["region"].unique().drop_nulls().to_list()
     regions = alt.Scale(domain=[*_REGIONS], range=[*_REGIONS.values()])
-    legend = alt.Legend(orient="bottom", title="region (section 5.4.6)") if found else None
+    legend = (
+        alt.Legend(orient="bottom", title="green: below 1%, yellow: 1% to 30%, red: above 30% longer", titleLimit=400)
+        if found
+        else None
+    )
     maps = [
         ("iteration_change_pct", "iteration time, change (%)", alt.Color("region:N", scale=regions, legend=legend)),
         ("small_change_pct", "duration of small flows, change (%)", _greens("small_change_pct", rows)),
@@ -269,7 +272,7 @@ def _greens(name: str, rows: pl.DataFrame) -> alt.Color:
     """Darker where the change is more of a gain; white from no gain on."""
     best = rows[name].min()
     low = min(float(best), -1.0) if isinstance(best, float) else -1.0
-    scale = alt.Scale(domain=[low, 0], range=["#41ab5d", "#ffffff"], clamp=True)
+    scale = alt.Scale(domain=[low, 0], range=["#41ab5d", "#ffffff"], interpolate="rgb", clamp=True)
     return alt.Color(f"{name}:Q", scale=scale, legend=None)
 
 
@@ -314,7 +317,7 @@ def _by_axis(out: Path, axes: list[str]) -> _Charts:
 
 def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.TopLevelMixin:
     """Measures of each cell of any sweep; a row a cell, named by its values on the axes."""
-    words = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String)) for name in axes]
+    words = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).str.strip_suffix(".0")) for name in axes]
     rows = cells.select(pl.concat_str(words, separator=", ").map_elements(for_xml, pl.String).alias("label"), *measures)
     drawn = []
     for i, name in enumerate(measures):
