@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ddnn_traces.cli import lines
 from ddnn_traces.cli.lines import say
 from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, prints_rows
 from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
@@ -100,3 +101,36 @@ def run(
     rows = package.run(specification, given, out, pcap, compiler, debug_build, say)
     output.emit(rows.to_arrow())
     sys.exit(1 if rows["ended"].eq("time limit").any() else 0)
+
+
+@ns3.command()
+@click.argument("specification", metavar="[SWEEP.toml]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the cells and charts."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
+@click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
+@compiler_option
+@debug_option
+@prints_rows(out=False)
+def sweep(
+    specification: Path | None,
+    out: Path,
+    jobs: int | None,
+    dataset: bool,
+    compiler: str | None,
+    debug_build: bool,
+    output: RowsOutput,
+) -> None:
+    """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet, tables and charts.
+
+    The keys are those of `ns3 run`. Without a file: the campaign of Gao 2020, section 5.4, with preset fast, 96 cells.
+    An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
+    """
+    from ddnn_traces.report.charts import gao
+    from ddnn_traces.traffic.ns3 import sweep as sweeps
+
+    cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build)
+    for chart in gao.write(out, sweeps.axes(specification)):
+        say(f"wrote {chart}")
+    output.emit(cells.to_arrow())

@@ -68,7 +68,7 @@ def chart(description: str) -> Callable[[_Draw[_P]], _Draw[_P]]:
         def finished(*args: _P.args, **kwargs: _P.kwargs) -> alt.TopLevelMixin:
             safe: Callable[..., alt.TopLevelMixin] = draw
             with debug_mode(False):  # a test validates each chart; here that would take half of the time
-                return _finished(safe(*map(_drawable, args), **kwargs), description)
+                return with_look(safe(*map(_drawable, args), **kwargs), description)
 
         CHARTS[draw.__name__] = finished
         DESCRIPTIONS[draw.__name__] = description
@@ -99,7 +99,7 @@ def run_chart(run_id: str, run: pl.DataFrame) -> alt.Chart:
     return data_chart(run).transform_calculate(run=quoted(run_id))
 
 
-def _finished(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
+def with_look(chart: alt.TopLevelMixin, description: str) -> alt.TopLevelMixin:
     """The chart with the look of all figures. Every call on a chart copies it whole, hence a single one."""
     config = alt.Config(
         font=FONT,

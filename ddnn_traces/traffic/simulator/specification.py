@@ -37,6 +37,8 @@ PROFILE_KEYS: dict[str, tuple[type, ...]] = {
     "layer_sizes": (str,), "forward_times": (str,), "backward_times": (str,),
 }  # fmt: skip
 KEYS = JOB_KEYS | PROFILE_KEYS
+#: KEYS, which cannot be changed: a default.
+BY_NAME: Keys = MappingProxyType(KEYS)
 _FILES = ("layer_sizes", "forward_times", "backward_times")
 
 
@@ -115,9 +117,9 @@ def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
     return runs
 
 
-def axes(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+def axes(values: Mapping[str, Any], keys: Keys = BY_NAME) -> dict[str, list[Any]]:
     """The keys of a sweep that have a list of values. Raises UsageError where there are none, or one is empty."""
-    found = {name: value for name, value in values.items() if isinstance(value, list) and name in KEYS}
+    found = {name: value for name, value in values.items() if isinstance(value, list) and name in keys}
     if "jobs" in values:
         raise UsageError("jobs: a sweep is of one job; give its keys at the top")
     if not found:
@@ -128,8 +130,8 @@ def axes(values: Mapping[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
-def cells(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def cells(values: Mapping[str, Any], keys: Keys = BY_NAME) -> Iterator[dict[str, Any]]:
     """The keys of each cell of a sweep, the last axis fastest."""
-    found = axes(values)
+    found = axes(values, keys)
     for chosen in product(*found.values()):
         yield {**values, **dict(zip(found, chosen, strict=True))}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ddnn_traces.errors import DdnnTracesError, UsageError
+from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted
@@ -25,106 +29,202 @@ from ddnn_traces.traffic.tables import write_traffic
 JOURNAL = "cells.jsonl"
 CELLS = "cells.parquet"
 DATASET = "dataset"
-_BLOCK = 8  # cells that a process is given at a time
 _MOST_CELLS = 1_000_000
 
-
-def run(path: Path, out: Path, jobs: int | None, dataset: bool, messages: Messages) -> pl.DataFrame:
-    """The sweep of a TOML file. dataset: whether each cell becomes a run of OUT/dataset, too. Errors as of sweep."""
-    values = specification.read_file(path)
-    axes = specification.axes(values)
-    messages.start_reading(None)
-
-    def tell(done: int, cells: int) -> None:
-        messages.info(f"{done:,} of {cells:,} cells")
-
-    frame = sweep(values, out, jobs or os.cpu_count() or 1, tell)
-    messages.end_reading()
-    if failed := int(frame["error"].is_not_null().sum()):
-        first = frame.filter(pl.col("error").is_not_null())["error"][0]
-        messages.warn(f"{counted(failed, 'cell')} of {len(frame):,} cannot be simulated, the first: {first}")
-    if dataset:
-        runs = (simulator.simulate(specification.job(cell)) for cell in _named(values, axes, frame))
-        write_traffic(out / DATASET, map(simulator.traffic, runs))
-    return frame
+#: The keys of a cell, or its measures.
+Row = dict[str, Any]
+#: Called with the numbers of finished and of all cells, and the seconds that the others may take.
+Tell = Callable[[int, int, float], None]
 
 
-def _named(values: Mapping[str, Any], axes: Mapping[str, Any], frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """The cells that can be simulated, each with a name of its own: its values on the axes."""
-    for cell, error in zip(specification.cells(values), frame["error"], strict=True):
-        if error is None:
-            words = [f"{name}_{str(cell[name]).rsplit('/', 1)[-1].lower()}" for name in axes]
-            yield cell | {"run_id": "-".join(words)}
+@dataclass(frozen=True)
+class Simulation:
+    """What a sweep does with each cell.
 
-
-def sweep(
-    values: Mapping[str, Any], out: Path, jobs: int = 1, tell: Callable[[int, int], None] = lambda *_: None
-) -> pl.DataFrame:
-    """Simulate each cell of a specification and write OUT/cells.parquet; return its rows, in the order of the axes.
-
-    A row has the axes' values, summary() and error: why a cell cannot be simulated, null else. Cells that OUT has from
-    an interrupted sweep are not simulated again. jobs: processes. tell: called with finished and all cells.
+    measures: of a cell, called in another process. keys: that may be axes. columns: measures that a cell without them
+    has, too, as null. block: cells that a process is given at a time. cost: of a cell, in any unit; the largest begin.
+    is_kept: whether a cell that the journal has with these measures need not be simulated again. apart: whether a
+    single process, too, is another one, which Ctrl-C ends with those that it started.
     """
-    axes = specification.axes(values)
-    cells = list(specification.cells(values))
-    if len(cells) > _MOST_CELLS:
-        raise UsageError(f"{len(cells):,} cells are more than {_MOST_CELLS:,}; give fewer values")
-    out.mkdir(parents=True, exist_ok=True)
-    done = _read_journal(out / JOURNAL)
-    missing = [cell for cell in cells if _key(cell) not in done]
-    blocks = [missing[i : i + _BLOCK] for i in range(0, len(missing), _BLOCK)]
-    with (out / JOURNAL).open("a", encoding="utf-8") as journal:
-        for rows in _simulated(blocks, jobs):
-            for key, row in rows:
-                done[key] = row
-                journal.write(json.dumps([key, row]) + "\n")
-            journal.flush()
-            tell(sum(_key(cell) in done for cell in cells), len(cells))
-    rows = [{name: cell[name] for name in axes} | done[_key(cell)] for cell in cells]
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    with whole_file(out / CELLS) as half_written:
-        frame.write_parquet(half_written)
-    return frame
+
+    measures: Callable[[Row], Row]
+    keys: specification.Keys
+    columns: tuple[str, ...] = ()
+    block: int = 1
+    cost: Callable[[Row], float] = lambda _: 1.0
+    is_kept: Callable[[Row, Row], bool] = lambda *_: True
+    apart: bool = False
 
 
-def _simulated(blocks: list[list[dict[str, Any]]], jobs: int) -> Any:
-    """The rows of each block, as they finish."""
-    if jobs == 1 or len(blocks) < 2:
-        yield from map(_rows, blocks)
-        return
-    context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
-    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; this one ends the others
-    with ProcessPoolExecutor(min(jobs, len(blocks)), context, *ignore) as pool:
-        futures = [pool.submit(_rows, block) for block in blocks]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _rows(block: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    return [(_key(cell), _row(cell)) for cell in block]
-
-
-def _row(cell: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return simulator.summary(simulator.simulate(specification.job(cell))) | {"error": None}
-    except DdnnTracesError as error:
-        return dict.fromkeys(_COLUMNS) | {"error": str(error)}
+def _measures(cell: Row) -> Row:
+    return simulator.summary(simulator.simulate(specification.job(cell)))
 
 
 _COLUMNS = (
     "iteration_ms", "exposed_ms", "first_forward_ms", "sent_bytes", "samples_per_s", "aggregation_remaining_ms",
     "distribution_remaining_ms",
 )  # fmt: skip
+_SIMULATOR = Simulation(_measures, specification.BY_NAME, _COLUMNS, block=8)
 
 
-def _key(cell: Mapping[str, Any]) -> str:
+def run(path: Path, out: Path, jobs: int | None, dataset: bool, messages: Messages) -> pl.DataFrame:
+    """The sweep of a TOML file. dataset: whether each cell becomes a run of OUT/dataset, too. Errors as of sweep."""
+    values = specification.read_file(path)
+    frame = sweep_and_say(values, out, jobs, messages)
+    if dataset:
+        runs = (simulator.simulate(specification.job(cell)) for cell in named(values, frame))
+        write_traffic(out / DATASET, map(simulator.traffic, runs))
+    return frame
+
+
+def sweep_and_say(
+    values: Mapping[str, Any], out: Path, jobs: int | None, messages: Messages, simulation: Simulation = _SIMULATOR
+) -> pl.DataFrame:
+    """As sweep, with messages of its progress and a warning of the cells that cannot be simulated."""
+    messages.start_reading(None)
+
+    def tell(done: int, cells: int, left_s: float) -> None:
+        left = f", {left_s / 60:,.0f} min left" if left_s >= 90 else f", {left_s:.0f} s left" if left_s else ""
+        messages.info(f"{done:,} of {cells:,} cells{left}")
+
+    frame = sweep(values, out, jobs or os.cpu_count() or 1, tell, simulation)
+    messages.end_reading()
+    if failed := int(frame["error"].is_not_null().sum()):
+        first = frame.filter(pl.col("error").is_not_null())["error"][0]
+        messages.warn(f"{counted(failed, 'cell')} of {len(frame):,} cannot be simulated, the first: {first}")
+    return frame
+
+
+def named(
+    values: Mapping[str, Any], frame: pl.DataFrame, keys: specification.Keys = specification.BY_NAME
+) -> Iterator[Row]:
+    """The cells that can be simulated, each with a name of its own: its values on the axes."""
+    axes = specification.axes(values, keys)
+    for cell, error in zip(specification.cells(values, keys), frame["error"], strict=True):
+        if error is None:
+            words = [f"{name}_{str(cell[name]).rsplit('/', 1)[-1].lower()}" for name in axes]
+            yield cell | {"run_id": "-".join(words)}
+
+
+def sweep(
+    values: Mapping[str, Any],
+    out: Path,
+    jobs: int = 1,
+    tell: Tell = lambda *_: None,
+    simulation: Simulation = _SIMULATOR,
+) -> pl.DataFrame:
+    """Simulate each cell of a specification and write OUT/cells.parquet; return its rows, in the order of the axes.
+
+    A row has the axes' values, the measures and error: why a cell cannot be simulated, null else. Cells that OUT has
+    from an interrupted sweep are not simulated again. jobs: processes.
+    """
+    axes = specification.axes(values, simulation.keys)
+    cells = list(specification.cells(values, simulation.keys))
+    if len(cells) > _MOST_CELLS:
+        raise UsageError(f"{len(cells):,} cells are more than {_MOST_CELLS:,}; give fewer values")
+    out.mkdir(parents=True, exist_ok=True)
+    done = _read_journal(out / JOURNAL)
+    done = {key(cell): done[key(cell)] for cell in cells if key(cell) in done}
+    done = {name: row for name, row in done.items() if simulation.is_kept(json.loads(name), row)}
+    missing = {key(cell): cell for cell in cells if key(cell) not in done}
+    costs = {name: simulation.cost(cell) for name, cell in missing.items()}
+    ordered = sorted(missing, key=costs.__getitem__, reverse=True)
+    size = simulation.block
+    blocks = [[missing[name] for name in ordered[i : i + size]] for i in range(0, len(ordered), size)]
+    left, total, began = set(ordered), sum(costs.values()), time.monotonic()
+    finished = contextlib.closing(_simulated(blocks, jobs, simulation))  # ends its processes after any error
+    with (out / JOURNAL).open("a", encoding="utf-8") as journal, finished as found_rows:
+        for rows in found_rows:
+            for name, row in rows:
+                done[name] = row
+                left.remove(name)
+                journal.write(json.dumps([name, row]) + "\n")
+            journal.flush()
+            to_do = sum(costs[name] for name in left)
+            speed = (total - to_do) / (time.monotonic() - began)
+            tell(len(cells) - len(left), len(cells), to_do / speed if speed else 0.0)
+    found = [{name: cell[name] for name in axes} | done[key(cell)] for cell in cells]
+    frame = pl.DataFrame(found, infer_schema_length=None).select(pl.exclude("error"), pl.col("error").cast(pl.String))
+    with whole_file(out / CELLS) as half_written:
+        frame.write_parquet(half_written)
+    return frame
+
+
+def _simulated(
+    blocks: list[list[Row]], jobs: int, simulation: Simulation
+) -> Generator[list[tuple[str, Row]], None, None]:
+    """The rows of each block, as they finish."""
+    of_block = _Rows(simulation.measures, simulation.columns)
+    if not blocks or (not simulation.apart and (jobs == 1 or len(blocks) < 2)):
+        yield from map(of_block, blocks)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
+    before = multiprocessing.active_children()
+    with ProcessPoolExecutor(min(jobs, len(blocks)), context, _leave_group) as pool:
+        waiting = {pool.submit(of_block, block) for block in blocks}
+        try:
+            while waiting:  # with a pause: a signal that another thread receives wakes no wait
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except BaseException:
+            for child in multiprocessing.active_children():
+                if child not in before:
+                    _end_group(child.pid)
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_group() -> None:
+    """Make this process, and what it will start, a group that ends with the process that started it.
+
+    A Ctrl-C in a terminal does not reach the group: the process that started it ends it.
+    """
+    os.setpgid(0, 0)
+    parent = multiprocessing.parent_process()
+
+    def end() -> None:
+        if parent:
+            parent.join()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def _end_group(process: int | None) -> None:
+    if process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has not left our group yet
+            os.kill(process, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Gives the rows of a block."""
+
+    measures: Callable[[Row], Row]
+    columns: tuple[str, ...]
+
+    def __call__(self, block: list[Row]) -> list[tuple[str, Row]]:
+        return [(key(cell), self._row(cell)) for cell in block]
+
+    def _row(self, cell: Row) -> Row:
+        try:
+            return self.measures(cell) | {"error": None}
+        except MissingExtra:  # of all cells
+            raise
+        except DdnnTracesError as error:
+            return dict.fromkeys(self.columns) | {"error": str(error)}
+
+
+def key(cell: Mapping[str, Any]) -> str:
+    """What a cell is known by in the journal."""
     return json.dumps(cell, sort_keys=True)
 
 
-def _read_journal(path: Path) -> dict[str, dict[str, Any]]:
+def _read_journal(path: Path) -> dict[str, Row]:
     """Finished cells by their keys; a last line that was cut by an interrupt is removed."""
     if not path.exists():
         return {}

@@ -1,0 +1,65 @@
+"""Queries of a sweep on ns-3: SQL in queries/sweep/ over the Parquet files of its folder."""
+
+from __future__ import annotations
+
+import glob
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.errors import NoDataError, QueryError
+from ddnn_traces.query import catalogue
+from ddnn_traces.store import schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Tables of a sweep, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
+TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
+THESIS = "thesis"
+
+
+def folder() -> Path:
+    """Folder of the queries."""
+    return schema.shipped_folder("queries") / "sweep"
+
+
+def queries() -> dict[str, catalogue.Query]:
+    """The queries, each after those that it reads."""
+    found = {path.stem: catalogue.read(path) for path in sorted(folder().glob("*.sql"))}
+    order = TopologicalSorter({name: [r for r in query.inputs if r in found] for name, query in found.items()})
+    return {name: found[name] for name in order.static_order()}
+
+
+def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
+    """Rows of a query of the sweep in a folder. Raises QueryError, and NoDataError where a table is missing."""
+    import duckdb
+    import polars as pl
+
+    found = queries()
+    if name not in found:
+        raise QueryError(f"no query of a sweep is named {name}; there are {', '.join(sorted(found))}")
+    values = found[name].values(params)
+    settings: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    with duckdb.connect(config=settings) as connection:
+        for table in TABLES:
+            path = sweep / f"{table}.parquet"
+            if not path.is_file():
+                raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
+            connection.execute(f"CREATE VIEW {table} AS FROM read_parquet({_quoted(path)})")
+        connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
+        for query in found.values():
+            if not query.params:
+                connection.execute(f"CREATE VIEW {query.name} AS {query.sql}")
+        try:
+            frame = pl.from_arrow(connection.sql(found[name].sql, params=values or None).to_arrow_table())
+        except duckdb.Error as error:
+            raise QueryError(f"{sweep}: {name} cannot be answered: {str(error).splitlines()[0]}") from error
+    assert isinstance(frame, pl.DataFrame)  # of a table
+    return frame
+
+
+def _quoted(path: Path) -> str:
+    """A path as a literal of SQL, in which * is no pattern."""
+    text = glob.escape(str(path.resolve())).replace("'", "''")
+    return f"'{text}'"

@@ -1,0 +1,330 @@
+"""Figures of a sweep on ns-3: gao figs. 5.5 to 5.23, training beside background flows.
+
+Drawing only: queries/sweep/ decides what they show. Each function takes frames of its queries and returns a chart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from ddnn_traces.query import sweep
+from ddnn_traces.report.charts import style
+from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.text import for_xml
+
+#: Axes that a sweep of the thesis's figures has, and those that it may have beside them.
+NEEDED = {"compute_to_network", "flows_per_s", "training_priority"}
+_ALLOWED = NEEDED | {"seed"}
+BLUE, ORANGE, GREEN, PINK = style.OKABE_ITO[:4]
+_PRIORITY = {"same": BLUE, "lower": ORANGE}
+#: Colours of all lines of the panels, by what they are of; one legend has them all.
+_LINES = {
+    "same priority": BLUE, "lower priority": ORANGE, "expected": "#666666", "small flows": GREEN, "large flows": PINK,
+}  # fmt: skip
+_WIDTH, _HEIGHT = 250, 170
+_X = {
+    "flows_per_s": "background flows that begin at a host (flows/s)",
+    "compute_to_network": "computation over transmission time (ratio)",
+    "expected_total_utilization": "expected utilization of the links (share)",
+}
+
+
+def write(out: Path, axes: list[str]) -> list[Path]:
+    """Draw the sweep in OUT, which has these axes, into OUT/figures; the files."""
+    charts = _of_thesis(out) if set(axes) >= NEEDED and set(axes) <= _ALLOWED else _by_axis(out, axes)
+    folder = out / "figures"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    paths = []
+    for name, (chart, description) in charts.items():
+        path = folder / f"{name}.svg"
+        drawn = style.svg(style.with_look(chart, description).to_dict())
+        with whole_file(path) as half_written:
+            half_written.write_text(drawn, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+_Charts = dict[str, tuple[Any, str]]
+
+
+def _of_thesis(out: Path) -> _Charts:
+    results, seeds = sweep.run(out, "sharing_results"), sweep.run(out, "seed_results")
+    charts: _Charts = {}
+    if results.is_empty():
+        return charts
+    for fixed, x, name in (
+        ("compute_to_network", "flows_per_s", "ratio"), ("flows_per_s", "compute_to_network", "rate"),
+    ):  # fmt: skip
+        for value in results[fixed].unique().sort():
+            rows, dots = results.filter(pl.col(fixed) == value), seeds.filter(pl.col(fixed) == value)
+            charts[f"{name}_{value:g}"] = (panels(rows, dots, x), f"Results by {_X[x]}, {fixed} {value:g}")
+    for ratio in (0.5, 0.25):
+        rows = results.filter((pl.col("background_ratio") / ratio - 1).abs() < 0.01)
+        keys = ["compute_to_network", "flows_per_s"]
+        dots = seeds.join(rows.select(*keys, "expected_total_utilization").unique(), on=keys)
+        if rows.height:
+            description = (
+                f"Results where the background is {ratio} of the training, by {_X['expected_total_utilization']}"
+            )
+            charts[f"application_ratio_{ratio:g}"] = (panels(rows, dots, "expected_total_utilization"), description)
+    charts["operating_boundary"] = (
+        operating_boundary(sweep.run(out, "operating_boundary")),
+        "Change of iteration time and of durations of flows, by the expected utilization of the links",
+    )
+    durations, gains = sweep.run(out, "flow_duration_cdf"), sweep.run(out, "flow_gains")
+    periods = sweep.run(out, "all_reduce_periods")
+    for value in durations["compute_to_network"].unique().sort():
+        is_it = pl.col("compute_to_network") == value
+        charts[f"duration_cdf_{value:g}"] = (duration_cdf(durations.filter(is_it)), "Durations of small flows")
+        if gains.filter(is_it).height:
+            description = "Small flows whose duration the lower priority changes, and when the training exchanges"
+            charts[f"gains_{value:g}"] = (flow_gains(gains.filter(is_it), periods.filter(is_it)), description)
+    return charts | _progressions(out)
+
+
+def _progressions(out: Path) -> _Charts:
+    """Of the cells of figures 5.20 to 5.23, ratio 4 and 2 with 92 flows/s, where the sweep has them."""
+    charts: _Charts = {}
+    cells = sweep.run(out, "progression_cells")
+    for cell, ratio, rate, priority in cells.iter_rows():
+        name = f"progression_{ratio:g}_{rate:g}_{priority}"
+        rows = sweep.run(out, "progression", number=cell, receiver=0)
+        charts[name] = (progression(rows), f"Transfers and computation of cell {cell}, priority {priority}")
+    return charts
+
+
+def panels(results: pl.DataFrame, seeds: pl.DataFrame, x: str) -> alt.TopLevelMixin:
+    """Change of durations, durations, iteration time and utilization against a column of sharing_results.
+
+    A dot is a seed, a line the mean of the seeds. seeds: rows of seed_results, with the column x.
+    """
+    upper = alt.hconcat(
+        _changes(results, seeds, x),
+        _pair(results, seeds, x, "iteration_ms", "iteration time (s)", 1e-3),
+        spacing=40,
+    )
+    middle = alt.hconcat(
+        _pair(results, seeds, x, "small_mean_ms", "duration of small flows (ms)"),
+        _pair(results, seeds, x, "large_mean_ms", "duration of large flows (ms)"),
+        spacing=40,
+    )
+    return alt.vconcat(upper, middle, _utilization(results, x), spacing=24)
+
+
+def _x(frame: pl.DataFrame, x: str) -> alt.X:
+    """A logarithmic axis: values of a sweep are doubled. Its ticks are the values."""
+    values = frame[x].unique().sort().to_list()
+    if x == "expected_total_utilization":
+        return alt.X(f"{x}:Q", title=_X[x], scale=alt.Scale(domain=[0, max(0.8, *values)]))
+    scale = alt.Scale(type="log", domain=[values[0] / 1.2, values[-1] * 1.2], nice=False)
+    return alt.X(f"{x}:Q", title=_X[x], scale=scale, axis=alt.Axis(values=values, tickCount=100, grid=False))
+
+
+def _lines(rows: pl.DataFrame, dots: pl.DataFrame, x: alt.X, y: alt.Y, titles: tuple[str, str]) -> Any:
+    """Lines through the means, and a dot for each seed; `what` has the colours of both."""
+    color = style.kind_color("what:N", None, _LINES)
+    tips = style.tips((x.shorthand, titles[0], ",.4~g"), (y.shorthand, titles[1], ",.4~g"))
+    means = style.data_chart(rows).encode(x=x, y=y, color=color, tooltip=tips)
+    each = style.data_chart(dots).encode(x=x, y=y, color=color, tooltip=[*tips, alt.Tooltip("seed:N", title="seed")])
+    layers = (means.mark_line(), each.mark_point(size=22, filled=True, opacity=0.55))
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
+
+
+def _changes(results: pl.DataFrame, seeds: pl.DataFrame, x: str) -> Any:
+    def of_sizes(frame: pl.DataFrame) -> pl.DataFrame:
+        named = frame.with_columns(what=pl.col("measure").str.replace("_mean_ms", " flows"))
+        return named.filter(pl.col("what").is_in([*_LINES]), pl.col("change_pct").is_not_null())
+
+    title = "change of the mean duration (%)"
+    zero = style.data_chart(pl.DataFrame({"zero": [0]})).mark_rule(color="#888").encode(y="zero:Q")
+    y = alt.Y("change_pct:Q", title=title)
+    lines = _lines(of_sizes(results), of_sizes(seeds), _x(results, x), y, (_X[x], title))
+    return alt.layer(zero, lines).properties(width=_WIDTH, height=_HEIGHT)
+
+
+def _pair(results: pl.DataFrame, seeds: pl.DataFrame, x: str, measure: str, title: str, factor: float = 1.0) -> Any:
+    """A measure at both priorities."""
+    rows, dots = (_by_priority(frame.filter(measure=measure), factor) for frame in (results, seeds))
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    return _lines(rows, dots, _x(results, x), y, (_X[x], title))
+
+
+def _by_priority(frame: pl.DataFrame, factor: float = 1.0) -> pl.DataFrame:
+    kept = [name for name in frame.columns if name not in ("same", "lower")]
+    long = frame.unpivot(["same", "lower"], index=kept, variable_name="what", value_name="value")
+    return long.with_columns(pl.col("value") * factor, pl.col("what") + " priority").drop_nulls("value")
+
+
+def _utilization(results: pl.DataFrame, x: str) -> Any:
+    """Measured utilization by the training and by the background at both priorities, and what is expected."""
+    drawn = []
+    for measure, expected, name in (
+        ("utilization", "expected_utilization", "training"),
+        ("background_utilization", "expected_background_utilization", "background"),
+    ):
+        rows = results.filter(measure=measure)
+        line = rows.select(x, pl.lit("expected").alias("what"), pl.col(expected).alias("value"))
+        measured = _by_priority(rows).select(x, "what", "value")
+        title = f"utilization by the {name} (share)"
+        y = alt.Y("value:Q", title=title, scale=alt.Scale(domainMin=0))
+        tips = style.tips((f"{x}:Q", _X[x], ",.4~g"), ("what:N", "priority"), ("value:Q", title, ".3f"))
+        color = style.kind_color("what:N", None, _LINES)
+        base = style.data_chart(pl.concat([line, measured])).encode(x=_x(results, x), y=y, color=color, tooltip=tips)
+        dash = alt.condition("datum.what == 'expected'", alt.value([4, 3]), alt.value([1, 0]))
+        layers = alt.layer(base.mark_line().encode(strokeDash=dash), base.mark_point(size=22, filled=True))
+        drawn.append(layers.properties(width=_WIDTH, height=_HEIGHT))
+    return alt.hconcat(*drawn, spacing=40)
+
+
+def duration_cdf(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Cumulative distribution of the durations of small flows, a panel a seed, of rows of flow_duration_cdf."""
+    scale = style.positive_scale(frame, ["duration_ms"])
+    x = alt.X("duration_ms:Q", title="duration (ms)", scale=scale, axis=style.positive_axis(scale))
+    y = alt.Y("share:Q", title="share of the small flows (share)", scale=alt.Scale(domain=[0, 1]))
+    color = style.kind_color("training_priority:N", "training's priority", _PRIORITY)
+    drawn = []
+    for seed in frame["seed"].unique().sort():
+        rows = frame.filter(seed=seed).select("training_priority", "duration_ms", "share")
+        tips = style.tips(("duration_ms:Q", "duration (ms)", ",.4~g"), ("share:Q", "share", ".3f"))
+        line = style.data_chart(rows).mark_line(interpolate="step-after").encode(x=x, y=y, color=color, tooltip=tips)
+        drawn.append(line.properties(width=_WIDTH - 30, height=_HEIGHT, title=f"seed {seed}"))
+    return alt.hconcat(*drawn, spacing=24)
+
+
+def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
+    """Small flows as lines from their duration at the same priority to that at the lower, over the all-reduces.
+
+    Rows of flow_gains and of all_reduce_periods, a panel a seed.
+    """
+    x_title, y_title = "time since the simulation began (s)", "duration (ms)"
+    scale = style.positive_scale(gains, ["same_ms", "lower_ms"])
+    begin, end = float(gains["start_s"].min()), float(gains["start_s"].max())  # type: ignore[arg-type]
+    seen = periods.filter(pl.col("training_priority") == "same", pl.col("end_s") >= begin, pl.col("start_s") <= end)
+    x = alt.X("start_s:Q", title=x_title, scale=alt.Scale(domain=[begin, end], nice=False))
+    drawn = []
+    for seed in gains["seed"].unique().sort():
+        rows = gains.filter(seed=seed).with_columns(
+            kind=pl.when(pl.col("gain_ms") < 0).then(pl.lit("longer")).otherwise(pl.lit("shorter"))
+        )
+        behind = style.data_chart(seen.filter(seed=seed)).mark_rect(color="#dddddd", clip=True)
+        behind = behind.encode(
+            x=alt.X("start_s:Q", title=x_title), x2="end_s:Q", tooltip=style.tips(("step:Q", "step"))
+        )
+        y = alt.Y("same_ms:Q", title=y_title, scale=scale, axis=style.positive_axis(scale))
+        tips = style.tips(
+            ("flow:Q", "flow"), ("start_s:Q", "begin (s)", ",.4~g"),
+            ("same_ms:Q", "at the same priority (ms)", ",.4~g"), ("lower_ms:Q", "at the lower priority (ms)", ",.4~g"),
+        )  # fmt: skip
+        color = style.kind_color("kind:N", "at the lower priority", {"shorter": BLUE, "longer": ORANGE})
+        base = style.data_chart(rows).encode(x=x, tooltip=tips, color=color)
+        lines = base.mark_rule(strokeWidth=1.2).encode(y=y, y2="lower_ms:Q")
+        ends = base.mark_point(size=8, filled=True).encode(y=alt.Y("lower_ms:Q", scale=scale))
+        panel = alt.layer(behind, lines, ends, title=f"seed {seed}; grey: all-reduces at the same priority")
+        drawn.append(panel.properties(width=640, height=150))
+    return alt.vconcat(*drawn, spacing=14)
+
+
+_REGIONS = {"green": "#5ab45a", "yellow": "#f5dd67", "red": "#d7674c"}
+
+
+def operating_boundary(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Three maps of the changes by expected utilization, of rows of operating_boundary; a cell has its number."""
+    percent = [(pl.col(name) * 100).round(2) for name in ("expected_utilization", "expected_background_utilization")]
+    rows = frame.with_columns(percent)
+    x = alt.X(
+        "expected_background_utilization:O", title="background's utilization, expected (%)", axis=alt.Axis(labelAngle=0)
+    )
+    y = alt.Y("expected_utilization:O", title="training's utilization, expected (%)", sort="descending")
+    found = rows["region"].unique().drop_nulls().to_list()
+    regions = alt.Scale(domain=[*_REGIONS], range=[*_REGIONS.values()])
+    legend = (
+        alt.Legend(orient="bottom", title="green: below 1%, yellow: 1% to 30%, red: above 30% longer", titleLimit=400)
+        if found
+        else None
+    )
+    maps = [
+        ("iteration_change_pct", "iteration time, change (%)", alt.Color("region:N", scale=regions, legend=legend)),
+        ("small_change_pct", "duration of small flows, change (%)", _greens("small_change_pct", rows)),
+        ("large_change_pct", "duration of large flows, change (%)", _greens("large_change_pct", rows)),
+    ]
+    drawn = []
+    for name, title, color in maps:
+        there = rows.filter(pl.col(name).is_not_null())
+        tips = style.tips(
+            ("compute_to_network:Q", "computation over transmission (ratio)"), ("flows_per_s:Q", "flows/s"),
+            (f"{name}:Q", title, ",.2f"),
+        )  # fmt: skip
+        base = style.data_chart(there).encode(x=x, y=y, tooltip=tips)
+        layers = [base.mark_rect().encode(color=color)]
+        layers.append(base.mark_text(fontSize=style.FONT_SIZE).encode(text=alt.Text(f"{name}:Q", format="+.1f")))
+        drawn.append(alt.layer(*layers, title=title).properties(width=200, height=170))
+    maps_together: alt.TopLevelMixin = alt.hconcat(*drawn, spacing=30).resolve_scale(color="independent")
+    return maps_together
+
+
+def _greens(name: str, rows: pl.DataFrame) -> alt.Color:
+    """Darker where the change is more of a gain; white from no gain on."""
+    best = rows[name].min()
+    low = min(float(best), -1.0) if isinstance(best, float) else -1.0
+    scale = alt.Scale(domain=[low, 0], range=["#41ab5d", "#ffffff"], interpolate="rgb", clamp=True)
+    return alt.Color(f"{name}:Q", scale=scale, legend=None)
+
+
+def progression(frame: pl.DataFrame) -> alt.TopLevelMixin:
+    """Transfers of partitions and passes of layers over time, the layer on the y axis, of rows of progression."""
+    colors = {"transfer": ORANGE, "forward": GREEN, "backward": BLUE}
+    rows = frame.select(
+        "kind",
+        "step",
+        "layer",
+        start_s=pl.col("start_ms") / 1e3,
+        end_s=(pl.col("start_ms") + pl.col("duration_ms")) / 1e3,
+    )
+    base = style.data_chart(rows).encode(
+        x=alt.X("start_s:Q", title="time since the simulation began (s)"),
+        x2="end_s:Q",
+        y=alt.Y("layer:Q", title="layer (number from the input on)", scale=alt.Scale(nice=False)),
+        color=style.kind_color("kind:N", None, colors),
+        tooltip=style.tips(
+            ("kind:N", "what"), ("step:Q", "step"), ("layer:Q", "layer"), ("start_s:Q", "begin (s)", ",.4f")
+        ),
+    )
+    drawn: alt.TopLevelMixin = base.mark_rule(strokeWidth=2).properties(width=760, height=260)
+    return drawn
+
+
+_MEASURES = {
+    "iteration_ms": "iteration time (ms)",
+    "small_mean_ms": "small flows, mean (ms)",
+    "small_p99_ms": "small flows, 99th percentile (ms)",
+    "large_mean_ms": "large flows, mean (ms)",
+}
+
+
+def _by_axis(out: Path, axes: list[str]) -> _Charts:
+    cells = pl.read_parquet(out / "cells.parquet")
+    measures = [name for name in _MEASURES if name in cells.columns and cells[name].count()]
+    if not measures:
+        return {}
+    return {"by_axis": (by_axis(cells, axes, measures), "Iteration time and durations of flows of each cell")}
+
+
+def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.TopLevelMixin:
+    """Measures of each cell of any sweep; a row a cell, named by its values on the axes."""
+    words = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).str.strip_suffix(".0")) for name in axes]
+    rows = cells.select(pl.concat_str(words, separator=", ").map_elements(for_xml, pl.String).alias("label"), *measures)
+    drawn = []
+    for i, name in enumerate(measures):
+        axis = style.NAMES_AND_GRID if i == 0 else None
+        y = alt.Y("label:N", title="cell (values of the axes)" if i == 0 else None, sort=None, axis=axis)
+        x = alt.X(f"{name}:Q", title=_MEASURES[name], scale=alt.Scale(zero=True))
+        tips = style.tips(("label:N", "cell"), (f"{name}:Q", _MEASURES[name], ",.4~g"))
+        points = style.data_chart(rows).mark_point(size=30, filled=True, color=BLUE).encode(x=x, y=y, tooltip=tips)
+        drawn.append(points.properties(width=170, height=style.row_step(len(rows), 15)))
+    return alt.hconcat(*drawn, spacing=16)

@@ -1,0 +1,214 @@
+"""The queries of a sweep on ns-3, over tables that were written by hand; every expected number is computed by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ddnn_traces.errors import NoDataError, QueryError
+from ddnn_traces.query import sweep
+
+#: Iteration time and utilization of each cell: ratio, rate, seed, priority.
+CELLS: dict[tuple[float, float, int, str], tuple[float | None, float]] = {
+    (4.0, 92.0, 0, "same"): (500.0, 0.25),
+    (4.0, 92.0, 0, "lower"): (550.0, 0.225),
+    (4.0, 92.0, 1, "same"): (400.0, 0.25),
+    (4.0, 92.0, 1, "lower"): (480.0, 0.2),
+    (16.0, 184.0, 0, "same"): (1000.0, 0.06),
+    (16.0, 184.0, 0, "lower"): (1005.0, 0.06),
+    (8.0, 184.0, 0, "same"): (1000.0, 0.12),
+    (8.0, 184.0, 0, "lower"): (None, 0.01),
+    (2.0, 184.0, 0, "same"): (1000.0, 0.5),
+    (2.0, 184.0, 0, "lower"): (1301.0, 0.4),
+}
+#: Flows of cells 0 to 3: cell, flow, bytes, ms (None: not completed), is_measured.
+FLOWS: list[tuple[int, int, int, float | None, bool]] = [
+    (0, 0, 99_999, 2.0, True), (1, 0, 99_999, 1.0, True),
+    (0, 1, 1000, 4.0, True), (1, 1, 1000, None, True),  # not completed at the lower priority: not paired
+    (0, 2, 100_000, 10.0, True), (1, 2, 100_000, 10.0, True),
+    (0, 3, 10_000_001, 40.0, True), (1, 3, 10_000_001, 30.0, True),
+    (0, 4, 1000, 900.0, False), (1, 4, 1000, 1.0, False),  # not measured
+    (2, 0, 1000, 2.0, True), (3, 0, 1000, 1.5, True),
+    (2, 1, 1000, 6.0, True), (3, 1, 1000, 1.5, True),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep; the folder's name has what a path in SQL must not stumble on."""
+    out = tmp_path_factory.mktemp("it's [a] *sweep")
+    cells = [
+        {
+            "cell": i, "compute_to_network": ratio, "flows_per_s": rate, "seed": seed, "training_priority": priority,
+            "expected_utilization": 1 / ratio, "expected_background_utilization": rate * 1.7 * 8 / 10_000,
+            "background_ratio": rate * 1.7 * 8 / 10_000 * ratio, "iteration_ms": ms, "utilization": share,
+            "background_utilization": 0.125, "error": None,
+        }
+        for i, ((ratio, rate, seed, priority), (ms, share)) in enumerate(CELLS.items())
+    ]  # fmt: skip
+    pl.DataFrame(cells, schema_overrides={"error": pl.String}).write_parquet(out / "cells.parquet")
+    flows = [
+        {
+            "cell": cell, "flow": flow, "src": 0, "dst": 1, "bytes": size, "start_ns": 1_000_000_000 * flow,
+            "end_ns": None if ms is None else 1_000_000_000 * flow + round(ms * 1e6), "is_measured": measured,
+        }
+        for cell, flow, size, ms, measured in FLOWS
+    ]  # fmt: skip
+    pl.DataFrame(flows).write_parquet(out / "background_flows.parquet")
+    transfers = {
+        "cell": [0, 0, 0], "step": [0, 0, 1], "buffer": [1, 0, 1], "interval": 0, "worker": [0, 1, 0], "partition": 0,
+        "bytes": 10, "start_ns": [2_000_000_000, 1_000_000_000, 5_000_000_000],
+        "end_ns": [3_000_000_000, 2_500_000_000, 6_000_000_000],
+    }  # fmt: skip
+    pl.DataFrame(transfers).write_parquet(out / "transfers.parquet")
+    layers = {
+        "cell": 0,
+        "step": 0,
+        "layer": [7],
+        "kind": "backward",
+        "start_ns": 1_500_000_000,
+        "end_ns": 1_600_000_000,
+    }
+    pl.DataFrame(layers).write_parquet(out / "layers.parquet")
+    buffers = {"cell": 0, "buffer": [0, 1], "first_layer": [0, 5], "last_layer": [4, 9], "bytes": 10}
+    pl.DataFrame(buffers).write_parquet(out / "buffers.parquet")
+    return out
+
+
+def rows(folder: Path, name: str, *columns: str, **params: Any) -> list[tuple[Any, ...]]:
+    return sweep.run(folder, name, **params).select(columns).rows()
+
+
+def test_flows_are_paired_where_both_completed_and_were_measured(folder: Path) -> None:
+    assert rows(folder, "paired_flows", "seed", "flow", "size", "same_ms", "lower_ms") == [
+        (0, 0, "small", 2.0, 1.0), (0, 2, "medium", 10.0, 10.0), (0, 3, "large", 40.0, 30.0),
+        (1, 0, "small", 2.0, 1.5), (1, 1, "small", 6.0, 1.5),
+    ]  # fmt: skip
+
+
+def test_results_of_each_seed(folder: Path) -> None:
+    found = {
+        (ratio, seed, measure): (same, lower, change)
+        for ratio, seed, measure, same, lower, change in rows(
+            folder, "seed_results", "compute_to_network", "seed", "measure", "same", "lower", "change_pct"
+        )
+    }
+    assert found[4.0, 0, "iteration_ms"] == (500, 550, 10)
+    assert found[4.0, 1, "iteration_ms"] == (400, 480, 20)
+    assert found[4.0, 0, "small_mean_ms"] == (2, 1, -50)
+    assert found[4.0, 1, "small_mean_ms"] == (4, 1.5, -62.5)
+    assert found[4.0, 1, "small_p90_ms"] == pytest.approx((5.6, 1.5, -100 * 4.1 / 5.6))  # 2 + 0.9 x 4
+    assert found[4.0, 0, "large_mean_ms"] == (40, 30, -25)
+    assert found[8.0, 0, "iteration_ms"] == (1000, None, None)
+    assert (4.0, 1, "large_mean_ms") not in found
+
+
+def test_results_are_the_means_of_the_seeds_changes(folder: Path) -> None:
+    columns = ("seeds", "same", "lower", "change_pct", "change_min_pct", "change_max_pct", "expected_total_utilization")
+    frame = sweep.run(folder, "sharing_results")
+    of_four = frame.filter(compute_to_network=4.0)
+    [iteration] = of_four.filter(measure="iteration_ms").select(columns).rows()
+    assert iteration == pytest.approx((2, 450, 515, 15, 10, 20, 0.25 + 0.12512))
+    [small] = of_four.filter(measure="small_mean_ms").select(columns[:6]).rows()
+    assert small == pytest.approx((2, 3, 1.25, -56.25, -62.5, -50))
+    [share] = of_four.filter(measure="utilization").select(columns[1:4]).rows()
+    assert share == pytest.approx((0.25, 0.2125, -15))
+    [none] = frame.filter(compute_to_network=8.0, measure="iteration_ms").select(columns[:4]).rows()
+    assert none == (0, None, None, None)
+    assert of_four["background_ratio"].to_list() == pytest.approx([0.50048] * len(of_four))
+
+
+def test_regions_of_the_operating_boundary(folder: Path) -> None:
+    columns = ("compute_to_network", "iteration_change_pct", "small_change_pct", "region")
+    found = rows(folder, "operating_boundary", *columns)
+    assert found == [
+        (16, pytest.approx(0.5), None, "green"), (8, None, None, None), (4, pytest.approx(15), -56.25, "yellow"),
+        (2, pytest.approx(30.1), None, "red"),
+    ]  # fmt: skip
+
+
+def test_statements_of_the_thesis_beside_ours(folder: Path) -> None:
+    found = {
+        (ratio, rate, stated): (change, difference)
+        for ratio, rate, stated, change, difference in rows(
+            folder, "thesis_statements", "compute_to_network", "flows_per_s", "stated_pct", "change_pct",
+            "difference_pct",
+        )
+    }  # fmt: skip
+    assert found[4, 92, 15.61] == pytest.approx((15, -0.61))
+    assert found[16, 184, 29] == pytest.approx((0.5, -28.5))
+    assert found[8, 184, 117.2] == (None, None)  # nothing measured at the lower priority
+    assert found[2, 92, 23.11] == (None, None)  # no such cell
+    assert len(found) == 9
+
+
+def test_counts_of_flows(folder: Path) -> None:
+    columns = ("training_priority", "seed", "size", "completed", "collected", "completed_pct")
+    found = rows(folder, "flow_counts", *columns)
+    assert ("lower", 0, "small", 1, 2, 50) in found
+    assert ("same", 0, "all", 4, 4, 100) in found
+    assert ("lower", None, "small", 3, 4, 75) in found
+    assert ("same", None, "all", 6, 6, 100) in found
+    assert len(found) == 2 * (4 + 4 + 2)  # of a priority: all seeds, seed 0, seed 1, which has small flows alone
+
+
+def test_distribution_of_durations(folder: Path) -> None:
+    columns = ("seed", "training_priority", "duration_ms", "share")
+    assert rows(folder, "flow_duration_cdf", *columns) == [
+        (0, "lower", 1, 1), (0, "same", 2, 0.5), (0, "same", 4, 1),
+        (1, "lower", 1.5, 1), (1, "lower", 1.5, 1), (1, "same", 2, 0.5), (1, "same", 6, 1),
+    ]  # fmt: skip
+    assert rows(folder, "flow_duration_cdf", *columns, rate=184.0) == []
+
+
+def test_gains_and_the_all_reduces_behind_them(folder: Path) -> None:
+    assert rows(folder, "flow_gains", "seed", "flow", "start_s", "gain_ms") == [
+        (0, 0, 0, 1), (1, 0, 0, 0.5), (1, 1, 1, 4.5),
+    ]  # fmt: skip
+    found = rows(folder, "all_reduce_periods", "training_priority", "step", "start_s", "end_s")
+    assert found == [("same", 0, 1, 3), ("same", 1, 5, 6)]
+
+
+def test_progression_of_a_cell(folder: Path) -> None:
+    columns = ("kind", "step", "layer", "last_layer", "start_ms", "duration_ms")
+    found = rows(folder, "progression", *columns, number=0, receiver=0)
+    assert found == [
+        ("backward", 0, 7, 7, 1500, 100), ("transfer", 0, 5, 9, 2000, 1000), ("transfer", 1, 5, 9, 5000, 1000),
+    ]  # fmt: skip
+    assert len(rows(folder, "progression", *columns, number=0)) == 4
+    assert rows(folder, "progression_cells", "cell", "training_priority") == [(0, "same"), (1, "lower")]
+
+
+@pytest.mark.parametrize("name", sweep.queries())
+def test_a_query_has_the_columns_of_its_head(name: str, folder: Path) -> None:
+    query = sweep.queries()[name]
+    frame = sweep.run(folder, name)
+    assert frame.columns == [column.name for column in query.columns]
+    assert set(frame.dtypes) <= {pl.Int64, pl.Float64, pl.String, pl.Int32}
+
+
+def test_inputs_of_a_head_are_what_its_sql_reads() -> None:
+    tables = {*sweep.TABLES, sweep.THESIS, *sweep.queries()}
+    for name, query in sweep.queries().items():
+        read = set(re.findall(r"\b(?:FROM|JOIN) (\w+)", query.sql[query.head_length :])) & tables
+        assert read == set(query.inputs), name
+
+
+def test_what_the_thesis_states_has_its_place() -> None:
+    stated = pl.read_csv(sweep.folder() / "gao.csv")
+    assert stated["section"].str.starts_with("5.4").all()
+    assert stated["stated_pct"].is_not_null().all()
+    # the number stands in the words that are quoted
+    for number, words in stated.select("stated_pct", "words").iter_rows():
+        assert f"{abs(number):g}%" in words
+
+
+def test_a_wrong_name_and_a_missing_table_are_one_line(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="no query of a sweep is named nothing; there are all_reduce_periods"):
+        sweep.run(folder, "nothing")
+    with pytest.raises(NoDataError, match=r"cells\.parquet: is missing; ddnn-traces ns3 sweep --out"):
+        sweep.run(tmp_path, "paired_flows")
