@@ -118,15 +118,13 @@ def simulate(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> dict
 
     pcap: whether each host's link is captured, there. Raises SimulationError where ns-3 fails.
     """
-    scenario = out / "scenario.txt"
-    scenario.write_text(_scenario(run, pcap), encoding="utf-8")
-    command, environment = _command(engine)
+    command, scenario = prepared(run, engine, out, pcap)
     ended = subprocess.run(
         [*command, str(scenario), str(out)],
         capture_output=True,
         text=True,
         errors="replace",
-        env=environment,
+        env=_environment(engine),
         check=False,
     )
     if ended.returncode or not (out / SUMMARY).exists():
@@ -135,13 +133,20 @@ def simulate(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> dict
     return found
 
 
-def _command(engine: Engine) -> tuple[list[str], dict[str, str]]:
-    environment = os.environ | {"DDNN_TRACES_PARENT": str(os.getpid())}  # ns-3 ends with this process
+def prepared(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> tuple[list[str], Path]:
+    """The command that simulates a run, without its two arguments, scenario and folder of results; and the scenario."""
+    scenario = out / "scenario.txt"
+    scenario.write_text(_scenario(run, pcap), encoding="utf-8")
     if engine.compiler == "g++":
-        return [str(_program(engine))], environment
-    environment["EXTRA_CLING_ARGS"] = f"-O2 -std={engine.standard}"  # read when cppyy is imported
+        return [str(_program(engine))], scenario
     words = [engine.include, PROGRAM / "simulation.h", *engine.libraries]
-    return [sys.executable, str(PROGRAM / "by_cppyy.py"), *map(str, words), "--"], environment
+    return [sys.executable, str(PROGRAM / "by_cppyy.py"), *map(str, words), "--"], scenario
+
+
+def _environment(engine: Engine) -> dict[str, str]:
+    """cppyy reads its arguments when it is imported; ns-3 ends with this process."""
+    cling = {"EXTRA_CLING_ARGS": f"-O2 -std={engine.standard}"} if engine.compiler == "cppyy" else {}
+    return {**os.environ, **cling, "DDNN_TRACES_PARENT": str(os.getpid())}
 
 
 def _program(engine: Engine) -> Path:
