@@ -52,6 +52,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "docs/regression.md": {"dataset": "sample"},
     "docs/releases.md": {"dataset": "traces"},
     "docs/report.md": {"demo/dataset": "sample"},
+    "docs/sharing.md": {"docs/simulations": "docs/simulations"},
     "docs/simulator.md": {"dataset": "traces", "docs/simulations": "docs/simulations"},
     "docs/testbed.md": {"captures": _RING},
     "docs/traffic_model.md": {"dataset": "traces"},
@@ -89,6 +90,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/ns3.md",
         "ddnn-traces ns3",
     ): "needs the extra ns3; tests/cli/test_ns3_command.py and tests/traffic/test_ns3.py run it",
+    ("docs/sharing.md", "ddnn-traces ns3 sweep"): "needs the extra ns3, and hours; tests/traffic/test_ns3_sweep.py",
     ("docs/explore.md", "ddnn-traces explore DATASET"): "serves a page until Ctrl-C; tests/explore opens it",
     ("docs/push.md", "ddnn-traces push RELEASE --to zenodo"): _SERVER,
     (

@@ -21,7 +21,7 @@ import ddnn_traces
 from ddnn_traces import errors, regression
 from ddnn_traces.cli import cli
 from ddnn_traces.ingestors import options
-from ddnn_traces.query import catalogue, checks, dataset
+from ddnn_traces.query import catalogue, checks, dataset, sweep
 from ddnn_traces.regression import results
 from ddnn_traces.release import publish, push
 from ddnn_traces.report import page, plot
@@ -41,6 +41,13 @@ names, numbers that identify something, and truth values. A value is null where 
 reasons.
 """
 
+SWEEP_INTRODUCTION = """\
+# Queries of a sweep on ns-3
+
+They read the tables that `ddnn-traces ns3 sweep --out OUT` writes, and each other: `ddnn_traces.query.sweep.run(OUT,
+NAME)` in Python. [sharing.md](sharing.md) describes the tables and the measures.
+"""
+
 
 def tables() -> str:
     """The data dictionary."""
@@ -55,6 +62,9 @@ def query_list() -> str:
     parts.append("# Checks\n\n`ddnn-traces check` runs these; a sound dataset gives no rows.\n")
     for name in sorted(checks.names()):
         parts += _query(catalogue.read(checks.folder() / f"{name}.sql"))
+    parts.append(SWEEP_INTRODUCTION)
+    for name in sorted(sweep.queries()):
+        parts += _query(sweep.queries()[name])
     return "\n".join(parts)
 
 

@@ -61,6 +61,9 @@ def test_an_installed_wheel_works(site: Path, tmp_path: Path) -> None:
     assert where == f"{site / 'ddnn_traces'} {site / 'ddnn_traces' / 'queries'}"
     expected = [len(list((ROOT / folder).glob(f"*.{ending}"))) for folder, ending in
                 (("queries", "sql"), ("schemas", "toml"), ("queries/checks", "sql"))]  # fmt: skip
+    of_sweeps = sorted(path.name for path in (ROOT / "queries" / "sweep").iterdir())
+    shipped_of_sweeps = (site / "ddnn_traces" / "queries" / "sweep").iterdir()
+    assert sorted(path.name for path in shipped_of_sweeps) == of_sweeps != []
     assert [int(count) for count in counts.split()] == expected
     assert size == "97.0"
     shipped_files = {path.relative_to(site).as_posix() for path in (site / "ddnn_traces").rglob("*") if path.is_file()}

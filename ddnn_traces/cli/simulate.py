@@ -144,6 +144,7 @@ def run(
 @click.option("--bandwidth-mbit", type=float, default=10_000.0, help="Rate of each link, Mbit/s.")
 @click.option("--compute-to-network", type=float, multiple=True, help="Ratio of equation 5.1; default: 16, 8, 4, 2.")
 @click.option("--flow-rate", type=float, multiple=True, help="Background flows a second; default: 23, 46, 92, 184.")
+@click.option("--thesis", is_flag=True, help="Tables 5.3 and 5.4 with the printed values and the differences to them.")
 @prints_rows()
 def utilization(
     model_bytes: int,
@@ -151,12 +152,18 @@ def utilization(
     bandwidth_mbit: float,
     compute_to_network: tuple[float, ...],
     flow_rate: tuple[float, ...],
+    thesis: bool,
     output: RowsOutput,
 ) -> None:
     """Compute the utilization of a link by a ring all-reduce and background flows: gao equations 5.1 to 5.5."""
     from ddnn_traces.traffic.simulator import utilization as equations
 
     ring = equations.Ring(model_bytes, workers, bandwidth_mbit)
+    if thesis:
+        if compute_to_network or flow_rate or ring != equations.Ring():
+            raise UsageError("--thesis: takes no other option; its tables are of the defaults")
+        output.emit(equations.beside_thesis().to_arrow())
+        return
     ratios, rates = compute_to_network or equations.COMPUTE_TO_NETWORK, flow_rate or equations.FLOW_RATES
     output.emit(equations.table(ring, ratios, rates).to_arrow())
 

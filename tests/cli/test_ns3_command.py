@@ -50,3 +50,24 @@ def test_a_run_is_printed_written_and_captured(tmp_path: Path) -> None:
 @pytest.mark.ns3
 def test_a_run_stopped_at_its_time_limit_ends_with_1() -> None:
     assert run(*SMALL, "--seconds", "1000", "--time-limit-s", "1").exit_code == 1
+
+
+@pytest.mark.ns3
+def test_a_sweep_is_written_printed_drawn_and_goes_on(tmp_path: Path) -> None:
+    words = [f"{name[2:].replace('-', '_')} = {value}" for name, value in zip(SMALL[::2], SMALL[1::2], strict=True)]
+    (tmp_path / "sweep.toml").write_text("\n".join([*words, "iterations = 1", "queue = ['fifo', 'priority']"]))
+    command = ["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--jobs", "2", "--format", "json"]
+    first = run(*command)
+    assert [(row["cell"], row["queue"], row["ended"]) for row in json.loads(first.stdout)] == [
+        (0, "fifo", "iterations"), (1, "priority", "iterations"),
+    ]  # fmt: skip
+    assert "2 cells into" in first.stderr and "2 of 2 cells" in first.stderr
+    assert "<svg" in (tmp_path / "out" / "figures" / "by_axis.svg").read_text()
+    again = run(*command)
+    assert again.stdout == first.stdout and "of 2 cells" not in again.stderr
+
+
+def test_a_sweep_without_an_axis_is_refused_before_ns3_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text("workers = 3\n")
+    with pytest.raises(UsageError, match="no key has a list of values"):
+        run("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"))

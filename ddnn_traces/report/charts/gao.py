@@ -95,7 +95,10 @@ def _progressions(out: Path) -> _Charts:
     for cell, ratio, rate, priority in cells.iter_rows():
         name = f"progression_{ratio:g}_{rate:g}_{priority}"
         rows = sweep.run(out, "progression", number=cell, receiver=0)
-        charts[name] = (progression(rows), f"Transfers and computation of cell {cell}, priority {priority}")
+        charts[name] = (
+            progression(rows),
+            f"Transfers to worker 0 and its computation in the first {_SHOWN_S} s of cell {cell}",
+        )
     return charts
 
 
@@ -206,7 +209,7 @@ def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
     scale = style.positive_scale(gains, ["same_ms", "lower_ms"])
     begin, end = float(gains["start_s"].min()), float(gains["start_s"].max())  # type: ignore[arg-type]
     seen = periods.filter(pl.col("training_priority") == "same", pl.col("end_s") >= begin, pl.col("start_s") <= end)
-    x = alt.X("start_s:Q", title=x_title, scale=alt.Scale(domain=[begin, end], nice=False))
+    x = alt.X("start_s:Q", title=x_title, scale=alt.Scale(domain=[begin, end], nice=False, zero=False))
     drawn = []
     for seed in gains["seed"].unique().sort():
         rows = gains.filter(seed=seed).with_columns(
@@ -243,11 +246,8 @@ def operating_boundary(frame: pl.DataFrame) -> alt.TopLevelMixin:
     y = alt.Y("expected_utilization:O", title="training's utilization, expected (%)", sort="descending")
     found = rows["region"].unique().drop_nulls().to_list()
     regions = alt.Scale(domain=[*_REGIONS], range=[*_REGIONS.values()])
-    legend = (
-        alt.Legend(orient="bottom", title="green: below 1%, yellow: 1% to 30%, red: above 30% longer", titleLimit=400)
-        if found
-        else None
-    )
+    said = "{green: 'green: below 1%', yellow: 'yellow: 1% to 30%', red: 'red: above 30% longer'}[datum.label]"
+    legend = alt.Legend(orient="bottom", direction="vertical", title=None, labelExpr=said) if found else None
     maps = [
         ("iteration_change_pct", "iteration time, change (%)", alt.Color("region:N", scale=regions, legend=legend)),
         ("small_change_pct", "duration of small flows, change (%)", _greens("small_change_pct", rows)),
@@ -276,8 +276,14 @@ def _greens(name: str, rows: pl.DataFrame) -> alt.Color:
     return alt.Color(f"{name}:Q", scale=scale, legend=None)
 
 
+#: Seconds of a run that its progression shows: of 12 s the file would have several MB.
+_SHOWN_S = 3
+
+
 def progression(frame: pl.DataFrame) -> alt.TopLevelMixin:
     """Transfers of partitions and passes of layers over time, the layer on the y axis, of rows of progression."""
+    begin = pl.col("start_ms").min()
+    frame = frame.filter(pl.col("start_ms") < begin + _SHOWN_S * 1e3)
     colors = {"transfer": ORANGE, "forward": GREEN, "backward": BLUE}
     rows = frame.select(
         "kind",

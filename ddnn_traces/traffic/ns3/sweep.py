@@ -40,7 +40,7 @@ THESIS: dict[str, Any] = {
 CELLS = "cells"
 TABLES = ("background_flows", "transfers", "layers")
 _OF_NS3 = "ns3"
-_AXES = {**specification.KEYS, **KEYS, **SHORT_KEYS}
+AXES = {**specification.KEYS, **KEYS, **SHORT_KEYS}
 
 
 def run(
@@ -57,12 +57,12 @@ def run(
     compiler, debug: as of engine.find. Raises UsageError and MissingExtra.
     """
     values = _specified(path)
-    number = len(list(specification.cells(values, _AXES)))
+    number = len(list(specification.cells(values, AXES)))
     chosen = engine.find(compiler, debug)
     messages.info(f"{chosen}; {counted(number, 'cell')} into {out}, finished ones are kept: the same command goes on")
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     cell = Cell(chosen, out / CELLS, dataset)
-    simulation = sweep.Simulation(cell.measures, _AXES, cost=_packets, is_kept=cell.is_kept, apart=True)
+    simulation = sweep.Simulation(cell.measures, AXES, cost=packets, is_kept=cell.is_kept, apart=True)
     try:
         frame = sweep.sweep_and_say(values, out, jobs, messages, simulation)
     finally:
@@ -76,12 +76,12 @@ def run(
     _write(frame, out / sweep.CELLS)
     folders = {
         i: cell.folder(keys)
-        for i, (keys, error) in enumerate(zip(specification.cells(values, _AXES), frame["error"], strict=True))
+        for i, (keys, error) in enumerate(zip(specification.cells(values, AXES), frame["error"], strict=True))
         if error is None
     }
     for name in TABLES if folders else ():
         _join(name, folders, out)
-    _write(_buffers(list(specification.cells(values, _AXES)), frame), out / "buffers.parquet")
+    _write(_buffers(list(specification.cells(values, AXES)), frame), out / "buffers.parquet")
     if dataset:
         write_traffic(out / DATASET, cell.traffic(values, frame), tables=results.CountedTables)
     return frame
@@ -89,7 +89,7 @@ def run(
 
 def axes(path: Path | None) -> list[str]:
     """Names of the axes of a TOML file, or of THESIS."""
-    return list(specification.axes(_specified(path), _AXES))
+    return list(specification.axes(_specified(path), AXES))
 
 
 def _specified(path: Path | None) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _specified(path: Path | None) -> dict[str, Any]:
 
 
 def _values(values: Mapping[str, Any], row: Row) -> str:
-    return ", ".join(f"{name} {row[name]}" for name in specification.axes(values, _AXES))
+    return ", ".join(f"{name} {row[name]}" for name in specification.axes(values, AXES))
 
 
 def _remove_under_way(folder: Path) -> None:
@@ -142,15 +142,15 @@ class Cell:
 
     def traffic(self, values: Mapping[str, Any], frame: pl.DataFrame) -> Iterator[CountedTraffic]:
         """The finished cells as traffic, from what ns-3 wrote."""
-        cells = specification.cells(values, _AXES)
+        cells = specification.cells(values, AXES)
         done = (cell for cell, error in zip(cells, frame["error"], strict=True) if error is None)
-        for cell, name in zip(done, sweep.named(values, frame, _AXES), strict=True):
+        for cell, name in zip(done, sweep.named(values, frame, AXES), strict=True):
             written = self.folder(cell) / _OF_NS3
             summary = json.loads((written / engine.SUMMARY).read_text(encoding="utf-8"))
             yield CountedTraffic(results.read(job(name), written, summary))
 
 
-def _packets(cell: Row) -> float:
+def packets(cell: Row) -> float:
     """Packets of a cell, about: what its simulation costs."""
     try:
         wanted = job(cell)
