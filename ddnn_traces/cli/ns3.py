@@ -10,7 +10,7 @@ import click
 
 from ddnn_traces.cli import lines
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, prints_rows
+from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
 from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
 
 
@@ -134,3 +134,21 @@ def sweep(
     for chart in gao.write(out, sweeps.axes(specification)):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())
+
+
+@ns3.command()
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("name", required=False)
+@params_option
+@prints_rows()
+def query(folder: Path, name: str | None, params: tuple[str, ...], output: RowsOutput) -> None:
+    """Run a named query over the folder of a sweep (queries/sweep/). Without NAME: list the queries."""
+    from ddnn_traces.query import sweep as sweeps
+
+    if name is None:
+        found = sweeps.queries()
+        width = max(map(len, found))
+        for each in sorted(found):
+            click.echo(f"{each:<{width}}  {found[each].question}")
+        return
+    output.emit(sweeps.run(folder, name, **key_values(params)).to_arrow())
