@@ -38,7 +38,7 @@ class StorageError(DdnnTracesError):
 
 
 class BusyError(DdnnTracesError):
-    """Another ingest is writing the dataset, or another testbed into the folder, and the caller does not wait."""
+    """Another ingest writes the dataset, or another testbed or sweep the folder, and the caller does not wait."""
 
 
 class LedgerError(DdnnTracesError):

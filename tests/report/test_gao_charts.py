@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,29 @@ def test_any_other_sweep_has_a_row_a_cell(axes: list[str], folder: Path, tmp_pat
 def test_a_sweep_in_which_nothing_was_simulated_has_no_figure(tmp_path: Path) -> None:
     pl.DataFrame({"cell": [0], "error": ["impossible"]}).write_parquet(tmp_path / "cells.parquet")
     assert gao.write(tmp_path, ["workers"]) == []
+
+
+@pytest.mark.parametrize("lacking", ["flows", "iterations", "large"])
+def test_what_was_not_measured_is_left_out(lacking: str, folder: Path, tmp_path: Path) -> None:
+    """A rate of 0, cells that stopped before an iteration ended, a run too short for large flows."""
+    for path in folder.glob("*.parquet"):
+        shutil.copy(path, tmp_path)
+    cells, flows = (pl.read_parquet(folder / f"{name}.parquet") for name in ("cells", "background_flows"))
+    if lacking == "flows":
+        nothing = pl.when(pl.col("flows_per_s") > 92).then("flows_per_s").otherwise(0.0)
+        cells = cells.with_columns(flows_per_s=nothing)
+        flows = flows.filter(pl.col("cell").is_in(cells.filter(pl.col("flows_per_s") > 0)["cell"].implode()))
+    elif lacking == "iterations":
+        cells = cells.with_columns(iteration_ms=pl.lit(None, pl.Float64))
+    else:
+        flows = flows.filter(pl.col("bytes") < 10_000_000)
+    cells.write_parquet(tmp_path / "cells.parquet")
+    flows.write_parquet(tmp_path / "background_flows.parquet")
+    paths = gao.write(tmp_path, AXES)
+    drawn = texts(next(path for path in paths if path.stem == "operating_boundary"))
+    numbers = [text for text in drawn if re.fullmatch(r"[+−]\d+\.\d", text)]
+    # three maps of four cells, one of which has no iteration at the lower priority
+    assert len(numbers) == {"flows": 3 + 2 + 2, "iterations": 8, "large": 3 + 4}[lacking]
 
 
 def test_axes_have_units(folder: Path) -> None:

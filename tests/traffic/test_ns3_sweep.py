@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import ddnn_traces
-from ddnn_traces.errors import MissingExtra, UsageError
+from ddnn_traces.errors import BusyError, MissingExtra, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import sweep as queries
 from ddnn_traces.traffic import ns3
@@ -121,6 +121,16 @@ def test_cells_are_given_out_by_cost_and_finished_ones_are_kept(tmp_path: Path) 
     frame = sweep.sweep(values, tmp_path, 1, lambda *numbers: left.append(numbers), simulation)
     assert seen == [3, 2, 1, 2] and frame["twice"].to_list() == [2, 4, 6]
     assert left == [(3, 3, 0.0)]
+
+
+def test_two_sweeps_do_not_write_one_folder(tmp_path: Path) -> None:
+    def measures(_: sweep.Row) -> sweep.Row:
+        with pytest.raises(BusyError, match="another sweep writes there; wait until it has ended"):
+            sweep.sweep({"seed": [1]}, tmp_path, simulation=simulation)
+        return {"is_refused": True}
+
+    simulation = sweep.Simulation(measures, sweeps.AXES)
+    assert sweep.sweep({"seed": [1]}, tmp_path, simulation=simulation)["is_refused"].to_list() == [True]
 
 
 # --- what comes out

@@ -121,10 +121,12 @@ def panels(results: pl.DataFrame, seeds: pl.DataFrame, x: str) -> alt.TopLevelMi
 
 
 def _x(frame: pl.DataFrame, x: str) -> alt.X:
-    """A logarithmic axis: values of a sweep are doubled. Its ticks are the values."""
+    """A logarithmic axis, as values of a sweep are doubled, with the values as ticks; shares and 0 have another."""
     values = frame[x].unique().sort().to_list()
     if x == "expected_total_utilization":
         return alt.X(f"{x}:Q", title=_X[x], scale=alt.Scale(domain=[0, max(0.8, *values)]))
+    if values[0] <= 0:
+        return alt.X(f"{x}:Q", title=_X[x], axis=alt.Axis(values=values, grid=False))
     scale = alt.Scale(type="log", domain=[values[0] / 1.2, values[-1] * 1.2], nice=False)
     return alt.X(f"{x}:Q", title=_X[x], scale=scale, axis=alt.Axis(values=values, tickCount=100, grid=False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import multiprocessing
 import os
@@ -12,12 +13,13 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import polars as pl
 
-from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
+from ddnn_traces.errors import BusyError, DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.messages import Messages
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted
@@ -123,31 +125,52 @@ def sweep(
     if len(cells) > _MOST_CELLS:
         raise UsageError(f"{len(cells):,} cells are more than {_MOST_CELLS:,}; give fewer values")
     out.mkdir(parents=True, exist_ok=True)
-    done = _read_journal(out / JOURNAL)
-    done = {key(cell): done[key(cell)] for cell in cells if key(cell) in done}
-    done = {name: row for name, row in done.items() if simulation.is_kept(json.loads(name), row)}
-    missing = {key(cell): cell for cell in cells if key(cell) not in done}
-    costs = {name: simulation.cost(cell) for name, cell in missing.items()}
-    ordered = sorted(missing, key=costs.__getitem__, reverse=True)
-    size = simulation.block
-    blocks = [[missing[name] for name in ordered[i : i + size]] for i in range(0, len(ordered), size)]
-    left, total, began = set(ordered), sum(costs.values()), time.monotonic()
-    finished = contextlib.closing(_simulated(blocks, jobs, simulation))  # ends its processes after any error
-    with (out / JOURNAL).open("a", encoding="utf-8") as journal, finished as found_rows:
-        for rows in found_rows:
-            for name, row in rows:
-                done[name] = row
-                left.remove(name)
-                journal.write(json.dumps([name, row]) + "\n")
-            journal.flush()
-            to_do = sum(costs[name] for name in left)
-            speed = (total - to_do) / (time.monotonic() - began)
-            tell(len(cells) - len(left), len(cells), to_do / speed if speed else 0.0)
+    with (out / JOURNAL).open("a", encoding="utf-8") as journal:
+        _lock(journal, out)
+        done = _read_journal(out / JOURNAL)
+        done = {key(cell): done[key(cell)] for cell in cells if key(cell) in done}
+        done = {name: row for name, row in done.items() if simulation.is_kept(json.loads(name), row)}
+        missing = {key(cell): cell for cell in cells if key(cell) not in done}
+        done |= _finished(missing, len(cells), jobs, tell, simulation, journal)
     found = [{name: cell[name] for name in axes} | done[key(cell)] for cell in cells]
     frame = pl.DataFrame(found, infer_schema_length=None).select(pl.exclude("error"), pl.col("error").cast(pl.String))
     with whole_file(out / CELLS) as half_written:
         frame.write_parquet(half_written)
     return frame
+
+
+def _lock(journal: TextIO, out: Path) -> None:
+    """Hold the journal until it is closed. Raises BusyError where another sweep holds it."""
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(
+            f"{out}: another sweep writes there; wait until it has ended, or choose another --out"
+        ) from None
+
+
+def _finished(
+    missing: Mapping[str, Row], number: int, jobs: int, tell: Tell, simulation: Simulation, journal: TextIO
+) -> dict[str, Row]:
+    """Simulate the missing ones of so many cells, write them into the journal; their rows by their keys."""
+    found: dict[str, Row] = {}
+    costs = {name: simulation.cost(cell) for name, cell in missing.items()}
+    ordered = sorted(missing, key=costs.__getitem__, reverse=True)
+    size = simulation.block
+    blocks = [[missing[name] for name in ordered[i : i + size]] for i in range(0, len(ordered), size)]
+    total = left = sum(costs.values())
+    began = time.monotonic()
+    # closed after any error, it ends its processes
+    with contextlib.closing(_simulated(blocks, jobs, simulation)) as simulated:
+        for rows in simulated:
+            found |= rows
+            journal.writelines(json.dumps(row) + "\n" for row in rows)
+            journal.flush()
+            left -= sum(costs[name] for name, _ in rows)
+            speed = (total - left) / (time.monotonic() - began)
+            is_last = len(found) == len(missing)
+            tell(number - len(missing) + len(found), number, left / speed if speed and not is_last else 0.0)
+    return found
 
 
 def _simulated(
@@ -159,45 +182,57 @@ def _simulated(
         yield from map(of_block, blocks)
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
-    before = multiprocessing.active_children()
-    with ProcessPoolExecutor(min(jobs, len(blocks)), context, _leave_group) as pool:
+    is_over = context.Event()
+    with ProcessPoolExecutor(min(jobs, len(blocks)), context, _begin, (is_over,)) as pool:
+        before = multiprocessing.active_children()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a Ctrl-C must not end one that begins
         waiting = {pool.submit(of_block, block) for block in blocks}
+        begun = [child.pid for child in multiprocessing.active_children() if child not in before and child.pid]
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             while waiting:  # with a pause: a signal that another thread receives wakes no wait
                 done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
         except BaseException:
-            for child in multiprocessing.active_children():
-                if child not in before:
-                    _end_group(child.pid)
+            is_over.set()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+            for group in begun:  # of one that was killed, what it had started
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
 
 
-def _leave_group() -> None:
-    """Make this process, and what it will start, a group that ends with the process that started it.
+#: In a process of a sweep: whether the sweep was interrupted.
+_over = threading.Event()
 
-    A Ctrl-C in a terminal does not reach the group: the process that started it ends it.
+
+def _begin(is_over: Event) -> None:
+    """Make this process, and what it will start, a group, which a Ctrl-C in a terminal does not reach.
+
+    When is_over is set, what it has started ends, and what it has still to do is left out. The group ends with the
+    process that made this one. Killed, this one could leave half a message in the pool's pipe, for which that would
+    wait for ever.
     """
     os.setpgid(0, 0)
+    signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which what it starts would have, too
     parent = multiprocessing.parent_process()
 
-    def end() -> None:
+    def end_started() -> None:
+        is_over.wait()
+        _over.set()
+        while True:  # it may be about to start something
+            os.killpg(0, signal.SIGUSR1)
+            time.sleep(0.2)
+
+    def end_all() -> None:
         if parent:
             parent.join()
         os.killpg(0, signal.SIGKILL)
 
-    threading.Thread(target=end, daemon=True).start()
-
-
-def _end_group(process: int | None) -> None:
-    if process is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):  # it has not left our group yet
-            os.kill(process, signal.SIGKILL)
+    for end in (end_started, end_all):
+        threading.Thread(target=end, daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -208,7 +243,7 @@ class _Rows:
     columns: tuple[str, ...]
 
     def __call__(self, block: list[Row]) -> list[tuple[str, Row]]:
-        return [(key(cell), self._row(cell)) for cell in block]
+        return [(key(cell), self._row(cell)) for cell in block if not _over.is_set()]
 
     def _row(self, cell: Row) -> Row:
         try:
