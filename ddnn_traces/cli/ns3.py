@@ -73,11 +73,17 @@ compiler_option = click.option(
 debug_option = click.option("--debug-build", is_flag=True, help="Take an ns-3 that was built for debugging, too.")
 
 
+training_option = click.option(
+    "--training-only", is_flag=True, help="Write the flows of the training alone, not the background's and other jobs'."
+)
+
+
 @ns3.command()
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
 @job_options(_OPTIONS)
 @click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
 @click.option("--pcap", type=click.Path(path_type=Path), help="Folder for a run folder with a capture of each host.")
+@training_option
 @compiler_option
 @debug_option
 @prints_rows(out=False)
@@ -87,6 +93,7 @@ def run(
     pcap: Path | None,
     compiler: str | None,
     debug_build: bool,
+    training_only: bool,
     output: RowsOutput,
     **options: Any,
 ) -> None:
@@ -98,7 +105,7 @@ def run(
     from ddnn_traces.traffic import ns3 as package
 
     given = {name: value for name, value in options.items() if value is not None}
-    rows = package.run(specification, given, out, pcap, compiler, debug_build, say)
+    rows = package.run(specification, given, out, pcap, compiler, debug_build, training_only, say)
     output.emit(rows.to_arrow())
     sys.exit(1 if rows["ended"].eq("time limit").any() else 0)
 
@@ -110,6 +117,7 @@ def run(
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one a CPU.")
 @click.option("--dataset/--no-dataset", default=False, help="Write each cell as a run, too, into OUT/dataset.")
+@training_option
 @compiler_option
 @debug_option
 @prints_rows(out=False)
@@ -120,6 +128,7 @@ def sweep(
     dataset: bool,
     compiler: str | None,
     debug_build: bool,
+    training_only: bool,
     output: RowsOutput,
 ) -> None:
     """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet, tables and charts.
@@ -130,7 +139,7 @@ def sweep(
     from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.ns3 import sweep as sweeps
 
-    cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build)
+    cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build, training_only)
     for chart in gao.write(out, sweeps.axes(specification)):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())

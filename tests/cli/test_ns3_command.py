@@ -63,6 +63,12 @@ def test_a_sweep_is_written_printed_drawn_and_goes_on(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "2 cells into" in first.stderr and "2 of 2 cells" in first.stderr
     assert "<svg" in (tmp_path / "out" / "figures" / "by_axis.svg").read_text()
+    listed = run("query", str(tmp_path / "out")).stdout
+    assert "operating_boundary  At which loads" in listed
+    counted = json.loads(
+        run("query", str(tmp_path / "out"), "progression", "--param", "number=1", "--format", "json").stdout
+    )
+    assert {row["kind"] for row in counted} == {"transfer", "forward", "backward"}
     again = run(*command)
     assert again.stdout == first.stdout and "of 2 cells" not in again.stderr
 

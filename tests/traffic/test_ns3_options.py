@@ -18,6 +18,7 @@ from tools import needs_tool
 
 import ddnn_traces
 from ddnn_traces.ingestors import pipeline
+from ddnn_traces.query import checks
 from ddnn_traces.traffic import ns3, simulator
 from ddnn_traces.traffic.ns3 import engine, results
 from ddnn_traces.traffic.ns3.results import Ns3Result
@@ -202,6 +203,24 @@ def test_nothing_is_skipped_while_background_flows_come_and_go() -> None:
     pair = results.summary(full), results.summary(skipped)
     assert pair[1]["iteration_ms"] == pytest.approx(pair[0]["iteration_ms"], rel=0.01)
     assert pair[1]["simulated_s"] == pair[0]["simulated_s"] == 6.0
+
+
+# --- tables
+
+
+def test_the_training_s_flows_alone_obey_its_law(tmp_path: Path) -> None:
+    """Beside background flows a pattern is that of all; without them it is a ring, and every data check passes."""
+    result = simulated(**BESIDE, other_jobs=1)
+    write_traffic(tmp_path, [results.CountedTraffic(result.of_training())], tables=results.CountedTables)
+    with ddnn_traces.open(tmp_path) as dataset:
+        assert dataset.query("topology")["topology"].item() == "ring"
+        assert [name for name, rows in checks.run_checks(dataset).items() if rows.num_rows] == []
+        ports = "SELECT DISTINCT least(src_port, dst_port) FROM flows"
+        assert dataset.sql(ports).item() == results.TRAINING_PORT
+        whole = result.flows.filter(pl.col("dst_port") == results.TRAINING_PORT)["wire_bytes"].sum()
+        assert dataset.sql("SELECT sum(wire_bytes) FROM flows WHERE is_initiator").item() == whole
+        windows = dataset.sql("SELECT sum(wire_bytes) FROM flow_windows").item()
+        assert windows == dataset.sql("SELECT sum(wire_bytes) FROM flows").item()
 
 
 # --- measures

@@ -31,12 +31,14 @@ def run(
     pcap: Path | None = None,
     compiler: str | None = None,
     debug: bool = False,
+    training_only: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> pl.DataFrame:
     """Simulate the job of a TOML file, with keys given beside it, which win; a row of its measures (results.summary).
 
-    out: dataset to write the run into. pcap: folder for a run folder with a capture of each host's link. compiler,
-    debug: as of engine.find. Raises UsageError and SimulationError.
+    out: dataset to write the run into; training_only: without background flows and other jobs. pcap: folder for a run
+    folder with a capture of each host's link. compiler, debug: as of engine.find. Raises UsageError and
+    SimulationError.
     """
     wanted = job((specification.read_file(path) if path else {}) | dict(given))
     chosen = engine.find(compiler, debug)
@@ -47,13 +49,15 @@ def run(
     if out:
         check_free(out, wanted.run_id, replace=True)
     result = simulate(wanted, chosen, folder)
-    traffic = results.CountedTraffic(result)
     if folder:
-        write_description(folder, traffic)
+        write_description(folder, results.CountedTraffic(result))
         say(f"wrote {folder}; next: ddnn-traces ingest {folder} --out DATASET")
     if out:
-        write_traffic(out, [traffic], tables=results.CountedTables)
+        shown = result.of_training() if training_only else result
+        write_traffic(out, [results.CountedTraffic(shown)], tables=results.CountedTables)
         say(f"wrote {out}: {wanted.run_id}")
+        if (wanted.flows_per_s or wanted.other_jobs) and not training_only:
+            say("its tables have all flows, so topology and volumes are of all; --training-only leaves out the others")
     if not result.is_whole:
         say(f"{wanted.run_id}: stopped at the time limit of {wanted.time_limit_s:g} s; measured is what is there")
     facts = ("run_id", "workers", "bandwidth_mbit", "variant", "flows_per_s")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -67,6 +67,17 @@ class Ns3Result(Timeline):
     def is_whole(self) -> bool:
         """Whether the run ended as it was to end."""
         return self.ended != "time limit"
+
+    def of_training(self) -> Self:
+        """The run with the flows of its own training alone, numbered anew."""
+        flows = self.flows.filter(_is_of(TRAINING_PORT)).with_row_index("number")
+        numbers = flows.select("flow", number=pl.col("number").cast(pl.Int64))
+
+        def kept(frame: pl.DataFrame) -> pl.DataFrame:
+            return frame.join(numbers, on="flow", maintain_order="left").with_columns(flow="number").drop("number")
+
+        windows, step_flows = kept(self.windows), kept(self.step_flows)
+        return replace(self, flows=kept(flows.drop("number")), windows=windows, step_flows=step_flows)
 
     def measured_ns(self) -> tuple[float, float]:
         """Begin and end of what is measured: without warm-up and cool-down."""

@@ -51,9 +51,11 @@ def run(
     messages: Messages,
     compiler: str | None = None,
     debug: bool = False,
+    training_only: bool = False,
 ) -> pl.DataFrame:
-    """Simulate the sweep of a TOML file, or THESIS, into OUT; its cells. dataset: also write each as a run.
+    """Simulate the sweep of a TOML file, or THESIS, into OUT; its cells.
 
+    dataset: also write each as a run; training_only: the flows of its training alone.
     compiler, debug: as of engine.find. Raises UsageError and MissingExtra.
     """
     values = _specified(path)
@@ -83,7 +85,7 @@ def run(
         _join(name, folders, out)
     _write(_buffers(list(specification.cells(values, AXES)), frame), out / "buffers.parquet")
     if dataset:
-        write_traffic(out / DATASET, cell.traffic(values, frame), tables=results.CountedTables)
+        write_traffic(out / DATASET, cell.traffic(values, frame, training_only), tables=results.CountedTables)
     return frame
 
 
@@ -140,14 +142,15 @@ class Cell:
                 shutil.rmtree(written)
         return _facts(cell, wanted) | results.summary(result)
 
-    def traffic(self, values: Mapping[str, Any], frame: pl.DataFrame) -> Iterator[CountedTraffic]:
+    def traffic(self, values: Mapping[str, Any], frame: pl.DataFrame, training_only: bool) -> Iterator[CountedTraffic]:
         """The finished cells as traffic, from what ns-3 wrote."""
         cells = specification.cells(values, AXES)
         done = (cell for cell, error in zip(cells, frame["error"], strict=True) if error is None)
         for cell, name in zip(done, sweep.named(values, frame, AXES), strict=True):
             written = self.folder(cell) / _OF_NS3
             summary = json.loads((written / engine.SUMMARY).read_text(encoding="utf-8"))
-            yield CountedTraffic(results.read(job(name), written, summary))
+            result = results.read(job(name), written, summary)
+            yield CountedTraffic(result.of_training() if training_only else result)
 
 
 def packets(cell: Row) -> float:
