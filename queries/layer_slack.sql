@@ -18,12 +18,12 @@
 WITH passes AS (
     SELECT run_id, worker, step, kind, priority AS layer, name, bytes, start_ns, end_ns
     FROM events
-    SEMI JOIN (FROM runs WHERE source = 'simulation') USING (run_id)
+    SEMI JOIN (FROM runs WHERE source IN ('simulation', 'ns3')) USING (run_id)
     WHERE kind IN ('forward', 'backward') AND priority IS NOT NULL
 ), exchanges AS (  -- of a buffer in parts, or in two phases, from the first to the last
     SELECT run_id, worker, step, priority AS first_layer, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM events
-    SEMI JOIN (FROM runs WHERE source = 'simulation') USING (run_id)
+    SEMI JOIN (FROM runs WHERE source IN ('simulation', 'ns3')) USING (run_id)
     WHERE kind IN ('allreduce', 'reduce', 'broadcast', 'recv') AND priority IS NOT NULL
     GROUP BY ALL
 )

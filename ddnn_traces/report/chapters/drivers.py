@@ -258,7 +258,7 @@ def packet_loss(section: Section, frame: pl.DataFrame) -> None:
     "simulated", "Step time by rate of the links", Source("link_utilization"), _NO_RUNS, reference="gao, fig. 4.7"
 )
 def simulated(section: Section, frame: pl.DataFrame) -> None:
-    rows = section.need(frame.filter(pl.col("source") == "simulation"), _NO_RUNS)
+    rows = section.need(frame.filter(pl.col("source").is_in(["simulation", "ns3"])), _NO_RUNS)
     section.headline = (
         f"{counted(len(rows), 'simulated run')}: a step takes {span(rows['step_ms'])} ms; the busiest link transmits "
         f"for {span(rows['utilization'])} of it (equation 5.2)."
