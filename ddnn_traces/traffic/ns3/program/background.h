@@ -24,6 +24,7 @@ class Background
           m_segment(scenario.Value("segment_bytes")),
           m_received(scenario.flows.size()),
           m_end(scenario.flows.size(), -1),
+          m_ports(scenario.flows.size()),
           m_senders(scenario.flows.size())
     {
         if (scenario.flows.empty())
@@ -60,7 +61,7 @@ class Background
         {
             const auto& f = m_scenario.flows[i];
             if (m_senders[i])
-                rows.Write(i, f.src, f.dst, m_senders[i]->Port(), f.bytes, f.start, m_end[i]);
+                rows.Write(i, f.src, f.dst, m_ports[i], f.bytes, f.start, m_end[i]);
         }
     }
 
@@ -70,7 +71,8 @@ class Background
         const size_t i = m_begun++;
         const auto& f = m_scenario.flows[i];
         m_senders[i] = std::make_unique<Sender>(m_network.Host(f.src), m_network.Address(f.dst, BACKGROUND_PORT), m_tos, m_segment);
-        m_numbers[{m_network.Address(f.src, 0).GetIpv4().Get(), m_senders[i]->Port()}] = i;
+        m_ports[i] = m_senders[i]->Port(); // a closed socket has none
+        m_numbers[{m_network.Address(f.src, 0).GetIpv4().Get(), m_ports[i]}] = i;
         m_senders[i]->Send(f.bytes, true);
         Await();
     }
@@ -104,6 +106,7 @@ class Background
     uint8_t m_tos;
     uint32_t m_segment;
     std::vector<Number> m_received, m_end;
+    std::vector<uint16_t> m_ports;
     std::vector<std::unique_ptr<Sender>> m_senders;
     std::vector<Ptr<Socket>> m_listening;
     size_t m_begun = 0, m_ended = 0;
