@@ -51,9 +51,10 @@ _OWN: list[tuple[str, Any, str]] = [
     ("--queue-disc", click.Choice(["prio", "pfifo_fast"]), "Three queues, a limit each or one. Default: prio."),
     ("--queue-limit", str, "Packets (1000p) or bytes (1500000B) of a queue. Default: 1500000B."),
     ("--congestion-control", click.Choice(["newreno", "cubic", "linuxreno", "dctcp"]), "Of TCP. Default: newreno."),
-    ("--ecn-threshold", int, "Bytes in a queue above which dctcp's packets are marked. Default: 97,500 a 10 Gbit/s."),
+    ("--ecn-threshold", int, "Bytes in a switch's queue above which dctcp marks. Default: 97,500 at 10 Gbit/s."),
     ("--initial-window", int, "Initial congestion window, segments. Default: 10."),
     ("--min-rto-ms", float, "Shortest retransmission timeout, ms. Default: twice the longest round trip."),
+    ("--training-min-rto-ms", float, "The training's. Default: the same; where it has a lower priority 200."),
     ("--delayed-ack", int, "Packets that an acknowledgement is for. Default: 2."),
     ("--leaves", int, "Top-of-rack switches, hosts in blocks on them, joined by --spines. Default: 1."),
     ("--spines", int, "Switches that join the leaves; flows are hashed to them (ECMP). Default: 2."),
@@ -68,7 +69,7 @@ _OWN: list[tuple[str, Any, str]] = [
 _OPTIONS = _OWN + [(name, kind, _SHARED[name] or text) for name, kind, text in JOB_OPTIONS if name in _SHARED]
 
 compiler_option = click.option(
-    "--compiler", type=click.Choice(["cppyy", "g++"]), help="Compiles the model. Default: cppyy where it is installed."
+    "--compiler", type=click.Choice(["cppyy", "g++"]), help="Compiles the model. Default: g++ where it is installed."
 )
 debug_option = click.option("--debug-build", is_flag=True, help="Take an ns-3 that was built for debugging, too.")
 

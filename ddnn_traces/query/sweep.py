@@ -13,10 +13,13 @@ from ddnn_traces.store import schema
 
 if TYPE_CHECKING:
     import polars as pl
+    from duckdb import DuckDBPyConnection
 
 #: Tables of a sweep, OUT/NAME.parquet; thesis is what the text of Gao 2020 states.
 TABLES = ("cells", "background_flows", "transfers", "layers", "buffers")
 THESIS = "thesis"
+#: Queries that compare cells of both priorities.
+PAIRED = {"paired_flows", "seed_results"}
 
 
 def folder() -> Path:
@@ -48,6 +51,8 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
                 raise NoDataError(f"{path}: is missing; ddnn-traces ns3 sweep --out {sweep} writes it")
             connection.execute(f"CREATE VIEW {table} AS FROM read_parquet({_quoted(path)})")
         connection.execute(f"CREATE VIEW {THESIS} AS FROM read_csv({_quoted(folder() / 'gao.csv')}, header = true)")
+        if _reads(found, name) & PAIRED:
+            _refuse_other_axes(connection, sweep)
         for query in found.values():
             if not query.params:
                 connection.execute(f"CREATE VIEW {query.name} AS {query.sql}")
@@ -57,6 +62,23 @@ def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:
             raise QueryError(f"{sweep}: {name} cannot be answered: {str(error).splitlines()[0]}") from error
     assert isinstance(frame, pl.DataFrame)  # of a table
     return frame
+
+
+def _reads(found: dict[str, catalogue.Query], name: str) -> set[str]:
+    """The query and those that it reads."""
+    inputs = [_reads(found, each) for each in found[name].inputs if each in found]
+    return {name}.union(*inputs)
+
+
+def _refuse_other_axes(connection: DuckDBPyConnection, sweep: Path) -> None:
+    """Raise QueryError for cells that differ in more than what pairs are made by."""
+    keys = "compute_to_network, flows_per_s, training_priority, seed"
+    several = f"SELECT 1 FROM cells WHERE error IS NULL GROUP BY {keys} HAVING count(*) > 1"
+    if connection.sql(several).limit(1).fetchall():
+        raise QueryError(
+            f"{sweep}: has several cells of the same {keys}, and this query pairs cells by these; "
+            "sweep the others one value at a time"
+        )
 
 
 def _quoted(path: Path) -> str:

@@ -56,7 +56,8 @@ class Engine:
 
 
 def find(compiler: str | None = None, debug: bool = False) -> Engine:
-    """The ns-3 of the wheel, else of the system. compiler: cppyy or g++; None: cppyy where it is installed.
+    """The ns-3 of the wheel, else of the system. compiler: cppyy or g++; None: g++ where it is
+    installed: it compiles once, cppyy in each simulation.
 
     debug: whether an ns-3 built for debugging will do. Raises MissingExtra where something is not installed, UsageError
     for a debug build.
@@ -64,7 +65,7 @@ def find(compiler: str | None = None, debug: bool = False) -> Engine:
     has_cppyy = importlib.util.find_spec("cppyy") is not None
     if compiler == "cppyy" and not has_cppyy:
         raise MissingExtra(f"cppyy is not installed, and compiles the model: {_INSTALL}, or --compiler g++")
-    chosen = compiler or ("cppyy" if has_cppyy else "g++")
+    chosen = compiler or ("cppyy" if has_cppyy and not shutil.which("g++") else "g++")
     if chosen == "g++" and not shutil.which("g++"):
         raise MissingExtra(f"neither cppyy nor g++ is there to compile the model: {_INSTALL}, or apt-get install g++")
     found = _of_wheel(chosen) or _of_system(chosen)
@@ -173,7 +174,7 @@ def _compile(engine: Engine, program: Path) -> None:
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if ended.returncode:
-        raise SimulationError(f"g++ cannot compile the model: {_error_line(ended.stderr)}")
+        raise SimulationError(f"g++ cannot compile the model, --compiler cppyy may: {_error_line(ended.stderr)}")
 
 
 def _failure(run: Ns3Run, ended: subprocess.CompletedProcess[str]) -> Exception:
@@ -201,7 +202,8 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
     """The scenario as program/scenario.h reads it: names, each with a value or with a list's length and values."""
     words = {
         "segment_bytes": run.segment_bytes, "buffer_bytes": run.buffer_bytes, "initial_window": run.initial_window,
-        "delayed_ack": run.delayed_ack, "min_rto_ns": round(run.rto_ms * 1e6), "queue_disc": run.queue_disc,
+        "delayed_ack": run.delayed_ack, "min_rto_ns": round(run.rto_ms * 1e6),
+        "training_min_rto_ns": round(run.training_rto_ms * 1e6), "queue_disc": run.queue_disc,
         "queue_limit": run.queue_limit, "tcp_type": TCP_TYPES[run.congestion_control], "snaplen": SNAPLEN,
         "training_tos": TRAINING_TOS[run.training_priority], "background_tos": BACKGROUND_TOS,
         "link_delay_ns": round(run.delay_ms * 1e6 / 2), "window_ns": run.window_ns, "barrier": int(run.barrier),
@@ -219,7 +221,7 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
     factors = np.ones((1, run.workers)) if is_alike else run.factors()
     lists = {
         "addresses": addresses_of(range(run.collective.hosts)), "labels": run.labels,
-        "order": run.order or range(run.workers), "exchange_ns": run.exchange_ns(),
+        "order": run.order or range(run.workers), "phase_ns": run.phase_ns(),
         "bit_per_s": np.rint(run.rates() * 8e9), "forward_ns": profile.forward_ns, "backward_ns": profile.backward_ns,
         "has_gradient": profile.gradient_bytes > 0, "factors": factors.ravel(),
         "buffers": [value for b in run.buffers for value in (b.first, b.last, b.bytes)],

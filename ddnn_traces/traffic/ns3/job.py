@@ -26,6 +26,8 @@ QUEUE_DISCS = ("prio", "pfifo_fast")
 #: deadline it is the lower one but for exchanges that go in the band of the background.
 TRAINING_TOS = {"same": 0x10, "lower": 0x08, "layers": 0x08, "deadline": 0x08}
 BACKGROUND_TOS = 0x10
+#: Shortest retransmission timeout of Linux (TCP_RTO_MIN), ms.
+LOW_RTO_MS = 200.0
 TOPOLOGIES = ("ring", "star")
 MOST_WORKERS = 250
 
@@ -35,9 +37,9 @@ KEYS: dict[str, tuple[type, ...]] = {
     "training_priority": (str,), "flows_per_s": _NUMBER, "flow_sizes": (str,), "seconds": _NUMBER, "warm_up_s": _NUMBER,
     "cool_down_s": _NUMBER, "segment_bytes": (int,), "buffer_bytes": (int,), "queue_disc": (str,),
     "queue_limit": (str,), "congestion_control": (str,), "initial_window": (int,), "min_rto_ms": _NUMBER,
-    "delayed_ack": (int,), "time_limit_s": _NUMBER, "leaves": (int,), "spines": (int,), "oversubscription": _NUMBER,
-    "ecn_threshold": (int,), "high_layers": (int,), "other_jobs": (int,), "other_jobs_after_ms": _NUMBER,
-    "skip_tolerance": _NUMBER,
+    "training_min_rto_ms": _NUMBER, "delayed_ack": (int,), "time_limit_s": _NUMBER, "leaves": (int,), "spines": (int,),
+    "oversubscription": _NUMBER, "ecn_threshold": (int,), "high_layers": (int,), "other_jobs": (int,),
+    "other_jobs_after_ms": _NUMBER, "skip_tolerance": _NUMBER,
 }  # fmt: skip
 #: Keys that stand for others.
 SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER, "straggler": _NUMBER}
@@ -66,15 +68,18 @@ class Ns3Run(SimulatedRun):
     in the first, or ends (flows: begins) in the last, so many seconds is in no measure. segment_bytes: payload of a
     full packet; buffer_bytes: of each socket, either way. queue_disc: prio has three queues, each with queue_limit
     (packets, 1000p, or bytes, 1500000B), pfifo_fast one limit for three bands. initial_window: segments.
-    min_rto_ms: shortest retransmission timeout; None: twice the longest round trip, all queues full (section 5.4.1).
+    min_rto_ms: shortest retransmission timeout; None: twice the longest round trip, the band's queues full (section
+    5.4.1). training_min_rto_ms: the training's; None: the same, but LOW_RTO_MS where it has a lower priority, since a
+    low band waits for the high one without a limit.
     delayed_ack: packets an acknowledgement. time_limit_s: wall clock. leaves, spines: switches; with several leaves
     hosts are in blocks on them, and each leaf is connected to each spine. oversubscription: rate of a leaf's hosts over
     that of its links to the spines. training_priority: layers has the exchanges of the high_layers (None: half of the
     layers) first layers in the background's band, deadline those for which there is less time left than they take.
-    ecn_threshold: bytes in a queue above which packets are marked, of dctcp; None: 65 packets of 1500 bytes a 10 Gbit/s
-    (Alizadeh 2010). other_jobs: further jobs like this on the same hosts, each other_jobs_after_ms after
-    the one before; they are traffic of this run. skip_tolerance: iterations are skipped when they would repeat the one
-    before, all times within this share; 0: none are. Raises UsageError for what cannot be.
+    ecn_threshold: bytes in a switch's queue above which packets are marked, of dctcp; None: 65 packets of 1500 bytes at
+    10 Gbit/s, and in proportion, 20 at least (Alizadeh 2010). other_jobs: further jobs like this on the
+    same hosts, each other_jobs_after_ms after the one before; they are traffic of this run, and go on until it ends.
+    skip_tolerance: iterations are skipped when they would repeat the one before, all times within this share; 0: none
+    are. Raises UsageError for what cannot be.
     """
 
     run_id: str = "ns3"
@@ -94,6 +99,7 @@ class Ns3Run(SimulatedRun):
     congestion_control: str = "newreno"
     initial_window: int = 10
     min_rto_ms: float | None = None
+    training_min_rto_ms: float | None = None
     delayed_ack: int = 2
     time_limit_s: float = 3600.0
     leaves: int = 1
@@ -126,7 +132,8 @@ class Ns3Run(SimulatedRun):
         for name in ("flows_per_s", "warm_up_s", "cool_down_s"):
             self._need(name, 0 <= getattr(self, name) < 1e6, "0 or more")
         self._need("time_limit_s", 0 < self.time_limit_s < 1e6, "above 0")
-        self._need("min_rto_ms", self.min_rto_ms is None or 0 < self.min_rto_ms < 1e6, "above 0")
+        for name in ("min_rto_ms", "training_min_rto_ms"):
+            self._need(name, getattr(self, name) is None or 0 < getattr(self, name) < 1e6, "above 0")
         self._need("seconds", self.seconds is None or 0 < self.seconds < 1e5, "above 0")
         self._need("flows_per_s", not self.flows_per_s or self.seconds is not None, "left out without seconds")
         measured = (self.seconds or math.inf) - self.warm_up_s - self.cool_down_s
@@ -183,6 +190,14 @@ class Ns3Run(SimulatedRun):
         return 2 * (queues + len(rates) * self.delay_ms)
 
     @property
+    def training_rto_ms(self) -> float:
+        """The training's shortest retransmission timeout, ms."""
+        if self.training_min_rto_ms is not None:
+            return self.training_min_rto_ms
+        waits = self.training_priority != "same" and self.min_rto_ms is None
+        return max(self.rto_ms, LOW_RTO_MS) if waits else self.rto_ms
+
+    @property
     def uplink_rate(self) -> float:
         """Rate of each link between a leaf and a spine, bytes a ns."""
         hosts = math.ceil(self.collective.hosts / self.leaves)
@@ -198,21 +213,18 @@ class Ns3Run(SimulatedRun):
         """Bytes in a queue above which packets are marked; None: none are."""
         if self.congestion_control != "dctcp":
             return None
-        return self.ecn_threshold or round(65 * 1500 * self.bandwidth_mbit / 10_000)
+        return self.ecn_threshold or max(20 * 1500, round(65 * 1500 * self.bandwidth_mbit / 10_000))
 
     @property
     def server(self) -> int:
         """Number of the host that is the parameter server of a star."""
         return next(iter(self.collective.own_servers), 0)
 
-    def exchange_ns(self) -> list[float]:
-        """Time of each buffer's exchange without headers and other traffic, ns."""
-        sizes = {size: sum(timed(self, part).duration_ns for part in phases(self, size)) for size in self._sizes}
-        return [sizes[buffer.bytes] for buffer in self.buffers]
-
-    @property
-    def _sizes(self) -> set[int]:
-        return {buffer.bytes for buffer in self.buffers}
+    def phase_ns(self) -> list[float]:
+        """Time of each buffer's longest phase without headers and other traffic, ns."""
+        sizes = {buffer.bytes for buffer in self.buffers}
+        longest = {size: max(timed(self, part).duration_ns for part in phases(self, size)) for size in sizes}
+        return [longest[buffer.bytes] for buffer in self.buffers]
 
     @cached_property
     def sizes(self) -> Sizes:

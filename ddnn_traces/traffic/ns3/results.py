@@ -142,18 +142,19 @@ def _schedule(run: Ns3Run, forward_ends: pl.DataFrame, exchanges: pl.DataFrame) 
 def summary(result: Ns3Result) -> dict[str, Any]:
     """Measures of a run, null where it has nothing that they are of; without warm-up and cool-down.
 
-    steps: complete ones. iteration_ms, exposed_ms, first_forward_ms: as of the simulator. all_reduce_bytes: payload of
-    the training in a step, all workers. utilization, background_utilization: wire bytes that the hosts sent over what
-    their links carry. uplink_utilization, busiest_uplink_utilization: mean and most of the links between leaves and
+    steps: complete ones; measured_steps: those that begin after the warm-up and end before the cool-down. iteration_ms,
+    exposed_ms, first_forward_ms: of these, as of the simulator. all_reduce_bytes: payload of the training in a step,
+    all workers. utilization, background_utilization: wire bytes that the hosts sent over what their links carry; other
+    jobs are in neither. uplink_utilization, busiest_uplink_utilization: mean and most of the links between leaves and
     spines, each in its busier direction, in the whole run. SIZE_flows, SIZE_completed_pct, SIZE_mean_ms, SIZE_p50_ms,
     ...: completion of background flows of a size (small below 100 kB, large above 10 MB). dropped_high, dropped_middle,
-    dropped_low: packets by band.
-    retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the background's band. other_iteration_ms: of
-    the other jobs, all their iterations. skipped_steps: as of Ns3Result. events_per_s: of ns-3, a second of wall
-    clock; simulated_per_wall: seconds.
+    dropped_low: packets by band. retransmitted_bytes: of the training. high_exchanges_pct: exchanges in the
+    background's band. other_iteration_ms: of the other jobs, all their iterations. skipped_steps: as of Ns3Result.
+    events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
     """
     measured = _measured_steps(result)
     found: dict[str, Any] = {"ended": result.ended, "simulated_s": result.simulated_ns / 1e9, "steps": result.steps}
+    found["measured_steps"] = measured.run.steps if measured else 0
     found |= measured.times() if measured else dict.fromkeys(("iteration_ms", "exposed_ms", "first_forward_ms"))
     training = result.flows.filter(_is_of(TRAINING_PORT))
     found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None

@@ -29,7 +29,7 @@ from ddnn_traces.traffic.ns3.job import KEYS, SHORT_KEYS, Ns3Run, job
 from ddnn_traces.traffic.ns3.results import CountedTraffic, Ns3Result
 from ddnn_traces.traffic.simulator import specification, sweep
 from ddnn_traces.traffic.simulator.sweep import DATASET, Row
-from ddnn_traces.traffic.simulator.utilization import COMPUTE_TO_NETWORK, FLOW_RATES, Ring
+from ddnn_traces.traffic.simulator.utilization import COMPUTE_TO_NETWORK, FLOW_MB, FLOW_RATES, Ring
 from ddnn_traces.traffic.tables import write_traffic
 
 #: The thesis's campaign (Gao 2020, section 5.4.4).
@@ -174,7 +174,8 @@ def _facts(cell: Row, wanted: Ns3Run) -> Row:
     iteration_ms = float(wanted.profile.forward_ns.sum() + wanted.profile.backward_ns.sum()) / 1e6
     ring = _ring(wanted)
     ratio = cell.get("compute_to_network") or ring.compute_to_network(iteration_ms)
-    background = ring.background_utilization(wanted.flows_per_s)
+    flow_mb = wanted.sizes.mean / 1e6 if wanted.flow_sizes else FLOW_MB
+    background = ring.background_utilization(wanted.flows_per_s, flow_mb)
     return {
         "compute_to_network": float(ratio), "flows_per_s": float(wanted.flows_per_s),
         "training_priority": wanted.training_priority, "seed": wanted.seed, "workers": wanted.workers,

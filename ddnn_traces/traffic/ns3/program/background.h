@@ -20,7 +20,7 @@ class Background
     Background(const Scenario& scenario, const Network& network)
         : m_scenario(scenario),
           m_network(network),
-          m_tos(scenario.Value("background_tos")),
+          m_service{uint8_t(scenario.Value("background_tos")), scenario.Value("min_rto_ns")},
           m_segment(scenario.Value("segment_bytes")),
           m_received(scenario.flows.size()),
           m_end(scenario.flows.size(), -1),
@@ -30,7 +30,7 @@ class Background
         if (scenario.flows.empty())
             return;
         for (size_t i = 0; i < scenario.addresses.size(); ++i)
-            m_listening.push_back(Listen(network.Host(i), BACKGROUND_PORT, m_tos, &Background::Accept, this));
+            m_listening.push_back(Listen(network.Host(i), BACKGROUND_PORT, m_service, &Background::Accept, this));
         Await();
     }
 
@@ -70,7 +70,7 @@ class Background
     {
         const size_t i = m_begun++;
         const auto& f = m_scenario.flows[i];
-        m_senders[i] = std::make_unique<Sender>(m_network.Host(f.src), m_network.Address(f.dst, BACKGROUND_PORT), m_tos, m_segment);
+        m_senders[i] = std::make_unique<Sender>(m_network.Host(f.src), m_network.Address(f.dst, BACKGROUND_PORT), m_service, m_segment);
         m_ports[i] = m_senders[i]->Port(); // a closed socket has none
         m_numbers[{m_network.Address(f.src, 0).GetIpv4().Get(), m_ports[i]}] = i;
         m_senders[i]->Send(f.bytes, true);
@@ -81,7 +81,7 @@ class Background
     {
         const auto address = InetSocketAddress::ConvertFrom(from);
         m_flow_of[PeekPointer(socket)] = m_numbers.at({address.GetIpv4().Get(), address.GetPort()});
-        socket->SetIpTos(m_tos);
+        socket->SetIpTos(m_service.tos);
         socket->SetRecvCallback(MakeCallback(&Background::Receive, this));
         socket->SetCloseCallbacks(MakeCallback(&Background::Close, this), MakeCallback(&Background::Close, this));
     }
@@ -103,7 +103,7 @@ class Background
 
     const Scenario& m_scenario;
     const Network& m_network;
-    uint8_t m_tos;
+    Service m_service;
     uint32_t m_segment;
     std::vector<Number> m_received, m_end;
     std::vector<uint16_t> m_ports;

@@ -32,7 +32,7 @@ class Collective
 
     Collective(const Scenario& scenario, uint16_t port, Transfers& transfers, Ended ended)
         : m_segment(scenario.Value("segment_bytes")),
-          m_tos(scenario.Value("training_tos")),
+          m_service{uint8_t(scenario.Value("training_tos")), scenario.Value("training_min_rto_ns")},
           m_port(port),
           m_transfers(transfers),
           m_ended(std::move(ended))
@@ -47,7 +47,7 @@ class Collective
 
   protected:
     uint32_t m_segment;
-    uint8_t m_tos;
+    Service m_service;
     uint16_t m_port;
     std::vector<Number> m_order;
     Transfers& m_transfers;
@@ -64,7 +64,7 @@ class Ring : public Collective
           m_workers(m_number)
     {
         for (size_t place = 0; place < m_number; ++place)
-            m_workers[place].listening = Listen(network.Host(m_order[place]), m_port, m_tos, &Ring::Accept, this);
+            m_workers[place].listening = Listen(network.Host(m_order[place]), m_port, m_service, &Ring::Accept, this);
         for (size_t place = 0; place < m_number; ++place)
             Simulator::ScheduleNow(&Ring::Connect, this, place, &network);
     }
@@ -110,7 +110,7 @@ class Ring : public Collective
     void Connect(size_t place, const Network* network)
     {
         const InetSocketAddress next = network->Address(m_order[(place + 1) % m_number], m_port);
-        m_workers[place].to_next = std::make_unique<Sender>(network->Host(m_order[place]), next, m_tos, m_segment);
+        m_workers[place].to_next = std::make_unique<Sender>(network->Host(m_order[place]), next, m_service, m_segment);
     }
 
     void Accept(Ptr<Socket> socket, const Address&)
@@ -119,7 +119,7 @@ class Ring : public Collective
         const size_t place = std::find(m_order.begin(), m_order.end(), host) - m_order.begin();
         m_workers[place].from_before = socket;
         m_place_of[PeekPointer(socket)] = place;
-        socket->SetIpTos(m_tos);
+        socket->SetIpTos(m_service.tos);
         socket->SetRecvCallback(MakeCallback(&Ring::Receive, this));
     }
 
@@ -197,7 +197,7 @@ class ParameterServer : public Collective
         for (Number host : m_order)
             if (host != m_server)
                 m_workers.push_back(Worker{host});
-        m_listening = Listen(network.Host(m_server), m_port, m_tos, &ParameterServer::Accept, this);
+        m_listening = Listen(network.Host(m_server), m_port, m_service, &ParameterServer::Accept, this);
         for (size_t i = 0; i < m_workers.size(); ++i)
             Simulator::ScheduleNow(&ParameterServer::Connect, this, i, &network);
     }
@@ -232,7 +232,7 @@ class ParameterServer : public Collective
     void Connect(size_t i, const Network* network)
     {
         Worker& worker = m_workers[i];
-        worker.to_server = std::make_unique<Sender>(network->Host(worker.host), network->Address(m_server, m_port), m_tos, m_segment);
+        worker.to_server = std::make_unique<Sender>(network->Host(worker.host), network->Address(m_server, m_port), m_service, m_segment);
         Ptr<Socket> socket = worker.to_server->GetSocket();
         socket->SetRecvCallback(MakeCallback(&ParameterServer::Receive, this));
         m_end_of[PeekPointer(socket)] = {i, 1};
@@ -242,7 +242,7 @@ class ParameterServer : public Collective
     void Accept(Ptr<Socket> socket, const Address& from)
     {
         const size_t i = m_number_of.at(InetSocketAddress::ConvertFrom(from).GetIpv4().Get());
-        m_workers[i].from_server = std::make_unique<Sender>(socket, m_tos, m_segment);
+        m_workers[i].from_server = std::make_unique<Sender>(socket, m_service, m_segment);
         m_end_of[PeekPointer(socket)] = {i, 0};
         socket->SetRecvCallback(MakeCallback(&ParameterServer::Receive, this));
     }

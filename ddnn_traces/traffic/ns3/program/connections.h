@@ -14,24 +14,41 @@
 namespace ddnn
 {
 
+/// What a connection gets: its type of service, and the shortest timeout after which it sends again.
+struct Service
+{
+    uint8_t tos;
+    Number min_rto_ns;
+};
+
+inline Ptr<Socket>
+MakeSocket(Ptr<Node> host, const Service& service)
+{
+    Ptr<Socket> socket = Socket::CreateSocket(host, TcpSocketFactory::GetTypeId());
+    socket->SetAttribute("MinRto", TimeValue(NanoSeconds(service.min_rto_ns)));
+    socket->SetIpTos(service.tos);
+    return socket;
+}
+
 /// The sending end of a TCP connection: keeps the socket's buffer full, in whole segments.
 class Sender
 {
   public:
     /// Of a new connection.
-    Sender(Ptr<Node> node, const InetSocketAddress& to, uint8_t tos, uint32_t segment)
-        : Sender(Socket::CreateSocket(node, TcpSocketFactory::GetTypeId()), tos, segment)
+    Sender(Ptr<Node> node, const InetSocketAddress& to, const Service& service, uint32_t segment)
+        : Sender(MakeSocket(node, service), service, segment)
     {
-        m_socket->Bind();
+        if (m_socket->Bind() != 0)
+            throw std::runtime_error("a host has no free port left for a connection");
         m_socket->Connect(to);
     }
 
     /// Of a connection that somebody else began.
-    Sender(Ptr<Socket> socket, uint8_t tos, uint32_t segment)
+    Sender(Ptr<Socket> socket, const Service& service, uint32_t segment)
         : m_socket(socket),
           m_segment(segment)
     {
-        m_socket->SetIpTos(tos);
+        m_socket->SetIpTos(service.tos);
         m_socket->SetSendCallback(MakeCallback(&Sender::Fill, this));
     }
 
@@ -100,10 +117,9 @@ ReadAll(Ptr<Socket> socket)
 /// A socket that listens at a host's port; `accept` is called with each connection.
 template <typename Owner>
 Ptr<Socket>
-Listen(Ptr<Node> host, uint16_t port, uint8_t tos, void (Owner::*accept)(Ptr<Socket>, const Address&), Owner* owner)
+Listen(Ptr<Node> host, uint16_t port, const Service& service, void (Owner::*accept)(Ptr<Socket>, const Address&), Owner* owner)
 {
-    Ptr<Socket> socket = Socket::CreateSocket(host, TcpSocketFactory::GetTypeId());
-    socket->SetIpTos(tos);
+    Ptr<Socket> socket = MakeSocket(host, service);
     socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), port));
     socket->Listen();
     socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(), MakeCallback(accept, owner));

@@ -133,12 +133,11 @@ class Network
         internet.SetRoutingHelper(SwitchRouting());
         internet.Install(m_leaves);
         internet.Install(m_spines);
-        const size_t of_leaf = (hosts + leaves - 1) / leaves;
         for (size_t i = 0; i < hosts; ++i)
-            ConnectHost(i, i / of_leaf);
+            ConnectHost(i, LeafOf(i));
         for (size_t spine = 0; spine < m_spines.GetN(); ++spine)
             for (size_t leaf = 0; leaf < leaves; ++leaf)
-                ConnectSpine(leaf, spine, of_leaf);
+                ConnectSpine(leaf, spine);
         if (scenario.Value("pcap"))
             Capture(out);
     }
@@ -217,6 +216,11 @@ class Network
         return link.Install(from, to);
     }
 
+    size_t LeafOf(size_t host) const
+    {
+        return host * m_leaves.GetN() / m_hosts.GetN();
+    }
+
     void ConnectHost(size_t i, size_t leaf)
     {
         const NetDeviceContainer ends = Link(m_hosts.Get(i), m_leaves.Get(leaf), m_scenario.lists.at("bit_per_s")[i]);
@@ -232,7 +236,7 @@ class Network
         ends.Get(0)->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&Network::Sent, &m_counters, Number(i)));
     }
 
-    void ConnectSpine(size_t leaf, size_t spine, size_t of_leaf)
+    void ConnectSpine(size_t leaf, size_t spine)
     {
         const NetDeviceContainer ends = Link(m_leaves.Get(leaf), m_spines.Get(spine), m_scenario.Value("uplink_bit_per_s"));
         m_uplinks.push_back(std::make_unique<Uplink>(Uplink{Number(leaf), Number(spine)}));
@@ -246,7 +250,7 @@ class Network
         for (size_t i = 0; i < m_hosts.GetN(); ++i)
         {
             const Ipv4Address host(m_scenario.addresses[i].c_str());
-            if (i / of_leaf == leaf)
+            if (LeafOf(i) == leaf)
                 RoutingOf(m_spines.Get(spine))->Add(host, down);
             else
                 RoutingOf(m_leaves.Get(leaf))->Add(host, up);
@@ -300,9 +304,10 @@ class Network
                 map += (map.empty() ? "" : " ") + std::to_string(band);
             const uint16_t root = control.SetRootQueueDisc("ns3::PrioQueueDisc", "Priomap", StringValue(map));
             const auto classes = control.AddQueueDiscClasses(root, BANDS, "ns3::QueueDiscClass");
-            if (const auto& mark = m_scenario.Word("ecn_threshold"); mark == "none")
+            const auto& mark = m_scenario.Word("ecn_threshold");
+            if (mark == "none" || !at_switch)
                 control.AddChildQueueDiscs(root, classes, "ns3::FifoQueueDisc", "MaxSize", limit);
-            else // RED that marks all packets above one length of the queue (Alizadeh 2010, section 3.1)
+            else // switches: RED that marks all packets above one length of the queue (Alizadeh 2010, section 3.1)
                 control.AddChildQueueDiscs(root, classes, "ns3::RedQueueDisc", "MaxSize", limit, "MinTh", DoubleValue(std::stod(mark)),
                                            "MaxTh", DoubleValue(std::stod(mark)), "QW", DoubleValue(1), "UseEcn", BooleanValue(true),
                                            "UseHardDrop", BooleanValue(false), "Gentle", BooleanValue(false), "MeanPktSize",

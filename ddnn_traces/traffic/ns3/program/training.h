@@ -148,7 +148,7 @@ class Training
         m_forward_ends.Write({worker.step, Number(number), NowNs()});
         if (m_job == 0)
             CountPlaces(number, 1);
-        if (worker.step == m_steps)
+        if (worker.step == m_steps && m_job == 0) // other jobs go on until this one has ended
         {
             if (++m_done == m_number)
                 Simulator::Stop();
@@ -243,35 +243,41 @@ class Training
         here.buffer = next->second;
         here.waiting.erase(next);
         here.start = NowNs();
-        const uint8_t tos = Tos(here.buffer);
+        const uint8_t tos = Tos(phase, here.buffer);
         here.is_high = tos == m_scenario.Value("background_tos");
         m_collective->Begin(phase, {m_step, here.buffer, m_scenario.buffers[here.buffer].bytes}, tos);
     }
 
     /// The type of service of a buffer's exchange. layers: high for the first ones. deadline: high where less time is
     /// left until the forward pass needs it than it and all that goes before it take without other traffic.
-    uint8_t Tos(Number buffer) const
+    uint8_t Tos(int phase, Number buffer) const
     {
         const auto& rule = m_scenario.Word("priority_rule");
-        const Number first = m_scenario.buffers[buffer].first;
         bool is_high = false;
         if (rule == "layers")
-            is_high = first < m_scenario.Value("high_layers");
+            is_high = m_scenario.buffers[buffer].first < m_scenario.Value("high_layers");
         else if (rule == "deadline")
-            is_high = SlackNs(first) < 0;
+            is_high = SlackNs(phase, buffer) < 0;
         return is_high ? m_scenario.Value("background_tos") : m_scenario.Value("training_tos");
     }
 
-    double SlackNs(Number first) const
+    /// Time left for a buffer's exchange: until the slowest worker needs its layers, less what it and all that go before
+    /// it take. Exchanges in two phases overlap: each of the others takes one.
+    double SlackNs(int phase, Number buffer) const
     {
-        double due = Number(m_step_begin) + Sum("backward_ns"), work = 0;
+        const Number first = m_scenario.buffers[buffer].first;
+        double computing = Sum("backward_ns"), slowest = 0;
         if (!m_has_barrier)
             for (Number layer = 0; layer < first; ++layer)
-                due += m_scenario.lists.at("forward_ns")[layer];
+                computing += m_scenario.lists.at("forward_ns")[layer];
+        for (size_t i = 0; i < m_number; ++i)
+            slowest = std::max(slowest, Factor(m_step + 1, i));
+        const auto& lasts = m_scenario.lists.at("phase_ns");
+        double work = lasts[buffer] * (m_phases.size() - phase);
         for (size_t k = 0; k < m_scenario.buffers.size(); ++k)
-            if (!m_is_exchanged[k] && (m_has_barrier || m_scenario.buffers[k].first <= first))
-                work += m_scenario.lists.at("exchange_ns")[k];
-        return due - NowNs() - work;
+            if (Number(k) != buffer && !m_is_exchanged[k] && (m_has_barrier || m_scenario.buffers[k].first <= first))
+                work += lasts[k];
+        return m_step_begin + computing * slowest - NowNs() - work;
     }
 
     void EndExchange(int phase)
