@@ -38,6 +38,7 @@ test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(TRAINING)/.torch s
 	$(BIN)/python benchmarks/queries.py --runs 2 --rows 20000 --repeat 0 --pandas-bytes 2e5
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
 	$(BIN)/python benchmarks/simulate.py --small
+	$(BIN)/python benchmarks/ns3.py --small agreement by_hand skipping
 
 # Runs of the testbed with TensorFlow, which is 1.6 GB.
 test-tensorflow: $(VENV)/.dev $(TRAINING)/.tensorflow
