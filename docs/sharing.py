@@ -1,7 +1,8 @@
-"""Keeps what docs/sharing.md and notebooks/06-sharing.ipynb show of a sweep: `python docs/sharing.py OUT`.
+"""Keeps what docs/sharing.md and notebooks/06-sharing.ipynb show: `python docs/sharing.py CAMPAIGN OPTIONS`.
 
-data/sharing has its tables, of transfers and layers those that figures 5.20 to 5.23 need; docs/sharing its figures.
-Prints the table of the page.
+CAMPAIGN: folder of the sweep gao_5_cut.toml of docs/simulations. OPTIONS: folder with those of ns3_*.toml there,
+each named as its file. data/sharing gets their tables, of transfers and layers those that figures 5.20 to 5.23 need;
+docs/sharing gets the figures. Prints the tables of the page.
 """
 
 from __future__ import annotations
@@ -17,49 +18,68 @@ from ddnn_traces.query import sweep
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data" / "sharing"
 FIGURES = ROOT / "docs" / "sharing"
-#: Those that the page shows.
+#: Figures of the campaign that the page shows.
 SHOWN = (
     "operating_boundary", "ratio_16", "ratio_8", "ratio_4", "ratio_2", "rate_23", "rate_46", "rate_92", "rate_184",
-    "application_ratio_0.5", "application_ratio_0.25", "duration_cdf_4", "gains_4", "progression_4_92_same",
-    "progression_4_92_lower", "progression_2_92_same", "progression_2_92_lower",
+    "application_ratio_0.5", "application_ratio_0.25", "duration_cdf_16", "duration_cdf_8", "duration_cdf_4",
+    "gains_16",
+    "progression_4_92_same", "progression_4_92_lower", "progression_2_92_same", "progression_2_92_lower",
 )  # fmt: skip
-#: Columns of the page's table: query operating_boundary's, with their digits.
-COLUMNS = {
+#: Columns of the table of the campaign, with their digits: of query operating_boundary.
+BOUNDARY = {
     "compute_to_network": "g", "flows_per_s": "g", "region": "", "iteration_change_pct": "+.1f",
     "small_change_pct": "+.1f", "large_change_pct": "+.1f",
 }  # fmt: skip
+#: Columns of the table of the options: a sweep, its axes, and measures.
+OPTIONS = {
+    "sweep": "", "values": "", "iteration_ms": ",.0f", "small_mean_ms": ".3f", "small_p99_ms": ".2f",
+    "large_mean_ms": ".1f", "other_iteration_ms": ",.0f",
+}  # fmt: skip
 
 
-def table(boundary: pl.DataFrame) -> list[str]:
-    """Rows of the page's table, from rows of operating_boundary."""
-    rows = boundary.select(COLUMNS).iter_rows()
-    return [
-        f"| {' | '.join(_cell(value, form) for value, form in zip(row, COLUMNS.values(), strict=True))} |"
-        for row in rows
-    ]
+def table(frame: pl.DataFrame, columns: dict[str, str]) -> list[str]:
+    """Rows of a table of the page."""
+    rows = frame.select(columns).iter_rows()
+    return [f"| {' | '.join(map(_cell, row, columns.values()))} |" for row in rows]
 
 
 def _cell(value: object, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def keep(out: Path) -> None:
-    """Write data/sharing and docs/sharing anew from the sweep in OUT."""
-    cells = sweep.run(out, "progression_cells")["cell"].to_list()
+def keep(campaign: Path, options: Path) -> None:
+    """Write data/sharing and docs/sharing anew."""
     for folder in (DATA, FIGURES):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+    shown = sweep.run(campaign, "progression_cells")["cell"].to_list()
     for name in sweep.TABLES:
-        frame = pl.read_parquet(out / f"{name}.parquet")
+        frame = pl.read_parquet(campaign / f"{name}.parquet")
         if name in ("transfers", "layers"):
-            frame = frame.filter(pl.col("cell").is_in(cells))
+            frame = frame.filter(pl.col("cell").is_in(shown))
         if name == "transfers":
             frame = frame.filter(pl.col("worker") == 0)
         frame.write_parquet(DATA / f"{name}.parquet", compression_level=19)
     for name in SHOWN:
-        shutil.copy(out / "figures" / f"{name}.svg", FIGURES)
+        shutil.copy(campaign / "figures" / f"{name}.svg", FIGURES)
+    parts = []
+    for file in sorted((ROOT / "docs" / "simulations").glob("ns3_*.toml")):
+        parts.append(_cells(options / file.stem, file.stem.removeprefix("ns3_")))
+        shutil.copy(options / file.stem / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
+    pl.concat(parts).write_parquet(DATA / "options.parquet", compression_level=19)
+
+
+def _cells(folder: Path, name: str) -> pl.DataFrame:
+    cells = pl.read_parquet(folder / "cells.parquet")
+    axes = cells.columns[1 : cells.columns.index("expected_utilization")]
+    varied = [axis for axis in axes if cells[axis].n_unique() > 1]
+    values = pl.concat_str([pl.format(f"{axis} {{}}", pl.col(axis)) for axis in varied], separator=", ")
+    return cells.select(
+        values.alias("values"), sweep=pl.lit(name), **{m: pl.col(m).cast(pl.Float64) for m in list(OPTIONS)[2:]}
+    )
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
-    print("\n".join(table(sweep.run(DATA, "operating_boundary"))))
+    keep(*map(Path, sys.argv[1:]))
+    print("\n".join(table(sweep.run(DATA, "operating_boundary"), BOUNDARY)), end="\n\n")
+    print("\n".join(table(pl.read_parquet(DATA / "options.parquet"), OPTIONS)))
