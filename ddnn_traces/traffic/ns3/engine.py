@@ -202,7 +202,7 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
     """The scenario as program/scenario.h reads it: names, each with a value or with a list's length and values."""
     words = {
         "segment_bytes": run.segment_bytes, "buffer_bytes": run.buffer_bytes, "initial_window": run.initial_window,
-        "delayed_ack": run.delayed_ack, "min_rto_ns": round(run.rto_ms * 1e6),
+        "delayed_ack": run.delayed_ack, "background_min_rto_ns": round(run.rto_ms * 1e6),
         "training_min_rto_ns": round(run.training_rto_ms * 1e6), "queue_disc": run.queue_disc,
         "queue_limit": run.queue_limit, "tcp_type": TCP_TYPES[run.congestion_control], "snaplen": SNAPLEN,
         "training_tos": TRAINING_TOS[run.training_priority], "background_tos": BACKGROUND_TOS,

@@ -20,7 +20,7 @@ class Background
     Background(const Scenario& scenario, const Network& network)
         : m_scenario(scenario),
           m_network(network),
-          m_service{uint8_t(scenario.Value("background_tos")), scenario.Value("min_rto_ns")},
+          m_service{uint8_t(scenario.Value("background_tos")), scenario.Value("background_min_rto_ns")},
           m_segment(scenario.Value("segment_bytes")),
           m_received(scenario.flows.size()),
           m_end(scenario.flows.size(), -1),

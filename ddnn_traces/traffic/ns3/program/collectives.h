@@ -43,7 +43,7 @@ class Collective
 
     virtual ~Collective() = default;
     virtual int Phases() const = 0;
-    virtual void Begin(int phase, const Piece& piece, uint8_t tos) = 0;
+    virtual void Begin(int phase, const Piece& piece, const Service& service) = 0;
 
   protected:
     uint32_t m_segment;
@@ -74,7 +74,7 @@ class Ring : public Collective
         return 1;
     }
 
-    void Begin(int, const Piece& piece, uint8_t tos) override
+    void Begin(int, const Piece& piece, const Service& service) override
     {
         const Number n = m_number;
         m_piece = piece;
@@ -85,9 +85,9 @@ class Ring : public Collective
         for (size_t place = 0; place < m_number; ++place)
         {
             Worker& worker = m_workers[place];
-            worker.to_next->SetTos(tos);
+            Serve(worker.to_next->GetSocket(), service);
             if (worker.from_before)
-                worker.from_before->SetIpTos(tos); // acknowledgements go with the data
+                Serve(worker.from_before, service); // acknowledgements go with the data
             worker.interval = 0;
             worker.progress.assign(n, 0);
             worker.sent_at.assign(2 * (n - 1), 0);
@@ -207,7 +207,7 @@ class ParameterServer : public Collective
         return 2;
     }
 
-    void Begin(int phase, const Piece& piece, uint8_t tos) override
+    void Begin(int phase, const Piece& piece, const Service& service) override
     {
         m_pieces[phase] = piece;
         m_begun[phase] = NowNs();
@@ -216,7 +216,7 @@ class ParameterServer : public Collective
         {
             worker.expected[phase] += piece.bytes;
             Sender& sender = phase == 0 ? *worker.to_server : *worker.from_server;
-            sender.SetTos(tos);
+            Serve(sender.GetSocket(), service);
             sender.Send(piece.bytes);
         }
     }

@@ -21,12 +21,19 @@ struct Service
     Number min_rto_ns;
 };
 
+/// Give a connection this service from now on.
+inline void
+Serve(Ptr<Socket> socket, const Service& service)
+{
+    socket->SetAttribute("MinRto", TimeValue(NanoSeconds(service.min_rto_ns)));
+    socket->SetIpTos(service.tos);
+}
+
 inline Ptr<Socket>
 MakeSocket(Ptr<Node> host, const Service& service)
 {
     Ptr<Socket> socket = Socket::CreateSocket(host, TcpSocketFactory::GetTypeId());
-    socket->SetAttribute("MinRto", TimeValue(NanoSeconds(service.min_rto_ns)));
-    socket->SetIpTos(service.tos);
+    Serve(socket, service);
     return socket;
 }
 
@@ -48,7 +55,7 @@ class Sender
         : m_socket(socket),
           m_segment(segment)
     {
-        m_socket->SetIpTos(service.tos);
+        Serve(m_socket, service);
         m_socket->SetSendCallback(MakeCallback(&Sender::Fill, this));
     }
 
@@ -57,12 +64,6 @@ class Sender
         m_left += bytes;
         m_is_last = is_last;
         Fill(m_socket, 0);
-    }
-
-    /// Type of service of what is sent from now on.
-    void SetTos(uint8_t tos)
-    {
-        m_socket->SetIpTos(tos);
     }
 
     Ptr<Socket> GetSocket() const

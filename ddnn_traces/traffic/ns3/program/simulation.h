@@ -38,9 +38,9 @@ SetTcp(const Scenario& scenario)
     Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(1)));
     Config::SetDefault("ns3::TcpSocket::ConnCount", UintegerValue(1000)); // connections are never given up
     Config::SetDefault("ns3::TcpSocket::DataRetries", UintegerValue(1000));
-    Config::SetDefault("ns3::TcpSocket::ConnTimeout", TimeValue(NanoSeconds(scenario.Value("min_rto_ns"))));
+    Config::SetDefault("ns3::TcpSocket::ConnTimeout", TimeValue(NanoSeconds(scenario.Value("background_min_rto_ns"))));
     // closed sockets stay for twice this time, and ns-3 searches all sockets for each packet; a last packet is sent again before
-    Config::SetDefault("ns3::TcpSocketBase::MaxSegLifetime", DoubleValue(2e-9 * scenario.Value("min_rto_ns")));
+    Config::SetDefault("ns3::TcpSocketBase::MaxSegLifetime", DoubleValue(2e-9 * scenario.Value("background_min_rto_ns")));
     Config::SetDefault("ns3::TcpSocketBase::ClockGranularity", TimeValue(MicroSeconds(1)));
     Config::SetDefault("ns3::PcapFileWrapper::CaptureSize", whole("snaplen"));
     Config::SetDefault("ns3::PcapFileWrapper::NanosecMode", BooleanValue(true));

@@ -243,14 +243,14 @@ class Training
         here.buffer = next->second;
         here.waiting.erase(next);
         here.start = NowNs();
-        const uint8_t tos = Tos(phase, here.buffer);
-        here.is_high = tos == m_scenario.Value("background_tos");
-        m_collective->Begin(phase, {m_step, here.buffer, m_scenario.buffers[here.buffer].bytes}, tos);
+        const Service service = ServiceOf(phase, here.buffer);
+        here.is_high = service.tos == m_scenario.Value("background_tos");
+        m_collective->Begin(phase, {m_step, here.buffer, m_scenario.buffers[here.buffer].bytes}, service);
     }
 
-    /// The type of service of a buffer's exchange. layers: high for the first ones. deadline: high where less time is
+    /// The service of a buffer's exchange: that of the training, or of the background. layers: high for the first ones. deadline: high where less time is
     /// left until the forward pass needs it than it and all that goes before it take without other traffic.
-    uint8_t Tos(int phase, Number buffer) const
+    Service ServiceOf(int phase, Number buffer) const
     {
         const auto& rule = m_scenario.Word("priority_rule");
         bool is_high = false;
@@ -258,7 +258,8 @@ class Training
             is_high = m_scenario.buffers[buffer].first < m_scenario.Value("high_layers");
         else if (rule == "deadline")
             is_high = SlackNs(phase, buffer) < 0;
-        return is_high ? m_scenario.Value("background_tos") : m_scenario.Value("training_tos");
+        const std::string who = is_high ? "background" : "training";
+        return {uint8_t(m_scenario.Value(who + "_tos")), m_scenario.Value(who + "_min_rto_ns")};
     }
 
     /// Time left for a buffer's exchange: until the slowest worker needs its layers, less what it and all that go before
