@@ -39,7 +39,7 @@ OPTIONS = {
 
 def table(frame: pl.DataFrame, columns: dict[str, str]) -> list[str]:
     """Rows of a table of the page."""
-    rows = frame.select(columns).iter_rows()
+    rows = frame.select(*columns).iter_rows()
     return [f"| {' | '.join(map(_cell, row, columns.values()))} |" for row in rows]
 
 

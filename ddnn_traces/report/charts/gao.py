@@ -324,13 +324,14 @@ def _by_axis(out: Path, axes: list[str]) -> _Charts:
 
 
 def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.TopLevelMixin:
-    """Measures of each cell of any sweep; a row a cell, named by its values on the axes."""
-    words = [pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).str.strip_suffix(".0")) for name in axes]
+    """Measures of each cell of any sweep; a row a cell, named by its values on the axes, whose names are the title."""
+    words = [pl.col(name).cast(pl.String).str.strip_suffix(".0") for name in axes]
     rows = cells.select(pl.concat_str(words, separator=", ").map_elements(for_xml, pl.String).alias("label"), *measures)
     drawn = []
     for i, name in enumerate(measures):
         axis = style.NAMES_AND_GRID if i == 0 else None
-        y = alt.Y("label:N", title="cell (values of the axes)" if i == 0 else None, sort=None, axis=axis)
+        scale = alt.Scale(domain=rows["label"].to_list())  # the same rows in each panel, measured or not
+        y = alt.Y("label:N", title=", ".join(axes) if i == 0 else None, sort=None, axis=axis, scale=scale)
         x = alt.X(f"{name}:Q", title=_MEASURES[name], scale=alt.Scale(zero=True))
         tips = style.tips(("label:N", "cell"), (f"{name}:Q", _MEASURES[name], ",.4~g"))
         points = style.data_chart(rows).mark_point(size=30, filled=True, color=BLUE).encode(x=x, y=y, tooltip=tips)
