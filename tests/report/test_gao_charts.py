@@ -86,7 +86,7 @@ def test_any_other_sweep_has_a_row_a_cell(axes: list[str], folder: Path, tmp_pat
     [path] = gao.write(tmp_path, axes)
     found = texts(path)
     assert path.name == "by_axis.svg" and "iteration time (ms)" in found and "large flows, mean (ms)" not in found
-    assert ", ".join(axes) in found
+    assert f"by {', '.join(axes)}" in found
     labels = cells.select(pl.concat_str(*axes, separator=", ").str.replace_all(".0,", ",", literal=True)).to_series()
     assert set(labels) <= set(found), "each row has its values, whole"
 

@@ -331,9 +331,9 @@ def by_axis(cells: pl.DataFrame, axes: list[str], measures: list[str]) -> alt.To
     for i, name in enumerate(measures):
         axis = style.NAMES_AND_GRID if i == 0 else None
         scale = alt.Scale(domain=rows["label"].to_list())  # the same rows in each panel, measured or not
-        y = alt.Y("label:N", title=", ".join(axes) if i == 0 else None, sort=None, axis=axis, scale=scale)
+        y = alt.Y("label:N", title=None, sort=None, axis=axis, scale=scale)
         x = alt.X(f"{name}:Q", title=_MEASURES[name], scale=alt.Scale(zero=True))
         tips = style.tips(("label:N", "cell"), (f"{name}:Q", _MEASURES[name], ",.4~g"))
         points = style.data_chart(rows).mark_point(size=30, filled=True, color=BLUE).encode(x=x, y=y, tooltip=tips)
         drawn.append(points.properties(width=170, height=style.row_step(len(rows), 15)))
-    return alt.hconcat(*drawn, spacing=16)
+    return alt.hconcat(*drawn, spacing=16, title=f"by {', '.join(axes)}")
