@@ -12,12 +12,18 @@ import sys
 from pathlib import Path
 
 import polars as pl
+import vl_convert
 
 from ddnn_traces.query import sweep
+from ddnn_traces.report.charts import gao
+from ddnn_traces.traffic.ns3.sweep import axes
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data" / "sharing"
 FIGURES = ROOT / "docs" / "sharing"
+SIMULATIONS = ROOT / "docs" / "simulations"
+#: Larger figures are kept as PNG.
+MOST_SVG = 200_000
 #: Figures of the campaign that the page shows.
 SHOWN = (
     "operating_boundary", "ratio_16", "ratio_8", "ratio_4", "ratio_2", "rate_23", "rate_46", "rate_92", "rate_184",
@@ -44,7 +50,8 @@ def table(frame: pl.DataFrame, columns: dict[str, str]) -> list[str]:
 
 
 def _cell(value: object, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    text = "-" if value is None else format(value, form)
+    return text.replace("-", "+") if text == "-0.0" else text
 
 
 def keep(campaign: Path, options: Path) -> None:
@@ -60,10 +67,17 @@ def keep(campaign: Path, options: Path) -> None:
         if name == "transfers":
             frame = frame.filter(pl.col("worker") == 0)
         frame.write_parquet(DATA / f"{name}.parquet", compression_level=19)
+    gao.write(campaign, axes(SIMULATIONS / "gao_5_cut.toml"))
     for name in SHOWN:
-        shutil.copy(campaign / "figures" / f"{name}.svg", FIGURES)
+        figure = campaign / "figures" / f"{name}.svg"
+        if figure.stat().st_size < MOST_SVG:
+            shutil.copy(figure, FIGURES)
+        else:
+            png = vl_convert.svg_to_png(figure.read_text(encoding="utf-8"))
+            (FIGURES / f"{name}.png").write_bytes(png)
     parts = []
-    for file in sorted((ROOT / "docs" / "simulations").glob("ns3_*.toml")):
+    for file in sorted(SIMULATIONS.glob("ns3_*.toml")):
+        gao.write(options / file.stem, axes(file))
         parts.append(_cells(options / file.stem, file.stem.removeprefix("ns3_")))
         shutil.copy(options / file.stem / "figures" / "by_axis.svg", FIGURES / f"{file.stem}.svg")
     pl.concat(parts).write_parquet(DATA / "options.parquet", compression_level=19)
@@ -71,8 +85,8 @@ def keep(campaign: Path, options: Path) -> None:
 
 def _cells(folder: Path, name: str) -> pl.DataFrame:
     cells = pl.read_parquet(folder / "cells.parquet")
-    axes = cells.columns[1 : cells.columns.index("expected_utilization")]
-    varied = [axis for axis in axes if cells[axis].n_unique() > 1]
+    facts = cells.columns[1 : cells.columns.index("expected_utilization")]
+    varied = [fact for fact in facts if cells[fact].n_unique() > 1]
     values = pl.concat_str([pl.format(f"{axis} {{}}", pl.col(axis)) for axis in varied], separator=", ")
     return cells.select(
         values.alias("values"), sweep=pl.lit(name), **{m: pl.col(m).cast(pl.Float64) for m in list(OPTIONS)[2:]}

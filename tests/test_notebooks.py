@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 #: Charts in each.
-IMAGES = {"01-explore": 2, "02-topology": 0, "03-steps": 6, "04-regression": 3, "05-simulation": 2}
+IMAGES = {"01-explore": 2, "02-topology": 0, "03-steps": 6, "04-regression": 3, "05-simulation": 2, "06-sharing": 5}
 NAMES = list(IMAGES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,16 @@ def test_a_wrong_name_and_a_missing_table_are_one_line(folder: Path, tmp_path: P
         sweep.run(folder, "nothing")
     with pytest.raises(NoDataError, match=r"cells\.parquet: is missing; ddnn-traces ns3 sweep --out"):
         sweep.run(tmp_path, "paired_flows")
+
+
+def test_the_page_shows_what_the_kept_tables_give() -> None:
+    """docs/sharing.md against data/sharing; both are written by docs/sharing.py."""
+    root = Path(__file__).parents[2]
+    spec = importlib.util.spec_from_file_location("docs_sharing", root / "docs" / "sharing.py")
+    assert spec and spec.loader
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    shown = (root / "docs" / "sharing.md").read_text(encoding="utf-8").splitlines()
+    rows = page.table(sweep.run(page.DATA, "operating_boundary"), page.BOUNDARY)
+    rows += page.table(pl.read_parquet(page.DATA / "options.parquet"), page.OPTIONS)
+    assert len(rows) == 16 + 32 and set(rows) <= set(shown)
