@@ -43,6 +43,11 @@ def say(line: str) -> None:
         click.echo(line, err=True)
 
 
+def warn(line: str) -> None:
+    """A warning: to standard error, with --quiet, too."""
+    click.echo(f"warning: {printable(line)}", err=True)
+
+
 def messages(unit: str = "packets") -> Messages:
     """A bar on a terminal, lines elsewhere; with --quiet only warnings. unit: what is counted, for the rate."""
     if is_quiet():
@@ -77,7 +82,7 @@ class _Warnings(Messages):
 
     def warn(self, message: str) -> None:
         super().warn(message)
-        click.echo(f"warning: {printable(message)}", err=True)
+        warn(message)
 
 
 class _LineMessages(_Warnings):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ddnn_traces.cli import lines
-from ddnn_traces.cli.lines import say
+from ddnn_traces.cli.lines import say, warn
 from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
 from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
 
@@ -82,7 +82,11 @@ training_option = click.option(
 @ns3.command()
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
 @job_options(_OPTIONS)
-@click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Dataset to write the run into: new, or next to others; a simulated one of its name is replaced.",
+)
 @click.option("--pcap", type=click.Path(path_type=Path), help="Folder for a run folder with a capture of each host.")
 @training_option
 @compiler_option
@@ -106,8 +110,8 @@ def run(
     from ddnn_traces.traffic import ns3 as package
 
     given = {name: value for name, value in options.items() if value is not None}
-    rows = package.run(specification, given, out, pcap, compiler, debug_build, training_only, say)
-    output.emit(rows.to_arrow())
+    rows = package.run(specification, given, out, pcap, compiler, debug_build, training_only, say, warn)
+    output.emit(rows.select(column.name for column in rows if column.null_count() < len(rows)).to_arrow())
     sys.exit(1 if rows["ended"].eq("time limit").any() else 0)
 
 
@@ -144,6 +148,8 @@ def sweep(
     for chart in gao.write(out, sweeps.axes(specification)):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())
+    stopped = "ended" in cells.columns and cells["ended"].eq("time limit").any()
+    sys.exit(1 if stopped or cells["error"].is_not_null().any() else 0)
 
 
 @ns3.command()

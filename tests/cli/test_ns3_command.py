@@ -25,7 +25,7 @@ def test_options_of_the_simulator_are_there_and_those_of_other_topologies_are_no
 
 
 def test_a_wrong_value_is_refused_before_ns3_is_looked_for() -> None:
-    with pytest.raises(UsageError, match=r"flows_per_s = 23\.0; it must be left out without seconds"):
+    with pytest.raises(UsageError, match=r"flows_per_s = 23\.0; it must be given with seconds"):
         run("--flows-per-s", "23")
 
 
@@ -48,8 +48,28 @@ def test_a_run_is_printed_written_and_captured(tmp_path: Path) -> None:
 
 
 @pytest.mark.ns3
-def test_a_run_stopped_at_its_time_limit_ends_with_1() -> None:
-    assert run(*SMALL, "--seconds", "1000", "--time-limit-s", "1").exit_code == 1
+def test_a_run_stopped_at_its_time_limit_is_marked(tmp_path: Path) -> None:
+    """By the exit code, a warning in spite of --quiet, and in what is written."""
+    result = run(*SMALL, "--seconds", "1000", "--time-limit-s", "1", "--out", str(tmp_path / "dataset"), "--quiet")
+    assert result.exit_code == 1
+    assert result.stderr == "warning: ns3: stopped at the time limit of 1 s; measured is what is there\n"
+    with ddnn_traces.open(tmp_path / "dataset") as dataset:
+        assert dataset.sql("SELECT variant FROM runs").item().endswith("-stopped_at_time_limit")
+
+
+@pytest.mark.ns3
+def test_what_cannot_be_captured_is_refused_before_the_simulation(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="leave it out with --pcap, which has no packets of skipped iterations"):
+        run(*SMALL, "--skip-tolerance", "0.001", "--pcap", str(tmp_path / "captures"))
+    with pytest.raises(FileExistsError):
+        run(*SMALL, "--pcap", str(tmp_path / "file"))
+
+
+@pytest.mark.ns3
+def test_a_warm_up_that_leaves_nothing_is_said() -> None:
+    result = run(*SMALL, "--iterations", "1", "--warm-up-s", "5")
+    assert "warning: ns3: no iteration lies between warm-up and cool-down" in result.stderr
 
 
 @pytest.mark.ns3
@@ -77,3 +97,18 @@ def test_a_sweep_without_an_axis_is_refused_before_ns3_is_looked_for(tmp_path: P
     (tmp_path / "sweep.toml").write_text("workers = 3\n")
     with pytest.raises(UsageError, match="no key has a list of values"):
         run("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = [3, 4]\nmodle_bytes = 4", r"modle_bytes: no such key; did you mean model_bytes"),
+        ("wrokers = [3, 4]", r"wrokers: no such key; did you mean workers"),
+        ("workers = [3, 'four']", r"workers = 'four'; it must be a whole number"),
+    ],
+)
+def test_a_key_that_no_cell_can_have_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        run("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -111,7 +111,7 @@ def test_a_cell_that_cannot_be_simulated_says_why_and_leaves_the_others(tmp_path
         ("workers = 2\n", "no key has a list of values"),
         ("workers = []\n", "workers = []; give one value or more"),
         ("workers = [2, 2]\n", "each once"),
-        ("worker = [2, 3]\n", "no key has a list of values"),
+        ("worker = [2, 3]\n", "worker: no such key; did you mean workers"),
         ("workers = [2]\n[[jobs]]\n", "jobs: a sweep is of one job"),
     ],
 )
@@ -146,10 +146,10 @@ def test_a_wrong_call_is_one_line_that_names_the_field(words: list[str], message
 
 def test_an_unknown_key_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text("bandwith_mbit = 3\n")
-    with pytest.raises(DdnnTracesError, match="bandwith_mbit: no such key; there are"):
+    with pytest.raises(DdnnTracesError, match="bandwith_mbit: no such key; did you mean bandwidth_mbit"):
         run(str(tmp_path / "job.toml"))
     (tmp_path / "job.toml").write_text('workers = "3"\n')
-    with pytest.raises(DdnnTracesError, match="workers = '3'; it must be int"):
+    with pytest.raises(DdnnTracesError, match="workers = '3'; it must be a whole number"):
         run(str(tmp_path / "job.toml"))
 
 

@@ -303,7 +303,7 @@ def test_a_part_of_one_byte_on_a_fast_link_is_no_error() -> None:
     forward, backward = np.array([234e6]), np.array([34.5e6])
     profile = LayerProfile("small", ("a",), forward, backward, np.array([66427]))
     job = {"workers": 3, "topology": "ring", "fusion_bytes": 100_000, "split_tensors": True}
-    result = simulator.simulate(SimulatedRun(profile, **job, bandwidth_mbit=88_799.375, delay_ms=0.0))
+    result = simulator.simulate(SimulatedRun(profile=profile, **job, bandwidth_mbit=88_799.375, delay_ms=0.0))
     assert (result.transmissions.end_ns - result.transmissions.begin_ns).min() < 0.1
 
 

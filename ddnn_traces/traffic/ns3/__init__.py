@@ -33,6 +33,7 @@ def run(
     debug: bool = False,
     training_only: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> pl.DataFrame:
     """Simulate the job of a TOML file, with keys given beside it, which win; a row of its measures (results.summary).
 
@@ -46,6 +47,10 @@ def run(
     folder = pcap / wanted.run_id if pcap else None
     if folder and folder.exists():
         raise UsageError(f"{folder}: is there already; choose another --pcap or --run-id")
+    if folder and wanted.skip_tolerance:
+        raise UsageError("skip_tolerance: leave it out with --pcap, which has no packets of skipped iterations")
+    if folder:
+        folder.parent.mkdir(parents=True, exist_ok=True)  # found to be impossible now, and not after the simulation
     if out:
         check_free(out, wanted.run_id, replace=True)
     result = simulate(wanted, chosen, folder)
@@ -58,10 +63,13 @@ def run(
         say(f"wrote {out}: {wanted.run_id}")
         if (wanted.flows_per_s or wanted.other_jobs) and not training_only:
             say("its tables have all flows, so topology and volumes are of all; --training-only leaves out the others")
+    found = results.summary(result)
     if not result.is_whole:
-        say(f"{wanted.run_id}: stopped at the time limit of {wanted.time_limit_s:g} s; measured is what is there")
-    facts = ("run_id", "workers", "bandwidth_mbit", "variant", "flows_per_s")
-    return pl.DataFrame([{name: getattr(wanted, name) for name in facts} | results.summary(result)])
+        warn(f"{wanted.run_id}: stopped at the time limit of {wanted.time_limit_s:g} s; measured is what is there")
+    elif not found["measured_steps"]:
+        warn(f"{wanted.run_id}: no iteration lies between warm-up and cool-down; give more seconds or less of these")
+    facts = {name: getattr(result.run, name) for name in ("run_id", "workers", "bandwidth_mbit", "variant")}
+    return pl.DataFrame([{"run_id": facts.pop("run_id")} | found | facts])
 
 
 def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None) -> Ns3Result:

@@ -79,7 +79,7 @@ class Ns3Run(SimulatedRun):
     10 Gbit/s, and in proportion, 20 at least (Alizadeh 2010). other_jobs: further jobs like this on the
     same hosts, each other_jobs_after_ms after the one before; they are traffic of this run, and go on until it ends.
     skip_tolerance: iterations are skipped when they would repeat the one before, all times within this share; 0: none
-    are. Raises UsageError for what cannot be.
+    are. is_stopped: whether it ended at its time limit. Raises UsageError for what cannot be.
     """
 
     run_id: str = "ns3"
@@ -110,6 +110,7 @@ class Ns3Run(SimulatedRun):
     other_jobs: int = 0
     other_jobs_after_ms: float = 0.0
     skip_tolerance: float = 0.0
+    is_stopped: bool = False
     planned_steps: int | None = None
 
     def _check(self) -> None:
@@ -135,7 +136,7 @@ class Ns3Run(SimulatedRun):
         for name in ("min_rto_ms", "training_min_rto_ms"):
             self._need(name, getattr(self, name) is None or 0 < getattr(self, name) < 1e6, "above 0")
         self._need("seconds", self.seconds is None or 0 < self.seconds < 1e5, "above 0")
-        self._need("flows_per_s", not self.flows_per_s or self.seconds is not None, "left out without seconds")
+        self._need("flows_per_s", not self.flows_per_s or self.seconds is not None, "given with seconds")
         measured = (self.seconds or math.inf) - self.warm_up_s - self.cool_down_s
         self._need("warm_up_s", measured > 0, "with cool_down_s less than seconds")
         self._check_options()
@@ -173,9 +174,10 @@ class Ns3Run(SimulatedRun):
     @property
     def variant(self) -> str:
         words = [super().variant, f"{self.training_priority}_priority", self.queue_disc]
-        words += [f"{self.leaves}_leaves"] * (self.leaves > 1) + [f"{self.other_jobs}_other_jobs"] * bool(
-            self.other_jobs
-        )
+        words += [f"{self.flows_per_s:g}_flows_per_s"] * bool(self.flows_per_s)
+        words += [f"{self.leaves}_leaves"] * (self.leaves > 1)
+        words += [f"{self.other_jobs}_other_jobs"] * bool(self.other_jobs)
+        words += ["stopped_at_time_limit"] * self.is_stopped
         return "-".join(words)
 
     @property

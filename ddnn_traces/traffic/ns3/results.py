@@ -22,6 +22,8 @@ from ddnn_traces.traffic.tables import TrafficTables
 from ddnn_traces.traffic.traffic import SNAPLEN, Floats, StepTimes, Traffic, addresses_of
 from ddnn_traces.version import __version__
 
+#: Why a run ended that was not to end.
+TIME_LIMIT = "time limit"
 TRAINING_PORT, BACKGROUND_PORT = 41000, 43000
 _PPP = "9"  # the link type
 _COUNTS = ("packets", "wire_bytes", "payload_bytes", "retransmitted_bytes")
@@ -66,7 +68,7 @@ class Ns3Result(Timeline):
     @property
     def is_whole(self) -> bool:
         """Whether the run ended as it was to end."""
-        return self.ended != "time limit"
+        return self.ended != TIME_LIMIT
 
     def of_training(self) -> Self:
         """The run with the flows of its own training alone, numbered anew."""
@@ -105,7 +107,9 @@ def read(run: Ns3Run, out: Path, summary: dict[str, Any]) -> Ns3Result:
     schedule = _schedule(run, tables.pop("forward_ends"), exchanges)
     steps = len(schedule.forward_end) - 1
     planned = run.steps if run.seconds is None or summary["ended"] == "iterations" else None
-    whole = run.changed(steps=max(steps, 1), planned_steps=planned, log=steps > 0)
+    whole = run.changed(
+        steps=max(steps, 1), planned_steps=planned, log=steps > 0, is_stopped=summary["ended"] == TIME_LIMIT
+    )
     return Ns3Result(whole, schedule, **tables, **summary)
 
 
@@ -153,24 +157,24 @@ def summary(result: Ns3Result) -> dict[str, Any]:
     events_per_s: of ns-3, a second of wall clock; simulated_per_wall: seconds.
     """
     measured = _measured_steps(result)
-    found: dict[str, Any] = {"ended": result.ended, "simulated_s": result.simulated_ns / 1e9, "steps": result.steps}
+    found: dict[str, Any] = {"ended": result.ended, "steps": result.steps}
     found["measured_steps"] = measured.run.steps if measured else 0
     found |= measured.times() if measured else dict.fromkeys(("iteration_ms", "exposed_ms", "first_forward_ms"))
-    training = result.flows.filter(_is_of(TRAINING_PORT))
-    found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None
-    number = len(result.high_exchanges)
-    found["high_exchanges_pct"] = 100 * int(result.high_exchanges.sum()) / number if number else None
-    found["skipped_steps"] = result.skipped_steps
-    exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
-    found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
     found |= {name: _utilization(result, port) for name, port in _PORTS.items()}
-    found |= _uplinks(result)
     for name, of_size in _SIZES.items():
         found |= {f"{name}_{key}": value for key, value in _completion(result, of_size).items()}
     by_band = result.drops.group_by("band").agg(pl.col("packets").sum()).sort("band")["packets"].to_list()
     found |= {f"dropped_{name}": number for name, number in zip(("high", "middle", "low"), by_band, strict=True)}
+    training = result.flows.filter(_is_of(TRAINING_PORT))
     again = training.select(pl.sum("retransmitted_bytes") + pl.sum("out_of_order_bytes"))  # late: lost in the host
     found["retransmitted_bytes"] = again.item()
+    exchanged = result.partitions.filter(pl.col("step") < result.steps)["bytes"].sum()
+    found["all_reduce_bytes"] = exchanged / result.steps if result.steps else None
+    found["other_iteration_ms"] = float(result.other_iteration_ms.mean()) if len(result.other_iteration_ms) else None
+    number = len(result.high_exchanges)
+    found["high_exchanges_pct"] = 100 * int(result.high_exchanges.sum()) / number if number else None
+    found |= _uplinks(result)
+    found |= {"simulated_s": result.simulated_ns / 1e9, "skipped_steps": result.skipped_steps}
     found |= {"events": result.events, "wall_s": result.wall_s, "events_per_s": result.events / result.wall_s}
     return found | {"simulated_per_wall": result.simulated_ns / 1e9 / result.wall_s}
 

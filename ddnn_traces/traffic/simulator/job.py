@@ -85,6 +85,8 @@ class SimulatedRun(Run):
 
     def _check(self) -> None:
         """Raise UsageError that names the first field with an impossible value."""
+        is_name = self.run_id not in ("", ".", "..") and not {"/", "\0"} & set(self.run_id)
+        self._need("run_id", is_name, "a name that a folder can have, without /")
         for name in ("bandwidth_mbit", "compression"):
             self._need(name, 0 < getattr(self, name) < math.inf, "above 0")
         for name in ("delay_ms", "update_ms", "start_ms", "compute_jitter"):

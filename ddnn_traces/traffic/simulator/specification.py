@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import nearest
 from ddnn_traces.text_files import read_toml
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.profile import LayerProfile, read, read_columns, thesis
@@ -39,6 +40,7 @@ PROFILE_KEYS: dict[str, tuple[type, ...]] = {
 KEYS = JOB_KEYS | PROFILE_KEYS
 #: KEYS, which cannot be changed: a default.
 BY_NAME: Keys = MappingProxyType(KEYS)
+_WORDS = {(str,): "text", (int,): "a whole number", (bool,): "true or false", _NUMBER: "a number"}
 _FILES = ("layer_sizes", "forward_times", "backward_times")
 
 
@@ -62,14 +64,15 @@ def fields(values: Mapping[str, Any], more: Keys = MappingProxyType({})) -> dict
 def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
     for name, value in values.items():
         if name not in keys and name not in LIST_KEYS:
-            raise UsageError(f"{name}: no such key; there are {', '.join([*keys, *LIST_KEYS])}")
+            raise UsageError(f"{name}: no such key; {nearest(name, [*keys, *LIST_KEYS])}")
         types = (list, tuple) if name in LIST_KEYS else keys[name]
         fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
         if name in LIST_KEYS and fits:
             fits = all(isinstance(number, _NUMBER) and not isinstance(number, bool) for number in value)
         if value is not None and not fits:
-            wanted = "a list of numbers" if name in LIST_KEYS else " or ".join(kind.__name__ for kind in types)
-            raise UsageError(f"{name} = {value!r}; it must be {wanted}")
+            wanted = "a list of numbers" if name in LIST_KEYS else _WORDS[types]
+            several = "; a list is for a sweep" if isinstance(value, list) and name not in LIST_KEYS else ""
+            raise UsageError(f"{name} = {value!r}; it must be {wanted}{several}")
 
 
 def profile(given: Mapping[str, Any]) -> LayerProfile:
@@ -118,10 +121,14 @@ def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
 
 
 def axes(values: Mapping[str, Any], keys: Keys = BY_NAME) -> dict[str, list[Any]]:
-    """The keys of a sweep that have a list of values. Raises UsageError where there are none, or one is empty."""
-    found = {name: value for name, value in values.items() if isinstance(value, list) and name in keys}
+    """The keys of a sweep that have a list of values. Raises UsageError where there are none, or one is empty, and for
+    keys and types of values that no cell can have."""
     if "jobs" in values:
         raise UsageError("jobs: a sweep is of one job; give its keys at the top")
+    found = {name: value for name, value in values.items() if isinstance(value, list) and name not in LIST_KEYS}
+    for name, value in values.items():
+        for each in found.get(name, [value]) or [None]:
+            _check_names({name: each}, keys)
     if not found:
         raise UsageError("no key has a list of values; give one, as bandwidth_mbit = [1000, 10000]")
     for name, several in found.items():
