@@ -88,6 +88,7 @@ training_option = click.option(
     help="Dataset to write the run into: new, or next to others; a simulated one of its name is replaced.",
 )
 @click.option("--pcap", type=click.Path(path_type=Path), help="Folder for a run folder with a capture of each host.")
+@click.option("--pcap-host", "pcap_hosts", multiple=True, metavar="LABEL", help="Capture this host only, as worker-1.")
 @training_option
 @compiler_option
 @debug_option
@@ -96,6 +97,7 @@ def run(
     specification: Path | None,
     out: Path | None,
     pcap: Path | None,
+    pcap_hosts: tuple[str, ...],
     compiler: str | None,
     debug_build: bool,
     training_only: bool,
@@ -110,7 +112,7 @@ def run(
     from ddnn_traces.traffic import ns3 as package
 
     given = {name: value for name, value in options.items() if value is not None}
-    rows = package.run(specification, given, out, pcap, compiler, debug_build, training_only, say, warn)
+    rows = package.run(specification, given, out, pcap, pcap_hosts, compiler, debug_build, training_only, say, warn)
     output.emit(rows.select(column.name for column in rows if column.null_count() < len(rows)).to_arrow())
     sys.exit(1 if rows["ended"].eq("time limit").any() else 0)
 

@@ -67,6 +67,19 @@ def test_what_cannot_be_captured_is_refused_before_the_simulation(tmp_path: Path
 
 
 @pytest.mark.ns3
+def test_chosen_links_are_captured(tmp_path: Path) -> None:
+    chosen = ["--pcap-host", "worker-3", "--pcap-host", "worker-1"]
+    run(*SMALL, "--iterations", "1", "--pcap", str(tmp_path), *chosen)
+    assert sorted(path.name for path in (tmp_path / "ns3").glob("*.pcap")) == [
+        "worker-1-tcpdump.pcap", "worker-3-tcpdump.pcap",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="worker-9: no host of this run; did you mean worker-1"):
+        run(*SMALL, "--pcap", str(tmp_path / "other"), "--pcap-host", "worker-9")
+    with pytest.raises(UsageError, match="give --pcap, too"):
+        run(*SMALL, "--pcap-host", "worker-1")
+
+
+@pytest.mark.ns3
 def test_a_warm_up_that_leaves_nothing_is_said() -> None:
     result = run(*SMALL, "--iterations", "1", "--warm-up-s", "5")
     assert "warning: ns3: no iteration lies between warm-up and cool-down" in result.stderr

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ddnn_traces.errors import UsageError
+from ddnn_traces.text import nearest
 from ddnn_traces.traffic.ns3 import engine, results
 from ddnn_traces.traffic.ns3.job import Ns3Run
 from ddnn_traces.traffic.ns3.job import job as job
@@ -29,6 +30,7 @@ def run(
     given: Mapping[str, Any],
     out: Path | None = None,
     pcap: Path | None = None,
+    pcap_hosts: Sequence[str] = (),
     compiler: str | None = None,
     debug: bool = False,
     training_only: bool = False,
@@ -38,8 +40,8 @@ def run(
     """Simulate the job of a TOML file, with keys given beside it, which win; a row of its measures (results.summary).
 
     out: dataset to write the run into; training_only: without background flows and other jobs. pcap: folder for a run
-    folder with a capture of each host's link. compiler, debug: as of engine.find. Raises UsageError and
-    SimulationError.
+    folder with a capture of each host's link, or of those of pcap_hosts, labels of hosts. compiler, debug: as of
+    engine.find. Raises UsageError and SimulationError.
     """
     wanted = job((specification.read_file(path) if path else {}) | dict(given))
     chosen = engine.find(compiler, debug)
@@ -47,13 +49,15 @@ def run(
     folder = pcap / wanted.run_id if pcap else None
     if folder and folder.exists():
         raise UsageError(f"{folder}: is there already; choose another --pcap or --run-id")
+    if pcap_hosts and not folder:
+        raise UsageError("pcap_hosts: says whose links --pcap captures; give --pcap, too")
     if folder and wanted.skip_tolerance:
         raise UsageError("skip_tolerance: leave it out with --pcap, which has no packets of skipped iterations")
     if folder:
         folder.parent.mkdir(parents=True, exist_ok=True)  # found to be impossible now, and not after the simulation
     if out:
         check_free(out, wanted.run_id, replace=True)
-    result = simulate(wanted, chosen, folder)
+    result = simulate(wanted, chosen, folder, pcap_hosts)
     if folder:
         write_description(folder, results.CountedTraffic(result))
         say(f"wrote {folder}; next: ddnn-traces ingest {folder} --out DATASET")
@@ -72,11 +76,23 @@ def run(
     return pl.DataFrame([{"run_id": facts.pop("run_id")} | found | facts])
 
 
-def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None) -> Ns3Result:
-    """Simulate a run. pcap: new folder for a capture of each host's link. Raises SimulationError."""
+def _numbers(run: Ns3Run, hosts: Sequence[str]) -> Sequence[int]:
+    """Numbers of the hosts with these labels; of all, without labels. Raises UsageError."""
+    for host in hosts:
+        if host not in run.labels:
+            raise UsageError(f"{host}: no host of this run; {nearest(host, run.labels)}")
+    return [run.labels.index(host) for host in hosts] or range(len(run.labels))
+
+
+def simulate(run: Ns3Run, chosen: engine.Engine, pcap: Path | None = None, pcap_hosts: Sequence[str] = ()) -> Ns3Result:
+    """Simulate a run. pcap: new folder for captures, of the links of all hosts or of those of pcap_hosts.
+
+    Raises UsageError and SimulationError.
+    """
+    captured = [] if pcap is None else _numbers(run, pcap_hosts)
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-ns3-") as folder:
         out = Path(folder)
-        summary = engine.simulate(run, chosen, out, pcap is not None)
+        summary = engine.simulate(run, chosen, out, captured)
         if pcap is not None:
             pcap.mkdir(parents=True)
             for path in sorted(out.glob("*.pcap")):

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,12 +115,12 @@ def _engine(include: Path, folder: Path, profile: str, compiler: str, standard: 
     return Engine(version, profile, include, tuple(libraries), compiler, standard)
 
 
-def simulate(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> dict[str, Any]:
+def simulate(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = ()) -> dict[str, Any]:
     """Simulate a run, its results as files in `out`, an empty folder; return summary.json.
 
-    pcap: whether each host's link is captured, there. Raises SimulationError where ns-3 fails.
+    captured: hosts whose links are captured, there. Raises SimulationError where ns-3 fails.
     """
-    command, scenario = prepared(run, engine, out, pcap)
+    command, scenario = prepared(run, engine, out, captured)
     ended = subprocess.run(
         [*command, str(scenario), str(out)],
         capture_output=True,
@@ -134,10 +135,10 @@ def simulate(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> dict
     return found
 
 
-def prepared(run: Ns3Run, engine: Engine, out: Path, pcap: bool = False) -> tuple[list[str], Path]:
+def prepared(run: Ns3Run, engine: Engine, out: Path, captured: Sequence[int] = ()) -> tuple[list[str], Path]:
     """The command that simulates a run, without its two arguments, scenario and folder of results; and the scenario."""
     scenario = out / "scenario.txt"
-    scenario.write_text(_scenario(run, pcap), encoding="utf-8")
+    scenario.write_text(_scenario(run, captured), encoding="utf-8")
     if engine.compiler == "g++":
         return [str(_program(engine))], scenario
     words = [engine.include, PROGRAM / "simulation.h", *engine.libraries]
@@ -198,7 +199,7 @@ def _error_line(text: str) -> str:
 # --- the scenario
 
 
-def _scenario(run: Ns3Run, pcap: bool) -> str:
+def _scenario(run: Ns3Run, captured: Sequence[int]) -> str:
     """The scenario as program/scenario.h reads it: names, each with a value or with a list's length and values."""
     words = {
         "segment_bytes": run.segment_bytes, "buffer_bytes": run.buffer_bytes, "initial_window": run.initial_window,
@@ -208,7 +209,7 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
         "training_tos": TRAINING_TOS[run.training_priority], "background_tos": BACKGROUND_TOS,
         "link_delay_ns": round(run.delay_ms * 1e6 / 2), "window_ns": run.window_ns, "barrier": int(run.barrier),
         "priority": int(run.queue == "priority"), "update_ns": round(run.update_ms * 1e6), "steps": run.steps,
-        "end_ns": round((run.seconds or 0) * 1e9), "time_limit_s": run.time_limit_s, "pcap": int(pcap),
+        "end_ns": round((run.seconds or 0) * 1e9), "time_limit_s": run.time_limit_s,
         "begin_ns": run.start_ns + SETUP_NS, "workers": run.workers, "leaves": run.leaves, "spines": run.spines,
         "uplink_bit_per_s": round(run.uplink_rate * 8e9), "ecn_threshold": run.marking or "none",
         "priority_rule": run.training_priority, "high_layers": run.first_layers, "jobs": 1 + run.other_jobs,
@@ -219,8 +220,8 @@ def _scenario(run: Ns3Run, pcap: bool) -> str:
     profile = run.profile
     is_alike = not run.compute_factors and not run.compute_jitter
     factors = np.ones((1, run.workers)) if is_alike else run.factors()
-    lists = {
-        "addresses": addresses_of(range(run.collective.hosts)), "labels": run.labels,
+    lists: dict[str, Any] = {
+        "addresses": addresses_of(range(run.collective.hosts)), "labels": run.labels, "captured": captured,
         "order": run.order or range(run.workers), "phase_ns": run.phase_ns(),
         "bit_per_s": np.rint(run.rates() * 8e9), "forward_ns": profile.forward_ns, "backward_ns": profile.backward_ns,
         "has_gradient": profile.gradient_bytes > 0, "factors": factors.ravel(),

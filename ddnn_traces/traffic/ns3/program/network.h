@@ -138,8 +138,8 @@ class Network
         for (size_t spine = 0; spine < m_spines.GetN(); ++spine)
             for (size_t leaf = 0; leaf < leaves; ++leaf)
                 ConnectSpine(leaf, spine);
-        if (scenario.Value("pcap"))
-            Capture(out);
+        for (double host : scenario.lists.at("captured"))
+            Capture(size_t(host), out);
     }
 
     Ptr<Node> Host(size_t i) const
@@ -335,16 +335,13 @@ class Network
         ++drops[BAND_OF_PRIORITY[tag.GetPriority() & 15]];
     }
 
-    void Capture(const std::string& out)
+    void Capture(size_t host, const std::string& out)
     {
         PcapHelper helper;
         const Time begin = NanoSeconds(m_scenario.Value("begin_ns"));
-        for (size_t i = 0; i < m_hosts.GetN(); ++i)
-        {
-            const std::string name = out + "/" + m_scenario.labels[i] + "-tcpdump.pcap";
-            auto file = helper.CreateFile(name, std::ios::out | std::ios::binary, PcapHelper::DLT_PPP, m_scenario.Value("snaplen"));
-            m_devices.Get(i)->TraceConnectWithoutContext("PromiscSniffer", MakeBoundCallback(&Network::Write, file, begin));
-        }
+        const std::string name = out + "/" + m_scenario.labels[host] + "-tcpdump.pcap";
+        auto file = helper.CreateFile(name, std::ios::out | std::ios::binary, PcapHelper::DLT_PPP, m_scenario.Value("snaplen"));
+        m_devices.Get(host)->TraceConnectWithoutContext("PromiscSniffer", MakeBoundCallback(&Network::Write, file, begin));
     }
 
     static void Write(Ptr<PcapFileWrapper> file, Time begin, Ptr<const Packet> packet)
