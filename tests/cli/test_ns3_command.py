@@ -73,7 +73,7 @@ def test_chosen_links_are_captured(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "ns3").glob("*.pcap")) == [
         "worker-1-tcpdump.pcap", "worker-3-tcpdump.pcap",
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="worker-9: no host of this run; did you mean worker-1"):
+    with pytest.raises(UsageError, match="worker-9: no host of this run; did you mean worker-"):
         run(*SMALL, "--pcap", str(tmp_path / "other"), "--pcap-host", "worker-9")
     with pytest.raises(UsageError, match="give --pcap, too"):
         run(*SMALL, "--pcap-host", "worker-1")
