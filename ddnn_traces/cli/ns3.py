@@ -1,4 +1,4 @@
-"""Training on real ns-3, packet by packet, beside background flows."""
+"""Training on real ns-3, packet by packet, next to background flows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
 
 @click.group(cls=CommandByDefault, default="run", suffix=".toml")
 def ns3() -> None:
-    """Simulate a ring all-reduce packet by packet on ns-3, beside background flows (docs/ns3.md; needs the extra ns3).
+    """Simulate a ring all-reduce packet by packet on ns-3, next to background flows (docs/ns3.md; needs the extra ns3).
 
     `ddnn-traces ns3` with options, or with a TOML file, is `ns3 run`.
     """
@@ -110,11 +110,12 @@ def run(
     options' names with underscores as keys; options win over it. Exit code 1: the run stopped at its time limit.
     """
     from ddnn_traces.traffic import ns3 as package
+    from ddnn_traces.traffic.ns3.results import TIME_LIMIT
 
     given = {name: value for name, value in options.items() if value is not None}
     rows = package.run(specification, given, out, pcap, pcap_hosts, compiler, debug_build, training_only, say, warn)
     output.emit(rows.select(column.name for column in rows if column.null_count() < len(rows)).to_arrow())
-    sys.exit(1 if rows["ended"].eq("time limit").any() else 0)
+    sys.exit(1 if rows["ended"].eq(TIME_LIMIT).any() else 0)
 
 
 @ns3.command()
@@ -145,12 +146,13 @@ def sweep(
     """
     from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.ns3 import sweep as sweeps
+    from ddnn_traces.traffic.ns3.results import TIME_LIMIT
 
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build, training_only)
     for chart in gao.write(out, sweeps.axes(specification)):
         say(f"wrote {chart}")
     output.emit(cells.to_arrow())
-    stopped = "ended" in cells.columns and cells["ended"].eq("time limit").any()
+    stopped = "ended" in cells.columns and cells["ended"].eq(TIME_LIMIT).any()
     sys.exit(1 if stopped or cells["error"].is_not_null().any() else 0)
 
 

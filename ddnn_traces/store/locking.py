@@ -1,4 +1,4 @@
-"""One ingest at a time into a dataset: flock on a hidden file next to it, released by the kernel at exit."""
+"""One writer at a time: flock, released by the kernel at exit; for a dataset on a hidden file next to it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from ddnn_traces.errors import BusyError
 
 #: Errors of flock where the file system has no locks (some network file systems).
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def hold(file: int, busy: str) -> None:
+    """Lock an open file until it is closed. Raises BusyError with this message where another process holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(busy) from None
 
 
 class DatasetLock:

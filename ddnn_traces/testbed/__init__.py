@@ -6,7 +6,6 @@ It imports no ingestor and no query: a run folder is all that passes. docs/testb
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -16,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddnn_traces.errors import BusyError, TestbedError
+from ddnn_traces.errors import TestbedError
 from ddnn_traces.messages import Messages
+from ddnn_traces.store.locking import hold
 from ddnn_traces.store.whole_files import make_folders, remove_left_behind
 from ddnn_traces.testbed import isolation, limits, matrix, runs
 from ddnn_traces.testbed.hosts import last_lines, remove_left_on, tool_missing
@@ -90,12 +90,7 @@ def _scratch(out: Path) -> Iterator[Path]:
     """A hidden folder in `out` for half-made runs, while no other testbed has one there. Raises BusyError."""
     locked = os.open(out, os.O_RDONLY | os.O_DIRECTORY)  # the kernel unlocks it when this process ends
     try:
-        try:
-            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(
-                f"{out}: another testbed is making runs there; wait for its end, or give another --out"
-            ) from None
+        hold(locked, f"{out}: another testbed is making runs there; wait for its end, or give another --out")
         remove_left_behind(out / _SCRATCH)
         scratch = out / f".{_SCRATCH}.{os.getpid()}"
         scratch.mkdir()

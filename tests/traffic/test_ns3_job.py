@@ -70,6 +70,7 @@ def test_the_computation_of_a_ratio_is_that_of_table_5_3(ratio: float, iteration
         ({"congestion_control": "dctcp", "queue_disc": "pfifo_fast"}, "queue_disc = 'pfifo_fast'; it must be prio for"),
         ({"skip_tolerance": 0.01, "other_jobs": 1}, "other_jobs = 1; it must be left out with skip_tolerance"),
         ({"straggler": 2, "compute_factors": [2, 1]}, "straggler: gives compute_factors, too"),
+        ({"straggler": 2, "workers": "four"}, "workers = 'four'; it must be a whole number"),
         ({"segment_bytes": "large"}, "segment_bytes = 'large'; it must be a whole number"),
         ({"jobs": [{}, {}]}, "jobs: ns3 runs one job"),
     ],

@@ -242,11 +242,14 @@ def job(values: Mapping[str, Any]) -> Ns3Run:
     """The run of keys and values: those of the simulator, KEYS and SHORT_KEYS. Raises UsageError."""
     if "jobs" in values:
         raise UsageError("jobs: ns3 runs one job; give its keys at the top")
-    values = _with_straggler(_with_preset(values))
-    ratio = values.pop("compute_to_network", None)
+    values = _with_preset(values)
+    ratio, straggler = (values.pop(name, None) for name in ("compute_to_network", "straggler"))
     if ratio is not None:
         values["compute_ms"] = _compute_ms(values, ratio)
     found = specification.fields(values, KEYS)
+    if straggler is not None:
+        slow = _short("straggler", straggler, "compute_factors", values)
+        found["compute_factors"] = (slow, *[1.0] * (found.get("workers", Ns3Run.workers) - 1))
     if values.get("seconds") is not None and values.get("iterations") is None:
         found["steps"] = _most_steps(Ns3Run(**found))
     return Ns3Run(**found)
@@ -260,31 +263,24 @@ def _with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**PRESETS.get(name, {}), **given}
 
 
-def _with_straggler(values: dict[str, Any]) -> dict[str, Any]:
-    """The factor of the first worker's computation as factors of all workers."""
-    factor = values.pop("straggler", None)
-    if factor is None:
-        return values
-    if values.get("compute_factors"):
-        raise UsageError("straggler: gives compute_factors, too; give one of both")
-    if not isinstance(factor, _NUMBER) or isinstance(factor, bool) or not 0 < factor < 1e6:
-        raise UsageError(f"straggler = {factor!r}; it must be above 0")
-    workers = values.get("workers", Ns3Run.workers)
-    return values | {"compute_factors": [factor, *[1.0] * (workers - 1)]}
+def _short(name: str, value: Any, other: str, values: Mapping[str, Any]) -> float:
+    """The value of a key that stands for another. Raises UsageError where that is given, too, or it is no number."""
+    if values.get(other) not in (None, []):
+        raise UsageError(f"{name}: gives {other}, too; give one of both")
+    if not isinstance(value, _NUMBER) or isinstance(value, bool) or not 0 < value < 1e6:
+        raise UsageError(f"{name} = {value!r}; it must be above 0")
+    return value
 
 
 def _compute_ms(values: Mapping[str, Any], ratio: Any) -> float:
     """The computation of an iteration by equation 5.1, of the size that the profile is named after (table 5.3)."""
-    if values.get("compute_ms") is not None:
-        raise UsageError("compute_to_network: gives compute_ms, too; give one of both")
-    if not isinstance(ratio, _NUMBER) or isinstance(ratio, bool) or not 0 < ratio < 1e6:
-        raise UsageError(f"compute_to_network = {ratio!r}; it must be above 0")
+    factor = _short("compute_to_network", ratio, "compute_ms", values)
     run = Ns3Run(**specification.fields(values, KEYS))
     nominal = 100_000_000 if run.profile.name == "thesis" else run.model_bytes
-    return ratio * Ring(values.get("model_bytes") or nominal, run.workers, run.bandwidth_mbit).network_ms
+    return factor * Ring(values.get("model_bytes") or nominal, run.workers, run.bandwidth_mbit).network_ms
 
 
 def _most_steps(run: Ns3Run) -> int:
     """More iterations than fit into the simulated time: an iteration lasts at least as long as its computation."""
-    passes = float(run.profile.forward_ns.sum() + run.profile.backward_ns.sum()) * max(run.compute_factors, default=1.0)
-    return 2 * math.ceil((run.seconds or 0) * 1e9 / passes) + 2
+    slowest = run.profile.compute_ns * max(run.compute_factors, default=1.0)
+    return 2 * math.ceil((run.seconds or 0) * 1e9 / slowest) + 2

@@ -204,7 +204,7 @@ def _measured_steps(result: Ns3Result) -> Timeline | None:
 
 def _is_server(port: int) -> bool:
     """Whether it is a port that a job or the background listens at."""
-    return TRAINING_PORT <= port < BACKGROUND_PORT or port == BACKGROUND_PORT
+    return TRAINING_PORT <= port <= BACKGROUND_PORT
 
 
 def _is_of(port: int) -> pl.Expr:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,11 @@ def run(
     compiler, debug: as of engine.find. Raises UsageError and MissingExtra.
     """
     values = _specified(path)
-    number = len(list(specification.cells(values, AXES)))
+    cells = list(specification.cells(values, AXES))
     chosen = engine.find(compiler, debug)
-    messages.info(f"{chosen}; {counted(number, 'cell')} into {out}, finished ones are kept: the same command goes on")
+    messages.info(
+        f"{chosen}; {counted(len(cells), 'cell')} into {out}, finished ones are kept: the same command goes on"
+    )
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     cell = Cell(chosen, out / CELLS, dataset)
     simulation = sweep.Simulation(cell.measures, AXES, cost=packets, is_kept=cell.is_kept, apart=True)
@@ -69,23 +71,21 @@ def run(
         frame = sweep.sweep_and_say(values, out, jobs, messages, simulation)
     finally:
         _remove_under_way(out / CELLS)
-    if "ended" in frame.columns and (stopped := frame.filter(ended="time limit")).height:
+    if "ended" in frame.columns and (stopped := frame.filter(ended=results.TIME_LIMIT)).height:
         messages.warn(
             f"{counted(len(stopped), 'cell')} of {len(frame):,} stopped at time_limit_s, measured is what is there; "
             f"the first: {_values(values, stopped.row(0, named=True))}"
         )
     frame = frame.select(pl.int_range(pl.len()).alias("cell"), pl.all())
     _write(frame, out / sweep.CELLS)
-    folders = {
-        i: cell.folder(keys)
-        for i, (keys, error) in enumerate(zip(specification.cells(values, AXES), frame["error"], strict=True))
-        if error is None
-    }
-    for name in TABLES if folders else ():
-        _join(name, folders, out)
-    _write(_buffers(list(specification.cells(values, AXES)), frame), out / "buffers.parquet")
+    done = {number: keys for number, keys in enumerate(cells) if frame["error"][number] is None}
+    for name in TABLES if done else ():
+        _join(name, {number: cell.folder(keys) for number, keys in done.items()}, out)
+    _write(_buffers(done), out / "buffers.parquet")
     if dataset:
-        write_traffic(out / DATASET, cell.traffic(values, frame, training_only), tables=results.CountedTables)
+        names = sweep.named(values, frame, AXES)
+        runs = (cell.traffic(*pair, training_only) for pair in zip(done.values(), names, strict=True))
+        write_traffic(out / DATASET, runs, tables=results.CountedTables)
     return frame
 
 
@@ -142,15 +142,12 @@ class Cell:
                 shutil.rmtree(written)
         return _facts(cell, wanted) | results.summary(result)
 
-    def traffic(self, values: Mapping[str, Any], frame: pl.DataFrame, training_only: bool) -> Iterator[CountedTraffic]:
-        """The finished cells as traffic, from what ns-3 wrote."""
-        cells = specification.cells(values, AXES)
-        done = (cell for cell, error in zip(cells, frame["error"], strict=True) if error is None)
-        for cell, name in zip(done, sweep.named(values, frame, AXES), strict=True):
-            written = self.folder(cell) / _OF_NS3
-            summary = json.loads((written / engine.SUMMARY).read_text(encoding="utf-8"))
-            result = results.read(job(name), written, summary)
-            yield CountedTraffic(result.of_training() if training_only else result)
+    def traffic(self, cell: Row, named: Row, training_only: bool) -> CountedTraffic:
+        """A finished cell as traffic, from what ns-3 wrote. named: the cell with the name of its run."""
+        written = self.folder(cell) / _OF_NS3
+        summary = json.loads((written / engine.SUMMARY).read_text(encoding="utf-8"))
+        result = results.read(job(named), written, summary)
+        return CountedTraffic(result.of_training() if training_only else result)
 
 
 def packets(cell: Row) -> float:
@@ -159,7 +156,7 @@ def packets(cell: Row) -> float:
         wanted = job(cell)
     except DdnnTracesError:
         return 0.0
-    passes_s = float(wanted.profile.forward_ns.sum() + wanted.profile.backward_ns.sum()) / 1e9
+    passes_s = wanted.profile.compute_ns / 1e9
     seconds = wanted.seconds or wanted.steps * passes_s
     bytes_per_s = _ring(wanted).bytes_per_iteration / passes_s + wanted.flows_per_s * wanted.sizes.mean
     return wanted.workers * bytes_per_s * seconds / wanted.segment_bytes
@@ -171,9 +168,8 @@ def _ring(wanted: Ns3Run) -> Ring:
 
 def _facts(cell: Row, wanted: Ns3Run) -> Row:
     """What a cell is: its job, and the utilization that equations 5.1 to 5.5 expect of it."""
-    iteration_ms = float(wanted.profile.forward_ns.sum() + wanted.profile.backward_ns.sum()) / 1e6
     ring = _ring(wanted)
-    ratio = cell.get("compute_to_network") or ring.compute_to_network(iteration_ms)
+    ratio = cell.get("compute_to_network") or ring.compute_to_network(wanted.profile.compute_ns / 1e6)
     flow_mb = wanted.sizes.mean / 1e6 if wanted.flow_sizes else FLOW_MB
     background = ring.background_utilization(wanted.flows_per_s, flow_mb)
     return {
@@ -206,7 +202,7 @@ def tables(result: Ns3Result) -> dict[str, pl.DataFrame]:
 def _layers(result: Ns3Result) -> pl.DataFrame:
     """Passes of the layers at worker 0 in complete steps."""
     traffic = CountedTraffic(result)
-    events = getattr(traffic, "events", None)
+    events = traffic.events
     columns = {"step": pl.Int64, "layer": pl.Int64, "kind": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
     if events is None:
         return pl.DataFrame(schema=columns)
@@ -233,12 +229,12 @@ def _join(name: str, folders: Mapping[int, Path], out: Path) -> None:
         pl.concat(parts).sink_parquet(half_written)
 
 
-def _buffers(cells: list[Row], frame: pl.DataFrame) -> pl.DataFrame:
+def _buffers(cells: Mapping[int, Row]) -> pl.DataFrame:
     """A row a fusion buffer of a cell: its first and last layer, bytes."""
     rows = [
         (number, place, buffer.first, buffer.last, buffer.bytes)
-        for number in frame.filter(pl.col("error").is_null())["cell"]
-        for place, buffer in enumerate(job(cells[number]).buffers)
+        for number, cell in cells.items()
+        for place, buffer in enumerate(job(cell).buffers)
     ]
     names = ("cell", "buffer", "first_layer", "last_layer", "bytes")
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")

@@ -56,6 +56,11 @@ class LayerProfile:
         """Bytes of all gradients."""
         return int(self.gradient_bytes.sum())
 
+    @property
+    def compute_ns(self) -> float:
+        """Time of a forward and a backward pass, ns."""
+        return float(self.forward_ns.sum() + self.backward_ns.sum())
+
     def resized(self, model_bytes: int | None = None, compute_ms: float | None = None) -> LayerProfile:
         """The same profile with other sums: bytes of all gradients, ms of a forward and a backward pass."""
         sizes, forward, backward = self.gradient_bytes, self.forward_ns, self.backward_ns
@@ -63,7 +68,7 @@ class LayerProfile:
             ends = np.rint(np.cumsum(sizes) * (model_bytes / self.model_bytes)).astype(np.int64)
             sizes = np.diff(ends, prepend=0)
         if compute_ms is not None:
-            factor = compute_ms * 1e6 / float(forward.sum() + backward.sum())
+            factor = compute_ms * 1e6 / self.compute_ns
             forward, backward = forward * factor, backward * factor
         return LayerProfile(self.name, self.names, forward, backward, sizes)
 

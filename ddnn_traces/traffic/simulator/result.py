@@ -34,8 +34,7 @@ class Timeline:
     @property
     def exposed_ms(self) -> Floats:
         """Time of each iteration in which the worker does not compute; steps by workers."""
-        passes = float(self.run.profile.forward_ns.sum() + self.run.profile.backward_ns.sum())
-        return self.iteration_ms - self.run.factors()[1:] * passes / 1e6
+        return self.iteration_ms - self.run.factors()[1:] * self.run.profile.compute_ns / 1e6
 
     def times(self) -> dict[str, float]:
         """Means over steps and workers of iteration_ms, exposed_ms and first_forward_ms, as of summary()."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import multiprocessing
 import os
@@ -19,8 +18,9 @@ from typing import Any, TextIO
 
 import polars as pl
 
-from ddnn_traces.errors import BusyError, DdnnTracesError, MissingExtra, UsageError
+from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
 from ddnn_traces.messages import Messages
+from ddnn_traces.store.locking import hold
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import counted
 from ddnn_traces.traffic import simulator
@@ -126,7 +126,7 @@ def sweep(
         raise UsageError(f"{len(cells):,} cells are more than {_MOST_CELLS:,}; give fewer values")
     out.mkdir(parents=True, exist_ok=True)
     with (out / JOURNAL).open("a", encoding="utf-8") as journal:
-        _lock(journal, out)
+        hold(journal.fileno(), f"{out}: another sweep writes there; wait until it has ended, or choose another --out")
         done = _read_journal(out / JOURNAL)
         done = {key(cell): done[key(cell)] for cell in cells if key(cell) in done}
         done = {name: row for name, row in done.items() if simulation.is_kept(json.loads(name), row)}
@@ -137,16 +137,6 @@ def sweep(
     with whole_file(out / CELLS) as half_written:
         frame.write_parquet(half_written)
     return frame
-
-
-def _lock(journal: TextIO, out: Path) -> None:
-    """Hold the journal until it is closed. Raises BusyError where another sweep holds it."""
-    try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BusyError(
-            f"{out}: another sweep writes there; wait until it has ended, or choose another --out"
-        ) from None
 
 
 def _finished(
