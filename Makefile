@@ -104,6 +104,7 @@ lock: $(VENV)/.dev
 	$(LOCK) --constraint lock/dev.txt --extra publish --extra dev-extras --output-file lock/publish.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --extra explore --output-file lock/explore.txt pyproject.toml
 	$(LOCK) --constraint lock/dev.txt --extra ns3 --output-file lock/ns3.txt pyproject.toml
+	$(LOCK) --constraint lock/publish.txt --extra cluster --output-file lock/cluster.txt pyproject.toml
 	$(LOCK) --constraint lock/publish.txt --group docs --output-file lock/docs.txt
 
 $(VENV)/bin/python:
@@ -128,6 +129,10 @@ $(VENV)/.publish: lock/publish.txt $(VENV)/.dev
 
 $(VENV)/.explore: lock/explore.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/explore.txt
+	touch $@
+
+$(VENV)/.cluster: lock/cluster.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/cluster.txt
 	touch $@
 
 # CPyCppyy is compiled when it is installed: g++ and Python's headers.
