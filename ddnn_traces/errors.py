@@ -41,6 +41,10 @@ class BusyError(DdnnTracesError):
     """Another ingest writes the dataset, or another testbed or sweep the folder, and the caller does not wait."""
 
 
+class ClusterError(DdnnTracesError):
+    """The workers of a cluster cannot do the tasks, or lost one too often; no scheduler answers."""
+
+
 class LedgerError(DdnnTracesError):
     """Records of a capture are neither in flows nor in the ledger."""
 

@@ -12,6 +12,7 @@ import click
 
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
+from ddnn_traces.store.places.place import is_url
 
 
 def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
@@ -28,7 +29,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), help="Dataset folder: new, or to add runs to. Required.")
+@click.option("--out", help="Dataset: a folder, or a URL on a store; new, or to add runs to. Required.")
 @click.option(
     "--template",
     is_flag=True,
@@ -91,6 +92,12 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     help="Run and host in the paths of captures: '{run}/{host}/*.pcap', '{host}/*.pcap*', '{run}/{host}-*.pcap'. It "
     "describes the end of a path.",
 )
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Read the captures on a Dask cluster: tcp://HOST:PORT of its scheduler, or local:N for N processes of this "
+    "machine. The dataset is the same, byte for byte.",
+)
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
 @click.option(
     "--strict", is_flag=True, help="Exit with 1 after any warning. Without it: only where data were not read in full."
@@ -98,7 +105,7 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
 @click.option("--no-wait", is_flag=True, help="Fail when another ingest is writing the dataset, instead of waiting.")
 def ingest(
     sources: tuple[str, ...],
-    out: Path | None,
+    out: str | None,
     template: bool,
     no_wait: bool,
     strict: bool,
@@ -121,7 +128,8 @@ def ingest(
         return
     if out is None:
         raise click.MissingParameter(param_hint="'--out'", param_type="option")
-    _prepare_for_ingest()
+    if not (options["scheduler"] or any(map(is_url, (*sources, str(out))))):
+        _prepare_for_ingest()
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions

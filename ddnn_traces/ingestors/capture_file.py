@@ -7,6 +7,7 @@ raised: the bytes before it count.
 
 from __future__ import annotations
 
+import io
 import itertools
 import mmap
 import os
@@ -25,6 +26,7 @@ from typing import BinaryIO, Self
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.compression import Compression, Decompression, compression_of
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
+from ddnn_traces.ingestors.streams import RawFile, opened
 from ddnn_traces.store import hashes
 
 HEADER_BYTES = 24
@@ -92,7 +94,7 @@ class PcapHeader:
 
 def looks_like_capture(path: Path) -> bool:
     """Whether the first bytes, decompressed where they are compressed, are the magic number of a pcap or pcapng."""
-    with path.open("rb") as file:
+    with io.BufferedReader(opened(path, _SNIFFED_BYTES), _SNIFFED_BYTES) as file:
         start = file.read(_SNIFFED_BYTES)
         if kind := compression_of(start):
             file.seek(0)
@@ -140,7 +142,7 @@ class CaptureFile:
         self._progress = progress
         self._reported = 0  # bytes that progress has been called with
         self._stdin = _Stdin() if path == STDIN else None
-        self._file: BinaryIO = self._stdin.file if self._stdin else path.open("rb", buffering=0)
+        self._file: BinaryIO | RawFile = self._stdin.file if self._stdin else opened(path)
         self._algorithm = hash
         self._hash = None if hash == hashes.NONE else hashes.hasher(hash)
         # On one core the blocks are hashed where they are read, while they are in its cache.
@@ -204,7 +206,7 @@ class CaptureFile:
         """Read until the buffer is full or the file at its end; a pipe gives little at a time."""
         filled = 0
         while filled < len(view) and not self._stopped and (not self._stdin or self._stdin.wait()):
-            size = self._file.readinto(view[filled:])  # type: ignore[attr-defined]  # raw files have it
+            size = self._file.readinto(view[filled:])  # type: ignore[union-attr]  # raw files have it
             if not size:
                 break
             filled += size
@@ -241,9 +243,10 @@ class CaptureFile:
 
     def _again(self, begin: int, end: int) -> Iterator[bytes]:
         """The file's bytes from `begin` to `end` once more."""
-        with self.path.open("rb") as file:
+        with opened(self.path, end) as file:
             file.seek(begin)
-            while block := file.read(min(OUTPUT_BYTES, end - file.tell())):
+            while begin < end and (block := file.read(min(OUTPUT_BYTES, end - begin))):
+                begin += len(block)
                 yield block
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -147,6 +148,37 @@ def ignore_progress(_bytes: int, _packets: int) -> None:
     """A Progress that does nothing. A function, not a lambda, so that options with it can be pickled."""
 
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer", covariant=True)
+
+
+class Answer(Protocol[_Answer]):
+    """What a Pool will have done."""
+
+    def result(self) -> _Answer:
+        """Wait for it. Raises what the function raised."""
+
+
+class Pool(Protocol):
+    """Calls functions elsewhere, in threads or on a cluster.
+
+    ahead: calls that should be under way for one file. most_flows: of a file with more, the rest is read in one pass,
+    in order, by the caller.
+    """
+
+    @property
+    def ahead(self) -> int: ...
+
+    @property
+    def most_flows(self) -> float: ...
+
+    def submit(
+        self, function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> Answer[_Result]:
+        """Call a function of a module; it, its arguments and its result can be pickled."""
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read one file.
@@ -158,6 +190,7 @@ class ReadOptions:
     jobs: threads that the engine may use for this file.
     progress: called while reading.
     hash: one of store.hashes.CHOICES, by which the file is hashed.
+    pool: where ranges of the file are read; None: here, in threads.
     """
 
     window_ns: int
@@ -168,6 +201,7 @@ class ReadOptions:
     jobs: int = 1
     progress: Progress = ignore_progress
     hash: str = hashes.DEFAULT
+    pool: Pool | None = None
 
 
 @dataclass

@@ -29,8 +29,10 @@ from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
 from ddnn_traces.ingestors.sources import RunInput
-from ddnn_traces.store import checksums, hashes, schema
+from ddnn_traces.ingestors.streams import is_local
+from ddnn_traces.store import checksums, hashes, layout, schema
 from ddnn_traces.store.layout import INPUTS, SOURCES
+from ddnn_traces.store.object_store import shown
 from ddnn_traces.text import printable, valid_text
 from ddnn_traces.version import __version__
 
@@ -105,11 +107,13 @@ class RunRecord:
         return self.packets.warnings + self.description.warnings
 
 
-def current(run: RunInput, metadata: RunMetadata, parameters: Mapping[str, Any], hash: str, dataset: Path) -> RunRecord:
+def current(
+    run: RunInput, metadata: RunMetadata, parameters: Mapping[str, Any], hash: str, dataset: Path | None
+) -> RunRecord:
     """The record of a run as it is now. Captures are not hashed: that takes time.
 
     parameters: IngestOptions.parameters. hash: one of store.hashes.CHOICES, of the captures: the other files are hashed
-    in any case. dataset: that it will be in.
+    in any case. dataset: that it will be in; None: one on a store.
     """
     of_logs = hashes.DEFAULT if hash == hashes.NONE else hash
     captures = tuple(_state(run.name_of(path), path, {}) for path in sorted(run.captures))
@@ -120,8 +124,15 @@ def current(run: RunInput, metadata: RunMetadata, parameters: Mapping[str, Any],
     }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
     shaping = {**parameters, "version": __version__, "schema_version": schema.SCHEMA_VERSION}
-    folder = None if STDIN in run.captures else valid_text(os.path.relpath(run.top, dataset.resolve()))
+    folder = None if STDIN in run.captures else _seen_from(dataset, run.top)
     return RunRecord(PacketsRecord(shaping, captures), DescriptionRecord(digest, logs), folder)
+
+
+def _seen_from(dataset: Path | None, folder: Path) -> str:
+    """A folder as sources.json has it: relative to the dataset where both are on this machine."""
+    if not is_local(folder):
+        return shown(str(folder))
+    return valid_text(str(folder) if dataset is None else os.path.relpath(folder, dataset.resolve()))
 
 
 def unchanged(record: RunRecord, run: RunInput, now: RunRecord, hash: str = hashes.DEFAULT) -> RunRecord | None:
@@ -228,21 +239,29 @@ def after_reading(
 
 
 def read_inputs(dataset: Path) -> dict[str, RunRecord]:
-    """Records of a dataset's runs; empty where inputs.json is missing or damaged, so that all runs are read again."""
+    """records() of a dataset in a folder."""
+    return records(layout.texts(dataset))
+
+
+def records(texts: Mapping[str, str]) -> dict[str, RunRecord]:
+    """Records of a dataset's runs; empty where inputs.json is missing or damaged, so that all runs are read again.
+
+    texts: of inputs.json and sources.json, by name.
+    """
     try:
-        runs = checksums.unsealed((dataset / INPUTS).read_text(encoding="utf-8"))["runs"]
-        folders = _folders(dataset)
+        runs = checksums.unsealed(texts[INPUTS])["runs"]
+        folders = _folders(texts)
         return {run_id: replace(_record(entry), folder=folders.get(run_id)) for run_id, entry in runs.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def _folders(dataset: Path) -> dict[str, str]:
+def _folders(texts: Mapping[str, str]) -> dict[str, str]:
     """The folders of sources.json; empty where it is missing or damaged."""
     try:
-        folders = json.loads((dataset / SOURCES).read_text(encoding="utf-8"))["folders"]
+        folders = json.loads(texts[SOURCES])["folders"]
         return {run_id: folder for run_id, folder in folders.items() if isinstance(folder, str)}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import CaptureError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
@@ -25,11 +27,14 @@ from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import is_dataset
-from ddnn_traces.store.parquet import check_name, partition
+from ddnn_traces.store.parquet import check_name
+from ddnn_traces.store.places.place import is_url
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.store.writer import DatasetWriter
 from ddnn_traces.text import counted
+
+if TYPE_CHECKING:
+    from ddnn_traces.store.delta import StoreWriter
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
 COMMIT_SECONDS = 2.0
@@ -62,11 +67,12 @@ class _Redescribed:
 
 
 def ingest(
-    sources: list[str], out: Path, options: IngestOptions | None = None, messages: Messages | None = None
+    sources: list[str], out: Path | str, options: IngestOptions | None = None, messages: Messages | None = None
 ) -> list[str]:
-    """Read captures and logs into the dataset at `out`; return the run_ids that were written.
+    """Read captures and logs into the dataset at `out`, a folder or the URL of one on a store; return the run_ids that
+    were written.
 
-    sources: files, globs, folders, folders of run folders, - for standard input. A run whose inputs and parameters are
+    sources: files, globs, folders, folders of run folders, URLs of these, - for standard input. A run whose inputs and parameters are
     those of the run in the dataset is not read again; where only its metadata or logs have changed, its captures are
     not, unless the packets have to be assigned to other steps. Runs of the dataset that are not among the sources stay
     unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one at every
@@ -77,7 +83,7 @@ def ingest(
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()
     planned, problems = _plan(sources, out, options)  # errors in metadata and names are found before hours of reading
-    with _errors_of_writing(out), DatasetWriter(out, options.wait, messages.info) as writer:
+    with _errors_of_writing(out), _writer(out, options, messages) as writer:
         if writer.waited:
             planned, problems = _plan(sources, out, options)
         messages.repeat(problems)
@@ -85,7 +91,15 @@ def ingest(
         return writer.written
 
 
-def _plan(sources: list[str], out: Path, options: IngestOptions) -> tuple[list[_Planned], Messages]:
+def _writer(out: Path | str, options: IngestOptions, messages: Messages) -> DatasetWriter | StoreWriter:
+    if not is_url(out):
+        return DatasetWriter(Path(out), options.wait, messages.info)
+    from ddnn_traces.store.delta import StoreWriter
+
+    return StoreWriter(str(out), options.wait, messages.info)
+
+
+def _plan(sources: list[str], out: Path | str, options: IngestOptions) -> tuple[list[_Planned], Messages]:
     """The runs, and what is wrong with the sources: rows of runs.csv and runs that are left out, names without a file.
 
     Raises MetadataError where no run is left.
@@ -104,7 +118,8 @@ def _plan(sources: list[str], out: Path, options: IngestOptions) -> tuple[list[_
                 raise
             problems.warn_partial(f"{error}; run {run.run_id} is left out")
         else:
-            record = inputs.current(run, metadata, options.parameters, options.hash, out)
+            place = None if is_url(out) else Path(out)
+            record = inputs.current(run, metadata, options.parameters, options.hash, place)
             planned.append(_Planned(run, metadata, record))
     if not planned:
         raise MetadataError(f"no run can be read: {'; '.join(problems.warnings[-3:])}")
@@ -123,7 +138,7 @@ def _bad_rows(sources: list[str], runs: list[RunInput]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _errors_of_writing(out: Path) -> Iterator[None]:
+def _errors_of_writing(out: Path | str) -> Iterator[None]:
     """A full disk as StorageError. The writer has discarded what was unfinished."""
     try:
         yield
@@ -138,7 +153,13 @@ def _errors_of_writing(out: Path) -> Iterator[None]:
         raise _no_space(out, error.strerror or str(error)) from error
 
 
-def _no_space(out: Path, reason: str) -> StorageError:
+def _no_space(out: Path | str, reason: str) -> StorageError:
+    if is_url(out):
+        return StorageError(
+            f"{tempfile.gettempdir()}: no space to write ({reason}); {out} holds what was finished before; set TMPDIR to "
+            "a folder with more space and ingest again"
+        )
+    out = Path(out)
     finished = f"{out} holds what was finished before" if out.exists() else "nothing was finished"
     return StorageError(
         f"{out.resolve().parent}: no space to write ({reason}); {finished}; free some space there and ingest again"
@@ -148,11 +169,11 @@ def _no_space(out: Path, reason: str) -> StorageError:
 class _Ingest:
     """One ingest into a dataset that no other ingest writes."""
 
-    def __init__(self, writer: DatasetWriter, options: IngestOptions, messages: Messages) -> None:
+    def __init__(self, writer: DatasetWriter | StoreWriter, options: IngestOptions, messages: Messages) -> None:
         self._writer = writer
         self._options = options
         self._messages = messages
-        self._records = inputs.read_inputs(writer.out)
+        self._records = inputs.records(writer.texts())
         self._put_in_place = time.monotonic()
         self._last_cost = 0.0
 
@@ -178,7 +199,7 @@ class _Ingest:
         described, unchanged = len(redescribed), len(planned) - len(changed)
         written = len(self._writer.written) - described
         if not (written or described or unchanged):
-            kept = "is unchanged" if is_dataset(self._writer.out) else "was not made"
+            kept = "is unchanged" if self._writer.exists else "was not made"
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} {kept}")
         self._finish()
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
@@ -193,7 +214,7 @@ class _Ingest:
         """Whether the run need not be read; then its warnings are repeated, since they still hold."""
         run_id = plan.run.run_id
         old = self._records.get(run_id)
-        if self._options.force or old is None or not partition(self._writer.out, "runs", run_id).is_dir():
+        if self._options.force or old is None or not self._writer.is_there(run_id):
             return False
         same = inputs.unchanged(old, plan.run, plan.record, self._options.hash)
         if same is None or self._is_damaged(run_id):
@@ -225,6 +246,8 @@ class _Ingest:
             return None
         name, record = found
         needs = record.packets.needs
+        if self._writer.folder is None:  # the tables that stay would have to be fetched: the captures are read instead
+            return None
         if needs is None or record.packets.clock is None or self._is_damaged(name):
             return None
         description = describe(plan.run, plan.metadata, self._options.clock_offset_ns)
@@ -233,7 +256,7 @@ class _Ingest:
 
     def _with_packets_of(self, plan: _Planned) -> tuple[str, RunRecord] | None:
         """The run of the dataset that was made from these captures: that of the same name, else of another one."""
-        there = {name: old for name, old in self._records.items() if partition(self._writer.out, "runs", name).is_dir()}
+        there = {name: old for name, old in self._records.items() if self._writer.is_there(name)}
         run_id = plan.run.run_id
         if run_id in there:
             same = inputs.same_packets(there[run_id], plan.run, plan.record, self._options.hash)
@@ -244,8 +267,8 @@ class _Ingest:
     def _write_described(self, found: _Redescribed) -> None:
         """Write the tables that depend on the run's description."""
         plan, run_id, packets = found.plan, found.plan.run.run_id, found.record.packets
-        description, clock = found.description, packets.clock
-        assert clock
+        description, clock, dataset = found.description, packets.clock, self._writer.folder
+        assert clock and dataset
         what = "its metadata or logs changed; its captures"
         if found.name != run_id:
             what = f"its captures are those of run {found.name}, which stays in the dataset, and"
@@ -255,10 +278,8 @@ class _Ingest:
         if self._options.clock_offset == "auto" and clock.applied_ns:
             description = description.shifted(clock.correction)
         with (
-            _errors_of_duckdb(self._writer.out, run_id),
-            StoredTables(
-                self._writer.out, found.name, description, clock, found.workers, self._writer.scratch
-            ) as tables,
+            _errors_of_duckdb(dataset, run_id),
+            StoredTables(dataset, found.name, description, clock, found.workers, self._writer.scratch) as tables,
             self._writer.new_run(run_id, keep=found.name == run_id),
         ):
             for name in tables.changed:
@@ -277,10 +298,13 @@ class _Ingest:
             self._writer.commit(files)
         else:
             self._writer.replace_files(files)
+        dataset = self._writer.folder
+        if dataset is None:  # the views are of files of this machine
+            return
         import duckdb
 
         try:
-            views.replace_views(self._writer.out, self._writer.out / views.FILE, self._writer.partial)
+            views.replace_views(dataset, dataset / views.FILE, self._writer.partial)
         except (OSError, duckdb.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
             self._messages.warn(
@@ -338,7 +362,7 @@ class _Ingest:
             _recorded(of_packets, plan.run),
             partial=bool(changed) or any(file.status != "complete" for file in facts.files),
         )
-        replaced = partition(self._writer.out, "runs", run_id).exists()
+        replaced = self._writer.is_there(run_id)
         self._end_run(plan, packets, [*of_description, *_report_loss(run_id, *lost, self._messages)], changed)
         return replaced
 
@@ -369,7 +393,9 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
     return tuple(inputs.without_folders(warning, run) for warning in warnings)
 
 
-def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -> tuple[tuple[float, float], int]:
+def _write_run(
+    facts: RunFacts, writer: DatasetWriter | StoreWriter, options: IngestOptions
+) -> tuple[tuple[float, float], int]:
     """Write a run's tables; return percentages_lost() and all_filtered() of RunTables."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {
@@ -379,7 +405,7 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -
         "parameters": json.dumps(options.parameters, sort_keys=True),
     }
     with (
-        _errors_of_duckdb(writer.out, facts.run_id),
+        _errors_of_duckdb(writer.folder or writer.name, facts.run_id),
         RunTables(facts, writer.scratch) as tables,
         writer.new_run(facts.run_id),
     ):
@@ -390,7 +416,7 @@ def _write_run(facts: RunFacts, writer: DatasetWriter, options: IngestOptions) -
 
 
 @contextlib.contextmanager
-def _errors_of_duckdb(out: Path, run_id: str) -> Iterator[None]:
+def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
     """DuckDB's errors as KeyboardInterrupt and StorageError."""
     import duckdb
 

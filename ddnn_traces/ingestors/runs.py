@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from ddnn_traces.store import hashes
 from ddnn_traces.text import counted, valid_text
 from ddnn_traces.version import __version__
 
+if TYPE_CHECKING:
+    from ddnn_traces.ingestors.schedule.cluster import Cluster
+
 _MANY_RECORDS = 10  # a file with fewer may well hold no IP packet, unless its link type is not known
 
 
@@ -41,7 +45,7 @@ def read_runs(
     messages.start_reading(total_bytes(captures))
     jobs = options.jobs or available_cpus()
     at_once = max(1, min(jobs, len(captures)))
-    with Threads(at_once, messages) as scheduler:
+    with _scheduler(options, at_once, len(captures), messages) as scheduler:
         waiting: deque[_Run] = deque()
 
         def tasks() -> Iterator[ReadTask]:
@@ -57,7 +61,17 @@ def read_runs(
             current = waiting.popleft()
             yield current.facts(scheduler)
             current.remove_scratch()
+        scheduler.summarize()
     messages.end_reading()
+
+
+def _scheduler(options: IngestOptions, threads: int, files: int, messages: Messages) -> Threads | Cluster:
+    """Where the files are read."""
+    if options.scheduler is None:
+        return Threads(threads, messages)
+    from ddnn_traces.ingestors.schedule.cluster import Cluster
+
+    return Cluster(options.scheduler, files, messages)
 
 
 def total_bytes(captures: Sequence[Path]) -> int | None:

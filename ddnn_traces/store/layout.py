@@ -18,6 +18,7 @@ As a BagIt bag (RFC 8493) all of it is in RELEASE/data/, with bagit.txt and the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,15 @@ DESCRIPTIONS = (
 def content(release: Path) -> Path:
     """Folder in which the release's files are: itself, or data/ of a bag."""
     return release / "data" if (release / "bagit.txt").is_file() else release
+
+
+def texts(dataset: Path) -> dict[str, str]:
+    """Content of inputs.json and sources.json, of those that are there and can be read."""
+    found = {}
+    for name in (INPUTS, SOURCES):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found[name] = (dataset / name).read_text(encoding="utf-8")
+    return found
 
 
 def refuse_inside(path: Path) -> None:

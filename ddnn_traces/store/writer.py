@@ -111,13 +111,31 @@ class DatasetWriter:
         return self.partial / "next"
 
     @property
+    def folder(self) -> Path | None:
+        """The dataset's folder; None for one on a store."""
+        return self.out
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a dataset now."""
+        return is_dataset(self.out)
+
+    def is_there(self, run_id: str) -> bool:
+        """Whether the dataset has the run now."""
+        return partition(self.out, "runs", run_id).is_dir()
+
+    def texts(self) -> dict[str, str]:
+        """Content of inputs.json and sources.json in the dataset now."""
+        return layout.texts(self.out)
+
+    @property
     def uncommitted(self) -> bool:
         """Whether there is a run that is not in the dataset yet."""
         return self.committed < len(self.written)
 
     def has_run(self, run_id: str) -> bool:
         """Whether the next version will hold the run."""
-        return run_id in self.written or partition(self.out, "runs", run_id).is_dir()
+        return run_id in self.written or self.is_there(run_id)
 
     def damages(self, run_id: str) -> list[checksums.Damage]:
         """What is damaged of a run in the dataset. The files of one without a record are recorded if they are sound."""

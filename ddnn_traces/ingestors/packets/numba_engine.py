@@ -15,6 +15,7 @@ from ddnn_traces.ingestors.packets.compiled.jit import is_cached
 from ddnn_traces.ingestors.packets.records import pcap_framing, reader_of, split_header
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.spill import CellSpill, Spill
+from ddnn_traces.ingestors.streams import opened
 from ddnn_traces.store import hashes
 
 NAME = "numba"
@@ -44,7 +45,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with ExitStack() as stack:
         cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
-        header = _plain_pcap(path, options)
+        header = _plain_pcap(path) if _may_be_cut(path, options) else None
         if header:
             facts = _read_in_parts(path, header, options, cells)
         else:
@@ -55,15 +56,25 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     return facts
 
 
-def _plain_pcap(path: Path, options: ReadOptions) -> PcapHeader | None:
-    """The header of a file that several threads can read: large, a pcap, not compressed.
+def is_cut(path: Path, options: ReadOptions) -> bool:
+    """Whether a pool reads the parts of this file, instead of the file as a whole."""
+    return _may_be_cut(path, options) and _plain_pcap(path) is not None
+
+
+def _may_be_cut(path: Path, options: ReadOptions) -> bool:
+    """Whether several threads, or a pool, can read a file of its size, if it is a plain pcap.
 
     With two threads, one that reads and one that hashes are as fast, and read the file once.
     """
     least = 2 if options.hash == hashes.NONE else 3
-    if options.jobs < least or options.packets or not path.is_file() or path.stat().st_size < 2 * parts.PART_BYTES:
-        return None
-    with path.open("rb") as file:
+    if options.packets or (options.pool is None and options.jobs < least):
+        return False
+    return path.is_file() and path.stat().st_size >= 2 * parts.PART_BYTES
+
+
+def _plain_pcap(path: Path) -> PcapHeader | None:
+    """The header of a pcap that is not compressed."""
+    with opened(path, HEADER_BYTES) as file:
         header = PcapHeader.parse(file.read(HEADER_BYTES))
     return None if isinstance(header, str) else header
 
@@ -73,10 +84,11 @@ def _opened(path: Path, options: ReadOptions) -> CaptureFile:
 
 
 def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:
-    facts = CaptureFacts(path, NAME, path.stat().st_size)
+    size = path.stat().st_size
+    facts = CaptureFacts(path, NAME, size)
     header.describe(facts, "")
     scanner = Scanner(pcap_framing(header), options, cells, None)
-    reader, facts.digests = parts.read_in_parts(path, scanner, options)
+    reader, facts.digests = parts.read_in_parts(path, size, scanner, options)
     reader.finish(facts)
     return facts
 

@@ -1,157 +1,210 @@
-"""One large pcap read by several threads: cut into parts at byte offsets, each read without the parts before it.
+"""One plain pcap cut at byte offsets into parts, each read without the parts before it: in threads, or on a cluster.
 
-The first record after a cut is guessed; the guess is proven when the records before it end there. A part with a wrong
-guess, or one that depends on the parts before it (compiled/join.py), is read again in its place, so that the result is
-that of one pass for any number of threads.
+`read_part` is a function of its task alone: the bytes of a range to partial tables. `read_in_parts` joins these in the
+order of the file. Joining is associative, and its result is that of one pass, for any cut: the first record after a cut
+is guessed, and the guess is proven when the records before it end there. A part with a wrong guess, or one that depends
+on the parts before it (compiled/join.py), is read again in its place.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, page_aligned
-from ddnn_traces.ingestors.facts import ReadOptions
+from ddnn_traces.ingestors.facts import Answer, Pool, ReadOptions, ignore_progress
+from ddnn_traces.ingestors.packets.compiled.flow_table import State
 from ddnn_traces.ingestors.packets.compiled.join import find_record
+from ddnn_traces.ingestors.packets.compiled.scan import Framing
 from ddnn_traces.ingestors.packets.records import RecordReader
 from ddnn_traces.ingestors.packets.scanner import Scanner
-from ddnn_traces.store.hashes import digests_of
+from ddnn_traces.ingestors.streams import digests_of, opened
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
 BLOCK_BYTES = 1 << 20
-#: With more flows than this, one pass is faster, and does not need their table several times.
+#: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
-class _Part:
-    """A scanner of one part after the other, with the buffer that it reads into."""
 
-    def __init__(self, scanner: Scanner) -> None:
-        self.scanner = scanner
-        self.buffer = page_aligned(BLOCK_BYTES)
-        self.begin = -1  # offset of its first record, -1 where none was found
-        self.reader = RecordReader(scanner, 0)
+@dataclass(frozen=True)
+class PartTask:
+    """The records of a pcap that begin in [start, stop), bytes of the file. Can be pickled.
+
+    start is the first record's offset for HEADER_BYTES, else that of a cut. options: without progress and pool.
+    """
+
+    path: Path
+    framing: Framing
+    options: ReadOptions
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was read of a part. begin: offset of its first record, -1 where none was found; end: after its last one.
+
+    damage: as of RecordReader. tables: Scanner.partial(). Can be pickled.
+    """
+
+    begin: int
+    end: int
+    damage: str | None
+    tables: State
+
+
+def read_part(task: PartTask) -> Part:
+    """Read a part. Raises OSError, StorageError."""
+    scanner = Scanner(task.framing, task.options, None, None)
+    reader = RecordReader(scanner, 0, task.stop)
+    blocks = _blocks(task.path, task.start, task.stop)
+    first = next(blocks, memoryview(b""))
+    skipped = 0 if task.start == HEADER_BYTES else _guess(first, task.framing)
+    begin = -1
+    if skipped >= 0:
+        begin = reader.position = task.start + skipped
+        reader.feed(first[skipped:])
+        while not reader.ended and (block := next(blocks, None)) is not None:
+            reader.feed(block)
+    blocks.close()
+    return Part(begin, reader.position, reader.damage, scanner.partial())
+
+
+def _guess(block: memoryview, framing: Framing) -> int:
+    """Offset of the first record that begins in a block, -1 where none is found."""
+    data = np.frombuffer(block, np.uint8)
+    ticks = 1_000_000_000 // framing.tick_ns
+    return int(find_record(data, len(data), framing.big_endian, framing.max_captured, ticks))
+
+
+def _blocks(path: Path, start: int, stop: int | None = None) -> Generator[memoryview, None, None]:
+    """The bytes of a file from `start` on; a block is overwritten when the next one is requested. stop: as of opened()."""
+    view = memoryview(page_aligned(BLOCK_BYTES))
+    with opened(path, stop) as file:
+        file.seek(start)
+        while size := file.readinto(view):
+            yield view[:size]
+
+
+class Threads:
+    """A Pool of threads of this process."""
+
+    def __init__(self, jobs: int) -> None:
+        self.most_flows = MOST_FLOWS
+        self.ahead = jobs + 1
+        self._threads = ThreadPoolExecutor(jobs + 1, "part")  # one hashes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def submit(
+        self, function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> Future[_Result]:
+        """As of Pool."""
+        return self._threads.submit(function, *args, **kwargs)
 
 
 class PartsReader:
-    """Reads one plain pcap into `whole` with options.jobs threads."""
+    """Reads one plain pcap of `size` bytes into `whole`, its parts in `pool`."""
 
-    def __init__(self, path: Path, whole: Scanner, options: ReadOptions) -> None:
+    def __init__(self, path: Path, size: int, whole: Scanner, options: ReadOptions, pool: Pool) -> None:
         self.reader = RecordReader(whole, HEADER_BYTES)
-        self._whole = whole
+        #: Parts, and how many of them had to be read again in their place.
+        self.parts = self.again = 0
+        self._path, self._size, self._whole, self._pool = path, size, whole, pool
         self._options = options
-        self._path = path
-        self._size = path.stat().st_size
-        self._stopped = threading.Event()
-        self._free: deque[_Part] = deque()
+        self._progress = options.progress
 
     def read(self) -> None:
         """Read all. `reader` has the position and damage as after one pass."""
-        with self._path.open("rb", buffering=0) as file:
-            self._read_in_one_pass(file.fileno(), PART_BYTES)  # which shows whether there are many flows
-            if self._whole.flows <= MOST_FLOWS and not self.reader.damage:
-                self._read_parts(file.fileno())
-            self._free.clear()
-            if not self.reader.damage:
-                self._read_in_one_pass(file.fileno(), self._size)
+        begin = 0
+        if self._pool.most_flows < np.inf:
+            begin = PART_BYTES
+            self._read_in_one_pass(begin)  # which shows whether there are many flows
+        if self._goes_on:
+            self._read_parts(begin)
+        if not self.reader.damage:
+            self._read_in_one_pass(self._size)
         self.reader.fed = self._size
 
-    def _read_parts(self, file: int) -> None:
-        """All parts but the first, as long as there are few flows."""
-        starts = iter(range(PART_BYTES, self._size, PART_BYTES))
-        running: deque[tuple[int, Future[_Part]]] = deque()
-        with ThreadPoolExecutor(self._options.jobs, "part") as pool:
+    @property
+    def _goes_on(self) -> bool:
+        return self._whole.flows <= self._pool.most_flows and not self.reader.damage
 
-            def submit() -> None:
-                if (start := next(starts, None)) is not None:
-                    running.append((start, pool.submit(self._read_part, file, start)))
+    def _read_parts(self, begin: int) -> None:
+        """All parts from this offset on, as long as there are few flows."""
+        starts = iter(range(begin, self._size, PART_BYTES))
+        running: deque[tuple[int, Answer[Part]]] = deque()
 
-            try:
-                for _ in range(self._options.jobs + 1):
-                    submit()
-                while running and not self.reader.damage and self._whole.flows <= MOST_FLOWS:
-                    start, future = running.popleft()
-                    part = future.result()
-                    self._append(file, part, min(start + PART_BYTES, self._size))
-                    part.scanner.reset(self._whole)
-                    self._free.append(part)
-                    submit()
-            finally:
-                self._stopped.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                self._stopped.clear()
+        def submit() -> None:
+            if (start := next(starts, None)) is not None:
+                running.append((start, self._pool.submit(read_part, self._task(start))))
 
-    def _read_in_one_pass(self, file: int, stop: int) -> None:
-        """The records from the reader's position on that begin before `stop`."""
-        self.reader = RecordReader(self._whole, self.reader.position, stop)
-        for block in self._blocks(file, self.reader.position, page_aligned(BLOCK_BYTES)):
-            position, records = self.reader.position, self._whole.records
-            self.reader.feed(block)
-            self._options.progress(self.reader.position - position, self._whole.records - records)
-            if self.reader.ended:
-                break
+        for _ in range(self._pool.ahead):
+            submit()
+        while running and self._goes_on:
+            start, answer = running.popleft()
+            self._append(answer.result(), min(start + PART_BYTES, self._size))
+            submit()
 
-    def _read_part(self, file: int, start: int) -> _Part:
-        """Read the records that begin in [start, start + PART_BYTES), as far as a part alone can."""
-        try:
-            part = self._free.popleft()
-        except IndexError:
-            part = _Part(self._whole.for_part())
+    def _task(self, start: int) -> PartTask:
+        options = replace(self._options, progress=ignore_progress, pool=None)
         stop = min(start + PART_BYTES, self._size)
-        part.begin, part.reader = -1, RecordReader(part.scanner, 0, stop)
-        blocks = self._blocks(file, start, part.buffer)
-        first = next(blocks, memoryview(b""))
-        skipped = self._guess(first)
-        if skipped >= 0:
-            part.begin = part.reader.position = start + skipped
-            part.reader.feed(first[skipped:])
-            while not part.reader.ended and (block := next(blocks, None)) is not None:
-                part.reader.feed(block)
-            part.scanner.close_cells()
-        return part
+        return PartTask(self._path, self._whole.framing, options, max(start, HEADER_BYTES), stop)
 
-    def _guess(self, block: memoryview) -> int:
-        framing = self._whole.framing
-        data = np.frombuffer(block, np.uint8)
-        ticks = 1_000_000_000 // framing.tick_ns
-        return int(find_record(data, len(data), framing.big_endian, framing.max_captured, ticks))
-
-    def _append(self, file: int, part: _Part, stop: int) -> None:
+    def _append(self, part: Part, stop: int) -> None:
         """Append a part to the whole, or read its bytes again where it does not fit there."""
         position, records = self.reader.position, self._whole.records
+        self.parts += 1
         if position < stop:
-            if part.begin == position and self._whole.join(part.scanner):
-                self.reader.position, self.reader.damage = part.reader.position, part.reader.damage
-                self._options.progress(self.reader.position - position, self._whole.records - records)
+            if part.begin == position and self._whole.join(part.tables):
+                self.reader.position, self.reader.damage = part.end, part.damage
+                self._progress(self.reader.position - position, self._whole.records - records)
             else:
-                self._read_in_one_pass(file, stop)
+                self.again += 1
+                self._read_in_one_pass(stop)
 
-    def _blocks(self, file: int, start: int, buffer: mmap.mmap) -> Iterator[memoryview]:
-        view = memoryview(buffer)
-        while not self._stopped.is_set() and (size := os.preadv(file, [view], start)):
-            yield view[:size]
-            start += size
+    def _read_in_one_pass(self, stop: int) -> None:
+        """The records from the reader's position on that begin before `stop`."""
+        self.reader = RecordReader(self._whole, self.reader.position, stop)
+        if self.reader.position >= self._size:
+            return
+        for block in _blocks(self._path, self.reader.position, stop):
+            position, records = self.reader.position, self._whole.records
+            self.reader.feed(block)
+            self._progress(self.reader.position - position, self._whole.records - records)
+            if self.reader.ended:
+                break
 
 
 def prepare(whole: Scanner) -> None:
     """Call the compiled functions that the parts of a file need, on nothing."""
-    data = np.frombuffer(bytearray(1), np.uint8)
-    find_record(data, 0, whole.framing.big_endian, whole.framing.max_captured, 1_000_000_000 // whole.framing.tick_ns)
-    whole.join(whole.for_part())
+    _guess(memoryview(bytearray(1)), whole.framing)
+    whole.join(whole.partial())
 
 
-def read_in_parts(path: Path, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, dict[str, str]]:
-    """Read a plain pcap with options.jobs threads, and hash it: (the reader, at its end, and its digests)."""
-    with ThreadPoolExecutor(1, "hash") as hasher:
-        digests = hasher.submit(digests_of, path, options.hash)
-        parts = PartsReader(path, whole, options)
+def read_in_parts(
+    path: Path, size: int, whole: Scanner, options: ReadOptions
+) -> tuple[RecordReader, dict[str, str]]:
+    """Read a plain pcap of `size` bytes, and hash it: (the reader, at its end, and its digests)."""
+    with ExitStack() as stack:
+        pool = options.pool or stack.enter_context(Threads(options.jobs))
+        digests = pool.submit(digests_of, path, options.hash)
+        parts = PartsReader(path, size, whole, options, pool)
         parts.read()
         return parts.reader, digests.result()

@@ -188,24 +188,23 @@ class Scanner:
         self._make_space()
         table.close_cells(self._state)
 
-    def join(self, part: Scanner) -> bool:
-        """Append the facts that `part` read; False where its bytes have to be read again, in their place."""
-        other = part._state
-        flows = int(other.total[table.FLOW_COUNT])
+    def join(self, part: State) -> bool:
+        """Append what another scanner read, as its partial(); False where its bytes have to be read again, in their
+        place."""
+        flows = int(part.total[table.FLOW_COUNT])
         self.close_cells()  # so that cells stay in the order of time
         self._make_space(flows)
-        self._make_space_for_holes(int(other.total[table.HOLE_ROWS]))
-        rows = self._join_tunnels(other)
+        self._make_space_for_holes(int(part.total[table.HOLE_ROWS]))
+        tunnels = self._join_tunnels(part)
         self._state.recent.fill(0)  # the part may hold a later connection of the same five-tuple
         mapping = np.empty(flows, np.int64)
-        if not join(other, rows, mapping, self._options, self._state):
+        part = State(*(rows if rows.flags.writeable else rows.copy() for rows in part))  # of another process
+        if not join(part, tunnels, mapping, self._options, self._state):
             return False
-        cells = other.cells[: other.total[table.CELL_COUNT]]
-        cells[:, 0] = mapping[cells[:, 0]]
-        self._append_cells(cells)
-        samples = other.samples[: other.total[table.SAMPLE_COUNT]]
-        samples[:, 1] = mapping[samples[:, 1]]
-        self._join_samples(samples, int(other.total[table.SAMPLE_LIMIT]))
+        part.cells[:, 0] = mapping[part.cells[:, 0]]
+        self._append_cells(part.cells)
+        part.samples[:, 1] = mapping[part.samples[:, 1]]
+        self._join_samples(part.samples, int(part.total[table.SAMPLE_LIMIT]))
         return True
 
     def _append_cells(self, cells: Int64Array) -> None:
@@ -233,23 +232,17 @@ class Scanner:
         total[table.SAMPLE_LIMIT] = min(int(total[table.SAMPLE_LIMIT]), limit)
         self._keep_samples(np.concatenate([self._state.samples[: total[table.SAMPLE_COUNT]], samples]))
 
-    def for_part(self) -> Scanner:
-        """A new scanner for a part of the same file, which keeps its cells in memory."""
-        return Scanner(self.framing, self._read_options, None, None)
-
-    def reset(self, whole: Scanner) -> None:
-        """Forget everything, as if new, for another part of the file that `whole` reads."""
-        state = self._state
-        flows = int(state.total[table.FLOW_COUNT])
-        state.slots.fill(-1)
-        state.flows[:flows] = 0
-        state.details[:flows] = 0
-        state.tunnel_slots.fill(-1)
-        state.recent.fill(0)
-        state.skipped.fill(0)
-        state.datagrams.fill(0)
-        _clear(state.total)
-        state.total[table.SAMPLE_LIMIT] = whole._state.total[table.SAMPLE_LIMIT]  # no others would remain in the end
+    def partial(self) -> State:
+        """What was read, with the rows in use alone: small, to be pickled, and to be joined to what is before it."""
+        self.close_cells()
+        state, total = self._state, self._state.total
+        flows, tunnels = int(total[table.FLOW_COUNT]), int(total[table.TUNNEL_COUNT])
+        rows = {
+            "keys": flows, "flows": flows, "details": flows, "holes": int(total[table.HOLE_ROWS]),
+            "cells": int(total[table.CELL_COUNT]), "samples": int(total[table.SAMPLE_COUNT]), "tunnel_keys": tunnels,
+            "total": len(total), "skipped": len(state.skipped),
+        }  # fmt: skip
+        return State(**{name: getattr(state, name)[: rows.get(name, 0)].copy() for name in State._fields})
 
     def finish(self, facts: CaptureFacts) -> None:
         """Write the rows in memory to disk, and the totals, flows, tunnels and samples into `facts`."""

@@ -43,10 +43,13 @@ class ReadResult:
 
 
 class Scheduler(Protocol):
-    """Runs tasks somewhere: `threads.Threads` in this process."""
+    """Runs tasks somewhere: `threads.Threads` in this process, `cluster.Cluster` on others."""
 
     def results(self, tasks: Iterable[ReadTask]) -> Iterator[ReadResult]:
         """Results in the order of the tasks, of which only some are taken in advance. The first error ends all."""
+
+    def summarize(self) -> None:
+        """One line about the work, when all is read."""
 
 
 def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import math
+import pickle
+from concurrent.futures import Future
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,8 +26,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from readings import assert_same, in_naive_terms, read, read_fast, set_sizes
 
-from ddnn_traces.ingestors.facts import ReadOptions
-from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.ingestors.capture_file import PcapHeader
+from ddnn_traces.ingestors.facts import CaptureFacts, Pool, ReadOptions
+from ddnn_traces.ingestors.packets import numba_engine, parts
+from ddnn_traces.ingestors.packets.compiled.flow_table import State
+from ddnn_traces.ingestors.packets.records import pcap_framing
+from ddnn_traces.ingestors.packets.scanner import Scanner
 
 # --- any capture
 
@@ -271,12 +279,24 @@ def test_equal_in_small_blocks_and_buffers(
     assert_same(read_fast(gzip.compress(data) if compressed else data, 500, bounds, **sizes), whole)
 
 
-def all_facts(path: Path, jobs: int, want_packets: bool) -> tuple[Any, ...]:
+class OtherMachine:
+    """A Pool whose calls, arguments and results are pickled, as on a cluster; it takes any number of flows."""
+
+    ahead, most_flows = 3, math.inf
+
+    def submit(self, function: Any, /, *args: Any) -> Future[Any]:
+        function, args = pickle.loads(pickle.dumps((function, args), protocol=5))
+        answer: Future[Any] = Future()
+        answer.set_result(pickle.loads(pickle.dumps(function(*args), protocol=5)))
+        return answer
+
+
+def all_facts(path: Path, jobs: int, want_packets: bool, pool: Pool | None = None) -> tuple[Any, ...]:
     """Every fact of a file but its name; the cells added up, for they may be in other rows."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         packets, steps = folder / "packets" if want_packets else None, np.array([T0, T0 + 1000], np.int64)
-        options = ReadOptions(500, steps, folder / "cells", packets, jobs=jobs)
+        options = ReadOptions(500, steps, folder / "cells", packets, jobs=jobs, pool=pool)
         facts = numba_engine.read_capture(path, options)
         tables = [table.to_pylist() for table in (facts.flows, facts.encapsulations, facts.samples)]
         others = (facts.format, facts.link_types, facts.time_resolution_ns, facts.snaplen, facts.digests)
@@ -292,6 +312,54 @@ def test_threads_change_nothing(data: bytes, chunk: int, most_flows: int, want_p
         one = all_facts(path, 1, want_packets)
         set_sizes(patch, {"chunk": chunk, "most_flows": most_flows})
         assert all_facts(path, 3, want_packets) == one
+        assert all_facts(path, 1, want_packets, OtherMachine()) == one
+
+
+@pytest.mark.parametrize("shares", [(0.3, 0.6), (0.5, 0.51), (0.05, 0.9)])
+def test_joining_is_associative(sample: Path, tmp_path: Path, shares: tuple[float, float]) -> None:
+    """(a + b) + c is a + (b + c): parts may be joined in any order of neighbours, and give what one pass gives."""
+    data = gzip.decompress((sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2" / "worker-1-tcpdump.pcap.gz").read_bytes())
+    path = tmp_path / "capture"
+    path.write_bytes(data)
+    header = PcapHeader.parse(data[:24])
+    assert isinstance(header, PcapHeader)
+    options = ReadOptions(MS, np.empty(0, np.int64), path)
+    cuts = (24, *(int(share * len(data)) for share in shares), len(data))
+    tasks = [parts.PartTask(path, pcap_framing(header), options, *ends) for ends in itertools.pairwise(cuts)]
+    read = [parts.read_part(task) for task in tasks]
+    assert [part.begin for part in read[1:]] == [part.end for part in read[:-1]]
+
+    def joined(*tables: State) -> State:
+        whole = Scanner(pcap_framing(header), options, None, None)
+        assert all(whole.join(copied(one)) for one in tables)
+        return whole.partial()
+
+    def found(tables: State) -> tuple[Any, ...]:
+        whole = Scanner(pcap_framing(header), options, None, None)
+        assert whole.join(copied(tables))
+        facts = CaptureFacts(path, "", 0)
+        whole.finish(facts)
+        rows = [table.to_pylist() for table in (facts.flows, facts.encapsulations, facts.samples)]
+        return rows, facts.records, facts.wire_bytes, facts.skipped, facts.first_ns, summed(tables.cells)
+
+    a, b, c = (part.tables for part in read)
+    whole = parts.read_part(parts.PartTask(path, pcap_framing(header), options, 24, len(data))).tables
+    assert found(whole)[1] > 100
+    for tables in (joined(a, b, c), joined(a, joined(b, c)), joined(joined(a, b), c)):
+        assert found(tables) == found(whole)
+
+
+def copied(tables: State) -> State:
+    return State(*(rows.copy() for rows in tables))
+
+
+def summed(cells: np.ndarray) -> dict[tuple[int, ...], list[int]]:
+    """Sums of each flow, window and step."""
+    sums: dict[tuple[int, ...], list[int]] = {}
+    for flow, window, step, *values in cells.tolist():
+        before = sums.get((flow, window, step), [0] * len(values))
+        sums[flow, window, step] = [a + b for a, b in zip(before, values, strict=True)]
+    return sums
 
 
 # --- common packets, which have a loop of their own (compiled/common.py), and one that is not common among them

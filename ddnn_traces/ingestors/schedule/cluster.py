@@ -1,0 +1,330 @@
+"""Tasks on a Dask cluster: files as a whole, or parts of plain ones, which this process joins and writes as it does those
+of its threads.
+
+A task is a function of its arguments alone, so that it can be run again anywhere: after the loss of a worker, or of the
+scheduler. What a run becomes is decided here, when the results of all its tasks are there; nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import platform
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+from ddnn_traces import extras
+from ddnn_traces.errors import ClusterError, UsageError
+from ddnn_traces.ingestors import streams
+from ddnn_traces.ingestors.engines import ENGINES
+from ddnn_traces.ingestors.facts import Progress
+from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
+from ddnn_traces.ingestors.schedule.threads import Threads
+from ddnn_traces.messages import Messages
+from ddnn_traces.text import counted
+from ddnn_traces.version import __version__
+
+#: How often a task is run again before ingest ends with an error.
+TRIES = 20
+#: How long to wait for the scheduler: at the begin, and when it is gone, s.
+_CONNECT_S, _COME_BACK_S = 15.0, 300.0
+#: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
+_TASKS_A_THREAD = 2
+#: Files of which this process joins the parts at once.
+_MOST_FILES = 64
+
+_LOCAL = "local:"
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Done(Generic[_Result]):
+    """What a worker returns: the function's result, where, in how many s, and what reading took."""
+
+    result: _Result
+    worker: str
+    seconds: float
+    cost: streams.Cost
+
+
+def run(version: str, function: Callable[..., _Result], args: tuple[Any, ...]) -> Done[_Result]:
+    """On a worker: call the function. Raises ClusterError where it has another version of this package."""
+    from distributed import get_worker
+
+    address = str(get_worker().address)
+    if version != __version__:
+        raise ClusterError(_other_version(address, __version__))
+    begin = time.monotonic()
+    with streams.measured() as cost:
+        result = function(*args)
+    return Done(result, address, time.monotonic() - begin, cost)
+
+
+def read_whole(task: ReadTask) -> tuple[ReadResult, dict[str, bytes]]:
+    """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions."""
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
+        outputs = {"spill": Path(name, "cells")} | ({"packets": Path(name, "packets")} if task.options.packets else {})
+        options = replace(task.options, **outputs)  # type: ignore[arg-type]
+        if streams.is_local(task.path) and not task.path.exists():
+            raise ClusterError(f"{task.path}: {platform.node()}, a worker, does not see this file; {_SHARE}")
+        result = read(replace(task, options=options))
+        return result, {output: path.read_bytes() for output, path in outputs.items() if path.exists()}
+
+
+_SHARE = "put it on a file system that all workers have, or on a store, and ingest its URL"
+
+
+@dataclass
+class Totals:
+    """What the workers did. again: tasks that were run again."""
+
+    tasks: int = 0
+    again: int = 0
+    busy_s: Counter[str] = field(default_factory=Counter)  # by worker
+    cost: streams.Cost = field(default_factory=streams.Cost)
+
+
+class Cluster:
+    """A Scheduler on the Dask cluster at an address (tcp://HOST:PORT), or on N processes of this machine (local:N).
+
+    A context manager: leaving it cancels what is not finished. files: how many will be read. messages: receives the begin, progress and end of each
+    file, and a summary. Raises UsageError where there is no such scheduler, ClusterError where its workers cannot do
+    the tasks, or a task failed too often.
+    """
+
+    most_flows = float("inf")
+
+    def __init__(self, address: str, files: int, messages: Messages) -> None:
+        with extras.required("cluster"):
+            import distributed
+        self._distributed = distributed
+        self._address, self._messages = address, messages
+        self._most_files = min(files, _MOST_FILES)
+        self._here: Any = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self.totals = Totals()
+
+    def __enter__(self) -> Self:
+        if self._address.startswith(_LOCAL):
+            self._here = self._distributed.LocalCluster(
+                n_workers=_number(self._address), threads_per_worker=1, processes=True, dashboard_address=None,
+                host="127.0.0.1", silence_logs=50,
+            )  # fmt: skip
+        self._client = self._connected(_CONNECT_S)
+        try:
+            self.workers = self._checked_workers()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self._begin = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended = True
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=5)
+        if self._here is not None:
+            with contextlib.suppress(Exception):
+                self._here.close(timeout=10)
+
+    @property
+    def ahead(self) -> int:
+        """Parts of one file that should be under way."""
+        return max(2, -(-_TASKS_A_THREAD * self.workers // self._files))
+
+    @property
+    def _files(self) -> int:
+        """Files that are read at once."""
+        return max(1, min(self._most_files, 2 * self.workers))
+
+    def results(self, tasks: Iterable[ReadTask]) -> Iterator[ReadResult]:
+        """As of Scheduler."""
+        with Threads(self._files, self._messages, self._read) as threads:
+            yield from threads.results(tasks)
+
+    def _read(self, task: ReadTask, progress: Progress) -> ReadResult:
+        """Read a file: its parts on the workers, or all of it on one."""
+        in_parts = replace(task, options=replace(task.options, pool=self))
+        if ENGINES[task.engine].is_cut(task.path, in_parts.options):
+            return read(in_parts, progress)
+        result, outputs = self.submit(read_whole, replace(task, options=replace(task.options, jobs=1))).result()
+        for name, content in outputs.items():
+            getattr(task.options, name).write_bytes(content)
+        facts = result.facts
+        facts.cells = task.options.spill if "spill" in outputs else None
+        facts.packets = task.options.packets if "packets" in outputs else None
+        progress(facts.file_bytes, facts.records)
+        return result
+
+    # --- calls
+
+    def submit(
+        self, function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> Call[_Result]:
+        """As of facts.Pool."""
+        assert not kwargs
+        return Call(self, function, args)
+
+    def start(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The client, and its future of a call."""
+        client = self._client
+        return client, client.submit(run, __version__, function, args, pure=False, retries=3)
+
+    def wait(self, call: Call[Any], client: Any, future: Any) -> Any:
+        """The result of a call, or None where it has to be made again."""
+        try:
+            done = future.result()
+        except ModuleNotFoundError as error:
+            raise ClusterError(f"a worker has no module {error.name}; {_INSTALL}") from error
+        except self._of_cluster as error:
+            if self._ended:
+                raise
+            self._count_again(call, error)
+            self._reconnect(client)
+            return None
+        with self._lock:
+            self.totals.tasks += 1
+            self.totals.busy_s[done.worker] += done.seconds
+            self.totals.cost.add(done.cost)
+        return done
+
+    @property
+    def _of_cluster(self) -> tuple[type[BaseException], ...]:
+        """Errors of a lost worker, connection or scheduler, not of the task."""
+        import concurrent.futures
+
+        names = self._distributed
+        return (
+            names.KilledWorker, names.comm.CommClosedError, names.client.FuturesCancelledError,
+            concurrent.futures.CancelledError, TimeoutError, ConnectionError, RuntimeError,
+        )  # fmt: skip
+
+    def _count_again(self, call: Call[Any], error: BaseException) -> None:
+        call.tries += 1
+        with self._lock:
+            self.totals.again += 1
+        if call.tries > TRIES:
+            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise ClusterError(
+                f"{self._address}: a task was lost {call.tries} times, at last with: {reason[:200]}; look at the "
+                "workers' logs (not enough memory?); what was finished is in the dataset, ingest again for the others"
+            ) from error
+
+    def _reconnect(self, lost: Any) -> None:
+        """Get a new client where the one of the lost call has no scheduler any more."""
+        with self._lock:
+            if self._client is not lost or lost.status == "running":
+                return
+            with contextlib.suppress(Exception):
+                lost.close(timeout=1)
+            self._messages.info(f"{self._address}: the scheduler is gone, waiting for it to come back")
+            self._client = self._connected(_COME_BACK_S)
+
+    # --- the cluster
+
+    def _connected(self, seconds: float) -> Any:
+        """A client. Raises ClusterError where no scheduler answers in that time."""
+        address = self._address if self._here is None else self._here.scheduler_address
+        try:
+            end = time.monotonic() + seconds
+            while True:
+                try:
+                    return self._distributed.Client(
+                        address, timeout=max(1.0, min(end - time.monotonic(), 5.0)), set_as_default=False
+                    )
+                except (OSError, TimeoutError):
+                    if self._ended or time.monotonic() >= end:
+                        raise
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"{self._address}: no Dask scheduler answers there; start one ('dask scheduler'), or correct the address"
+            ) from error
+        except ValueError as error:
+            raise _wrong_address(self._address) from error
+
+    def _checked_workers(self) -> int:
+        """Number of threads of all workers. Raises ClusterError where one of them cannot do the tasks."""
+        with contextlib.suppress(TimeoutError, self._distributed.TimeoutError):
+            self._client.wait_for_workers(1, timeout=_CONNECT_S)
+        threads = sum(self._client.nthreads().values())
+        if not threads:
+            raise ClusterError(f"{self._address}: has no worker; start some ('dask worker {self._address}')")
+        pythons = self._client.run(platform.python_version)
+        for address, python in sorted(pythons.items()):
+            if python.split(".")[:2] != platform.python_version().split(".")[:2]:
+                raise ClusterError(
+                    f"worker {address} has Python {python}, this is {platform.python_version()}; use one minor version"
+                )
+        try:
+            versions = self._client.run(importlib.metadata.version, "ddnn-traces")
+        except importlib.metadata.PackageNotFoundError:
+            raise ClusterError(f"a worker at {self._address} has no ddnn-traces; {_INSTALL}") from None
+        for address, version in sorted(versions.items()):
+            if version != __version__:
+                raise ClusterError(_other_version(address, version))
+        return threads
+
+    def summarize(self) -> None:
+        """One line about the workers."""
+        totals, seconds = self.totals, time.monotonic() - self._begin
+        busy = sum(totals.busy_s.values())
+        if not totals.tasks or not busy:
+            return
+        waited = min(totals.cost.waited_s, busy)
+        repeated = f", {counted(totals.cost.repeated, 'request')} to the store repeated" * bool(totals.cost.repeated)
+        self._messages.info(
+            f"cluster: {counted(totals.tasks, 'task')} by {counted(len(totals.busy_s), 'worker')}, "
+            f"{totals.cost.bytes / 1e9:,.2f} GB at {totals.cost.bytes / busy / 1e6:,.0f} MB/s a worker; of the workers' "
+            f"time {waited / busy:.0%} waiting for the files, {1 - waited / busy:.0%} packet loop; "
+            f"{min(1.0, busy / (seconds * max(self.workers, 1))):.0%} of the workers' time was used, the rest waited for "
+            f"the merge; {counted(totals.again, 'task')} run again{repeated}"
+        )
+
+
+class Call(Generic[_Result]):
+    """A call on the cluster, which is made again where it is lost."""
+
+    def __init__(self, cluster: Cluster, function: Callable[..., _Result], args: tuple[Any, ...]) -> None:
+        self._cluster, self._function, self._args = cluster, function, args
+        self.tries = 0
+        self._client, self._future = cluster.start(function, args)
+
+    def result(self) -> _Result:
+        """Wait for it. Raises what the function raised, ClusterError where it was lost too often."""
+        while (done := self._cluster.wait(self, self._client, self._future)) is None:
+            self._client, self._future = self._cluster.start(self._function, self._args)
+        result: _Result = done.result
+        return result
+
+
+_INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'"
+
+
+def _other_version(address: str, version: str) -> str:
+    return f"worker {address} has ddnn-traces {version}, this is {__version__}; install one version everywhere"
+
+
+def _number(address: str) -> int:
+    number = address.removeprefix(_LOCAL)
+    if not number.isdigit() or not int(number):
+        raise _wrong_address(address)
+    return int(number)
+
+
+def _wrong_address(address: str) -> UsageError:
+    return UsageError(
+        f"--scheduler {address}: it is the address of a Dask scheduler, like tcp://HOST:8786, or local:N for N processes "
+        "of this machine"
+    )
+
+

@@ -1,0 +1,207 @@
+"""Capture files as raw files, on this machine or on a store (a URL, as a UPath), and what reading them took.
+
+Of a file on a store the next blocks are requested while the reader works on one, so that it does not wait for each; a
+request that fails, or that gives too few bytes, is repeated. Nothing is kept on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.store import hashes
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: Bytes of a request: a store needs some 10 ms for the first byte, as long as for the next 1 to 5 MB.
+REQUEST_BYTES = 8 << 20
+#: Requests at once for one reader.
+AHEAD = 4
+#: Bytes of a request beyond what the reader asked for: the rest of a record that begins before the end of a range.
+_REST_BYTES = 256 << 10
+#: How often a request is made before reading ends with an error, and the longest wait between two of them, s.
+TRIES = 8
+_LONGEST_WAIT = 15.0
+
+
+@dataclass
+class Cost:
+    """What reading took. bytes: given to the reader. waited_s: that it waited for them. requests: to a store; repeated:
+    those of them that were made again."""
+
+    bytes: int = 0
+    waited_s: float = 0.0
+    requests: int = 0
+    repeated: int = 0
+
+    def add(self, other: Cost) -> None:
+        """Add the cost of something else."""
+        self.bytes += other.bytes
+        self.waited_s += other.waited_s
+        self.requests += other.requests
+        self.repeated += other.repeated
+
+
+_measured = threading.local()
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Cost]:
+    """The cost of all files that this thread opens within the context."""
+    _measured.cost = cost = Cost()
+    try:
+        yield cost
+    finally:
+        del _measured.cost
+
+
+def is_local(path: Path) -> bool:
+    """Whether a capture is on this machine, and not a UPath on a store."""
+    return isinstance(path, Path)
+
+
+def opened(path: Path, stop: int | None = None) -> RawFile:
+    """The file, to read from its begin or, after seek(), from another place.
+
+    stop: up to which it will be read, or a little further; None: to its end. Raises OSError for a file of this machine,
+    StorageError for one on a store, also while it is read.
+    """
+    return LocalFile(path) if is_local(path) else StoreFile(path, stop)
+
+
+def digests_of(path: Path, algorithm: str) -> dict[str, str]:
+    """As store.hashes.digests_of(), also of a file on a store."""
+    if is_local(path) or algorithm == hashes.NONE:
+        return hashes.digests_of(path, algorithm)
+    hasher, buffer = hashes.hasher(algorithm), memoryview(bytearray(REQUEST_BYTES))
+    with opened(path) as file:
+        while size := file.readinto(buffer):
+            hasher.update(buffer[:size])
+    return {algorithm: hasher.hexdigest()}
+
+
+class LocalFile(io.FileIO):
+    """A file of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._cost = getattr(_measured, "cost", Cost())
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        begin = time.perf_counter()
+        size = super().readinto(buffer) or 0
+        self._cost.waited_s += time.perf_counter() - begin
+        self._cost.bytes += size
+        return size
+
+
+class StoreFile(io.RawIOBase):
+    """A file on a store. stop: as of opened()."""
+
+    def __init__(self, path: Path, stop: int | None = None) -> None:
+        self._path: Any = path
+        self._cost = getattr(_measured, "cost", Cost())
+        with _errors_of_store(path):
+            self._size = path.stat().st_size
+        self._stop = self._size if stop is None else min(stop, self._size)
+        self._place = 0  # of the next request
+        self._waiting: deque[Future[bytes]] = deque()
+        self._block = memoryview(b"")  # what is left of the last one
+        self._threads = ThreadPoolExecutor(AHEAD, "store")
+        self._is_closing = threading.Event()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go on at this place, counted from the begin."""
+        assert whence == io.SEEK_SET
+        self._waiting.clear()
+        self._block, self._place = memoryview(b""), place
+        return place
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill the buffer with at least one byte; 0 at the end of the file."""
+        view = memoryview(buffer).cast("B")
+        if not self._block:
+            self._request()
+            if not self._waiting:
+                return 0
+            begin = time.perf_counter()
+            self._block = memoryview(self._waiting.popleft().result())
+            self._cost.waited_s += time.perf_counter() - begin
+        size = min(len(view), len(self._block))
+        view[:size] = self._block[:size]
+        self._block = self._block[size:]
+        self._cost.bytes += size
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self._is_closing.set()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+    def _request(self) -> None:
+        """Request as many blocks as may be under way; beyond `stop` only what is needed now."""
+        while len(self._waiting) < AHEAD and self._place < self._stop:
+            self._request_to(min(self._place + REQUEST_BYTES, self._stop))
+        if not self._waiting and self._place < self._size:
+            self._request_to(min(self._place + _REST_BYTES, self._size))
+
+    def _request_to(self, end: int) -> None:
+        self._waiting.append(self._threads.submit(self._fetch, self._place, end))
+        self._place = end
+
+    def _fetch(self, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to `end`, by as many requests as it takes. Raises StorageError."""
+        import tenacity
+
+        def count_again(_: object) -> None:
+            self._cost.repeated += 1
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_not_exception_type((FileNotFoundError, PermissionError)),
+            wait=tenacity.wait_random_exponential(0.1, _LONGEST_WAIT),
+            stop=tenacity.stop_after_attempt(TRIES) | tenacity.stop_when_event_set(self._is_closing),
+            sleep=tenacity.sleep_using_event(self._is_closing),
+            before_sleep=count_again,
+            reraise=True,
+        )
+        with _errors_of_store(self._path):
+            return bytes(retrying(self._fetch_once, begin, end))
+
+    def _fetch_once(self, begin: int, end: int) -> bytes:
+        self._cost.requests += 1
+        data: bytes = self._path.fs.cat_file(self._path.path, start=begin, end=end)
+        if len(data) != end - begin:
+            raise _WrongLength(f"{len(data):,} bytes instead of {end - begin:,}")
+        return data
+
+
+@contextlib.contextmanager
+def _errors_of_store(path: Path) -> Iterator[None]:
+    """A store's errors as StorageError, in one line and without what an address may hold of credentials."""
+    from ddnn_traces.store import object_store
+
+    with object_store.errors(str(path)):
+        yield
+
+
+class _WrongLength(OSError):
+    """A request gave another number of bytes than it asked for."""
+
+
+RawFile = LocalFile | StoreFile
