@@ -44,7 +44,7 @@ def read_bytes(path: Path, most: int, error: type[DdnnTracesError]) -> bytes:
             raise error(f"{path}: {name_of_kind(kind)}, not a file; remove or replace it")
         with path.open("rb") as file:
             data = file.read(most + 1)
-            size = max(len(data), os.fstat(file.fileno()).st_size)
+            size = max(len(data), path.stat().st_size)
     except OSError as fault:
         raise error(f"{path}: cannot be read ({fault.strerror}); correct or remove it") from fault
     if size > most:
@@ -75,7 +75,7 @@ def read_toml(path: Path, error: type[DdnnTracesError]) -> dict[str, Any]:
 
 def is_missing(path: Path) -> bool:
     """Whether there is no such name; a link that leads nowhere is there, and cannot be read."""
-    return not os.path.lexists(path)
+    return not (os.path.lexists(path) if isinstance(path, Path) else path.exists())  # a UPath: on a store
 
 
 def csv_lines(data: bytes) -> Iterator[tuple[int, list[str] | None]]:

@@ -29,7 +29,7 @@ from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
 from ddnn_traces.ingestors.sources import RunInput
-from ddnn_traces.ingestors.streams import is_local
+from ddnn_traces.ingestors.streams import forget_listing, is_local
 from ddnn_traces.store import checksums, hashes, layout, schema
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.object_store import shown
@@ -213,6 +213,7 @@ def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:
     """Names of the files that changed since `before`, while the run was read."""
+    forget_listing(run.top)
     now = {name: _state(name, path, {}) for name, path in _paths(run).items()}
     return [
         file.name

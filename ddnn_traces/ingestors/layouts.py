@@ -37,18 +37,20 @@ class Layout:
 
     def place(self, capture: Path) -> Place | None:
         """Where a capture belongs, None if its path does not fit. Without {run} the run is the folder of the hosts."""
-        path, parts = str(capture), capture.parts
+        path = str(capture)
         match = self.pattern.search(path)
         if match is None:
             return None
         found = match.groupdict()
         host = found.get("host")
+        above = [capture, *capture.parents]
+        folder: Path | None
         if "run" in found:
-            depth = path.count("/", 0, match.start("run"))
-            folder = Path(*parts[: depth + 1]) if depth + 1 < len(parts) else None
+            depth = path.count("/", match.start("run"))
+            folder = above[depth] if depth else None
             run = found["run"]
         else:
-            folder = Path(*parts[: path.count("/", 0, match.start("host"))])
+            folder = above[path.count("/", match.start("host")) + 1]
             run = folder.name or "root"
         return Place(valid_text(run), folder, None if host is None else valid_text(host))
 

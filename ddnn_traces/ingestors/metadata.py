@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import MetadataError
+from ddnn_traces.ingestors.streams import is_local
 from ddnn_traces.store import schema
 from ddnn_traces.text import counted, listed, nearest, shown, valid_text
 from ddnn_traces.text_files import MOST_TABLE, csv_lines, is_missing, read_bytes, read_toml
@@ -89,15 +90,17 @@ def bad_rows(folder: Path, known: Collection[str] = ()) -> tuple[str, ...]:
     """The rows that are wrong in the runs.csv of a folder, a message each, and one of all that name no folder next to
     it. known: names of other runs that rows may be of. Raises MetadataError."""
     table = runs_csv(folder)
-    absent = [
-        shown(name)
-        for name in table.rows
-        if name not in known and not os.path.isdir(folder / name)  # noqa: PTH112 (False for impossible names)
-    ]
+    absent = [shown(name) for name in table.rows if name not in known and not _is_folder(folder / name)]
     if not absent:
         return table.bad
     what = f"{counted(len(absent), 'row')} without a folder of that name next to it: {listed(absent, _MOST_NAMED)}"
     return (*table.bad, f"{folder / 'runs.csv'}: {what}; correct run_id, or remove such rows")
+
+
+def _is_folder(path: Path) -> bool:
+    if not is_local(path):
+        return path.is_dir()
+    return os.path.isdir(path)  # noqa: PTH112 (False for impossible names)
 
 
 def read_metadata(folder: Path | None, rows: tuple[Path, Sequence[str]] | None = None) -> RunMetadata:

@@ -72,8 +72,8 @@ def ingest(
     """Read captures and logs into the dataset at `out`, a folder or the URL of one on a store; return the run_ids that
     were written.
 
-    sources: files, globs, folders, folders of run folders, URLs of these, - for standard input. A run whose inputs and parameters are
-    those of the run in the dataset is not read again; where only its metadata or logs have changed, its captures are
+    sources: files, globs, folders, folders of run folders, URLs of these, - for standard input. A run whose inputs and
+    parameters are those of the run in the dataset is not read again; where only its metadata or logs have changed, its captures are
     not, unless the packets have to be assigned to other steps. Runs of the dataset that are not among the sources stay
     unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one at every
     instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
@@ -156,8 +156,8 @@ def _errors_of_writing(out: Path | str) -> Iterator[None]:
 def _no_space(out: Path | str, reason: str) -> StorageError:
     if is_url(out):
         return StorageError(
-            f"{tempfile.gettempdir()}: no space to write ({reason}); {out} holds what was finished before; set TMPDIR to "
-            "a folder with more space and ingest again"
+            f"{tempfile.gettempdir()}: no space to write ({reason}); {out} holds what was finished before; set "
+            "TMPDIR to a folder with more space and ingest again"
         )
     out = Path(out)
     finished = f"{out} holds what was finished before" if out.exists() else "nothing was finished"

@@ -5,7 +5,8 @@ that tcpdump -C continues it in), unless its folder is evidently a run's (run.to
 published scheme) or its name carries a host (worker-2-tcpdump.pcap): then all such files of the folder are one run.
 A folder that a symbolic link leads to counts like any other, but once: under its own name where it is among the
 sources too, and never where it holds the source.
-`-` is standard input, a run named stdin.
+`-` is standard input, a run named stdin. A source may be a URL that fsspec knows (s3://bucket/campaign): its paths are
+UPaths, which have what is used of a Path here.
 
 Where a run has a folder for each host, `--layout` says so (layouts.py), or `--run-id`, which joins all captures into
 one run: then a host is named by the folder.
@@ -17,7 +18,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +28,10 @@ from ddnn_traces.ingestors.capture_file import looks_like_capture
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.ingestors.layouts import Layout, parse_layout
 from ddnn_traces.ingestors.metadata import RunMetadata
+from ddnn_traces.ingestors.streams import is_local, path_of
+from ddnn_traces.store import object_store
 from ddnn_traces.store.layout import is_dataset
+from ddnn_traces.store.places.place import is_url
 from ddnn_traces.text import counted, listed, valid_text
 from ddnn_traces.text_files import name_of_kind, why_it_leads_nowhere
 
@@ -256,6 +260,8 @@ def _common_folder(captures: tuple[Path, ...]) -> Path:
 def _expand(source: str, warn: Callable[[str], None]) -> list[Path]:
     if not source:
         raise UsageError("a source is empty (an unset shell variable?); name a file or folder, '.' for the current one")
+    if is_url(source):
+        return _expand_url(source, warn)
     if Path(source).exists():
         return [_absolute(source)]
     found = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 (absolute patterns too)
@@ -263,6 +269,19 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[Path]:
     if not paths:
         raise UsageError(f"{source}: no such file or folder; check the path")
     return paths
+
+
+def _expand_url(url: str, warn: Callable[[str], None]) -> list[Path]:
+    path = path_of(url)
+    if is_local(path):  # file://
+        return _expand(str(path), warn)
+    with object_store.errors(url):
+        if path.exists():
+            return [path]
+        found = object_store.matching(url) if set(url) & set("*?[") else []
+    if not found:
+        raise UsageError(f"{object_store.shown(url)}: no such file or folder; check the URL")
+    return [path_of(one) for one in found]
 
 
 def _readable(paths: list[Path], warn: Callable[[str], None]) -> list[Path]:
@@ -301,8 +320,7 @@ def _run_folders(top: Path, warn: Callable[[str], None]) -> dict[Path, tuple[Pat
 def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]], warn: Callable[[str], None]) -> list[Path]:
     """Add the folders below `top` to those seen, and those with captures to those found; return the links to others."""
     links: list[Path] = []
-    for folder, subfolders, names in os.walk(top, onerror=_unreadable):
-        path = Path(folder)
+    for path, subfolders, names in _folders_below(top):
         if is_dataset(path) or path.resolve() in seen:
             subfolders.clear()
             continue
@@ -313,6 +331,16 @@ def _walk(top: Path, seen: set[Path], found: dict[Path, tuple[Path, ...]], warn:
         if captures := tuple(filter(_is_capture, files)):
             found[path] = captures
     return links
+
+
+def _folders_below(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """As os.walk(), with paths."""
+    if is_local(top):
+        for folder, folders, names in os.walk(top, onerror=_unreadable):
+            yield Path(folder), folders, names
+        return
+    with object_store.errors(str(top)):
+        yield from top.walk()  # type: ignore[attr-defined]  # Python 3.12's, which a UPath has
 
 
 def _unreadable(error: OSError) -> None:

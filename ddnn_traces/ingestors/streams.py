@@ -16,8 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from ddnn_traces.store import hashes
+from ddnn_traces import extras
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store import hashes, object_store
+from ddnn_traces.store.places.place import is_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -28,9 +33,6 @@ REQUEST_BYTES = 8 << 20
 AHEAD = 4
 #: Bytes of a request beyond what the reader asked for: the rest of a record that begins before the end of a range.
 _REST_BYTES = 256 << 10
-#: How often a request is made before reading ends with an error, and the longest wait between two of them, s.
-TRIES = 8
-_LONGEST_WAIT = 15.0
 
 
 @dataclass
@@ -69,6 +71,24 @@ def is_local(path: Path) -> bool:
     return isinstance(path, Path)
 
 
+def path_of(source: str) -> Path:
+    """A path, or that of a URL: a UPath, which has what is used of a Path, but for file://. Raises UsageError."""
+    if not is_url(source):
+        return Path(source)
+    if object_store.shown(source) != source:
+        raise UsageError(
+            f"{object_store.shown(source)}: the URL has a password or signature in it, which messages and the "
+            "dataset would show; give credentials as for the store's own tools (docs/stores.md)"
+        )
+    if source.lower().startswith("file://"):
+        return Path(url2pathname(urlsplit(source).path))
+    with extras.required("cluster"):
+        from upath import UPath
+    filesystem, _ = object_store.filesystem(source, listings=True)  # which has the errors of what is not installed
+    path: Path = UPath(source, **filesystem.storage_options)
+    return path
+
+
 def opened(path: Path, stop: int | None = None) -> RawFile:
     """The file, to read from its begin or, after seek(), from another place.
 
@@ -76,6 +96,12 @@ def opened(path: Path, stop: int | None = None) -> RawFile:
     StorageError for one on a store, also while it is read.
     """
     return LocalFile(path) if is_local(path) else StoreFile(path, stop)
+
+
+def forget_listing(folder: Path) -> None:
+    """Ask the store anew for the files of a folder."""
+    if not is_local(folder):
+        folder.fs.invalidate_cache()  # type: ignore[attr-defined]  # of a UPath
 
 
 def digests_of(path: Path, algorithm: str) -> dict[str, str]:
@@ -110,14 +136,13 @@ class StoreFile(io.RawIOBase):
     def __init__(self, path: Path, stop: int | None = None) -> None:
         self._path: Any = path
         self._cost = getattr(_measured, "cost", Cost())
-        with _errors_of_store(path):
-            self._size = path.stat().st_size
+        with object_store.errors(str(path)):
+            self._size = object_store.retried(lambda: path.stat().st_size)
         self._stop = self._size if stop is None else min(stop, self._size)
         self._place = 0  # of the next request
         self._waiting: deque[Future[bytes]] = deque()
         self._block = memoryview(b"")  # what is left of the last one
         self._threads = ThreadPoolExecutor(AHEAD, "store")
-        self._is_closing = threading.Event()
 
     def readable(self) -> bool:
         return True
@@ -150,7 +175,6 @@ class StoreFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._is_closing.set()
             self._threads.shutdown(wait=False, cancel_futures=True)
         super().close()
 
@@ -167,21 +191,12 @@ class StoreFile(io.RawIOBase):
 
     def _fetch(self, begin: int, end: int) -> bytes:
         """The bytes from `begin` to `end`, by as many requests as it takes. Raises StorageError."""
-        import tenacity
-
-        def count_again(_: object) -> None:
-            self._cost.repeated += 1
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_not_exception_type((FileNotFoundError, PermissionError)),
-            wait=tenacity.wait_random_exponential(0.1, _LONGEST_WAIT),
-            stop=tenacity.stop_after_attempt(TRIES) | tenacity.stop_when_event_set(self._is_closing),
-            sleep=tenacity.sleep_using_event(self._is_closing),
-            before_sleep=count_again,
-            reraise=True,
-        )
-        with _errors_of_store(self._path):
-            return bytes(retrying(self._fetch_once, begin, end))
+        retries = object_store.Retries()
+        try:
+            with object_store.errors(str(self._path)):
+                return object_store.retried(lambda: self._fetch_once(begin, end), retries)
+        finally:
+            self._cost.repeated += retries.count
 
     def _fetch_once(self, begin: int, end: int) -> bytes:
         self._cost.requests += 1
@@ -191,16 +206,7 @@ class StoreFile(io.RawIOBase):
         return data
 
 
-@contextlib.contextmanager
-def _errors_of_store(path: Path) -> Iterator[None]:
-    """A store's errors as StorageError, in one line and without what an address may hold of credentials."""
-    from ddnn_traces.store import object_store
-
-    with object_store.errors(str(path)):
-        yield
-
-
-class _WrongLength(OSError):
+class _WrongLength(ConnectionError):
     """A request gave another number of bytes than it asked for."""
 
 

@@ -23,7 +23,15 @@ from ddnn_traces.store.whole_files import NO_SPACE
 _Result = TypeVar("_Result")
 
 #: Schemes of stores that fsspec and Delta Lake both know, and the package that fsspec needs.
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
+PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
 
 #: Attempts of a request; before the second a pause of _FIRST_S, then each time twice as long, at most _MOST_S.
 ATTEMPTS = 7
@@ -84,16 +92,16 @@ def scrubbed(text: object) -> str:
     return line
 
 
-def filesystem(url: str) -> tuple[Any, str]:
+def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it without a slash at its end.
 
-    Its listings are never cached, and its failed requests are not repeated: retried() does that. Raises UsageError for
+    listings: remember what is in a folder. Otherwise it is asked again each time, and its failed requests are not repeated: retried() does that. Raises UsageError for
     a scheme that is not known or not installed.
     """
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
-    options: dict[str, Any] = {"use_listings_cache": False} if scheme in PACKAGES else {}
+    options: dict[str, Any] = {"use_listings_cache": listings} if scheme in PACKAGES else {}
     if scheme in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
     try:
@@ -108,6 +116,12 @@ def filesystem(url: str) -> tuple[Any, str]:
     if scheme in ("s3", "s3a"):
         found.retries = 1
     return found, str(path).rstrip("/")
+
+
+def matching(url: str) -> list[str]:
+    """URLs of the files and folders that match a pattern, in order."""
+    found, path = filesystem(url, listings=True)
+    return [f"{url.partition('://')[0]}://{one}" for one in sorted(found.glob(path))]
 
 
 def delta_options(url: str) -> dict[str, str]:
@@ -192,7 +206,9 @@ def explained(error: Exception, url: str) -> DdnnTracesError:
     if found & _NOT_ALLOWED:
         return UsageError(f"{name}: not allowed (403); get the permission, or use other credentials")
     if found & _UNREACHABLE:
-        return StorageError(f"{name}: the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)")
+        return StorageError(
+            f"{name}: the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)"
+        )
     if found & {"FileNotFoundError", "404", "NoSuchKey", "TableNotFoundError"}:
         return UsageError(f"{name}: no such object there; check the URL")
     if found & _BUSY:

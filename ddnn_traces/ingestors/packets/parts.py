@@ -90,7 +90,7 @@ def _guess(block: memoryview, framing: Framing) -> int:
 
 
 def _blocks(path: Path, start: int, stop: int | None = None) -> Generator[memoryview, None, None]:
-    """The bytes of a file from `start` on; a block is overwritten when the next one is requested. stop: as of opened()."""
+    """The bytes of a file from `start` on; a block is overwritten when the next is requested. stop: as of opened()."""
     view = memoryview(page_aligned(BLOCK_BYTES))
     with opened(path, stop) as file:
         file.seek(start)
@@ -198,9 +198,7 @@ def prepare(whole: Scanner) -> None:
     whole.join(whole.partial())
 
 
-def read_in_parts(
-    path: Path, size: int, whole: Scanner, options: ReadOptions
-) -> tuple[RecordReader, dict[str, str]]:
+def read_in_parts(path: Path, size: int, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, dict[str, str]]:
     """Read a plain pcap of `size` bytes, and hash it: (the reader, at its end, and its digests)."""
     with ExitStack() as stack:
         pool = options.pool or stack.enter_context(Threads(options.jobs))

@@ -198,7 +198,8 @@ class Scanner:
         tunnels = self._join_tunnels(part)
         self._state.recent.fill(0)  # the part may hold a later connection of the same five-tuple
         mapping = np.empty(flows, np.int64)
-        part = State(*(rows if rows.flags.writeable else rows.copy() for rows in part))  # of another process
+        fields: Any = part
+        part = State(*(rows if rows.flags.writeable else rows.copy() for rows in fields))  # of another process
         if not join(part, tunnels, mapping, self._options, self._state):
             return False
         part.cells[:, 0] = mapping[part.cells[:, 0]]

@@ -1,5 +1,4 @@
-"""Tasks on a Dask cluster: files as a whole, or parts of plain ones, which this process joins and writes as it does those
-of its threads.
+"""Tasks on a Dask cluster: files as a whole, or parts of plain ones, which this process joins.
 
 A task is a function of its arguments alone, so that it can be run again anywhere: after the loss of a worker, or of the
 scheduler. What a run becomes is decided here, when the results of all its tasks are there; nothing is counted twice.
@@ -96,8 +95,8 @@ class Totals:
 class Cluster:
     """A Scheduler on the Dask cluster at an address (tcp://HOST:PORT), or on N processes of this machine (local:N).
 
-    A context manager: leaving it cancels what is not finished. files: how many will be read. messages: receives the begin, progress and end of each
-    file, and a summary. Raises UsageError where there is no such scheduler, ClusterError where its workers cannot do
+    A context manager: leaving it cancels what is not finished. files: how many will be read. messages: receives the
+    begin, progress and end of each file, and a summary. Raises UsageError where there is no such scheduler, ClusterError where its workers cannot do
     the tasks, or a task failed too often.
     """
 
@@ -106,7 +105,7 @@ class Cluster:
     def __init__(self, address: str, files: int, messages: Messages) -> None:
         with extras.required("cluster"):
             import distributed
-        self._distributed = distributed
+        self._distributed: Any = distributed
         self._address, self._messages = address, messages
         self._most_files = min(files, _MOST_FILES)
         self._here: Any = None
@@ -247,7 +246,8 @@ class Cluster:
                         raise
         except (OSError, TimeoutError) as error:
             raise ClusterError(
-                f"{self._address}: no Dask scheduler answers there; start one ('dask scheduler'), or correct the address"
+                f"{self._address}: no Dask scheduler answers there; start one ('dask scheduler'), or correct the "
+                "address"
             ) from error
         except ValueError as error:
             raise _wrong_address(self._address) from error
@@ -256,7 +256,7 @@ class Cluster:
         """Number of threads of all workers. Raises ClusterError where one of them cannot do the tasks."""
         with contextlib.suppress(TimeoutError, self._distributed.TimeoutError):
             self._client.wait_for_workers(1, timeout=_CONNECT_S)
-        threads = sum(self._client.nthreads().values())
+        threads = int(sum(self._client.nthreads().values()))
         if not threads:
             raise ClusterError(f"{self._address}: has no worker; start some ('dask worker {self._address}')")
         pythons = self._client.run(platform.python_version)
@@ -280,14 +280,14 @@ class Cluster:
         busy = sum(totals.busy_s.values())
         if not totals.tasks or not busy:
             return
-        waited = min(totals.cost.waited_s, busy)
+        waited, span = min(totals.cost.waited_s, busy), max(seconds * self.workers, busy)
         repeated = f", {counted(totals.cost.repeated, 'request')} to the store repeated" * bool(totals.cost.repeated)
         self._messages.info(
             f"cluster: {counted(totals.tasks, 'task')} by {counted(len(totals.busy_s), 'worker')}, "
-            f"{totals.cost.bytes / 1e9:,.2f} GB at {totals.cost.bytes / busy / 1e6:,.0f} MB/s a worker; of the workers' "
-            f"time {waited / busy:.0%} waiting for the files, {1 - waited / busy:.0%} packet loop; "
-            f"{min(1.0, busy / (seconds * max(self.workers, 1))):.0%} of the workers' time was used, the rest waited for "
-            f"the merge; {counted(totals.again, 'task')} run again{repeated}"
+            f"{totals.cost.bytes / 1e9:,.2f} GB at {totals.cost.bytes / busy / 1e6:,.0f} MB/s a worker; of their time "
+            f"{waited / span:.0%} waiting for the files, {(busy - waited) / span:.0%} packet loop, "
+            f"{max(0.0, 1 - busy / span):.0%} without a task (begin, merge, end); "
+            f"{counted(totals.again, 'task')} run again{repeated}"
         )
 
 
@@ -323,8 +323,6 @@ def _number(address: str) -> int:
 
 def _wrong_address(address: str) -> UsageError:
     return UsageError(
-        f"--scheduler {address}: it is the address of a Dask scheduler, like tcp://HOST:8786, or local:N for N processes "
-        "of this machine"
+        f"--scheduler {address}: it is the address of a Dask scheduler, like tcp://HOST:8786, or local:N for N "
+        "processes of this machine"
     )
-
-
