@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import platform
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -96,8 +98,8 @@ class Cluster:
     """A Scheduler on the Dask cluster at an address (tcp://HOST:PORT), or on N processes of this machine (local:N).
 
     A context manager: leaving it cancels what is not finished. files: how many will be read. messages: receives the
-    begin, progress and end of each file, and a summary. Raises UsageError where there is no such scheduler, ClusterError where its workers cannot do
-    the tasks, or a task failed too often.
+    begin, progress and end of each file, and a summary. Raises UsageError where there is no such scheduler,
+    ClusterError where its workers cannot do the tasks, or a task failed too often.
     """
 
     most_flows = float("inf")
@@ -111,12 +113,13 @@ class Cluster:
         self._here: Any = None
         self._lock = threading.Lock()
         self._ended = False
+        self._prefix, self._numbers = f"ddnn-traces-{uuid.uuid4().hex}-", itertools.count()
         self.totals = Totals()
 
     def __enter__(self) -> Self:
         if self._address.startswith(_LOCAL):
             self._here = self._distributed.LocalCluster(
-                n_workers=_number(self._address), threads_per_worker=1, processes=True, dashboard_address=None,
+                n_workers=_number(self._address), threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
                 host="127.0.0.1", silence_logs=50,
             )  # fmt: skip
         self._client = self._connected(_CONNECT_S)
@@ -176,8 +179,8 @@ class Cluster:
 
     def start(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
         """The client, and its future of a call."""
-        client = self._client
-        return client, client.submit(run, __version__, function, args, pure=False, retries=3)
+        client, key = self._client, f"{self._prefix}{next(self._numbers)}"
+        return client, client.submit(run, __version__, function, args, key=key, pure=False)
 
     def wait(self, call: Call[Any], client: Any, future: Any) -> Any:
         """The result of a call, or None where it has to be made again."""
@@ -219,6 +222,14 @@ class Cluster:
                 "workers' logs (not enough memory?); what was finished is in the dataset, ingest again for the others"
             ) from error
 
+    def _note(self, event: tuple[float, Any]) -> None:
+        """Count the tasks of a worker that is gone: the scheduler gives them to others by itself."""
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker":
+            lost = {*message["processing-tasks"], *message["lost-computed-tasks"]}
+            with self._lock:
+                self.totals.again += sum(str(key).startswith(self._prefix) for key in lost)
+
     def _reconnect(self, lost: Any) -> None:
         """Get a new client where the one of the lost call has no scheduler any more."""
         with self._lock:
@@ -238,9 +249,11 @@ class Cluster:
             end = time.monotonic() + seconds
             while True:
                 try:
-                    return self._distributed.Client(
+                    client = self._distributed.Client(
                         address, timeout=max(1.0, min(end - time.monotonic(), 5.0)), set_as_default=False
                     )
+                    client.subscribe_topic("all", self._note)
+                    return client
                 except (OSError, TimeoutError):
                     if self._ended or time.monotonic() >= end:
                         raise
@@ -259,20 +272,22 @@ class Cluster:
         threads = int(sum(self._client.nthreads().values()))
         if not threads:
             raise ClusterError(f"{self._address}: has no worker; start some ('dask worker {self._address}')")
-        pythons = self._client.run(platform.python_version)
-        for address, python in sorted(pythons.items()):
+        for address, python in self._on_workers(platform.python_version):
             if python.split(".")[:2] != platform.python_version().split(".")[:2]:
                 raise ClusterError(
                     f"worker {address} has Python {python}, this is {platform.python_version()}; use one minor version"
                 )
-        try:
-            versions = self._client.run(importlib.metadata.version, "ddnn-traces")
-        except importlib.metadata.PackageNotFoundError:
-            raise ClusterError(f"a worker at {self._address} has no ddnn-traces; {_INSTALL}") from None
-        for address, version in sorted(versions.items()):
+        for address, version in self._on_workers(importlib.metadata.version, "ddnn-traces"):
+            if isinstance(version, importlib.metadata.PackageNotFoundError):
+                raise ClusterError(f"worker {address} has no ddnn-traces; {_INSTALL}")
             if version != __version__:
                 raise ClusterError(_other_version(address, version))
         return threads
+
+    def _on_workers(self, function: Callable[..., Any], *args: Any) -> list[tuple[str, Any]]:
+        """What each worker returns or raises, by its address; not of those that are lost meanwhile."""
+        found = self._client.run(function, *args, on_error="return")
+        return [(address, value) for address, value in sorted(found.items()) if not isinstance(value, OSError)]
 
     def summarize(self) -> None:
         """One line about the workers."""

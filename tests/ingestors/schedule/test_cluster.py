@@ -1,0 +1,219 @@
+"""Ingest on a Dask cluster gives the dataset of one process, byte for byte, also when workers or scheduler are lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import packets as p
+import pytest
+from dask_cluster import DaskCluster, free_port, started
+from small_runs import A, B, C, hashes_of, ring
+
+from ddnn_traces.errors import ClusterError, UsageError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.packets import parts
+from ddnn_traces.messages import Messages
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+
+pytestmark = pytest.mark.cluster
+
+ROUNDS = 1000
+
+
+class Said(Messages):
+    """Messages that keeps the lines about the ingest, and calls a function with each progress."""
+
+    def __init__(self, at: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._at = at
+
+    def info(self, message: str) -> None:
+        self.lines.append(message)
+
+    def advance(self, size: int, packets: int) -> None:
+        self._at()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plain capture of many parts, and a run of compressed ones with logs."""
+    monkeypatch.setattr(parts, "PART_BYTES", 1 << 15)
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
+    large = folder / "large"
+    large.mkdir()
+    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=ROUNDS)))
+    return folder
+
+
+@pytest.fixture
+def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
+    """The files of the dataset that one thread makes."""
+    pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
+    return hashes_of(tmp_path / "expected")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with started(tmp_path_factory.mktemp("dask"), workers=2) as cluster:
+        yield cluster
+
+
+def ingested(runs: Path, out: Path, scheduler: str, said: Said | None = None) -> dict[str, str]:
+    pipeline.ingest([str(runs)], out, IngestOptions(scheduler=scheduler), said)
+    with Dataset(out) as dataset:
+        failed = {name: rows.to_pylist() for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
+    assert not failed
+    return hashes_of(out)
+
+
+def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], cluster: DaskCluster) -> None:
+    said = Said()
+    assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
+    assert run_again(said) == 0
+
+
+def test_processes_of_this_machine(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    assert ingested(runs, tmp_path / "out", "local:2") == expected
+
+
+def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    """At 20 random moments of the ingest, told by its progress, a worker dies; its nanny starts another one."""
+    chance = random.Random(21)
+    size = (runs / "large" / "worker-1.pcap").stat().st_size
+    moments = sorted(chance.sample(range(size // parts.PART_BYTES), 20))
+    seen = killed = 0
+    with started(tmp_path, workers=2) as cluster:
+
+        def kill() -> None:
+            nonlocal seen, killed
+            seen += 1
+            while killed < len(moments) and moments[killed] < seen:
+                pids = wait_for(cluster.worker_pids)
+                os.kill(chance.choice(pids), signal.SIGKILL)
+                killed += 1
+
+        said = Said(kill)
+        assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
+    assert killed == 20
+    assert run_again(said) > 0
+
+
+def run_again(said: Said) -> int:
+    """How many tasks were, by the summary."""
+    (found,) = re.findall(r"^cluster: .* (\d+) tasks? run again", "\n".join(said.lines), re.M)
+    return int(found)
+
+
+def wait_for(pids: Callable[[], list[int]]) -> list[int]:
+    while not (found := pids()):
+        pass
+    return found
+
+
+def test_the_scheduler_is_restarted(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    with started(tmp_path, workers=2) as cluster:
+        seen = 0
+
+        def restart() -> None:
+            nonlocal seen
+            seen += 1
+            if seen == 10:
+                for process in cluster.processes:
+                    cluster.end(process)
+                cluster.start_scheduler()
+                cluster.start_worker()
+
+        said = Said(restart)
+        assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
+    assert any("the scheduler is gone" in line for line in said.lines)
+    assert run_again(said) > 0
+
+
+def test_a_worker_of_another_version(runs: Path, tmp_path: Path) -> None:
+    about = tmp_path / "other" / "ddnn_traces-9.9.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: ddnn-traces\nVersion: 9.9\n")
+    assert "has ddnn-traces 9.9, this is" in refused_by_worker(runs, tmp_path, about.parent)
+
+
+def test_a_worker_without_the_package(runs: Path, tmp_path: Path) -> None:
+    code = tmp_path / "other"
+    code.mkdir()
+    (code / "sitecustomize.py").write_text(
+        "import importlib.metadata as m\nfound = m.version\n"
+        "def version(name):\n"
+        "    if name == 'ddnn-traces':\n        raise m.PackageNotFoundError(name)\n    return found(name)\n"
+        "m.version = version\n"
+    )
+    assert "has no ddnn-traces; install it there" in refused_by_worker(runs, tmp_path, code)
+
+
+def refused_by_worker(runs: Path, tmp_path: Path, code: Path) -> str:
+    """What ingest says about a cluster whose worker has this folder in front of its Python path."""
+    with started(tmp_path, workers=0) as cluster:
+        cluster.start_worker({"PYTHONPATH": str(code)})
+        with pytest.raises(ClusterError) as refused:
+            pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=cluster.address))
+    assert not (tmp_path / "out").exists()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_task_of_another_version_ends_the_ingest(cluster: DaskCluster) -> None:
+    """A worker that joins later is not asked for its version: each task tells it."""
+    from dask_cluster import client_of
+
+    from ddnn_traces.ingestors.schedule.cluster import run
+
+    with client_of(cluster.address) as client, pytest.raises(ClusterError, match=r"has ddnn-traces .*, this is"):
+        client.submit(run, "9.9", len, ((),)).result()
+
+
+def test_no_scheduler(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddnn_traces.ingestors.schedule.cluster._CONNECT_S", 1.0)
+    with pytest.raises(ClusterError, match="no Dask scheduler answers there; start one"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=f"tcp://127.0.0.1:{free_port()}"))
+
+
+@pytest.mark.parametrize("address", ["local:0", "local:two", "nonsense://host:1"])
+def test_wrong_addresses(runs: Path, tmp_path: Path, address: str) -> None:
+    with pytest.raises(UsageError, match=r"like tcp://HOST:8786, or local:N"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=address))
+
+
+def test_no_worker(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddnn_traces.ingestors.schedule.cluster._CONNECT_S", 1.0)
+    with started(tmp_path, workers=0) as cluster, pytest.raises(ClusterError, match="has no worker; start some"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=cluster.address))
+
+
+def test_a_file_that_only_this_machine_has(runs: Path, tmp_path: Path, cluster: DaskCluster) -> None:
+    """The workers read a file, not what this process has of it."""
+    from ddnn_traces.ingestors.schedule.cluster import Cluster
+
+    folder = runs / "sampled"
+    with Cluster(cluster.address, 1, Messages()) as scheduler:
+        task = next(iter(_tasks(folder, tmp_path)))
+        with pytest.raises(ClusterError, match="a worker, does not see this file; put it on a file system"):
+            scheduler._read(task, lambda *_: None)
+
+
+def _tasks(folder: Path, scratch: Path) -> Iterator[Any]:
+    import numpy as np
+
+    from ddnn_traces.ingestors.facts import ReadOptions
+    from ddnn_traces.ingestors.schedule.tasks import ReadTask
+
+    options = ReadOptions(10**6, np.empty(0, np.int64), scratch / "cells")
+    yield ReadTask(folder / "not-there.pcap.gz", "not-there", "pyshark", options)
