@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
 from fsspec.spec import AbstractFileSystem
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.place import ListedFile, Place, chosen, listed_files
 
@@ -41,15 +41,15 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
     scheme, _, path = url.partition("://")
     if scheme.lower() == "zip":
         where = path.removeprefix("::") or "FILE"
-        raise UsageError(f"{_shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
+        raise UsageError(f"{shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
     try:
         filesystem, root = url_to_fs(url)
     except Exception as error:  # each kind of store has its own errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{_shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
+        raise UsageError(f"{shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
     if root.split("?")[0].lower().endswith(".zip"):
         return _zip_place(url, filesystem, root, runs)
-    content = _Content(_shown(url), filesystem, root.rstrip("/"))
+    content = _Content(shown(url), filesystem, root.rstrip("/"))
     text, content.root = content.release_json()
     marker = layout.parse_marker(content.fetch(layout.MARKER), content.name)
     listed = listed_files(text, content.name)
@@ -75,22 +75,12 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
         try:
             filesystem.get_file(root, str(fetched))
         except Exception as error:
-            raise _cannot_fetch(_shown(url), "", error) from error
+            raise _cannot_fetch(shown(url), "", error) from error
         try:
             found = zipped.place(fetched, runs)
         except DdnnTracesError as error:
-            raise type(error)(str(error).replace(str(fetched), _shown(url))) from error
-    return replace(found, name=_shown(url))
-
-
-def _shown(url: str) -> str:
-    """The URL without its password or signature, which messages must not contain."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return f"{url.partition(':')[0]}://..."
-    host = parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
-    return parts._replace(netloc=host, query="", fragment="").geturl() if parts.query or parts.password else url
+            raise type(error)(str(error).replace(str(fetched), shown(url))) from error
+    return replace(found, name=shown(url))
 
 
 def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | UsageError:

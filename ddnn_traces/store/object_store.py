@@ -1,0 +1,255 @@
+"""Object stores by URL (s3://, gs://, az://): file systems of fsspec, options of Delta Lake, errors in one line.
+
+Credentials come from where the stores' own libraries look for them: the environment, profiles, the machine's role.
+No message contains a secret: URLs are shown without passwords and queries, texts of libraries without known secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ddnn_traces import extras
+from ddnn_traces.errors import DdnnTracesError, StorageError, UsageError
+from ddnn_traces.store.whole_files import NO_SPACE
+
+_Result = TypeVar("_Result")
+
+#: Schemes of stores that fsspec and Delta Lake both know, and the package that fsspec needs.
+PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
+
+#: Attempts of a request; before the second a pause of _FIRST_S, then each time twice as long, at most _MOST_S.
+ATTEMPTS = 7
+_FIRST_S, _MOST_S = 0.2, 10.0
+
+_HIDDEN = "..."
+_SECRET_NAMES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN")
+_SECRETS = (
+    re.compile(r"(?i)((?:token|signature|x-amz-[a-z-]+|awsaccesskeyid|credential|sig)=)[^&\s'\"]+"),
+    re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+:[^\s@]+(?=@)"),
+    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"),
+    re.compile(r"(\?)[^\s\"']+"),
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+#: Modules whose exceptions are failures of a store; others are mistakes of this program.
+_LIBRARIES = {
+    "_internal", "deltalake", "botocore", "aiobotocore", "aiohttp", "fsspec", "s3fs", "gcsfs", "adlfs", "azure",
+    "google",
+}  # fmt: skip
+
+_NOT_KNOWN = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "AuthorizationHeaderMalformed"}
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
+_NOT_ALLOWED = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden", "PermissionError", "AuthorizationFailure"}
+_NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"}
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+_UNREACHABLE = {"EndpointConnectionError", "ClientConnectorError", "ConnectionRefusedError", "gaierror"}
+_BUSY = {
+    "SlowDown", "ServiceUnavailable", "ServerBusy", "InternalError", "RequestTimeout", "RequestLimitExceeded",
+    "Throttling", "500", "502", "503", "504", "429", "OperationAborted", "TimeoutError", "ConnectionError",
+    "ConnectionResetError", "BrokenPipeError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
+    "FSTimeoutError", "HTTPClientError", "ClientPayloadError", "ServerDisconnectedError", "ClientOSError",
+    "IncompleteRead", "IncompleteReadError", "ResponseStreamingError",
+}  # fmt: skip
+
+
+def is_store(where: object) -> bool:
+    """Whether a value is the text of a URL of an object store that can hold a dataset."""
+    return isinstance(where, str) and where.partition("://")[0].lower() in PACKAGES and "://" in where
+
+
+def shown(url: str) -> str:
+    """The URL without its password or signature, which messages must not contain."""
+    scheme, parted, rest = url.partition("://")
+    if parted and ":" in rest.rpartition("@")[0]:  # a secret key may have a slash in it
+        url = f"{scheme}://{rest.rpartition('@')[2]}"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition(':')[0]}://{_HIDDEN}"
+    return parts._replace(query="", fragment="").geturl() if parts.query else url
+
+
+def scrubbed(text: object) -> str:
+    """A library's text on one line, without what may be secret."""
+    line = " ".join(_COLOUR.sub("", str(text)).split())
+    for secret in filter(None, map(os.environ.get, _SECRET_NAMES)):
+        line = line.replace(secret, _HIDDEN)
+    for pattern in _SECRETS:
+        line = pattern.sub(rf"\1{_HIDDEN}", line)
+    return line
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the path in it without a slash at its end.
+
+    Its listings are never cached, and its failed requests are not repeated: retried() does that. Raises UsageError for
+    a scheme that is not known or not installed.
+    """
+    with extras.required("cluster"):
+        from fsspec.core import url_to_fs
+    scheme = url.partition("://")[0].lower()
+    options: dict[str, Any] = {"use_listings_cache": False} if scheme in PACKAGES else {}
+    if scheme in ("s3", "s3a"):
+        options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
+    try:
+        found, path = url_to_fs(url, **options)
+    except ImportError as error:
+        package = PACKAGES.get(scheme)
+        step = f"pip install {package}" if package else f"install what fsspec asks for ({scrubbed(error)[:120]})"
+        raise UsageError(f"{shown(url)}: the library for {scheme}:// is not installed; {step}") from error
+    except ValueError as error:
+        known = "s3://, gs:// or az://"
+        raise UsageError(f"{shown(url)}: cannot be used ({scrubbed(error)[:200]}); give a URL of {known}") from error
+    if scheme in ("s3", "s3a"):
+        found.retries = 1
+    return found, str(path).rstrip("/")
+
+
+def delta_options(url: str) -> dict[str, str]:
+    """Storage options of Delta Lake for a URL: limits of time, and plain HTTP where the endpoint has it."""
+    options = {"connect_timeout": "20s", "timeout": "120s", "max_retries": str(ATTEMPTS), "retry_timeout": "60s"}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    if url.lower().startswith("s3") and endpoint.lower().startswith("http://"):
+        options["allow_http"] = "true"
+    return options
+
+
+class Retries:
+    """How often requests were repeated, counted by several threads; `report` gets the number once, by tell()."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """Count one."""
+        with self._lock:
+            self.count += 1
+
+
+def retried(work: Callable[[], _Result], retries: Retries | None = None, attempts: int = ATTEMPTS) -> _Result:
+    """The result of `work`, which is repeated, with growing pauses, while it fails as a busy store or a network does.
+
+    Raises the last error.
+    """
+    for attempt in range(1, attempts):
+        try:
+            return work()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            if retries:
+                retries.add()
+            pause(attempt)
+    return work()
+
+
+def pause(attempt: int) -> None:
+    """Wait before another attempt: about twice as long after each, and not as long as others wait."""
+    time.sleep(min(_MOST_S, _FIRST_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))  # noqa: S311  no secret
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a request may succeed when it is repeated."""
+    found = _causes(error)
+    refused = _NOT_KNOWN | _EXPIRED | _NOT_ALLOWED | _NO_CREDENTIALS | _NO_BUCKET | {"FileNotFoundError"}
+    return bool(found & (_BUSY | _UNREACHABLE)) and not found & refused
+
+
+def lacks_bucket(error: BaseException) -> bool:
+    """Whether a request failed since there is no such bucket: elsewhere that is an object that is not there."""
+    return bool(_causes(error) & _NO_BUCKET)
+
+
+@contextlib.contextmanager
+def errors(url: str) -> Iterator[None]:
+    """A context in which failures of the store become UsageError or StorageError: one line with the next step."""
+    try:
+        yield
+    except DdnnTracesError:
+        raise
+    except Exception as error:
+        if not _is_of_a_store(error):
+            raise
+        raise explained(error, url) from error
+
+
+def explained(error: Exception, url: str) -> DdnnTracesError:
+    """The error as the user gets it. url: also of a file in the store."""
+    if isinstance(error, DdnnTracesError):
+        return error
+    found, name = _causes(error), shown(url)
+    if "RequestTimeTooSkewed" in found:
+        return StorageError(f"{name}: refused, since times differ; set the clock of this machine")
+    if found & _NO_BUCKET:
+        return UsageError(f"{name}: no such bucket; make it, or check its name and the endpoint")
+    if found & _NO_CREDENTIALS:
+        return UsageError(f"{name}: no credentials; give them as for the store's own tools (docs/stores.md)")
+    if found & _EXPIRED:
+        return UsageError(f"{name}: the credentials have expired; get new ones and try again")
+    if found & _NOT_KNOWN:
+        return UsageError(f"{name}: the store does not accept these credentials; check the key and its secret")
+    if found & _NOT_ALLOWED:
+        return UsageError(f"{name}: not allowed (403); get the permission, or use other credentials")
+    if found & _UNREACHABLE:
+        return StorageError(
+            f"{name}: the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)"
+        )
+    if found & {"FileNotFoundError", "404", "NoSuchKey", "TableNotFoundError"}:
+        return UsageError(f"{name}: no such object there; check the URL")
+    if found & _BUSY:
+        return StorageError(f"{name}: the store was busy or the connection failed {ATTEMPTS} times; try again later")
+    reason = scrubbed(error) or type(error).__name__
+    return StorageError(f"{name}: the store failed ({type(error).__name__}: {reason[:200]}); try again")
+
+
+def _is_of_a_store(error: Exception) -> bool:
+    """Whether a library failed at the store; a full disk here is another matter."""
+    if isinstance(error, OSError):
+        return not (error.errno in NO_SPACE and error.filename is not None)
+    return any(one.__module__.partition(".")[0] in _LIBRARIES for one in type(error).__mro__)
+
+
+def _causes(error: BaseException) -> set[str]:
+    """Names of the exceptions, and of the stores' error codes in them, that led to this one."""
+    found: set[str] = set()
+    one: BaseException | None = error
+    for _ in range(10):
+        if one is None:
+            break
+        found |= {type(one).__name__, *_codes(one)}
+        if isinstance(one, TimeoutError | ConnectionError | PermissionError | FileNotFoundError):
+            found |= {kind.__name__ for kind in type(one).__mro__[:-4]}
+        one = one.__cause__ or one.__context__
+    return found
+
+
+def _codes(error: BaseException) -> Iterator[str]:
+    response = getattr(error, "response", None)  # of botocore
+    if isinstance(response, dict):
+        yield str(response.get("Error", {}).get("Code"))
+    status = getattr(error, "status", getattr(error, "code", None))  # of aiohttp, Google
+    if isinstance(status, int):
+        yield str(status)
+    if type(error).__module__ in ("builtins", "_internal"):  # of Delta Lake, which has the answer in its text
+        text = str(error)
+        yield from re.findall(r"<Code>(\w+)</Code>", text)
+        yield from re.findall(r"\b(403|404|429|500|502|503|504) [A-Z]", text)
+        if re.search(r"error sending request|dns error|tcp connect error|Connection refused", text):
+            yield "ConnectionRefusedError" if "onnect" in text else "ConnectionError"
