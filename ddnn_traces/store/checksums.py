@@ -193,6 +193,17 @@ def damaged_records(dataset: Path) -> Iterator[Damage]:
             yield Damage(None, name, f"damaged ({error})")
 
 
+def damaged_texts(texts: Mapping[str, str]) -> list[Damage]:
+    """The same of the content of these files, by name."""
+    found = []
+    for name, content in sorted(texts.items()):
+        try:
+            unsealed(content, needs_seal=name == FILE)
+        except (ValueError, RecursionError) as error:
+            found.append(Damage(None, name, f"damaged ({error})"))
+    return found
+
+
 def _files(dataset: Path, run_id: str) -> list[Path]:
     """The Parquet files of a run, which queries read."""
     return [path for table in schema.TABLES for path in sorted(partition(dataset, table, run_id).glob("*.parquet"))]
