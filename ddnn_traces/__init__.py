@@ -98,17 +98,25 @@ def read_pcap(path: str | Path, filter: str | None = None) -> pl.DataFrame:
             return dataset.sql("SELECT * EXCLUDE (run_id) FROM flows ORDER BY flow_id")
 
 
-def open(dataset: str | Path, runs: str | Sequence[str] | None = None, read_only: bool = False) -> Dataset:
+def open(
+    dataset: str | Path,
+    runs: str | Sequence[str] | None = None,
+    read_only: bool = False,
+    cache: str | Path | None = None,
+) -> Dataset:
     """Open a dataset, or only some of its runs. Raises errors.UsageError where there is none.
 
-    dataset: a folder; a release also as a zip file or at a URL (https, s3, hf and the other schemes of fsspec).
+    dataset: a folder, or the URL of an object store (s3, gs, az); a release also as a zip file or at a URL (https, s3,
+    hf and the other schemes of fsspec).
     runs: a name or a pattern such as tf-*, or several of them.
 
     read_only: refuse SQL that writes (COPY ... TO, ATTACH, CREATE, ...), as `ddnn-traces sql` does.
+
+    cache: a folder that keeps the files of a dataset on a store, so that each is fetched once.
     """
     from ddnn_traces.query.dataset import Dataset
 
-    return Dataset(dataset, runs, read_only)
+    return Dataset(dataset, runs, read_only, cache)
 
 
 def regress(

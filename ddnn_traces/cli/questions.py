@@ -162,7 +162,7 @@ def check(dataset: str | Path) -> None:
     from ddnn_traces.query.views import StoredViews
 
     damaged = _check_files(dataset)
-    if damaged and not (sound := _sound_runs(dataset, damaged)):
+    if damaged and not (sound := tuple(checks.sound_runs(dataset, damaged))):
         say("no run is left for the other checks")
         raise click.exceptions.Exit(1)
     with open_dataset(dataset, sound if damaged else ()) as opened, StoredViews(opened) as stored:
@@ -188,27 +188,19 @@ def _check_files(dataset: str | Path) -> list[Damage]:
 
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
-    from ddnn_traces.store import checksums, layout
 
     damaged = checks.damaged_files(dataset)
     if damaged is None:
-        say("stored_files: not checked: only files in a folder of this machine are")
+        say("stored_files: not checked: only files in a folder of this machine, or of a dataset on a store, are")
         return []
     if damaged:
         say(f"stored_files: {counted(len(damaged), 'damaged file')}; ingest the runs again")
         terminal.print_table(pa.Table.from_pylist([asdict(damage) for damage in damaged]), "stored_files")
     else:
-        runs = len(checksums.unrecorded(layout.content(Path(dataset))))
+        runs = checks.unrecorded_runs(dataset)
         only = f" by its pages alone in {counted(runs, 'run')} without a record in checksums.json" if runs else ""
         say(f"stored_files: ok{only}")
     return damaged
-
-
-def _sound_runs(dataset: str | Path, damaged: list[Damage]) -> tuple[str, ...]:
-    """The runs of a dataset on this machine without damaged files."""
-    from ddnn_traces.store.places import place
-
-    return tuple(sorted(place.in_folder(Path(dataset)).run_ids() - {damage.run_id for damage in damaged}))
 
 
 def _partial_captures(rows: list[dict[str, Any]]) -> str:

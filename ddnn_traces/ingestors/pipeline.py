@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import CaptureError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
@@ -30,11 +29,8 @@ from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places.place import is_url
 from ddnn_traces.store.whole_files import NO_SPACE
-from ddnn_traces.store.writer import DatasetWriter
+from ddnn_traces.store.writing import Writer, writer_of
 from ddnn_traces.text import counted
-
-if TYPE_CHECKING:
-    from ddnn_traces.store.delta import StoreWriter
 
 #: Finished runs are put in place when this many seconds have passed since the last time,
 COMMIT_SECONDS = 2.0
@@ -75,28 +71,20 @@ def ingest(
     sources: files, globs, folders, folders of run folders, URLs of these, - for standard input. A run whose inputs and
     parameters are those of the run in the dataset is not read again; where only its metadata or logs have changed, its
     captures are not, unless the packets have to be assigned to other steps. Runs of the dataset that are not among the
-    sources stay unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one at every
-    instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
+    sources stay unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one
+    at every instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
     BusyError, CaptureError when no run could be read, LedgerError when records are missing from the ledger,
     StorageError when the disk is full.
     """
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()
     planned, problems = _plan(sources, out, options)  # errors in metadata and names are found before hours of reading
-    with _errors_of_writing(out), _writer(out, options, messages) as writer:
+    with _errors_of_writing(out), writer_of(out, options.wait, messages.info) as writer:
         if writer.waited:
             planned, problems = _plan(sources, out, options)
         messages.repeat(problems)
         _Ingest(writer, options, messages).run(planned, sources)
         return writer.written
-
-
-def _writer(out: Path | str, options: IngestOptions, messages: Messages) -> DatasetWriter | StoreWriter:
-    if not is_url(out):
-        return DatasetWriter(Path(out), options.wait, messages.info)
-    from ddnn_traces.store.delta import StoreWriter
-
-    return StoreWriter(str(out), options.wait, messages.info)
 
 
 def _plan(sources: list[str], out: Path | str, options: IngestOptions) -> tuple[list[_Planned], Messages]:
@@ -169,7 +157,7 @@ def _no_space(out: Path | str, reason: str) -> StorageError:
 class _Ingest:
     """One ingest into a dataset that no other ingest writes."""
 
-    def __init__(self, writer: DatasetWriter | StoreWriter, options: IngestOptions, messages: Messages) -> None:
+    def __init__(self, writer: Writer, options: IngestOptions, messages: Messages) -> None:
         self._writer = writer
         self._options = options
         self._messages = messages
@@ -393,9 +381,7 @@ def _recorded(warnings: Iterable[str], run: RunInput) -> tuple[str, ...]:
     return tuple(inputs.without_folders(warning, run) for warning in warnings)
 
 
-def _write_run(
-    facts: RunFacts, writer: DatasetWriter | StoreWriter, options: IngestOptions
-) -> tuple[tuple[float, float], int]:
+def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> tuple[tuple[float, float], int]:
     """Write a run's tables; return percentages_lost() and all_filtered() of RunTables."""
     named = {file.capture_id: hashes.named(file.digests) for file in facts.files}
     provenance = {

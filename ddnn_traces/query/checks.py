@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue
 from ddnn_traces.query.views import StoredViews
-from ddnn_traces.store import checksums, schema
+from ddnn_traces.store import checksums, layout, object_store, schema
 from ddnn_traces.store.places import place
 
 if TYPE_CHECKING:
@@ -43,15 +43,29 @@ def store_inputs(stored: StoredViews) -> None:
 
 
 def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
-    """Files of a dataset that are not what was written, before it is opened; None where they are not in a folder here.
+    """Files of a dataset that are not what was written, before it is opened; None where they are neither in a folder
+    here nor those of a dataset on a store.
 
     Raises UsageError where there is no dataset.
     """
-    if place.is_url(where) or place.is_zip(Path(where)):
+    if place.is_url(where):
+        on_store = place.find(where) if object_store.is_store(where) else None
+        return None if on_store is None or on_store.damages is None else on_store.damages()
+    if place.is_zip(Path(where)):
         return None
     found = place.in_folder(Path(where))
     folder = found.on_this_machine()
     return checksums.all_damages(folder) if found.listed is None else checksums.listed_damages(folder, found.listed)
+
+
+def unrecorded_runs(where: str | Path) -> int:
+    """How many runs of a dataset lack a record of sizes and checksums; those on a store all have one."""
+    return 0 if place.is_url(where) else len(checksums.unrecorded(layout.content(Path(where))))
+
+
+def sound_runs(where: str | Path, damaged: list[checksums.Damage]) -> list[str]:
+    """The runs of a dataset, in a folder or on a store, that have no damaged file."""
+    return sorted(place.find(where).run_ids() - {damage.run_id for damage in damaged})
 
 
 def run_in_groups(open_runs: OpenRuns, rows: Mapping[str, int], threads: int) -> dict[str, pa.Table]:

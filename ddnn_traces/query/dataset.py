@@ -51,11 +51,11 @@ def _is_of_files(error: duckdb.Error) -> bool:
     return isinstance(error, _OF_FILES) or type(error) is duckdb.Error
 
 
-def _matching(patterns: Sequence[str], where: str | Path) -> list[str]:
+def _matching(patterns: Sequence[str], where: str | Path, cache: Path | None) -> list[str]:
     """The runs of a dataset that patterns such as tf-* match; names without `*`, `?` and `[` are taken as they are."""
     if not any(set(pattern) & set("*?[") for pattern in patterns):
         return list(patterns)
-    with Dataset(where) as all_runs:
+    with Dataset(where, cache=cache) as all_runs:
         names = all_runs.run_ids
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -104,15 +104,22 @@ class Dataset:
     table macros of the same name (`FROM pair_throughput(window_ms := 10)`).
 
     runs: names of the visible runs, or patterns (tf-*); None: all. read_only: refuse SQL that writes a file or changes
-    a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release. Raises
-    errors.UsageError when it is not a dataset of this schema version, or has no such run, and errors.ReleaseError when
-    it cannot be read.
+    a view, with errors.QueryError. where: a folder, a zip file of a release, a URL of a release or of a dataset on an
+    object store. cache: a folder that keeps the files of a dataset on a store. Raises errors.UsageError when it is not
+    a dataset of this schema version, or has no such run, and errors.ReleaseError or errors.StorageError when it cannot
+    be read.
     """
 
-    def __init__(self, where: str | Path, runs: str | Sequence[str] | None = None, read_only: bool = False) -> None:
-        runs = _matching([runs] if isinstance(runs, str) else runs, where) if runs is not None else None
-        self._where = where
-        self.place = place.find(where, runs)
+    def __init__(
+        self,
+        where: str | Path,
+        runs: str | Sequence[str] | None = None,
+        read_only: bool = False,
+        cache: str | Path | None = None,
+    ) -> None:
+        self._where, self._cache = where, None if cache is None else Path(cache)
+        runs = _matching([runs] if isinstance(runs, str) else runs, where, self._cache) if runs is not None else None
+        self.place = place.find(where, runs, self._cache)
         self.name = self.place.name
         spill = _spill_folder()
         self._config = _CONFIG | {"temp_directory": spill}
@@ -144,7 +151,7 @@ class Dataset:
 
     def _all_run_ids(self) -> list[str]:
         """All runs of the dataset, also those that are not visible."""
-        if self.place.folder is not None or self.place.listed is not None:
+        if (self.place.folder, self.place.listed, self.place.known_runs) != (None, None, None):
             return sorted(self.place.run_ids())
         with duckdb.connect(config=self._config) as connection:
             self.place.attach(connection)
@@ -231,7 +238,7 @@ class Dataset:
 
         if run is None:
             return plot.chart(self, name, params)
-        with Dataset(self._where, run, self._read_only) as chosen:
+        with Dataset(self._where, run, self._read_only, self._cache) as chosen:
             return plot.chart(chosen, name, params)
 
     def sql(self, text: str, params: Any = None) -> pl.DataFrame:

@@ -99,6 +99,8 @@ def _named(lacking: list[str], runs: int) -> str:
 
 
 def _runs_with_rows(connection: duckdb.DuckDBPyConnection, place: Place, table: str) -> set[str]:
+    if place.filled is not None:
+        return {*place.filled[table]}
     if place.listed is not None:
         return set().union(*(file.runs for file in place.listed if file.table == table))
     if not (files := place.files[table]):

@@ -80,9 +80,17 @@ def _text(document: Mapping[str, Any]) -> str:
 def read(dataset: Path) -> dict[str, Files]:
     """The files of each run; empty where there is no record, or it is damaged."""
     try:
-        runs = unsealed((dataset / FILE).read_text(encoding="utf-8"), needs_seal=True)["runs"]
+        return parsed((dataset / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def parsed(content: str) -> dict[str, Files]:
+    """The same from the content of checksums.json."""
+    try:
+        runs = unsealed(content, needs_seal=True)["runs"]
         return {run: {path: StoredFile(**file) for path, file in files.items()} for run, files in runs.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -183,6 +191,17 @@ def damaged_records(dataset: Path) -> Iterator[Damage]:
             continue
         except (OSError, ValueError, RecursionError) as error:
             yield Damage(None, name, f"damaged ({error})")
+
+
+def damaged_texts(texts: Mapping[str, str]) -> list[Damage]:
+    """The same of the content of these files, by name."""
+    found = []
+    for name, content in sorted(texts.items()):
+        try:
+            unsealed(content, needs_seal=name == FILE)
+        except (ValueError, RecursionError) as error:
+            found.append(Damage(None, name, f"damaged ({error})"))
+    return found
 
 
 def _files(dataset: Path, run_id: str) -> list[Path]:

@@ -48,7 +48,10 @@ _SECRETS = (
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 #: Modules whose exceptions are failures of a store; others are mistakes of this program.
-_LIBRARIES = {"_internal", "deltalake", "botocore", "aiobotocore", "aiohttp", "fsspec", "s3fs", "gcsfs", "adlfs", "azure", "google"}  # fmt: skip
+_LIBRARIES = {
+    "_internal", "deltalake", "botocore", "aiobotocore", "aiohttp", "fsspec", "s3fs", "gcsfs", "adlfs", "azure",
+    "google",
+}  # fmt: skip
 
 _NOT_KNOWN = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "AuthorizationHeaderMalformed"}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
@@ -57,11 +60,11 @@ _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialR
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _UNREACHABLE = {"EndpointConnectionError", "ClientConnectorError", "ConnectionRefusedError", "gaierror"}
 _BUSY = {
-    "SlowDown", "ServiceUnavailable", "ServerBusy", "InternalError", "RequestTimeout", "RequestLimitExceeded", "Throttling",
-    "500", "502", "503", "504", "429", "OperationAborted", "TimeoutError", "ConnectionError", "ConnectionResetError",
-    "BrokenPipeError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "FSTimeoutError", "HTTPClientError",
-    "ClientPayloadError", "ServerDisconnectedError", "ClientOSError", "IncompleteRead", "IncompleteReadError",
-    "ResponseStreamingError",
+    "SlowDown", "ServiceUnavailable", "ServerBusy", "InternalError", "RequestTimeout", "RequestLimitExceeded",
+    "Throttling", "500", "502", "503", "504", "429", "OperationAborted", "TimeoutError", "ConnectionError",
+    "ConnectionResetError", "BrokenPipeError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
+    "FSTimeoutError", "HTTPClientError", "ClientPayloadError", "ServerDisconnectedError", "ClientOSError",
+    "IncompleteRead", "IncompleteReadError", "ResponseStreamingError",
 }  # fmt: skip
 
 
@@ -95,8 +98,8 @@ def scrubbed(text: object) -> str:
 def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it without a slash at its end.
 
-    listings: remember what is in a folder. Otherwise it is asked again each time, and its failed requests are not repeated: retried() does that. Raises UsageError for
-    a scheme that is not known or not installed.
+    listings: remember what is in a folder; otherwise it is asked again each time. Its failed requests are not
+    repeated: retried() does that. Raises UsageError for a scheme that is not known or not installed.
     """
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
@@ -173,6 +176,11 @@ def is_transient(error: BaseException) -> bool:
     found = _causes(error)
     refused = _NOT_KNOWN | _EXPIRED | _NOT_ALLOWED | _NO_CREDENTIALS | _NO_BUCKET | {"FileNotFoundError"}
     return bool(found & (_BUSY | _UNREACHABLE)) and not found & refused
+
+
+def lacks_bucket(error: BaseException) -> bool:
+    """Whether a request failed since there is no such bucket: elsewhere that is an object that is not there."""
+    return bool(_causes(error) & _NO_BUCKET)
 
 
 @contextlib.contextmanager

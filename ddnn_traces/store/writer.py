@@ -14,14 +14,13 @@ files and all new folders are on the disk before they are exchanged, the exchang
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import glob
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -34,6 +33,7 @@ from ddnn_traces.store.layout import MARKER, has_marker, is_dataset, read_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.store.whole_files import is_running, make_folders, sync, sync_tree, whole_file
+from ddnn_traces.store.writing import Writer
 
 ROW_GROUP_ROWS = 1 << 17
 
@@ -42,7 +42,7 @@ _OLD = "old"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
-class DatasetWriter:
+class DatasetWriter(Writer):
     """New versions of the dataset at `out`: commit() puts one in place, leaving the context discards the rest.
 
     Entering waits until no other ingest writes the dataset, and reports that with `report`; with `wait` false it raises
@@ -50,17 +50,11 @@ class DatasetWriter:
     """
 
     def __init__(self, out: Path, wait: bool = True, report: Callable[[str], None] = lambda _: None) -> None:
-        self.name = str(out)
+        super().__init__(str(out))
         self.out = out.resolve()
-        #: Whether it had to wait for another ingest.
-        self.waited = False
-        #: Runs that were written, and how many of them are in the dataset.
-        self.written: list[str] = []
-        self.committed = 0
-        self._is_committing = False
         self._stored: dict[str, checksums.Files] = {}
-        self._kept: set[str] = set()  # runs whose other tables are those in the dataset
         self._wait, self._report = wait, report
+        self._oldest = schema.SCHEMA_VERSION  # of the runs that were written
         self._lock = DatasetLock(self.out)
         if not _lacks_marker(self.out):
             check_target(self.out)
@@ -92,7 +86,7 @@ class DatasetWriter:
 
     def _write_marker(self) -> None:
         """Write dataset.json, which is damaged or gone, as the files of the runs have it; not of a newer version's."""
-        versions = {schema.SCHEMA_VERSION, *map(_schema_version, (self.out / "runs").glob("*/*.parquet"))}
+        versions = {schema.SCHEMA_VERSION, *map(schema_version, (self.out / "runs").glob("*/*.parquet"))}
         if max(versions) > schema.SCHEMA_VERSION:
             return
         write_marker(self.scratch, oldest=min(versions))
@@ -111,27 +105,22 @@ class DatasetWriter:
         return self.partial / "next"
 
     @property
-    def folder(self) -> Path | None:
-        """The dataset's folder; None for one on a store."""
-        return self.out
-
-    @property
     def exists(self) -> bool:
         """Whether there is a dataset now."""
         return is_dataset(self.out)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the dataset."""
+        return self.out
 
     def is_there(self, run_id: str) -> bool:
         """Whether the dataset has the run now."""
         return partition(self.out, "runs", run_id).is_dir()
 
     def texts(self) -> dict[str, str]:
-        """Content of inputs.json and sources.json in the dataset now."""
+        """Content of inputs.json and sources.json of the dataset now, without those that are missing or no text."""
         return layout.texts(self.out)
-
-    @property
-    def uncommitted(self) -> bool:
-        """Whether there is a run that is not in the dataset yet."""
-        return self.committed < len(self.written)
 
     def has_run(self, run_id: str) -> bool:
         """Whether the next version will hold the run."""
@@ -148,33 +137,23 @@ class DatasetWriter:
         """Damaged files that belong to no run, which a commit writes again."""
         return list(checksums.damaged_records(self.out)) if is_dataset(self.out) else []
 
-    @contextlib.contextmanager
-    def new_run(self, run_id: str, keep: bool = False) -> Iterator[None]:
-        """Around the writing of a run's tables; the run counts when it is left without an error.
-
-        keep: tables that are not written remain as they are in the dataset, of a run without damages().
-        """
-        yield
-        self.written.append(run_id)
-        if keep:
-            self._kept.add(run_id)
-
     def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
         """Write a run's rows of one table. batches: in the table's schema and order."""
+        write_rows(partition(self.next, table, run_id) / "part-0.parquet", table, batches, provenance)
+
+    def put(self, table: str, run_id: str, file: Path) -> None:
+        """As write(), of a Parquet file of another dataset, which is left as it is."""
         path = partition(self.next, table, run_id) / "part-0.parquet"
         path.parent.mkdir(parents=True)
-        arrow = annotated(table, provenance)
-        options = {"compression": "zstd", "write_page_index": True, "write_page_checksum": True}
-        with pq.ParquetWriter(path, arrow, **options, **encodings(table)) as writer:
-            for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
-                writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+        shutil.copyfile(file, path)
+        self._oldest = min(self._oldest, schema_version(file))
 
     def commit(self, files: Mapping[str, str]) -> None:
         """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
         self._is_committing = True
         new = {run_id: self._files_of(run_id) for run_id in checksums.run_ids(self.next)}
-        oldest = schema.SCHEMA_VERSION
-        before = read_marker(self.out).oldest if is_dataset(self.out) else oldest
+        oldest = self._oldest
+        before = min(oldest, read_marker(self.out).oldest) if is_dataset(self.out) else oldest
         for table in schema.TABLES:
             (self.next / table).mkdir(parents=True, exist_ok=True)
             for old in sorted((self.out / table).glob("run_id=*")):
@@ -217,6 +196,16 @@ class DatasetWriter:
                     new.write_text(text, encoding="utf-8")
 
 
+def write_rows(path: Path, table: str, batches: Iterable[pa.RecordBatch], provenance: Mapping[str, str]) -> None:
+    """Write a table's Parquet file, in a new folder. batches: in the table's schema and order."""
+    path.parent.mkdir(parents=True)
+    arrow = annotated(table, provenance)
+    options = {"compression": "zstd", "write_page_index": True, "write_page_checksum": True}
+    with pq.ParquetWriter(path, arrow, **options, **encodings(table)) as writer:
+        for group in row_groups(batches, arrow, ROW_GROUP_ROWS):
+            writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+
+
 def check_target(out: Path) -> None:
     """Raise UsageError unless `out` is new, an empty folder or a dataset of this schema version, and no release."""
     layout.refuse_inside(out)
@@ -239,7 +228,7 @@ def _lacks_marker(out: Path) -> bool:
     return not has_marker(out) and bool(checksums.read(out))
 
 
-def _schema_version(path: Path) -> int:
+def schema_version(path: Path) -> int:
     """As a Parquet file states it; of a damaged one that of this program, which will write it again."""
     try:
         return int((pq.read_schema(path).metadata or {})[b"ddnn_traces.schema_version"])

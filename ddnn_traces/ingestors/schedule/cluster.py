@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import logging
 import platform
 import tempfile
 import threading
@@ -117,6 +118,7 @@ class Cluster:
         self.totals = Totals()
 
     def __enter__(self) -> Self:
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this process says itself what is lost
         if self._address.startswith(_LOCAL):
             self._here = self._distributed.LocalCluster(
                 n_workers=_number(self._address), threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
@@ -134,6 +136,7 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended = True
         with contextlib.suppress(Exception):
+            self._client.unsubscribe_topic("all")
             self._client.close(timeout=5)
         if self._here is not None:
             with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Where the files of a dataset or release are: a folder, a zip file (zipped.py) or a URL (remote.py)."""
+"""Where the files of a dataset or release are: a folder, a zip file (zipped.py), a URL (remote.py, delta.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import glob
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
-from ddnn_traces.store import layout, schema
+from ddnn_traces.store import layout, object_store, schema
 from ddnn_traces.store.layout import read_marker
 from ddnn_traces.text_files import MOST_LOG, read_bytes
 
 if TYPE_CHECKING:
     import duckdb
+
+    from ddnn_traces.store.checksums import Damage
 
 # no *, ? or [, which fsspec and DuckDB would take for a pattern
 _TABLE_FILE = re.compile(r"(\w+)/[\w.-]+\.parquet")
@@ -37,7 +39,8 @@ class Place:
     name: as the user wrote it. files: what DuckDB reads for each table: paths and globs; empty where the dataset does
     not have the table. listed: the files of a release, None of a dataset. folder: the folder of the tables, if they are
     on this machine. has_older_runs: as that of the marker. filesystem: of fsspec, through which DuckDB reads remote
-    files; `failure` returns the error of a failed read.
+    files; `failure` returns the error of a failed read. Of a dataset on a store: known_runs has the names of all runs,
+    filled those with rows in each table, damages returns the files that are not what was written.
     """
 
     name: str
@@ -48,6 +51,9 @@ class Place:
     filesystem: Any = None
     failure: Callable[[], DdnnTracesError | None] = lambda: None
     close: Callable[[], None] = lambda: None
+    known_runs: frozenset[str] | None = None
+    filled: Mapping[str, Collection[str]] | None = None
+    damages: Callable[[], list[Damage]] | None = None
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Let a connection read the files."""
@@ -74,9 +80,11 @@ class Place:
         return UsageError(f"{self.name}: {checksums.summary(damaged)}; {step} ('ddnn-traces check' lists the files)")
 
     def run_ids(self) -> set[str]:
-        """All runs of a dataset in a folder, or of a release."""
+        """All runs of a dataset in a folder or on a store, or of a release."""
         from ddnn_traces.store import checksums
 
+        if self.known_runs is not None:
+            return {*self.known_runs}
         if self.listed is not None:
             return set().union(*(file.runs for file in self.listed if file.table == "runs"))
         return checksums.run_ids(self.on_this_machine())
@@ -84,12 +92,23 @@ class Place:
     def on_this_machine(self) -> Path:
         """The folder of the tables. Raises UsageError where they are on another machine."""
         if self.folder is None:
-            raise UsageError(f"{self.name}: this works only on files of this machine; download the release first")
+            step = "download the release" if self.known_runs is None else "copy the dataset with 'ddnn-traces copy'"
+            raise UsageError(f"{self.name}: this works only on files of this machine; {step} first")
         return self.folder
 
 
-def find(where: str | Path, runs: Sequence[str] | None = None) -> Place:
-    """The place of a dataset. runs: those that will be read; None: all. Raises errors.DdnnTracesError."""
+def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | None = None) -> Place:
+    """The place of a dataset. runs: those that will be read; None: all. cache: folder that keeps the files of a dataset
+    on a store. Raises errors.DdnnTracesError.
+    """
+    if object_store.is_store(where):
+        with extras.required("cluster"):
+            from ddnn_traces.store.places import delta
+
+        if found := delta.place(str(where), runs, cache):
+            return found
+    if cache is not None:
+        raise UsageError(f"{object_store.shown(str(where))}: a cache is for a dataset on an object store; leave it out")
     if is_url(where) and not str(where).lower().startswith("file://"):
         with extras.required():
             from ddnn_traces.store.places import remote

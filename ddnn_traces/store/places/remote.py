@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
-from fsspec.spec import AbstractFileSystem
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places import zipped
+from ddnn_traces.store.places.known_files import KnownFiles, Reader
 from ddnn_traces.store.places.place import ListedFile, Place, chosen, listed_files
 
 #: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
@@ -41,15 +41,15 @@ def place(url: str, runs: Sequence[str] | None = None) -> Place:
     scheme, _, path = url.partition("://")
     if scheme.lower() == "zip":
         where = path.removeprefix("::") or "FILE"
-        raise UsageError(f"{_shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
+        raise UsageError(f"{shown(url)}: no URL of a release; give a zip file by its own path or URL, like {where}")
     try:
         filesystem, root = url_to_fs(url)
     except Exception as error:  # each kind of store has its own errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{_shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
+        raise UsageError(f"{shown(url)}: cannot be read ({reason[:200]}); give a URL that fsspec knows") from error
     if root.split("?")[0].lower().endswith(".zip"):
         return _zip_place(url, filesystem, root, runs)
-    content = _Content(_shown(url), filesystem, root.rstrip("/"))
+    content = _Content(shown(url), filesystem, root.rstrip("/"))
     text, content.root = content.release_json()
     marker = layout.parse_marker(content.fetch(layout.MARKER), content.name)
     listed = listed_files(text, content.name)
@@ -75,22 +75,12 @@ def _zip_place(url: str, filesystem: Any, root: str, runs: Sequence[str] | None)
         try:
             filesystem.get_file(root, str(fetched))
         except Exception as error:
-            raise _cannot_fetch(_shown(url), "", error) from error
+            raise _cannot_fetch(shown(url), "", error) from error
         try:
             found = zipped.place(fetched, runs)
         except DdnnTracesError as error:
-            raise type(error)(str(error).replace(str(fetched), _shown(url))) from error
-    return replace(found, name=_shown(url))
-
-
-def _shown(url: str) -> str:
-    """The URL without its password or signature, which messages must not contain."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return f"{url.partition(':')[0]}://..."
-    host = parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
-    return parts._replace(netloc=host, query="", fragment="").geturl() if parts.query or parts.password else url
+            raise type(error)(str(error).replace(str(fetched), shown(url))) from error
+    return replace(found, name=shown(url))
 
 
 def _cannot_fetch(name: str, path: str, error: Exception) -> ReleaseError | UsageError:
@@ -175,38 +165,17 @@ class _Content:
         return f"{root}/{path}"
 
 
-class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
+class _ReleaseFiles(KnownFiles):
     """The release's Parquet files as a file system for DuckDB."""
 
     protocol = _SCHEME
-    cachable = False
 
     def __init__(self, content: _Content, files: dict[str, ListedFile]) -> None:
-        super().__init__()
+        super().__init__({path: file.bytes for path, file in files.items()})
         self.content, self.files = content, files
         self.scratch = tempfile.TemporaryDirectory(prefix="ddnn-traces-")
         self._fetched: set[str] = set()
         self._lock = threading.Lock()
-
-    def glob(self, path: str, **_: Any) -> list[str]:
-        """The path itself: a name is never a pattern."""
-        name = self._strip_protocol(path)
-        return [name] if name in self.files else []
-
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Length, as release.json has it."""
-        name = self._strip_protocol(path)
-        return {"name": name, "size": self.files[name].bytes, "type": "file"}
-
-    def exists(self, path: str, **_: Any) -> bool:
-        """Whether release.json lists the file."""
-        return self._strip_protocol(path) in self.files
-
-    def modified(self, path: str) -> Any:
-        """Always the same: a version of a release never changes."""
-        import datetime
-
-        return datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         file = self.files[self._strip_protocol(path)]
@@ -252,37 +221,21 @@ class _ReleaseFiles(AbstractFileSystem):  # type: ignore[misc]
             self._fetched.add(file.path)
 
 
-class _Reader:
-    """An open file as several threads of DuckDB read it: each seeks and reads, between which another must not move it.
-
-    It remembers why a read failed.
-    """
+class _Reader(Reader):
+    """An open file of a release. It remembers why a read failed."""
 
     def __init__(self, file: Any, listed: ListedFile, content: _Content) -> None:
+        super().__init__(listed.bytes)
         self._file, self._listed, self._content = file, listed, content
-        self._lock, self._place = threading.Lock(), threading.local()
+        self._lock = threading.Lock()
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place, in this thread. whence: as of io.IOBase."""
-        begin = (0, self.tell(), self._listed.bytes)[whence]
-        self._place.at = begin + place
-        return int(self._place.at)
-
-    def tell(self) -> int:
-        """The place of this thread."""
-        return int(getattr(self._place, "at", 0))
-
-    def read(self, size: int = -1) -> bytes:
-        """Bytes from this thread's place on."""
+    def read_at(self, begin: int, size: int) -> bytes:
         try:
             with self._lock:
-                self._file.seek(self.tell())
-                data = bytes(self._file.read(size))
+                self._file.seek(begin)
+                return bytes(self._file.read(size))
         except Exception as error:
             raise self._content.fail(self._listed.path, error) from error
-        self._place.at = self.tell() + len(data)
-        return data
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

@@ -1,0 +1,149 @@
+"""One commit of a dataset on a store, with no lock: it holds with other writers at the same time, and killed ones.
+
+Each table gets one transaction whose result is exactly what the new dataset has: the files at the version that the last
+commit names, without those replaced, and the new ones. What another writer left there is undone by it. Then the table
+runs gets its transaction, on the condition that it is next after the version this commit began with. Where it is not,
+another writer was faster, and all is done again on top of its commit.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ddnn_traces.errors import StorageError
+from ddnn_traces.store import object_store, schema
+from ddnn_traces.store.delta.dataset import LAST, THREADS, Head, StoredDataset, TableFile, files_of
+
+#: How often a commit begins again because another writer was faster.
+ATTEMPTS = 20
+
+#: New files of tables.
+Added = Mapping[str, list[TableFile]]
+
+
+def commit(
+    dataset: StoredDataset, added: Added, small_files: Callable[[Head], Mapping[str, str]], base: Head | None = None
+) -> Head:
+    """Put new files, which are uploaded, in the place of those that their runs have in the same tables.
+
+    small_files: the small files (name: path) that the new commit names, made from the one that it follows. base: the
+    last commit, where that was just read. Returns the new commit. Raises StorageError after too many attempts.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    mark = secrets.token_hex(8)
+    for attempt in range(1, ATTEMPTS + 1):
+        if base is None:
+            base = dataset.head()
+        if base.mark == mark:  # the store's answer was lost
+            return base
+        try:
+            return _attempt(dataset, base, added, small_files, mark)
+        except CommitFailedError:
+            dataset.retries.add()
+            object_store.pause(attempt)
+            base = None
+    raise StorageError(
+        f"{dataset.name}: other writers were faster {ATTEMPTS} times; nothing was changed, try again when they are done"
+    )
+
+
+def _attempt(
+    dataset: StoredDataset, base: Head, added: Added, small_files: Callable[[Head], Mapping[str, str]], mark: str
+) -> Head:
+    """A commit after `base`. Raises deltalake's CommitFailedError where another writer was faster."""
+    others = [table for table in schema.TABLES if table != LAST]
+    with ThreadPoolExecutor(THREADS) as threads:
+        made = threads.map(lambda table: _bring(dataset, table, base.versions.get(table), added.get(table, [])), others)
+        versions = dict(zip(others, made, strict=True))
+    if base.version < 0:
+        dataset.create(LAST)
+    runs = dataset.table(LAST, max(base.version, 0))
+    _with_all_columns(runs, LAST, base.metadata() if base.is_dataset else None)
+    head = Head(int(runs.version()) + 1, versions, small_files(base), mark)
+    there = files_of(runs)
+    _transact(runs, LAST, there, _desired(there, added.get(LAST, [])), head.metadata())
+    return head
+
+
+def _bring(dataset: StoredDataset, table: str, version: int | None, added: list[TableFile]) -> int:
+    """Make a table's latest version the files of `version` with those added; return its number."""
+    from deltalake.exceptions import CommitFailedError
+
+    wanted: dict[str, TableFile] | None = None
+    for attempt in range(1, ATTEMPTS + 1):
+        latest = dataset.table(table)
+        if latest is None:
+            dataset.create(table)
+            latest = dataset.table(table)
+        there, number = files_of(latest), int(latest.version())
+        if wanted is None:
+            before = there if version == number else dataset.files(table, version)
+            wanted = _desired(before, added)
+        if there.keys() == wanted.keys():
+            return number
+        try:
+            _with_all_columns(latest, table, None)
+            number = int(latest.version())
+            _transact(latest, table, there, wanted, None)
+            return number + 1
+        except CommitFailedError:
+            dataset.retries.add()
+            object_store.pause(attempt)
+    raise CommitFailedError(f"{table}: {ATTEMPTS} attempts")
+
+
+def _desired(before: Mapping[str, TableFile], added: list[TableFile]) -> dict[str, TableFile]:
+    """The files of before without those of the runs added, and these."""
+    replaced = {file.run_id for file in added}
+    kept = {path: file for path, file in before.items() if file.run_id not in replaced}
+    return kept | {file.path: file for file in added}
+
+
+def _transact(
+    table: Any,
+    name: str,
+    there: Mapping[str, TableFile],
+    wanted: Mapping[str, TableFile],
+    metadata: dict[str, str] | None,
+) -> None:
+    """The next version of a table, with the files `wanted`. Raises CommitFailedError where that version exists."""
+    from deltalake import CommitProperties, PostCommitHookProperties
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now = int(time.time() * 1000)
+    gone = [
+        RemoveAction(path, True, now, file.bytes, {"run_id": file.run_id})
+        for path, file in sorted(there.items())
+        if path not in wanted
+    ]
+    new = [
+        AddAction(
+            path, file.bytes, {"run_id": file.run_id}, file.modified_ms, True, json.dumps({"numRecords": file.rows})
+        )
+        for path, file in sorted(wanted.items())
+        if path not in there
+    ]
+    table.create_write_transaction(
+        [*gone, *new],
+        "append",
+        schema.table(name).arrow(),
+        ["run_id"],
+        commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata),
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+    )
+
+
+def _with_all_columns(table: Any, name: str, metadata: dict[str, str] | None) -> None:
+    """Add the columns that a table of an older schema version lacks; its files stay as they are."""
+    from deltalake import CommitProperties, Schema
+
+    known = {field.name for field in table.schema().fields}
+    new = [field for field in Schema.from_arrow(schema.table(name).arrow()).fields if field.name not in known]
+    if new:
+        table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata))
