@@ -19,6 +19,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from ddnn_traces.version import __version__
 
 #: Parameter in the records of older programs, which have the metadata there, all files among those of the packets.
 _OLDER = "metadata_sha256"
+#: Small files of a store that are requested at once.
+_REQUESTS = 16
 #: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
 
@@ -117,7 +120,10 @@ def current(
     """
     of_logs = hashes.DEFAULT if hash == hashes.NONE else hash
     captures = tuple(_state(run.name_of(path), path, {}) for path in sorted(run.captures))
-    logs = tuple(_state(run.name_of(path), path, _digests(path, of_logs)) for path in sorted(_logs(run)))
+    others = sorted(_logs(run))
+    with ThreadPoolExecutor(1 if is_local(run.top) else _REQUESTS) as threads:
+        digests = threads.map(lambda path: _digests(path, of_logs), others)
+        logs = tuple(_state(run.name_of(path), path, found) for path, found in zip(others, digests, strict=True))
     known = {
         **asdict(metadata),
         **({"captured_at": {run.name_of(p): h for p, h in run.hosts.items()}} if run.hosts else {}),

@@ -39,6 +39,9 @@ _CAPTURE_NAME = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst|xz|lz4|bz2))?$
 _HOST_LABEL = re.compile(r"(worker|ps|parameter[-_]server|chief|master|server|node|host|w)[-_]?[0-9]*", re.IGNORECASE)
 
 
+#: On a store a request for each of these would take longer than all else.
+_TEXTS = (".log", ".csv", ".toml", ".json", ".txt", ".md", ".yaml", ".html", ".parquet")
+
 NamedFiles = tuple[str, Path | None, tuple[Path, ...]]  # name, folder (None for a bare capture) and captures
 
 
@@ -351,7 +354,7 @@ def _is_capture(path: Path) -> bool:
     """By its name, or as files that begin like one (tcpdump -C and -W name them freely)."""
     named = bool(_CAPTURE_NAME.search(path.name))
     if path.is_file():
-        return named or _sniff(path)
+        return named or (not (path.suffix in _TEXTS and not is_local(path)) and _sniff(path))
     # a link whose target is missing, as in a git-annex without the content: the run is partial, and says so
     return named and path.is_symlink() and not path.exists()
 
