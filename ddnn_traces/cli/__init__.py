@@ -21,6 +21,7 @@ from ddnn_traces.cli.ns3 import ns3
 from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
+from ddnn_traces.cli.stores import copy, vacuum
 from ddnn_traces.cli.testbed import sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
@@ -83,6 +84,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 for command in (
     ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
-    verify, push, generate, model, testbed, sweep, profile, simulate, ns3,
+    verify, push, copy, vacuum, generate, model, testbed, sweep, profile, simulate, ns3,
 ):  # fmt: skip
     cli.add_command(with_quiet(command))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
 from ddnn_traces.store.places.place import is_url
+
+if TYPE_CHECKING:
+    from ddnn_traces.ingestors.options import IngestOptions
+    from ddnn_traces.messages import Messages
 
 
 def _clock_offset(_context: click.Context, _option: click.Parameter, value: str | None) -> str | float:
@@ -97,6 +101,12 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     help="Read the captures on a Dask cluster: tcp://HOST:PORT of its scheduler, or local:N for N processes of this "
     "machine. The dataset is the same, byte for byte.",
 )
+@click.option(
+    "--plan",
+    is_flag=True,
+    help="Ingest nothing: print the tasks of each capture, and, from reading the first 64 MB of the largest, the "
+    "expected time, core-hours and requests to a store.",
+)
 @click.option("--force", is_flag=True, help="Read runs again whose inputs and parameters have not changed.")
 @click.option(
     "--strict", is_flag=True, help="Exit with 1 after any warning. Without it: only where data were not read in full."
@@ -106,6 +116,7 @@ def ingest(
     sources: tuple[str, ...],
     out: str | None,
     template: bool,
+    plan: bool,
     no_wait: bool,
     strict: bool,
     sha256: bool | None,
@@ -136,9 +147,37 @@ def ingest(
     if sha256 is not None:
         options["hash"] = "sha256" if sha256 else hashes.NONE
     messages = lines.messages()
+    if plan:
+        _print_plan(list(sources), out, IngestOptions(**options), messages)
+        return
     pipeline.ingest(list(sources), out, IngestOptions(wait=not no_wait, **options), messages)
     if messages.partial or (strict and messages.warnings):
         raise click.exceptions.Exit(1)
+
+
+def _print_plan(sources: list[str], out: str, options: IngestOptions, messages: Messages) -> None:
+    import pyarrow as pa
+
+    from ddnn_traces.cli import lines, terminal
+    from ddnn_traces.ingestors.plan import plan
+    from ddnn_traces.store.object_store import shown
+    from ddnn_traces.text import counted
+
+    found = plan(sources, out, options, messages)
+    rows = [
+        {"run_id": file.run_id, "capture": file.name, "bytes": file.bytes, "tasks": file.tasks} for file in found.files
+    ]
+    terminal.print_table(pa.Table.from_pylist(rows))
+    measured = found.calibration
+    lines.say(
+        f"measured: the first {measured.bytes / 1e6:,.1f} MB of {shown(str(measured.path))}: {measured.fetch_s:.2f} s for "
+        f"its bytes, {measured.read_s:.2f} s for packet loop and hash"
+    )
+    lines.say(
+        f"{counted(found.tasks, 'task')}, {found.bytes / 1e9:,.2f} GB, {counted(found.workers, 'worker')}: about "
+        f"{found.expected_s:,.1f} s, {found.core_hours:,.3f} core-hours, {counted(found.requests, 'request')} to the "
+        f"store; limited by {found.limit}"
+    )
 
 
 def _write_template(sources: list[str], layout: str | None, run_id: str | None) -> None:

@@ -72,9 +72,9 @@ def ingest(
     parameters are those of the run in the dataset is not read again; where only its metadata or logs have changed, its
     captures are not, unless the packets have to be assigned to other steps. Runs of the dataset that are not among the
     sources stay unchanged. Every few seconds the finished runs are put in place, so each run is the old or the new one
-    at every instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a wrong call,
-    BusyError, CaptureError when no run could be read, LedgerError when records are missing from the ledger,
-    StorageError when the disk is full.
+    at every instant. Partial data are marked in the dataset, and `messages` gets a warning. Raises UsageError for a
+    wrong call, BusyError, CaptureError when no run could be read, LedgerError when records are missing from the ledger,
+    StorageError when the disk is full or a store fails, ClusterError.
     """
     options, messages = options or IngestOptions(), messages or Messages()
     options.check()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -96,6 +96,15 @@ class StoredDataset:
     def upload(self, source: str, path: str) -> None:
         """Write an object from a file of this machine."""
         retried(lambda: self.filesystem.put_file(source, self.at(path)), self.retries)
+
+    def download(self, path: str, target: Path) -> None:
+        """Write a file of this machine from an object."""
+        retried(lambda: self.filesystem.get_file(self.at(path), str(target)), self.retries)
+
+    def listing(self, folder: str) -> dict[str, dict[str, Any]]:
+        """The objects in a folder and below it, by path in the dataset."""
+        found = retried(lambda: self.filesystem.find(self.at(folder), detail=True), self.retries)
+        return {str(path).removeprefix(self.at("")): info for path, info in found.items()}
 
     def marker(self) -> layout.Marker | None:
         """What dataset.json states; None where it is not there. Raises UsageError as layout.parse_marker()."""

@@ -1,0 +1,236 @@
+"""What an ingest will do, and how long it is expected to take, by reading the begin of one capture for real.
+
+The time of reading is that of the slower of two, which overlap: the store (or disk), and the packet loop with the hash.
+The time after it, in this process, is that of joining, reconciling and writing, by a line through two measured sizes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ddnn_traces.errors import CaptureError
+from ddnn_traces.ingestors import pipeline
+from ddnn_traces.ingestors.engines import ENGINES
+from ddnn_traces.ingestors.facts import STDIN, ReadOptions
+from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.packets.parts import PART_BYTES
+from ddnn_traces.ingestors.schedule.threads import available_cpus
+from ddnn_traces.ingestors.sources import RunInput, find_runs
+from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
+from ddnn_traces.messages import Messages
+from ddnn_traces.store import schema
+
+#: Bytes of a capture that are read to measure with, and the share that is written a second time.
+MEASURED_BYTES = 64 << 20
+_SMALLER = 4
+#: Requests for a part beyond those for its bytes: its size, the rest of its last record; for each table and run.
+_EXTRA_REQUESTS, _REQUESTS_A_TABLE = 2, 4
+#: Small requests to a store that are under way together.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A capture. tasks: parts that it is cut into; 1: it is read as a whole."""
+
+    run_id: str
+    capture: str
+    bytes: int
+    tasks: int
+    on_store: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured. path, bytes: of the capture's begin; fetch_s, read_s: for its bytes, and for the packet loop
+    and hash; after_s: of a run without packets, after_s_byte: for each byte of a capture; request_s: of a request for a
+    few bytes."""
+
+    path: Path
+    bytes: int
+    fetch_s: float
+    read_s: float
+    after_s: float
+    after_s_byte: float
+    request_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ingest to come: its files, what was measured, and where it will run. workers: threads of all machines."""
+
+    files: Sequence[PlannedFile]
+    calibration: Calibration
+    workers: int
+    hash_s_byte: float
+    on_store: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of all captures."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def tasks(self) -> int:
+        """Of all files."""
+        return sum(file.tasks for file in self.files)
+
+    @property
+    def task_s(self) -> float:
+        """Time of all tasks, s of one worker."""
+        a_byte = max(self.calibration.fetch_s, self.calibration.read_s) / self.calibration.bytes
+        cut = sum(file.bytes for file in self.files if file.tasks > 1)
+        return self.bytes * a_byte + cut * self.hash_s_byte
+
+    @property
+    def after_s(self) -> float:
+        """Time of this process for joining, reconciling and writing, s."""
+        found = self.calibration
+        small = self._small_requests * found.request_s / _AT_ONCE
+        return self._runs * found.after_s + self.bytes * found.after_s_byte + small
+
+    @property
+    def _runs(self) -> int:
+        return len({file.run_id for file in self.files})
+
+    @property
+    def _small_requests(self) -> int:
+        """For the tables on a store."""
+        return self.on_store * self._runs * len(schema.TABLES) * _REQUESTS_A_TABLE
+
+    @property
+    def longest_s(self) -> float:
+        """Time of the longest task, s: a compressed file is one."""
+        a_byte = max(self.calibration.fetch_s, self.calibration.read_s) / self.calibration.bytes
+        return max(file.bytes / file.tasks for file in self.files) * a_byte
+
+    @property
+    def expected_s(self) -> float:
+        """Time of the ingest, s: tasks are read while earlier runs are written."""
+        return max(self.task_s / self.workers, self.longest_s, self.after_s)
+
+    @property
+    def core_hours(self) -> float:
+        """Of all workers and this process."""
+        return (self.task_s + self.after_s) / 3600
+
+    @property
+    def requests(self) -> int:
+        """Requests to stores."""
+        reads = sum(
+            (2 if file.tasks > 1 else 1) * -(-file.bytes // REQUEST_BYTES) + _EXTRA_REQUESTS * file.tasks
+            for file in self.files
+            if file.on_store
+        )
+        return reads + self._small_requests
+
+    @property
+    def limit(self) -> str:
+        """What the expected time is that of."""
+        times = {
+            f"{'the store' if self.calibration.fetch_s > self.calibration.read_s else 'the packet loop'} of "
+            f"{self.workers} workers": self.task_s / self.workers,
+            "the longest file that cannot be cut": self.longest_s,
+            "joining and writing in this process": self.after_s,
+        }
+        return max(times, key=lambda name: times[name])
+
+
+def plan(sources: list[str], out: str, options: IngestOptions, messages: Messages) -> Plan:
+    """The plan of an ingest. Reads the begin of its largest capture. Raises errors as pipeline.ingest()."""
+    options.check()
+    runs = find_runs(sources, messages.warn_partial, options.layout, options.run_id)
+    workers = _workers(options, runs, messages)
+    files = [_file(run, path, options) for run in runs for path in run.captures if path != STDIN]
+    if not files:
+        raise CaptureError("standard input cannot be planned: it is read once; name files")
+    captures = [path for run in runs for path in run.captures if path != STDIN]
+    largest = max(captures, key=lambda path: path.stat().st_size)
+    calibration, hash_s = _calibrated(largest, options)
+    return Plan(files, calibration, workers, hash_s if options.scheduler else 0.0, "://" in out)
+
+
+def _workers(options: IngestOptions, runs: Sequence[RunInput], messages: Messages) -> int:
+    if options.scheduler is None:
+        return options.jobs or available_cpus()
+    from ddnn_traces.ingestors.schedule.cluster import Cluster
+
+    with Cluster(options.scheduler, len(runs), messages) as cluster:
+        return cluster.workers
+
+
+def _file(run: RunInput, path: Path, options: IngestOptions) -> PlannedFile:
+    size = path.stat().st_size
+    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path(), cut=True))
+    tasks = -(-size // PART_BYTES) if is_cut else 1
+    return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
+
+
+def _reading(options: IngestOptions, spill: Path, cut: bool = False) -> ReadOptions:
+    packets = spill.with_name("packets") if options.packets else None
+    jobs = 1 << 10 if cut else 1
+    return ReadOptions(options.window_ns, np.empty(0, np.int64), spill, packets, jobs=jobs, hash=options.hash)
+
+
+def _calibrated(path: Path, options: IngestOptions) -> tuple[Calibration, float]:
+    """What the begin of a capture takes, and hashing one byte of it, s."""
+    with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
+        begin = Path(name, path.name)
+        fetch_s, request_s = _fetched(path, begin)
+        size = begin.stat().st_size
+        ENGINES[options.engine].prepare(size)
+        part = Path(name, f"part-{path.name}")
+        part.write_bytes(begin.read_bytes()[: size // _SMALLER])
+        ENGINES[options.engine].read_capture(part, _reading(options, Path(name, "part-cells")))  # libraries are loaded
+        started = time.perf_counter()
+        ENGINES[options.engine].read_capture(begin, _reading(options, Path(name, "cells")))
+        read_s = time.perf_counter() - started
+        started = time.perf_counter()
+        digests_of(begin, options.hash)
+        hash_s = (time.perf_counter() - started) / size
+        after = [_after(one, Path(name, f"dataset-{one.name}"), options) for one in (part, begin)]
+    slope = max(0.0, after[1] - after[0]) / (size - size // _SMALLER)
+    fixed = max(0.0, after[1] - slope * size)
+    return Calibration(path, size, fetch_s, read_s, fixed, slope, request_s), hash_s
+
+
+def _fetched(path: Path, begin: Path) -> tuple[float, float]:
+    """Copy the begin of a capture; return for how long its bytes were waited for, and one request takes, s."""
+    started = time.perf_counter()
+    opened(path, 1).close()
+    request_s = time.perf_counter() - started
+    left, buffer = MEASURED_BYTES, memoryview(bytearray(1 << 20))
+    with measured() as cost, opened(path, MEASURED_BYTES) as file, begin.open("wb") as copy:
+        while left > 0 and (size := file.readinto(buffer[: min(left, len(buffer))])):
+            copy.write(buffer[:size])
+            left -= size
+    return cost.waited_s, request_s
+
+
+def _after(capture: Path, dataset: Path, options: IngestOptions) -> float:
+    """What an ingest of a capture takes beside reading it, s."""
+    started = time.perf_counter()
+    messages = _Reading()
+    pipeline.ingest(
+        [str(capture)], dataset, replace(options, scheduler=None, jobs=1, layout=None, run_id=None), messages
+    )
+    return max(0.0, time.perf_counter() - started - messages.seconds)
+
+
+class _Reading(Messages):
+    """Measures how long files are read, s."""
+
+    seconds = 0.0
+    _begin = 0.0
+
+    def start_file(self, name: str) -> None:
+        self._begin = time.perf_counter()
+
+    def end_file(self, name: str) -> None:
+        self.seconds += time.perf_counter() - self._begin
