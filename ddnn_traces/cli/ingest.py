@@ -164,14 +164,12 @@ def _print_plan(sources: list[str], out: str, options: IngestOptions, messages: 
     from ddnn_traces.text import counted
 
     found = plan(sources, out, options, messages)
-    rows = [
-        {"run_id": file.run_id, "capture": file.name, "bytes": file.bytes, "tasks": file.tasks} for file in found.files
-    ]
-    terminal.print_table(pa.Table.from_pylist(rows))
+    names = ("run_id", "capture", "bytes", "tasks")
+    terminal.print_table(pa.table({name: [getattr(file, name) for file in found.files] for name in names}))
     measured = found.calibration
     lines.say(
-        f"measured: the first {measured.bytes / 1e6:,.1f} MB of {shown(str(measured.path))}: {measured.fetch_s:.2f} s for "
-        f"its bytes, {measured.read_s:.2f} s for packet loop and hash"
+        f"measured: the first {measured.bytes / 1e6:,.1f} MB of {shown(str(measured.path))}: {measured.fetch_s:.2f} s "
+        f"for its bytes, {measured.read_s:.2f} s for packet loop and hash"
     )
     lines.say(
         f"{counted(found.tasks, 'task')}, {found.bytes / 1e9:,.2f} GB, {counted(found.workers, 'worker')}: about "
