@@ -138,8 +138,7 @@ def ingest(
         return
     if out is None:
         raise click.MissingParameter(param_hint="'--out'", param_type="option")
-    if not (options["scheduler"] or any(map(is_url, (*sources, str(out))))):
-        _prepare_for_ingest()
+    _prepare_for_ingest(bool(options["scheduler"]) or any(map(is_url, (*sources, out))))
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
@@ -188,9 +187,12 @@ def _write_template(sources: list[str], layout: str | None, run_id: str | None) 
         lines.say(printable(f"{path}: {done}"))
 
 
-def _prepare_for_ingest() -> None:
-    """Settings of a process that does nothing else, which save a third of its start and an eighth of its memory."""
-    sys.meta_path.insert(0, _HiddenLibraries)
+def _prepare_for_ingest(elsewhere: bool) -> None:
+    """Settings of a process that does nothing else, which save a third of its start and an eighth of its memory.
+
+    elsewhere: whether captures or dataset are on a store, or a cluster reads them.
+    """
+    sys.meta_path.insert(0, _HiddenLibraries(elsewhere))
     gc.set_threshold(1_000_000)  # numba's modules are many objects that are never freed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here multiplies matrices
     import pyarrow as pa
@@ -216,9 +218,14 @@ class _HiddenLibraries:
         "pyarrow._hdfs",
     )
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
+    #: What Dask, and the libraries of stores, need.
+    _NEEDED_ELSEWHERE = ("cffi", "yaml", "dateutil")
+
+    def __init__(self, elsewhere: bool) -> None:
+        self._hidden = {*self._NAMES} - {*(self._NEEDED_ELSEWHERE if elsewhere else ())}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "duckdb":  # the last library: what is loaded by now is not searched for garbage at the end, which
             gc.freeze()  # takes a sixth of a small ingest; DuckDB itself is, as it reports objects that are not freed
-        if name in _HiddenLibraries._NAMES:
+        if name in self._hidden:
             raise ModuleNotFoundError(f"{name} is hidden from ingest", name=name)

@@ -19,7 +19,7 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
-from ddnn_traces.ingestors.packets.parts import PART_BYTES
+from ddnn_traces.ingestors.packets.parts import PART_BYTES, PARTS_OF_A_TASK
 from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
@@ -168,7 +168,7 @@ def _workers(options: IngestOptions, runs: Sequence[RunInput], messages: Message
 def _file(run: RunInput, path: Path, options: IngestOptions) -> PlannedFile:
     size = path.stat().st_size
     is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path(), cut=True))
-    tasks = -(-size // PART_BYTES) if is_cut else 1
+    tasks = -(-size // (PARTS_OF_A_TASK * PART_BYTES)) if is_cut else 1
     return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
 
 

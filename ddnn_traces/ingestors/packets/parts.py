@@ -30,6 +30,8 @@ from ddnn_traces.ingestors.streams import digests_of, opened
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
+#: Such parts that a cluster reads as one: a task has a cost of its own.
+PARTS_OF_A_TASK = 4
 BLOCK_BYTES = 1 << 20
 #: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14
@@ -102,7 +104,7 @@ class Threads:
     """A Pool of threads of this process."""
 
     def __init__(self, jobs: int) -> None:
-        self.most_flows = MOST_FLOWS
+        self.most_flows, self.part_bytes = MOST_FLOWS, PART_BYTES
         self.ahead = jobs + 1
         self._threads = ThreadPoolExecutor(jobs + 1, "part")  # one hashes
 
@@ -134,7 +136,7 @@ class PartsReader:
         """Read all. `reader` has the position and damage as after one pass."""
         begin = 0
         if self._pool.most_flows < np.inf:
-            begin = PART_BYTES
+            begin = self._pool.part_bytes
             self._read_in_one_pass(begin)  # which shows whether there are many flows
         if self._goes_on:
             self._read_parts(begin)
@@ -148,7 +150,7 @@ class PartsReader:
 
     def _read_parts(self, begin: int) -> None:
         """All parts from this offset on, as long as there are few flows."""
-        starts = iter(range(begin, self._size, PART_BYTES))
+        starts = iter(range(begin, self._size, self._pool.part_bytes))
         running: deque[tuple[int, Answer[Part]]] = deque()
 
         def submit() -> None:
@@ -159,13 +161,15 @@ class PartsReader:
             submit()
         while running and self._goes_on:
             start, answer = running.popleft()
-            self._append(answer.result(), min(start + PART_BYTES, self._size))
+            self._append(answer.result(), self._end(start))
             submit()
 
     def _task(self, start: int) -> PartTask:
         options = replace(self._options, progress=ignore_progress, pool=None)
-        stop = min(start + PART_BYTES, self._size)
-        return PartTask(self._path, self._whole.framing, options, max(start, HEADER_BYTES), stop)
+        return PartTask(self._path, self._whole.framing, options, max(start, HEADER_BYTES), self._end(start))
+
+    def _end(self, start: int) -> int:
+        return min(start + self._pool.part_bytes, self._size)
 
     def _append(self, part: Part, stop: int) -> None:
         """Append a part to the whole, or read its bytes again where it does not fit there."""

@@ -27,6 +27,7 @@ from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import streams
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import Progress
+from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.messages import Messages
@@ -141,6 +142,11 @@ class Cluster:
         if self._here is not None:
             with contextlib.suppress(Exception):
                 self._here.close(timeout=10)
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of a part."""
+        return parts.PARTS_OF_A_TASK * parts.PART_BYTES
 
     @property
     def ahead(self) -> int:

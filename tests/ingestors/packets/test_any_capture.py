@@ -284,6 +284,10 @@ class OtherMachine:
 
     ahead, most_flows = 3, math.inf
 
+    @property
+    def part_bytes(self) -> int:
+        return parts.PART_BYTES
+
     def submit(self, function: Any, /, *args: Any) -> Future[Any]:
         function, args = pickle.loads(pickle.dumps((function, args), protocol=5))
         answer: Future[Any] = Future()

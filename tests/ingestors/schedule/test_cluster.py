@@ -46,7 +46,7 @@ class Said(Messages):
 @pytest.fixture
 def runs(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plain capture of many parts, and a run of compressed ones with logs."""
-    monkeypatch.setattr(parts, "PART_BYTES", 1 << 15)
+    monkeypatch.setattr(parts, "PART_BYTES", 1 << 13)
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
@@ -91,7 +91,7 @@ def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[st
     """At 20 random moments of the ingest, told by its progress, a worker dies; its nanny starts another one."""
     chance = random.Random(21)
     size = (runs / "large" / "worker-1.pcap").stat().st_size
-    moments = sorted(chance.sample(range(size // parts.PART_BYTES), 20))
+    moments = sorted(chance.sample(range(size // (parts.PARTS_OF_A_TASK * parts.PART_BYTES)), 20))
     seen = killed = 0
     with started(tmp_path, workers=2) as cluster:
 

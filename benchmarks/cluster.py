@@ -1,0 +1,69 @@
+"""Ingest of one large pcap in threads, and on a Dask cluster of this machine with as many workers. Needs the extra cluster.
+
+    python benchmarks/cluster.py                      10 GB; some ten minutes
+    python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
+
+The cluster is running before the command starts, as one of several machines is; local:N starts its own. Commands take
+turns; the ratio is of wall times in the same turn, to threads of the same number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from distributed import LocalCluster
+from ingest import OUT, _machine, generated
+
+RECORD_BYTES = 116
+
+
+def timed(command: list[str], out: Path) -> tuple[float, str]:
+    """Wall time of an ingest into a new dataset, s, and its line about the cluster."""
+    shutil.rmtree(out, ignore_errors=True)
+    begin = time.perf_counter()
+    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - begin
+    return seconds, next((line for line in done.stderr.splitlines() if line.startswith("cluster:")), "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=10.0)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    OUT.mkdir(exist_ok=True)
+    capture = generated(int(options.gigabytes * 1e9 / RECORD_BYTES), 24)
+    ingest = [str(Path(sys.executable).with_name("ddnn-traces")), "ingest", str(capture)]
+    print(f"{_machine()}; {time.strftime('%Y-%m-%d')}; {capture.stat().st_size / 1e9:.2f} GB, {options.repeat} turns\n")
+    print(f"{'command':<24} {'wall s':>8} {'GB/s':>7} {'ratio':>7}")
+    with tempfile.TemporaryDirectory(dir=OUT) as scratch:
+        for number in (1, 2):
+            with LocalCluster(n_workers=number, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
+                commands = {
+                    f"--jobs {number}": [*ingest, "--jobs", str(number)],
+                    f"{number} workers": [*ingest, "--scheduler", cluster.scheduler_address],
+                    f"local:{number}": [*ingest, "--scheduler", f"local:{number}"],
+                }
+                found: dict[str, list[float]] = {name: [] for name in commands}
+                for turn in range(1 + options.repeat):  # the first one warms caches
+                    for name, command in commands.items():
+                        seconds, line = timed(command, Path(scratch, "dataset"))
+                        if turn:
+                            found[name].append(seconds)
+            base = found[f"--jobs {number}"]
+            for name, times in found.items():
+                ratio = statistics.median(a / b for a, b in zip(times, base, strict=True))
+                wall = statistics.median(times)
+                print(f"{name:<24} {wall:>8.2f} {capture.stat().st_size / wall / 1e9:>7.2f} {ratio:>7.2f}", flush=True)
+            print(f"    {line}")
+
+
+if __name__ == "__main__":
+    main()
