@@ -84,7 +84,7 @@ def test_mistakes_of_this_program_and_full_disks_stay_what_they_are() -> None:
         raise KeyError("x")
     with pytest.raises(OSError, match="No space"), object_store.errors(URL):
         raise OSError(28, "No space left on device", "/tmp/x")
-    with pytest.raises(UsageError, match="^as it was$"), object_store.errors(URL):
+    with pytest.raises(UsageError, match=r"^as it was$"), object_store.errors(URL):
         raise UsageError("as it was")
 
 
