@@ -1,4 +1,4 @@
-"""Ingest of one large pcap in threads, and on a Dask cluster of this machine with as many workers. Needs the extra cluster.
+"""Ingest of one large pcap in threads, and on a Dask cluster of as many workers. Needs the extra cluster.
 
     python benchmarks/cluster.py                      10 GB; some ten minutes
     python benchmarks/cluster.py --gigabytes 0.3 --repeat 1

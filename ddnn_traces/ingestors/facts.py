@@ -163,8 +163,8 @@ class Answer(Protocol[_Answer]):
 class Pool(Protocol):
     """Calls functions elsewhere, in threads or on a cluster.
 
-    ahead: calls that should be under way for one file. part_bytes: of a file that one call should read. most_flows: of a file with more, the rest is read in one pass,
-    in order, by the caller.
+    ahead: calls that should be under way for one file. part_bytes: of a file that one call should read. most_flows: of
+    a file with more, the rest is read in one pass, in order, by the caller.
     """
 
     @property

@@ -104,7 +104,9 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
-    options: dict[str, Any] = {"use_listings_cache": listings} if scheme in PACKAGES else {}
+    # a new instance: one that is kept would have the credentials of then
+    options: dict[str, Any] = {"use_listings_cache": listings, "skip_instance_cache": not listings}
+    options = options if scheme in PACKAGES else {}
     if scheme in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
     try:

@@ -120,10 +120,6 @@ class StoredDataset:
         """Whether dataset.json states this program's schema version, as its newest."""
         return bool(json.loads(self.read(layout.MARKER))["schema_version"] == schema.SCHEMA_VERSION)
 
-    def is_plain(self) -> bool:
-        """Whether there are files of a dataset or release as they are in a folder, which no commit ever writes."""
-        return any(self.filesystem.exists(self.at(name)) for name in (layout.RELEASE, layout.STORED_FILES))
-
     def some_objects(self) -> list[str]:
         """Names of what is at the URL; nothing where nothing is. Raises FileNotFoundError without a bucket."""
         try:
@@ -136,14 +132,14 @@ class StoredDataset:
 
     # --- tables
 
-    def table(self, name: str, version: int | None = None, files: bool = True) -> Any:
+    def table(self, name: str, version: int | None = None) -> Any:
         """A Delta table, at its latest version or at another one; None where there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         where = f"{self.url}/{name}"
         try:
-            return retried(lambda: DeltaTable(where, version, self._options, without_files=not files), self.retries)
+            return retried(lambda: DeltaTable(where, version, self._options), self.retries)
         except TableNotFoundError:
             return None
 
@@ -162,12 +158,12 @@ class StoredDataset:
                 storage_options=self._options,
             )
         except (CommitFailedError, DeltaError):
-            if self.table(name, files=False) is None:
+            if self.table(name) is None:
                 raise
 
     def head(self) -> Head:
         """The latest commit. Raises StorageError where another program has written the table runs."""
-        table = self.table(LAST, files=False)
+        table = self.table(LAST)
         return Head() if table is None else self.head_at(table)
 
     def head_at(self, table: Any) -> Head:

@@ -91,7 +91,7 @@ def _needed(dataset: StoredDataset, before: float) -> set[str]:
 
 def _heads(dataset: StoredDataset, before: float) -> Iterator[Head]:
     """The last commit, and older ones until one that was followed by another before a time."""
-    runs = dataset.table(LAST, files=False)
+    runs = dataset.table(LAST)
     head = Head() if runs is None else dataset.head_at(runs)
     if not head.is_dataset:
         raise UsageError(f"{dataset.name}: no dataset; check the URL, or make one with 'ddnn-traces ingest'")

@@ -64,16 +64,18 @@ class StoreWriter(Writer):
 
     def _check_target(self) -> None:
         """Raise UsageError unless there is nothing at the URL, or a dataset."""
-        if self._dataset.marker() is None:
-            if there := self._dataset.some_objects():
-                raise UsageError(
-                    f"{self.name}: there is something else than a ddnn_traces dataset ({there[0]}); choose another URL"
-                )
-        elif self._dataset.is_plain():
+        there = self._dataset.some_objects()
+        if there and MARKER not in there:
+            raise UsageError(
+                f"{self.name}: there is something else than a ddnn_traces dataset ({there[0]}); choose another URL"
+            )
+        if there and {layout.RELEASE, layout.STORED_FILES} & {*there}:  # which no commit writes there
             raise UsageError(
                 f"{self.name}: a dataset or release copied there as plain files; choose another URL, and bring it "
                 "there with 'ddnn-traces copy'"
             )
+        if there:
+            self._dataset.marker()
 
     def _read(self, head: Head) -> None:
         """Take a commit as the dataset that is there."""

@@ -23,7 +23,7 @@ from ddnn_traces.errors import DdnnTracesError, UsageError
 from ddnn_traces.store import checksums, hashes, layout, object_store, schema
 from ddnn_traces.store.places.known_files import KnownFiles, Reader
 from ddnn_traces.store.places.place import Place
-from ddnn_traces.store.whole_files import whole_file
+from ddnn_traces.store.whole_files import sync
 from ddnn_traces.text import counted
 
 if TYPE_CHECKING:
@@ -220,8 +220,7 @@ class StoreFiles(KnownFiles):
                 data = self._counted(name, 0, size)
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    with whole_file(path) as new:
-                        new.write_bytes(data)
+                    _write_whole(path, data)
                 except OSError as error:
                     step = "give another folder or free space there"
                     raise self._failed(UsageError(f"{path}: cannot be kept ({error.strerror}); {step}")) from error
@@ -241,6 +240,19 @@ class StoreFiles(KnownFiles):
         """Record why a read failed: DuckDB's own message does not contain it."""
         self.failure = self.failure or error
         return error
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is complete or absent, also where other processes and threads write the same one."""
+    number, new = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+        sync([Path(new)])
+        Path(new).replace(path)
+    except BaseException:
+        Path(new).unlink(missing_ok=True)
+        raise
 
 
 def _folder_name(dataset: StoredDataset) -> str:

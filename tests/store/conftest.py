@@ -1,0 +1,54 @@
+"""Fixtures of datasets on a real S3 server, for the tests marked cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import ceph
+import pytest
+
+import ddnn_traces
+
+SMALL = (
+    "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2",
+    "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso",
+)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ceph.Server]:
+    """Ceph's object gateway, one for each test process."""
+    pytest.importorskip("deltalake")
+    pytest.importorskip("s3fs")
+    with ceph.server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: ceph.Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a new bucket; the environment is that of its owner."""
+    import s3fs
+
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    name = f"test-{uuid4().hex}"
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+    return f"s3://{name}"
+
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def local(sample: Path, once: Once) -> Path:
+    """Two captures as a dataset in a folder. Not to be changed."""
+    return once("delta-local", lambda path: ddnn_traces.ingest([sample / run for run in SMALL], path).close())
+
+
+@pytest.fixture(scope="session")
+def newer(sample: Path, once: Once) -> Path:
+    """The same runs with other windows: other files."""
+    sources = [sample / run for run in SMALL]
+    return once("delta-newer", lambda path: ddnn_traces.ingest(sources, path, window_ms=4).close())

@@ -1,0 +1,155 @@
+"""Captures read from a store, and a dataset written to it, through a proxy that fails: the result is that of files here."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import ceph
+import packets as p
+import pytest
+from proxy import proxy
+from small_runs import A, B, C, hashes_of, ring
+from stored import state
+
+from ddnn_traces.errors import StorageError, UsageError
+from ddnn_traces.ingestors import pipeline, streams
+from ddnn_traces.ingestors.options import IngestOptions
+from ddnn_traces.ingestors.packets import parts
+from ddnn_traces.messages import Messages
+from ddnn_traces.query import checks
+from ddnn_traces.query.dataset import Dataset
+from ddnn_traces.store import object_store
+
+pytestmark = pytest.mark.cluster
+
+
+class Said(Messages):
+    """Messages that keeps the lines about the ingest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def info(self, message: str) -> None:
+        self.lines.append(message)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, sample: Path) -> Path:
+    """A plain capture of several requests and parts, and a run of compressed ones with logs."""
+    folder = tmp_path / "runs"
+    large = folder / "large"
+    large.mkdir(parents=True)
+    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=500)))
+    (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
+    return folder
+
+
+@pytest.fixture
+def captures(runs: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of these runs on the store, which are read in small requests."""
+    import fsspec
+    from s3fs import S3FileSystem
+
+    monkeypatch.setattr(streams, "REQUEST_BYTES", 1 << 16)
+    monkeypatch.setattr(parts, "PART_BYTES", 1 << 16)
+    monkeypatch.setattr(object_store, "_FIRST_S", 0.001)
+    S3FileSystem.clear_instance_cache()
+    store = fsspec.filesystem("s3", skip_instance_cache=True)
+    for run in runs.iterdir():
+        for path in run.iterdir():
+            store.put_file(str(path), f"{bucket}/campaign/{run.name}/{path.name}")
+    return f"{bucket}/campaign"
+
+
+def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
+    """The Parquet files of the dataset from the files here."""
+    pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
+    return tables(tmp_path / "expected")
+
+
+def tables(dataset: Path) -> dict[str, str]:
+    return {name: digest for name, digest in hashes_of(dataset).items() if name.endswith(".parquet")}
+
+
+def check(where: str | Path) -> None:
+    with Dataset(where) as dataset:
+        assert not {name: rows for name, rows in checks.run_checks(dataset).items() if rows.num_rows}
+    assert not checks.damaged_files(where)
+
+
+@pytest.mark.parametrize("what", ["busy", "short", "slow", "lost"])
+def test_captures_through_a_bad_store(
+    what: str, runs: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third request of an object fails."""
+    with proxy(s3.endpoint, lambda *request: what if request[2] % 3 == 1 else "pass") as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
+        pipeline.ingest([captures], tmp_path / "out", IngestOptions(jobs=2))
+    assert bad.done[what] > 10
+    assert tables(tmp_path / "out") == expected(runs, tmp_path)
+    check(tmp_path / "out")
+
+
+@pytest.mark.parametrize("what", ["busy", "lost"])
+def test_a_dataset_through_a_bad_store(
+    what: str, runs: Path, bucket: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of all requests, by chance, fails while runs are written; requests of a commit whose answer is lost, too."""
+    chance = random.Random(21)
+    monkeypatch.setattr(object_store, "_FIRST_S", 0.001)
+    with proxy(s3.endpoint, lambda *_: what if chance.random() < 0.3 else "pass") as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
+        pipeline.ingest([str(runs)], f"{bucket}/dataset", IngestOptions(jobs=2))
+    assert bad.done[what] > 10
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    here = tmp_path / "expected"
+    pipeline.ingest([str(runs)], here, IngestOptions(jobs=1))
+    assert state(f"{bucket}/dataset") == state(here)
+    check(f"{bucket}/dataset")
+
+
+def test_a_store_that_never_answers_ends_the_ingest(
+    captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, and no run of half of its files."""
+    with proxy(
+        s3.endpoint, lambda *request: "busy" if request[0] == "GET" and ".pcap" in request[1] else "pass"
+    ) as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
+        with pytest.raises(StorageError, match="busy or the connection failed 7 times; try again later") as failed:
+            pipeline.ingest([captures], tmp_path / "out", IngestOptions())
+    assert "\n" not in str(failed.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_on_a_cluster_through_a_bad_store(
+    runs: Path, captures: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers repeat requests, and the summary says how many."""
+    with proxy(s3.endpoint, lambda *request: "short" if request[2] % 3 == 1 else "pass") as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
+        said = Said()
+        pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler="local:2"), said)
+    assert tables(tmp_path / "out") == expected(runs, tmp_path)
+    (summary,) = (line for line in said.lines if line.startswith("cluster: "))
+    assert "to the store repeated" in summary
+
+
+def test_a_url_that_gives_its_secret(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="password or signature") as refused:
+        pipeline.ingest(["s3://key:secret@bucket/x.pcap"], tmp_path / "out", IngestOptions())
+    assert "secret@" not in str(refused.value)
+
+
+def test_what_is_not_there(bucket: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file or folder; check the URL"):
+        pipeline.ingest([f"{bucket}/nothing"], tmp_path / "out", IngestOptions())
+
+
+def test_again_reads_only_what_changed(captures: str, runs: Path, tmp_path: Path) -> None:
+    pipeline.ingest([captures], tmp_path / "out", IngestOptions())
+    again = Said()
+    assert pipeline.ingest([f"{captures}/*"], tmp_path / "out", IngestOptions(), again) == []
+    assert sum("unchanged, not read again" in line for line in again.lines) == 2
