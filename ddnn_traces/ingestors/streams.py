@@ -7,7 +7,9 @@ request that fails, or that gives too few bytes, is repeated. Nothing is kept on
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import os
 import threading
 import time
 from collections import deque
@@ -136,8 +138,10 @@ class StoreFile(io.RawIOBase):
     def __init__(self, path: Path, stop: int | None = None) -> None:
         self._path: Any = path
         self._cost = getattr(_measured, "cost", Cost())
+        parts = urlsplit(str(path))
+        self._store = _store(f"{parts.scheme}://{parts.netloc}", os.environ.get("AWS_ENDPOINT_URL"))
         with object_store.errors(str(path)):
-            self._size = object_store.retried(lambda: path.stat().st_size)
+            self._size = object_store.retried(lambda: int(self._store.size(self._path.path)))
         self._stop = self._size if stop is None else min(stop, self._size)
         self._place = 0  # of the next request
         self._waiting: deque[Future[bytes]] = deque()
@@ -200,10 +204,16 @@ class StoreFile(io.RawIOBase):
 
     def _fetch_once(self, begin: int, end: int) -> bytes:
         self._cost.requests += 1
-        data: bytes = self._path.fs.cat_file(self._path.path, start=begin, end=end)
+        data: bytes = self._store.cat_file(self._path.path, start=begin, end=end)
         if len(data) != end - begin:
             raise _WrongLength(f"{len(data):,} bytes instead of {end - begin:,}")
         return data
+
+
+@functools.lru_cache(maxsize=16)
+def _store(root: str, _endpoint: str | None) -> Any:
+    """The file system of a store, one for all files of this process."""
+    return object_store.filesystem(root)[0]
 
 
 class _WrongLength(ConnectionError):

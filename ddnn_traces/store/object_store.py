@@ -98,8 +98,8 @@ def scrubbed(text: object) -> str:
 def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it without a slash at its end.
 
-    listings: remember what is in a folder; otherwise it is asked again each time. Its failed requests are not
-    repeated: retried() does that. Raises UsageError for a scheme that is not known or not installed.
+    listings: remember what is in a folder. Otherwise it is asked again each time, and failed requests are not repeated:
+    retried() does that, and counts. Raises UsageError for a scheme that is not known or not installed.
     """
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
@@ -118,7 +118,7 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     except ValueError as error:
         known = "s3://, gs:// or az://"
         raise UsageError(f"{shown(url)}: cannot be used ({scrubbed(error)[:200]}); give a URL of {known}") from error
-    if scheme in ("s3", "s3a"):
+    if scheme in ("s3", "s3a") and not listings:
         found.retries = 1
     return found, str(path).rstrip("/")
 

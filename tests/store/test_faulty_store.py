@@ -1,4 +1,4 @@
-"""Captures read from a store, and a dataset written to it, through a proxy that fails: the result is that of files here."""
+"""Captures read from a store, and a dataset written to it, through a proxy that fails: nothing is lost or differs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_captures_through_a_bad_store(
 def test_a_dataset_through_a_bad_store(
     what: str, runs: Path, bucket: str, tmp_path: Path, s3: ceph.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A third of all requests, by chance, fails while runs are written; requests of a commit whose answer is lost, too."""
+    """A third of all requests, by chance, fails while runs are written."""
     chance = random.Random(21)
     monkeypatch.setattr(object_store, "_FIRST_S", 0.001)
     with proxy(s3.endpoint, lambda *_: what if chance.random() < 0.3 else "pass") as bad:
