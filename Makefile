@@ -19,18 +19,20 @@ MORE = $$(($$(nproc) + 1))
 # The quick set (docs/testing.md): all but the tests marked long, and those that need an extra: tests/release, and those
 # marked page.
 test: $(VENV)/.dev
-	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site and not ns3" --ignore tests/release
+	$(PYTEST) auto -m "not long and not testbed and not tensorflow and not page and not site and not ns3 and not cluster" --ignore tests/release
 
 # What the quick set leaves out: the tests marked long, and the Hypothesis tests with many examples.
 test-all: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site and not ns3" --ignore tests/release
+	HYPOTHESIS_PROFILE=all $(PYTEST) $(MORE) -m "(long or hypothesis) and not testbed and not tensorflow and not page and not site and not ns3 and not cluster" --ignore tests/release
 
-# What the extras publish, explore and ns3 are needed for; the docs site; runs of the testbed, as root, a test module at a time
-# in each process; and the benchmarks on small data, so that they keep working. (The extra cluster has no code yet.)
-test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(TRAINING)/.torch site
+# What the extras publish, explore, ns3 and cluster are needed for (the last on a Dask cluster and Ceph's S3 server); the
+# docs site; runs of the testbed, as root, a test module at a time in each process; and the benchmarks on small data, so
+# that they keep working.
+test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(VENV)/.cluster $(TRAINING)/.torch site
 	$(PYTEST) $(MORE) tests/release
 	$(PYTEST) $(MORE) -m page tests/explore
 	$(PYTEST) auto -m ns3 tests/traffic tests/cli
+	$(PYTEST) auto --dist loadfile -m cluster tests/store tests/ingestors tests/cli
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01
@@ -39,6 +41,7 @@ test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(TRAINING)/.torch s
 	$(BIN)/python benchmarks/topology_confidence.py --seeds 1 --part 0.02
 	$(BIN)/python benchmarks/simulate.py --small
 	$(BIN)/python benchmarks/ns3.py --small agreement by_hand skipping
+	$(BIN)/python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
 
 # Runs of the testbed with TensorFlow, which is 1.6 GB.
 test-tensorflow: $(VENV)/.dev $(TRAINING)/.tensorflow
