@@ -85,6 +85,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/testbed.md", "sudo ddnn-traces testbed run matrix.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces sweep sweep.toml"): _ROOT,
     ("docs/explore.md", "pip install"): "installs the extra",
+    **{
+        ("docs/stores.md", f"ddnn-traces {name}"): "needs an object store; tests/store/test_delta.py runs them on one"
+        for name in ("copy", "runs", "query", "check", "vacuum")
+    },
     ("docs/ns3.md", "pip install"): "installs the extra",
     (
         "docs/ns3.md",

@@ -74,7 +74,9 @@ def simulated(campaign: Campaign, cost: dict[str, float], workers: int, clients:
     read_s = max(loop_s, TASK_BYTES / share) + cost["worker_s_per_task"]
     file_bytes = campaign.run_bytes / campaign.files
     hash_s = file_bytes * max(hashing, 1 / share)
-    of_a_run = [hash_s] * campaign.files * campaign.hashed + [read_s] * (-(-int(file_bytes) // TASK_BYTES) * campaign.files)
+    of_a_run = [hash_s] * campaign.files * campaign.hashed + [read_s] * (
+        -(-int(file_bytes) // TASK_BYTES) * campaign.files
+    )
     joining = max(cost["join_s_per_task"], cost["result_bytes_per_task"] / campaign.results_bytes_s)
     writing = campaign.run_bytes * cost["write_s_per_gb"] / 1e9
     free = [0.0] * workers

@@ -203,6 +203,7 @@ def test_a_writer_gives_up_after_many_attempts(
 ) -> None:
     copy(local, bucket)
     monkeypatch.setattr(commits.object_store, "pause", lambda _: None)
+    monkeypatch.setattr(commits, "ATTEMPTS", 3)
     bring = commits._bring
     busy = threading.local()
 
@@ -680,11 +681,41 @@ def test_something_else_is_at_the_target(local: Path, bucket: str) -> None:
     fails(lambda: copy(local, newer_program.url), "update ddnn_traces")
 
 
-def test_another_program_has_committed_runs(local: Path, bucket: str) -> None:
+def test_commits_of_another_program_are_left_out(local: Path, newer: Path, bucket: str) -> None:
     copy(local, bucket)
-    StoredDataset(bucket).table("runs").alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-    for call in (lambda: ddnn_traces.open(bucket), lambda: copy(local, bucket)):
-        fails(call, "was not written by ddnn_traces; restore version 1", StorageError)
+    for table in ("runs", "flows"):
+        StoredDataset(bucket).table(table).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+        StoredDataset(bucket).table(table).delete()
+    assert state(bucket) == state(local)
+    copy(newer, bucket, [RUN])
+    assert of(state(bucket), RUN) == of(state(newer), RUN) and of(state(bucket), OTHER) == of(state(local), OTHER)
+    vacuum(bucket, 0)
+    assert objects(bucket) == in_use(bucket)
+    with ddnn_traces.open(bucket) as dataset:
+        assert dataset.place.damages is not None and dataset.place.damages() == []
+
+
+def test_columns_that_are_new_are_added_to_the_tables(
+    local: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+
+    whole = schema.Table.arrow
+
+    def older(self: schema.Table) -> pa.Schema:
+        fields = [field for field in whole(self) if field.name not in ("split", "mss")]
+        return pa.schema(fields)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schema.Table, "arrow", older)
+        copy(local, bucket, [RUN])
+    names = [field.name for field in StoredDataset(bucket).table("flows").schema().fields]
+    assert "mss" not in names
+    copy(local, bucket, [OTHER])
+    for table in ("runs", "flows"):
+        found = {field.name for field in StoredDataset(bucket).table(table).schema().fields}
+        assert found == {column.name for column in schema.table(table).columns}
+    assert state(bucket) == state(local)
 
 
 def test_repeated_uploads_are_counted(local: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ddnn_traces.errors import StorageError
@@ -61,14 +62,15 @@ def _attempt(
     with ThreadPoolExecutor(THREADS) as threads:
         made = threads.map(lambda table: _bring(dataset, table, base.versions.get(table), added.get(table, [])), others)
         versions = dict(zip(others, made, strict=True))
-    if base.version < 0:
+    if base.latest < 0:
         dataset.create(LAST)
-    runs = dataset.table(LAST, max(base.version, 0))
-    _with_all_columns(runs, LAST, base.metadata() if base.is_dataset else None)
+    runs = dataset.table(LAST, max(base.latest, 0))
+    _with_all_columns(runs, LAST)
     head = Head(int(runs.version()) + 1, versions, small_files(base), mark)
     there = files_of(runs)
-    _transact(runs, LAST, there, _desired(there, added.get(LAST, [])), head.metadata())
-    return head
+    before = there if base.version == base.latest else dataset.files(LAST, base.version if base.is_dataset else None)
+    _transact(runs, LAST, there, _desired(before, added.get(LAST, [])), head.metadata())
+    return replace(head, latest=head.version)
 
 
 def _bring(dataset: StoredDataset, table: str, version: int | None, added: list[TableFile]) -> int:
@@ -88,7 +90,7 @@ def _bring(dataset: StoredDataset, table: str, version: int | None, added: list[
         if there.keys() == wanted.keys():
             return number
         try:
-            _with_all_columns(latest, table, None)
+            _with_all_columns(latest, table)
             number = int(latest.version())
             _transact(latest, table, there, wanted, None)
             return number + 1
@@ -139,11 +141,11 @@ def _transact(
     )
 
 
-def _with_all_columns(table: Any, name: str, metadata: dict[str, str] | None) -> None:
+def _with_all_columns(table: Any, name: str) -> None:
     """Add the columns that a table of an older schema version lacks; its files stay as they are."""
     from deltalake import CommitProperties, Schema
 
     known = {field.name for field in table.schema().fields}
     new = [field for field in Schema.from_arrow(schema.table(name).arrow()).fields if field.name not in known]
     if new:
-        table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata))
+        table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces import extras
-from ddnn_traces.errors import StorageError, UsageError
+from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, layout, object_store, schema
 from ddnn_traces.store.object_store import Retries, retried
 
@@ -46,13 +46,15 @@ class TableFile:
 class Head:
     """A commit: the version of the table runs, those of the others, the small files by name, and a mark of its own.
 
-    version: -1 where there is no table; without versions there is no dataset yet.
+    version: of runs; latest: the newest one of that table, which is later where another program wrote since. Both are
+    -1 where there is no table; without a mark there is no dataset yet.
     """
 
     version: int = -1
     versions: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     mark: str = ""
+    latest: int = -1
 
     @property
     def is_dataset(self) -> bool:
@@ -162,23 +164,29 @@ class StoredDataset:
                 raise
 
     def head(self) -> Head:
-        """The latest commit. Raises StorageError where another program has written the table runs."""
+        """The latest commit."""
         table = self.table(LAST)
-        return Head() if table is None else self.head_at(table)
+        latest = -1 if table is None else int(table.version())
+        for version in range(latest, 0, -1):
+            if found := self.head_at(version):
+                return replace(found, latest=latest)
+        return Head(min(latest, 0), latest=latest)
 
-    def head_at(self, table: Any) -> Head:
-        """The commit of a version of runs, which `table` is."""
-        version = int(table.version())
-        commits = table.history(1)
-        commit = commits[0] if commits[0]["version"] == version else {}
-        if METADATA in commit:
-            return Head(version, **json.loads(commit[METADATA]))
-        if version == 0:
-            return Head(0)
-        raise StorageError(
-            f"{self.name}/{LAST}: version {version} was not written by ddnn_traces; restore version {version - 1} of "
-            "this Delta table"
+    def head_at(self, version: int) -> Head | None:
+        """The commit that is a version of runs; None where another program wrote it (OPTIMIZE, a new column)."""
+        commit = self.commit_info(version)
+        return Head(version, **json.loads(commit[METADATA]), latest=version) if METADATA in commit else None
+
+    def commit_info(self, version: int) -> dict[str, Any]:
+        """What the log of runs says of a commit.
+
+        Not by DeltaTable.history(), which gives the latest commits under the numbers of older ones (deltalake 1.6.6).
+        """
+        lines = self.read(f"{LAST}/_delta_log/{version:020}.json").splitlines()
+        found: dict[str, Any] = next(
+            (line["commitInfo"] for line in map(json.loads, lines) if "commitInfo" in line), {}
         )
+        return found
 
     def files(self, name: str, version: int | None) -> dict[str, TableFile]:
         """The files of a table at a version, by path. None: a table that there was not yet."""

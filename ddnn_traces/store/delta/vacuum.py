@@ -6,7 +6,6 @@ names), and knows nothing of the versions that the table runs names.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import object_store, schema
-from ddnn_traces.store.delta.dataset import FILES, LAST, METADATA, THREADS, Head, StoredDataset
+from ddnn_traces.store.delta.dataset import FILES, LAST, THREADS, Head, StoredDataset
 
 #: Days that a reader may take, and an ingest from its first upload to its commit.
 DAYS = 7.0
@@ -91,16 +90,18 @@ def _needed(dataset: StoredDataset, before: float) -> set[str]:
 
 def _heads(dataset: StoredDataset, before: float) -> Iterator[Head]:
     """The last commit, and older ones until one that was followed by another before a time."""
-    runs = dataset.table(LAST)
-    head = Head() if runs is None else dataset.head_at(runs)
+    head = dataset.head()
     if not head.is_dataset:
         raise UsageError(f"{dataset.name}: no dataset; check the URL, or make one with 'ddnn-traces ingest'")
     yield head
-    followed_s = float("inf")
-    for commit in runs.history(None):  # newest first
-        if commit["version"] < head.version:
-            if followed_s < before:
-                return
-            if METADATA in commit:
-                yield Head(commit["version"], **json.loads(commit[METADATA]))
-        followed_s = commit["timestamp"] / 1000
+    followed_s = _committed_s(dataset, head.version)
+    for version in range(head.version - 1, 0, -1):
+        if followed_s < before:
+            return
+        if found := dataset.head_at(version):
+            yield found
+            followed_s = _committed_s(dataset, version)
+
+
+def _committed_s(dataset: StoredDataset, version: int) -> float:
+    return float(dataset.commit_info(version)["timestamp"]) / 1000
