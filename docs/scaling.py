@@ -1,7 +1,7 @@
 """The figures of docs/scaling.md: what tasks cost, measured here, and a simulation of more workers than there are here.
 
-    python docs/scaling.py measure      measures on this machine, into docs/scaling/measured.toml; needs benchmarks/out's
-                                        capture (python benchmarks/cluster.py)
+    python docs/scaling.py measure      measures on this machine, into docs/scaling/measured.toml; needs the capture
+                                        that benchmarks/cluster.py makes
     python docs/scaling.py              simulates with these numbers; prints the table, draws docs/scaling/curve.svg
 
 The simulation is event-driven: tasks in order, each by the first worker that is free, started by one scheduler; their
@@ -42,8 +42,9 @@ WORKERS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 
 @dataclass(frozen=True)
 class Campaign:
-    """Plain captures on a store. worker_bytes_s, store_bytes_s: what a worker, and all of them, get of it; results_bytes_s:
-    what the process that joins receives. hashed: whether files are read a second time, by one task each, for BLAKE3."""
+    """Plain captures on a store. worker_bytes_s, store_bytes_s: what a worker, and all of them, get of it.
+    results_bytes_s: what the process that joins receives. hashed: whether files are read a second time, by one task
+    each, for BLAKE3."""
 
     runs: int = 75
     run_bytes: int = 500_000_000_000
