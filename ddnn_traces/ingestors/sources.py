@@ -282,6 +282,8 @@ def _expand_url(url: str, warn: Callable[[str], None]) -> list[Path]:
         if path.exists():
             return [path]
         found = object_store.matching(url) if set(url) & set("*?[") else []
+        if not found:
+            object_store.list_bucket(url)
     if not found:
         raise UsageError(f"{object_store.shown(url)}: no such file or folder; check the URL")
     return [path_of(one) for one in found]

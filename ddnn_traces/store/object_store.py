@@ -129,6 +129,13 @@ def matching(url: str) -> list[str]:
     return [f"{url.partition('://')[0]}://{one}" for one in sorted(found.glob(path))]
 
 
+def list_bucket(url: str) -> None:
+    """Raise the store's error where the URL's bucket is not there, or may not be listed."""
+    found, path = filesystem(url)
+    if url.partition("://")[0].lower() in PACKAGES:
+        found.ls(path.partition("/")[0])
+
+
 def delta_options(url: str) -> dict[str, str]:
     """Storage options of Delta Lake for a URL: limits of time, and plain HTTP where the endpoint has it."""
     options = {"connect_timeout": "20s", "timeout": "120s", "max_retries": str(ATTEMPTS), "retry_timeout": "60s"}

@@ -148,6 +148,11 @@ def test_what_is_not_there(bucket: str, tmp_path: Path) -> None:
         pipeline.ingest([f"{bucket}/nothing"], tmp_path / "out", IngestOptions())
 
 
+def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such bucket; make it"):
+        pipeline.ingest([f"{bucket}-other/campaign"], tmp_path / "out", IngestOptions())
+
+
 def test_again_reads_only_what_changed(captures: str, runs: Path, tmp_path: Path) -> None:
     pipeline.ingest([captures], tmp_path / "out", IngestOptions())
     again = Said()

@@ -11,6 +11,7 @@ import importlib.metadata
 import itertools
 import logging
 import platform
+import re
 import tempfile
 import threading
 import time
@@ -44,6 +45,7 @@ _TASKS_A_THREAD = 2
 _MOST_FILES = 64
 
 _LOCAL = "local:"
+_ADDRESS = re.compile(r"local:[1-9][0-9]*|(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]+")
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -110,6 +112,8 @@ class Cluster:
         with extras.required("cluster"):
             import distributed
         self._distributed: Any = distributed
+        if not _ADDRESS.fullmatch(address):
+            raise _wrong_address(address)
         self._address, self._messages = address, messages
         self._most_files = min(files, _MOST_FILES)
         self._here: Any = None
@@ -122,7 +126,8 @@ class Cluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this process says itself what is lost
         if self._address.startswith(_LOCAL):
             self._here = self._distributed.LocalCluster(
-                n_workers=_number(self._address), threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+                n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
+                dashboard_address="127.0.0.1:0",
                 host="127.0.0.1", silence_logs=50,
             )  # fmt: skip
         self._client = self._connected(_CONNECT_S)
@@ -271,8 +276,6 @@ class Cluster:
                 f"{self._address}: no Dask scheduler answers there; start one ('dask scheduler'), or correct the "
                 "address"
             ) from error
-        except ValueError as error:
-            raise _wrong_address(self._address) from error
 
     def _checked_workers(self) -> int:
         """Number of threads of all workers. Raises ClusterError where one of them cannot do the tasks."""
@@ -336,13 +339,6 @@ _INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'
 
 def _other_version(address: str, version: str) -> str:
     return f"worker {address} has ddnn-traces {version}, this is {__version__}; install one version everywhere"
-
-
-def _number(address: str) -> int:
-    number = address.removeprefix(_LOCAL)
-    if not number.isdigit() or not int(number):
-        raise _wrong_address(address)
-    return int(number)
 
 
 def _wrong_address(address: str) -> UsageError:

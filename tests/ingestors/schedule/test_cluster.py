@@ -186,7 +186,7 @@ def test_no_scheduler(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=f"tcp://127.0.0.1:{free_port()}"))
 
 
-@pytest.mark.parametrize("address", ["local:0", "local:two", "nonsense://host:1"])
+@pytest.mark.parametrize("address", ["local:0", "local:two", "nonsense://host:1", "127.0.0.1", "tcp://host"])
 def test_wrong_addresses(runs: Path, tmp_path: Path, address: str) -> None:
     with pytest.raises(UsageError, match=r"like tcp://HOST:8786, or local:N"):
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=address))
