@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from distributed import LocalCluster
-from ingest import OUT, _machine, generated
+from ingest import OUT, _machine, generated, in_form
 
 RECORD_BYTES = 116
 
@@ -33,15 +33,34 @@ def timed(command: list[str], out: Path) -> tuple[float, str]:
     return seconds, next((line for line in done.stderr.splitlines() if line.startswith("cluster:")), "")
 
 
+def copies(capture: Path, form: str) -> list[str]:
+    """The sources: a plain capture is cut; a compressed one is a task, and so there are two, under two names."""
+    if form == "pcap":
+        return [str(capture)]
+    other = capture.with_name(f"other-{capture.name}")
+    other.unlink(missing_ok=True)
+    other.hardlink_to(capture)
+    return [str(capture), str(other)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--hash", default="blake3", help="as of ingest: a file in parts is read again for it")
+    parser.add_argument("--form", choices=["pcap", "gzip"], default="pcap")
     options = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    capture = generated(int(options.gigabytes * 1e9 / RECORD_BYTES), 24)
-    ingest = [str(Path(sys.executable).with_name("ddnn-traces")), "ingest", str(capture)]
-    print(f"{_machine()}; {time.strftime('%Y-%m-%d')}; {capture.stat().st_size / 1e9:.2f} GB, {options.repeat} turns\n")
+    plain = generated(int(options.gigabytes * 1e9 / RECORD_BYTES), 24)
+    capture = in_form(plain, options.form)
+    command = str(Path(sys.executable).with_name("ddnn-traces"))
+    sources = copies(capture, options.form)
+    size = plain.stat().st_size * len(sources)
+    ingest = [command, "ingest", *sources, "--hash", options.hash]
+    print(
+        f"{_machine()}; {time.strftime('%Y-%m-%d')}; {size / 1e9:.2f} GB as {options.form}, "
+        f"{options.hash}, {options.repeat} turns\n"
+    )
     print(f"{'command':<24} {'wall s':>8} {'GB/s':>7} {'ratio':>7}")
     with tempfile.TemporaryDirectory(dir=OUT) as scratch:
         for number in (1, 2):
@@ -61,7 +80,7 @@ def main() -> None:
             for name, times in found.items():
                 ratio = statistics.median(a / b for a, b in zip(times, base, strict=True))
                 wall = statistics.median(times)
-                print(f"{name:<24} {wall:>8.2f} {capture.stat().st_size / wall / 1e9:>7.2f} {ratio:>7.2f}", flush=True)
+                print(f"{name:<24} {wall:>8.2f} {size / wall / 1e9:>7.2f} {ratio:>7.2f}", flush=True)
             print(f"    {line}")
 
 

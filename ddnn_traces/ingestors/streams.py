@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ddnn_traces import extras
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import hashes, object_store
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places.place import is_url, path_of_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -83,7 +82,7 @@ def path_of(source: str) -> Path:
             "dataset would show; give credentials as for the store's own tools (docs/stores.md)"
         )
     if source.lower().startswith("file://"):
-        return Path(url2pathname(urlsplit(source).path))
+        return path_of_url(source)
     with extras.required("cluster"):
         from upath import UPath
     filesystem, _ = object_store.filesystem(source, listings=True)  # which has the errors of what is not installed

@@ -114,7 +114,7 @@ def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | Non
             from ddnn_traces.store.places import remote
 
         return remote.place(str(where), runs)
-    path = _path_of(str(where)) if is_url(where) else Path(where)
+    path = path_of_url(str(where)) if is_url(where) else Path(where)
     if is_zip(path):
         from ddnn_traces.store.places import zipped
 
@@ -135,7 +135,8 @@ def is_zip(path: Path) -> bool:
     return False
 
 
-def _path_of(url: str) -> Path:
+def path_of_url(url: str) -> Path:
+    """The path of a URL file://."""
     from urllib.request import url2pathname  # here: it loads a client of HTTP
 
     return Path(url2pathname(urlsplit(url).path))

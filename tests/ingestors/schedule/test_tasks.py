@@ -51,6 +51,9 @@ class OtherProcess:
         self._process.communicate()
         assert self._process.returncode == 0
 
+    def summarize(self) -> None:
+        """Nothing."""
+
     def results(self, tasks: Iterable[ReadTask]) -> Iterator[ReadResult]:
         for task in tasks:
             self.used.append(task)
