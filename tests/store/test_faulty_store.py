@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ceph
@@ -11,6 +17,7 @@ import pytest
 from proxy import proxy
 from small_runs import A, B, C, hashes_of, ring
 from stored import state
+from tools import CODE
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.ingestors import pipeline, streams
@@ -135,6 +142,59 @@ def test_on_a_cluster_through_a_bad_store(
     assert tables(tmp_path / "out") == expected(runs, tmp_path)
     (summary,) = (line for line in said.lines if line.startswith("cluster: "))
     assert "to the store repeated" in summary
+
+
+def test_two_ingests_at_once(sample: Path, bucket: str, tmp_path: Path) -> None:
+    """Each with a run of its own, into one dataset: both runs are there, and inputs.json has both."""
+    names = ("mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2", "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso")
+    where, begin = f"{bucket}/dataset", threading.Barrier(2)
+
+    def work(name: str) -> list[str]:
+        begin.wait()
+        return pipeline.ingest([str(sample / name)], where, IngestOptions(jobs=1))
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(work, names)] == [[name] for name in names]
+    here = tmp_path / "expected"
+    pipeline.ingest([str(sample / name) for name in names], here, IngestOptions(jobs=1))
+    assert state(where) == state(here)
+    check(where)
+    assert pipeline.ingest([str(sample / name) for name in names], where, IngestOptions()) == []
+
+
+@pytest.mark.parametrize("moment", [1, 8, 14, 27])
+def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: Path, s3: ceph.Server) -> None:
+    """An ingest that replaces a run is killed when it writes an entry of a Delta log: the dataset is the old or the
+    new one, and the next ingest makes it the new one."""
+    where, run = f"{bucket}/dataset", sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+    here = [tmp_path / "old", tmp_path / "new"]
+    for out, window_ms in zip(here, (1.0, 4.0), strict=True):
+        pipeline.ingest([str(run)], out, IngestOptions(window_ms=window_ms, jobs=1))
+    pipeline.ingest([str(run)], where, IngestOptions(jobs=1))
+    started: list[subprocess.Popen[bytes]] = []
+    entries = 0
+
+    def kill(method: str, path: str, _: int) -> str:
+        nonlocal entries
+        entries += method == "PUT" and "_delta_log" in path
+        if entries == moment and started[0].poll() is None:
+            started[0].kill()
+            started[0].wait()
+            return "lost"
+        return "pass"
+
+    with proxy(s3.endpoint, kill) as between:
+        call = [sys.executable, "-c", CODE, "ingest", str(run), "--out", where, "--window-ms", "4"]
+        environment = {**os.environ, "AWS_ENDPOINT_URL": between.endpoint}
+        started.append(subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL))
+        ended = started[0].wait(timeout=120)
+    was_killed = ended == -signal.SIGKILL
+    assert was_killed == (entries >= moment)
+    assert state(where) == state(here[1 if not was_killed else 0]) or state(where) == state(here[1])
+    check(where)
+    pipeline.ingest([str(run)], where, IngestOptions(window_ms=4.0))
+    assert state(where) == state(here[1])
+    check(where)
 
 
 def test_a_url_that_gives_its_secret(tmp_path: Path) -> None:
