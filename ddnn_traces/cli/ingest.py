@@ -11,6 +11,7 @@ import click
 
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
+from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places.place import is_url
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def ingest(
 
     Exit code 0: every record of every file was read, whatever the warnings; 1: files or runs were not read in full.
     """
+    if template and plan:
+        raise click.UsageError("--template writes a runs.csv, --plan nothing; leave out one of them")
     if template:
         if out is not None:
             raise click.UsageError("--template ingests nothing; leave out --out, or --template")
@@ -159,7 +162,6 @@ def _print_plan(sources: list[str], out: str, options: IngestOptions, messages: 
 
     from ddnn_traces.cli import lines, terminal
     from ddnn_traces.ingestors.plan import plan
-    from ddnn_traces.store.object_store import shown
     from ddnn_traces.text import counted
 
     found = plan(sources, out, options, messages)
@@ -178,6 +180,9 @@ def _print_plan(sources: list[str], out: str, options: IngestOptions, messages: 
 
 
 def _write_template(sources: list[str], layout: str | None, run_id: str | None) -> None:
+    for source in sources:
+        if is_url(source):
+            raise click.UsageError(f"--template writes next to runs on this machine, and {shown(source)} is a URL")
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors.template import write_template
     from ddnn_traces.text import counted, printable

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.errors import CaptureError
+from ddnn_traces.errors import CaptureError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, ReadOptions
@@ -24,7 +24,8 @@ from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
 from ddnn_traces.messages import Messages
-from ddnn_traces.store import schema
+from ddnn_traces.store import object_store, schema
+from ddnn_traces.store.places.place import is_url
 
 #: Bytes of a capture that are read to measure with, and the share that is written a second time.
 MEASURED_BYTES = 64 << 20
@@ -145,15 +146,18 @@ class Plan:
 def plan(sources: list[str], out: str, options: IngestOptions, messages: Messages) -> Plan:
     """The plan of an ingest. Reads the begin of its largest capture. Raises errors as pipeline.ingest()."""
     options.check()
+    if is_url(out):
+        with object_store.errors(out):
+            object_store.look(out)
     runs = find_runs(sources, messages.warn_partial, options.layout, options.run_id)
     workers = _workers(options, runs, messages)
     files = [_file(run, path, options) for run in runs for path in run.captures if path != STDIN]
     if not files:
-        raise CaptureError("standard input cannot be planned: it is read once; name files")
+        raise UsageError("standard input cannot be planned: it is read once; name files")
     captures = [path for run in runs for path in run.captures if path != STDIN]
     largest = max(captures, key=lambda path: path.stat().st_size)
     calibration, hash_s = _calibrated(largest, options)
-    return Plan(files, calibration, workers, hash_s if options.scheduler else 0.0, "://" in out)
+    return Plan(files, calibration, workers, hash_s if options.scheduler else 0.0, is_url(out))
 
 
 def _workers(options: IngestOptions, runs: Sequence[RunInput], messages: Messages) -> int:
@@ -189,11 +193,13 @@ def _calibrated(path: Path, options: IngestOptions) -> tuple[Calibration, float]
         part.write_bytes(begin.read_bytes()[: size // _SMALLER])
         ENGINES[options.engine].read_capture(part, _reading(options, Path(name, "part-cells")))  # libraries are loaded
         started = time.perf_counter()
-        ENGINES[options.engine].read_capture(begin, _reading(options, Path(name, "cells")))
+        facts = ENGINES[options.engine].read_capture(begin, _reading(options, Path(name, "cells")))
         read_s = time.perf_counter() - started
         started = time.perf_counter()
         digests_of(begin, options.hash)
         hash_s = (time.perf_counter() - started) / size
+        if not facts.format:
+            raise CaptureError(f"{path}: {facts.status_detail}; measuring needs a capture, so leave this file out")
         after = [_after(one, Path(name, f"dataset-{one.name}"), options) for one in (part, begin)]
     slope = max(0.0, after[1] - after[0]) / (size - size // _SMALLER)
     fixed = max(0.0, after[1] - slope * size)

@@ -279,11 +279,10 @@ def _expand_url(url: str, warn: Callable[[str], None]) -> list[Path]:
     if is_local(path):  # file://
         return _expand(str(path), warn)
     with object_store.errors(url):
+        object_store.look(url)
         if path.exists():
             return [path]
         found = object_store.matching(url) if set(url) & set("*?[") else []
-        if not found:
-            object_store.list_bucket(url)
     if not found:
         raise UsageError(f"{object_store.shown(url)}: no such file or folder; check the URL")
     return [path_of(one) for one in found]

@@ -33,6 +33,9 @@ PACKAGES = {
     "abfss": "adlfs",
 }
 
+#: Those of other schemes, of captures.
+_OTHER_PACKAGES = {"ssh": "paramiko", "sftp": "paramiko", "smb": "smbprotocol", "http": "aiohttp", "https": "aiohttp"}
+
 #: Attempts of a request; before the second a pause of _FIRST_S, then each time twice as long, at most _MOST_S.
 ATTEMPTS = 7
 _FIRST_S, _MOST_S = 0.2, 10.0
@@ -104,6 +107,11 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
+    if scheme in PACKAGES and shown(url) != url:
+        raise UsageError(
+            f"{shown(url)}: the URL has a password or signature in it, which messages and the dataset would show; give "
+            "credentials as for the store's own tools (docs/stores.md)"
+        )
     # a new instance: one that is kept would have the credentials of then
     options: dict[str, Any] = {"use_listings_cache": listings, "skip_instance_cache": not listings}
     options = options if scheme in PACKAGES else {}
@@ -112,7 +120,7 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     try:
         found, path = url_to_fs(url, **options)
     except ImportError as error:
-        package = PACKAGES.get(scheme)
+        package = (PACKAGES | _OTHER_PACKAGES).get(scheme)
         step = f"pip install {package}" if package else f"install what fsspec asks for ({scrubbed(error)[:120]})"
         raise UsageError(f"{shown(url)}: the library for {scheme}:// is not installed; {step}") from error
     except ValueError as error:
@@ -129,11 +137,18 @@ def matching(url: str) -> list[str]:
     return [f"{url.partition('://')[0]}://{one}" for one in sorted(found.glob(path))]
 
 
-def list_bucket(url: str) -> None:
-    """Raise the store's error where the URL's bucket is not there, or may not be listed."""
+def look(url: str) -> None:
+    """List what is at a URL, or is next to a pattern. Raises the store's error, but not where nothing is there.
+
+    A listing says what is wrong (no such bucket, a wrong secret or clock); a question for one object only that it is
+    refused.
+    """
     found, path = filesystem(url)
-    if url.partition("://")[0].lower() in PACKAGES:
-        found.ls(path.partition("/")[0])
+    try:
+        found.ls(re.split(r"[*?\[]", path)[0].rpartition("/")[0] if set(path) & set("*?[") else path)
+    except FileNotFoundError as error:
+        if _causes(error) & _NO_BUCKET:
+            raise
 
 
 def delta_options(url: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import ceph
 import packets as p
 import pytest
+from dask_cluster import started
 from proxy import proxy
 from small_runs import A, B, C, hashes_of, ring
 from stored import state
@@ -171,23 +172,23 @@ def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: 
     for out, window_ms in zip(here, (1.0, 4.0), strict=True):
         pipeline.ingest([str(run)], out, IngestOptions(window_ms=window_ms, jobs=1))
     pipeline.ingest([str(run)], where, IngestOptions(jobs=1))
-    started: list[subprocess.Popen[bytes]] = []
+    running: list[subprocess.Popen[bytes]] = []
     entries = 0
 
     def kill(method: str, path: str, _: int) -> str:
         nonlocal entries
         entries += method == "PUT" and "_delta_log" in path
-        if entries == moment and started[0].poll() is None:
-            started[0].kill()
-            started[0].wait()
+        if entries == moment and running[0].poll() is None:
+            running[0].kill()
+            running[0].wait()
             return "lost"
         return "pass"
 
     with proxy(s3.endpoint, kill) as between:
         call = [sys.executable, "-c", CODE, "ingest", str(run), "--out", where, "--window-ms", "4"]
         environment = {**os.environ, "AWS_ENDPOINT_URL": between.endpoint}
-        started.append(subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL))
-        ended = started[0].wait(timeout=120)
+        running.append(subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL))
+        ended = running[0].wait(timeout=120)
     was_killed = ended == -signal.SIGKILL
     assert was_killed == (entries >= moment)
     assert state(where) == state(here[1 if not was_killed else 0]) or state(where) == state(here[1])
@@ -195,6 +196,63 @@ def test_killed_in_mid_commit(moment: int, sample: Path, bucket: str, tmp_path: 
     pipeline.ingest([str(run)], where, IngestOptions(window_ms=4.0))
     assert state(where) == state(here[1])
     check(where)
+
+
+def test_an_interrupt_in_mid_commit_loses_no_finished_run(
+    sample: Path, bucket: str, tmp_path: Path, s3: ceph.Server
+) -> None:
+    where, run = f"{bucket}/dataset", sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+    pipeline.ingest([str(run)], tmp_path / "new", IngestOptions(jobs=1))
+    running: list[subprocess.Popen[bytes]] = []
+    seen: list[str] = []
+
+    def interrupt(method: str, path: str, _: int) -> str:
+        if method == "PUT" and "/flows/_delta_log" in path and not seen:
+            seen.append(path)
+            running[0].send_signal(signal.SIGINT)
+        return "pass"
+
+    with proxy(s3.endpoint, interrupt) as between:
+        environment = {**os.environ, "AWS_ENDPOINT_URL": between.endpoint}
+        call = [sys.executable, "-c", CODE, "ingest", str(run), "--out", where]
+        running.append(subprocess.Popen(call, env=environment, stderr=subprocess.PIPE))
+        _, said = running[0].communicate(timeout=120)
+    assert seen and running[0].returncode != 0
+    assert b"Traceback" not in said
+    assert state(where) == state(tmp_path / "new")
+    check(where)
+
+
+def test_a_dataset_s_url_that_gives_its_secret(sample: Path) -> None:
+    for where in ("s3://key:secret@bucket/dataset", "s3://bucket/dataset?token=secret"):
+        with pytest.raises(UsageError, match="password or signature") as refused:
+            pipeline.ingest([str(sample)], where, IngestOptions())
+        assert "secret@" not in str(refused.value) and "=secret" not in str(refused.value)
+        with pytest.raises(UsageError, match="password or signature"):
+            Dataset(where)
+
+
+def test_a_wrong_secret(captures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from s3fs import S3FileSystem
+
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    S3FileSystem.clear_instance_cache()
+    with pytest.raises(UsageError, match="does not accept these credentials"):
+        pipeline.ingest([captures], tmp_path / "out", IngestOptions())
+
+
+def test_workers_without_credentials(captures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            without.delenv(name)
+        cluster = started(tmp_path, workers=1)
+        running = cluster.__enter__()
+    try:
+        with pytest.raises(UsageError, match="no credentials; give them") as refused:
+            pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler=running.address))
+        assert "\n" not in str(refused.value)
+    finally:
+        cluster.__exit__(None, None, None)
 
 
 def test_a_url_that_gives_its_secret(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ scheduler. What a run becomes is decided here, when the results of all its tasks
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import itertools
 import logging
@@ -27,7 +28,7 @@ from ddnn_traces import extras
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import streams
 from ddnn_traces.ingestors.engines import ENGINES
-from ddnn_traces.ingestors.facts import Progress
+from ddnn_traces.ingestors.facts import STDIN, Progress
 from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
 from ddnn_traces.ingestors.schedule.threads import Threads
@@ -39,6 +40,8 @@ from ddnn_traces.version import __version__
 TRIES = 20
 #: How long to wait for the scheduler: at the begin, and when it is gone, s.
 _CONNECT_S, _COME_BACK_S = 15.0, 300.0
+#: How often it is looked whether there are workers, s.
+_LOOK_S = 10.0
 #: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
 _TASKS_A_THREAD = 2
 #: Files of which this process joins the parts at once.
@@ -170,6 +173,8 @@ class Cluster:
 
     def _read(self, task: ReadTask, progress: Progress) -> ReadResult:
         """Read a file: its parts on the workers, or all of it on one."""
+        if task.path == STDIN:
+            raise UsageError("standard input is only here, not where the workers are; ingest it without --scheduler")
         in_parts = replace(task, options=replace(task.options, pool=self))
         if ENGINES[task.engine].is_cut(task.path, in_parts.options):
             return read(in_parts, progress)
@@ -199,7 +204,7 @@ class Cluster:
     def wait(self, call: Call[Any], client: Any, future: Any) -> Any:
         """The result of a call, or None where it has to be made again."""
         try:
-            done = future.result()
+            done = self._result(client, future)
         except ModuleNotFoundError as error:
             raise ClusterError(f"a worker has no module {error.name}; {_INSTALL}") from error
         except self._of_cluster as error:
@@ -213,6 +218,26 @@ class Cluster:
             self.totals.busy_s[done.worker] += done.seconds
             self.totals.cost.add(done.cost)
         return done
+
+    def _result(self, client: Any, future: Any) -> Any:
+        """The future's result. Raises ClusterError where there is no worker for too long."""
+        alone_since: float | None = None
+        while True:
+            try:
+                return future.result(timeout=_LOOK_S)
+            except TimeoutError:
+                if future.done() or client.status != "running":
+                    raise
+            if client.nthreads():
+                alone_since = None
+            elif alone_since is None:
+                alone_since = time.monotonic()
+                self._messages.info(f"{self._address}: all workers are gone, waiting for others")
+            elif time.monotonic() - alone_since > _COME_BACK_S:
+                raise ClusterError(
+                    f"{self._address}: has had no worker for {_COME_BACK_S:.0f} s; look at the workers' logs, start "
+                    f"some ('dask worker {self._address}') and ingest again"
+                )
 
     @property
     def _of_cluster(self) -> tuple[type[BaseException], ...]:
@@ -271,7 +296,7 @@ class Cluster:
                 except (OSError, TimeoutError):
                     if self._ended or time.monotonic() >= end:
                         raise
-        except (OSError, TimeoutError) as error:
+        except Exception as error:  # of another server, which does not speak as Dask does, also MemoryError and others
             raise ClusterError(
                 f"{self._address}: no Dask scheduler answers there; start one ('dask scheduler'), or correct the "
                 "address"
@@ -289,6 +314,9 @@ class Cluster:
                 raise ClusterError(
                     f"worker {address} has Python {python}, this is {platform.python_version()}; use one minor version"
                 )
+        for address, module in self._on_workers(importlib.import_module, "ddnn_traces.version"):
+            if isinstance(module, ImportError):
+                raise ClusterError(f"worker {address} has no ddnn-traces; {_INSTALL}")
         for address, version in self._on_workers(importlib.metadata.version, "ddnn-traces"):
             if isinstance(version, importlib.metadata.PackageNotFoundError):
                 raise ClusterError(f"worker {address} has no ddnn-traces; {_INSTALL}")

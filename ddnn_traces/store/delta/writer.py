@@ -152,8 +152,8 @@ class StoreWriter(Writer):
         self._is_committing = False
 
     def commit_finished(self, files: Mapping[str, str]) -> None:
-        """As commit(), after an interrupt; nothing where that came during a commit, which may have been done."""
-        if self.uncommitted and not self._is_committing:
+        """As commit(), after an interrupt, also one that came during a commit, which may have been done."""
+        if self.uncommitted:
             for of_runs in self._new.values():
                 for run_id in of_runs.keys() - {*self.written}:
                     del of_runs[run_id]

@@ -119,8 +119,8 @@ class _Content:
             except Exception as error:
                 raise _cannot_fetch(self.name, layout.RELEASE, error) from error
         raise UsageError(
-            f"{self.name}: no release (no {layout.RELEASE} there); give the URL of a folder or zip file that "
-            "'ddnn-traces publish' made"
+            f"{self.name}: no dataset and no release (no {layout.RELEASE} there); check the URL, or make one with "
+            "'ddnn-traces ingest' or 'ddnn-traces publish'"
         )
 
     def fetch(self, path: str) -> bytes:
