@@ -176,12 +176,8 @@ class _Ingest:
             for found in redescribed:
                 self._write_described(found)
             replaced = self._read(todo) if todo else 0
-        except KeyboardInterrupt:
-            self._writer.commit_finished(inputs.files_of(self._current()))
-            if not self._writer.committed:
-                raise
-            finished = counted(self._writer.committed, "finished run")
-            raise KeyboardInterrupt(f"interrupted; the dataset has {finished}, ingest again for the others") from None
+        except KeyboardInterrupt as error:
+            raise self._after_interrupt(error) from None
         finally:
             self._messages.end_reading()
         described, unchanged = len(redescribed), len(planned) - len(changed)
@@ -189,12 +185,23 @@ class _Ingest:
         if not (written or described or unchanged):
             kept = "is unchanged" if self._writer.exists else "was not made"
             raise CaptureError(f"no run could be read from {', '.join(sources)}; {self._writer.name} {kept}")
-        self._finish()
+        try:
+            self._finish()
+        except KeyboardInterrupt as error:
+            raise self._after_interrupt(error) from None
         details = f", {replaced} of them in place of an older one of that name" if replaced else ""
         done = [f"{counted(written, 'run')} written{details}"] if written or not described else []
         done += [f"{counted(described, 'run')} described anew"] if described else []
         done += [f"{unchanged} unchanged"] if unchanged else []
         self._messages.info(f"{self._writer.name}: {', '.join(done)}")
+
+    def _after_interrupt(self, error: KeyboardInterrupt) -> KeyboardInterrupt:
+        """Put what is finished in place; the error that says what the dataset has."""
+        self._writer.commit_finished(inputs.files_of(self._current()))
+        if not self._writer.committed:
+            return error
+        finished = counted(self._writer.committed, "finished run")
+        return KeyboardInterrupt(f"interrupted; the dataset has {finished}, ingest again for the others")
 
     # --- unchanged runs
 

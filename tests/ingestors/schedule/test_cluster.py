@@ -13,7 +13,6 @@ from typing import Any
 import packets as p
 import pytest
 from dask_cluster import DaskCluster, free_port, started
-from proxy import proxy
 from small_runs import A, B, C, hashes_of, ring
 
 from ddnn_traces.errors import ClusterError, UsageError
@@ -171,16 +170,6 @@ def test_a_worker_that_cannot_import_the_package(runs: Path, tmp_path: Path) -> 
         "sys.meta_path.insert(0, Blocked())\n"
     )
     assert "has no ddnn-traces; install it there" in refused_by_worker(runs, tmp_path, code)
-
-
-def test_another_server_at_the_address(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddnn_traces.ingestors.schedule.cluster._CONNECT_S", 1.0)
-    with (
-        proxy("http://127.0.0.1:1", lambda *_: "lost") as other,
-        pytest.raises(ClusterError, match="no Dask scheduler"),
-    ):
-        address = other.endpoint.replace("http", "tcp")
-        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=address))
 
 
 def refused_by_worker(runs: Path, tmp_path: Path, code: Path) -> str:
