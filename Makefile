@@ -32,7 +32,7 @@ test-extras: $(VENV)/.publish $(VENV)/.explore $(VENV)/.ns3 $(VENV)/.cluster $(T
 	$(PYTEST) $(MORE) tests/release
 	$(PYTEST) $(MORE) -m page tests/explore
 	$(PYTEST) auto -m ns3 tests/traffic tests/cli
-	$(PYTEST) auto --dist loadfile -m cluster tests/store tests/ingestors tests/cli
+	$(PYTEST) $(MORE) -m cluster tests/store tests/ingestors
 	DDNN_TRACES_MKDOCS=$(abspath $(SITE)/bin/mkdocs) $(BIN)/python -m pytest -m site tests/test_site.py
 	DDNN_TRACES_TORCH_PYTHON=$(abspath $(TRAINING)/bin/python) $(PYTEST) $(MORE) --dist loadfile -m "testbed and not tensorflow" tests/testbed
 	$(BIN)/python benchmarks/publish.py --gigabytes 0.01

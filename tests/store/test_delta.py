@@ -297,7 +297,7 @@ def test_readers_of_a_killed_replacement_see_the_old_or_the_new(local: Path, new
         return was_killed, found == new
 
     with ThreadPoolExecutor(6) as threads:
-        points = spread(NEXT, 4)
+        points = spread(NEXT, 3)
         found = dict(zip(points, threads.map(tried, points), strict=True))
     assert all(was_killed for was_killed, _ in found.values())
     assert [point for point, (_, is_new) in found.items() if is_new] == [(NEXT, "after")]
@@ -316,7 +316,7 @@ def test_a_killed_first_commit_is_no_dataset_and_the_next_one_makes_it(local: Pa
         return is_there
 
     with ThreadPoolExecutor(6) as threads:
-        points = spread(FIRST, 8)
+        points = spread(FIRST, 3)
         found = dict(zip(points, threads.map(tried, points), strict=True))
     assert [point for point, is_there in found.items() if is_there] == [(FIRST, "after")]
 
