@@ -46,8 +46,10 @@ def test_texts_of_libraries_lose_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.cluster
 def test_errors_of_s3(code: str, kind: type[Exception], message: str, wrapped: bool) -> None:
-    exceptions = pytest.importorskip("botocore.exceptions")
+    from botocore import exceptions
+
     error: Exception = exceptions.ClientError({"Error": {"Code": code, "Message": "two\nlines"}}, "PutObject")
     if wrapped:  # as s3fs does
         error, error.__cause__ = PermissionError("two\nlines") if kind is UsageError else OSError(5, "lines"), error
@@ -73,8 +75,10 @@ def test_errors_of_delta_lake(text: str, message: str) -> None:
     assert re.search(message, str(error)) and "\n" not in str(error) and "5ec" not in str(error)
 
 
+@pytest.mark.cluster
 def test_no_credentials() -> None:
-    exceptions = pytest.importorskip("botocore.exceptions")
+    from botocore import exceptions
+
     with pytest.raises(UsageError, match="no credentials; give them"), object_store.errors(URL):
         raise exceptions.NoCredentialsError
 
@@ -88,15 +92,15 @@ def test_mistakes_of_this_program_and_full_disks_stay_what_they_are() -> None:
         raise UsageError("as it was")
 
 
+@pytest.mark.cluster
 def test_a_scheme_that_is_not_known() -> None:
-    pytest.importorskip("fsspec")
     with pytest.raises(UsageError, match=r"foo://x: cannot be used .*; give a URL of s3://, gs:// or az://"):
         object_store.filesystem("foo://x")
 
 
 @pytest.mark.parametrize(("url", "package"), [("gs://bucket/x", "gcsfs"), ("az://bucket/x", "adlfs")])
+@pytest.mark.cluster
 def test_a_library_that_is_missing(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fsspec")
     monkeypatch.setitem(sys.modules, package, None)
     scheme = url.partition("://")[0]
     with pytest.raises(UsageError, match=f"the library for {scheme}:// is not installed; pip install {package}"):
