@@ -153,7 +153,7 @@ def test_the_command_line(release: Path, command: Any) -> None:
         assert done.stdout == command("query", release, "traffic_matrix", "--format", "csv").stdout
         done = command("runs", f"{url}/nothing")
         assert done.returncode == 2
-        assert f"{url}/nothing: no release" in done.stderr.decode()
+        assert f"{url}/nothing: no dataset and no release" in done.stderr.decode()
 
 
 def test_memory(release: Path) -> None:
