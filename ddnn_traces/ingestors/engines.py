@@ -31,7 +31,7 @@ class Engine:
         return read(path, options)
 
     def is_cut(self, path: Path, options: ReadOptions) -> bool:
-        """Whether options.pool reads the parts of the file: an engine that cuts files has a function `is_cut(path:
+        """Whether a pool would read the parts of the file: an engine that cuts files has a function `is_cut(path:
         Path, options: ReadOptions) -> bool`."""
         return bool(getattr(self._imported(), "is_cut", lambda *_: False)(path, options))
 

@@ -171,15 +171,14 @@ def _workers(options: IngestOptions, runs: Sequence[RunInput], messages: Message
 
 def _file(run: RunInput, path: Path, options: IngestOptions) -> PlannedFile:
     size = path.stat().st_size
-    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path(), cut=True))
+    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()))
     tasks = -(-size // (PARTS_OF_A_TASK * PART_BYTES)) if is_cut else 1
     return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
 
 
-def _reading(options: IngestOptions, spill: Path, cut: bool = False) -> ReadOptions:
-    packets = spill.with_name("packets") if options.packets else None
-    jobs = 1 << 10 if cut else 1
-    return ReadOptions(options.window_ns, np.empty(0, np.int64), spill, packets, jobs=jobs, hash=options.hash)
+def _reading(options: IngestOptions, spill: Path) -> ReadOptions:
+    packets = spill.parent / "packets" if options.packets else None
+    return ReadOptions(options.window_ns, np.empty(0, np.int64), spill, packets, hash=options.hash)
 
 
 def _calibrated(path: Path, options: IngestOptions) -> tuple[Calibration, float]:
@@ -220,7 +219,7 @@ def _fetched(path: Path, begin: Path) -> tuple[float, float]:
 
 
 def _after(capture: Path, dataset: Path, options: IngestOptions) -> float:
-    """What an ingest of a capture takes beside reading it, s."""
+    """What an ingest of a capture takes in addition to reading it, s."""
     started = time.perf_counter()
     messages = _Reading()
     pipeline.ingest(

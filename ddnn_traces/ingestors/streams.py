@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import os
 import threading
 import time
 from collections import deque
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
 from ddnn_traces.store import hashes, object_store
 from ddnn_traces.store.places.place import is_url, path_of_url
 
@@ -38,19 +36,17 @@ _REST_BYTES = 256 << 10
 
 @dataclass
 class Cost:
-    """What reading took. bytes: given to the reader. waited_s: that it waited for them. requests: to a store; repeated:
-    those of them that were made again."""
+    """What reading took. bytes: given to the reader. waited_s: that it waited for them. repeated: requests to a store
+    that were made again."""
 
     bytes: int = 0
     waited_s: float = 0.0
-    requests: int = 0
     repeated: int = 0
 
     def add(self, other: Cost) -> None:
         """Add the cost of something else."""
         self.bytes += other.bytes
         self.waited_s += other.waited_s
-        self.requests += other.requests
         self.repeated += other.repeated
 
 
@@ -76,11 +72,7 @@ def path_of(source: str) -> Path:
     """A path, or that of a URL: a UPath, which has what is used of a Path, but for file://. Raises UsageError."""
     if not is_url(source):
         return Path(source)
-    if object_store.shown(source) != source:
-        raise UsageError(
-            f"{object_store.shown(source)}: the URL has a password or signature in it, which messages and the "
-            "dataset would show; give credentials as for the store's own tools (docs/stores.md)"
-        )
+    object_store.refuse_secrets(source)
     if source.lower().startswith("file://"):
         return path_of_url(source)
     with extras.required("cluster"):
@@ -109,11 +101,8 @@ def digests_of(path: Path, algorithm: str) -> dict[str, str]:
     """As store.hashes.digests_of(), also of a file on a store."""
     if is_local(path) or algorithm == hashes.NONE:
         return hashes.digests_of(path, algorithm)
-    hasher, buffer = hashes.hasher(algorithm), memoryview(bytearray(REQUEST_BYTES))
     with opened(path) as file:
-        while size := file.readinto(buffer):
-            hasher.update(buffer[:size])
-    return {algorithm: hasher.hexdigest()}
+        return hashes.digests_in(file, algorithm)
 
 
 class LocalFile(io.FileIO):
@@ -138,7 +127,7 @@ class StoreFile(io.RawIOBase):
         self._path: Any = path
         self._cost = getattr(_measured, "cost", Cost())
         parts = urlsplit(str(path))
-        self._store = _store(f"{parts.scheme}://{parts.netloc}", os.environ.get("AWS_ENDPOINT_URL"))
+        self._store = _store(f"{parts.scheme}://{parts.netloc}", object_store.endpoint())
         with object_store.errors(str(path)):
             self._size = object_store.retried(lambda: int(self._store.size(self._path.path)))
         self._stop = self._size if stop is None else min(stop, self._size)
@@ -202,7 +191,6 @@ class StoreFile(io.RawIOBase):
             self._cost.repeated += retries.count
 
     def _fetch_once(self, begin: int, end: int) -> bytes:
-        self._cost.requests += 1
         data: bytes = self._store.cat_file(self._path.path, start=begin, end=end)
         if len(data) != end - begin:
             raise _WrongLength(f"{len(data):,} bytes instead of {end - begin:,}")
@@ -210,7 +198,7 @@ class StoreFile(io.RawIOBase):
 
 
 @functools.lru_cache(maxsize=16)
-def _store(root: str, _endpoint: str | None) -> Any:
+def _store(root: str, _endpoint: str) -> Any:
     """The file system of a store, one for all files of this process."""
     return object_store.filesystem(root)[0]
 

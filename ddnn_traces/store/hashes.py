@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from io import RawIOBase
 from pathlib import Path
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 #: Columns of captures. BLAKE3 is several times as fast as SHA-256, also where the CPU has instructions for that.
 ALGORITHMS = ("blake3", "sha256")
@@ -38,7 +39,12 @@ def digests_of(path: Path, algorithm: str) -> dict[str, str]:
     if algorithm == NONE:
         return {}
     with path.open("rb") as file:
-        return {algorithm: hashlib.file_digest(file, lambda: hasher(algorithm)).hexdigest()}  # type: ignore[arg-type,return-value]
+        return digests_in(file, algorithm)
+
+
+def digests_in(file: BinaryIO | RawIOBase, algorithm: str) -> dict[str, str]:
+    """The same of an open file, from its place on. algorithm: not NONE."""
+    return {algorithm: hashlib.file_digest(file, lambda: hasher(algorithm)).hexdigest()}  # type: ignore[arg-type,return-value]
 
 
 def named(digests: Mapping[str, str]) -> str | None:

@@ -98,6 +98,20 @@ def scrubbed(text: object) -> str:
     return line
 
 
+def refuse_secrets(url: str) -> None:
+    """Raise UsageError for a URL with a password or signature in it."""
+    if shown(url) != url:
+        raise UsageError(
+            f"{shown(url)}: the URL has a password or signature in it, which messages and the dataset would show; give "
+            "credentials as for the store's own tools (docs/stores.md)"
+        )
+
+
+def endpoint() -> str:
+    """URL of the S3 server, where it is not the usual one."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
 def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it without a slash at its end.
 
@@ -107,11 +121,7 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     with extras.required("cluster"):
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
-    if scheme in PACKAGES and shown(url) != url:
-        raise UsageError(
-            f"{shown(url)}: the URL has a password or signature in it, which messages and the dataset would show; give "
-            "credentials as for the store's own tools (docs/stores.md)"
-        )
+    refuse_secrets(url)
     # a new instance: one that is kept would have the credentials of then
     options: dict[str, Any] = {"use_listings_cache": listings, "skip_instance_cache": not listings}
     options = options if scheme in PACKAGES else {}
@@ -147,15 +157,14 @@ def look(url: str) -> None:
     try:
         found.ls(re.split(r"[*?\[]", path)[0].rpartition("/")[0] if set(path) & set("*?[") else path)
     except FileNotFoundError as error:
-        if _causes(error) & _NO_BUCKET:
+        if lacks_bucket(error):
             raise
 
 
 def delta_options(url: str) -> dict[str, str]:
     """Storage options of Delta Lake for a URL: limits of time, and plain HTTP where the endpoint has it."""
     options = {"connect_timeout": "20s", "timeout": "120s", "max_retries": str(ATTEMPTS), "retry_timeout": "60s"}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    if url.lower().startswith("s3") and endpoint.lower().startswith("http://"):
+    if url.lower().startswith("s3") and endpoint().lower().startswith("http://"):
         options["allow_http"] = "true"
     return options
 
@@ -220,31 +229,36 @@ def errors(url: str) -> Iterator[None]:
         raise explained(error, url) from error
 
 
+#: What a cause means, the first that is found.
+_EXPLANATIONS: tuple[tuple[set[str], type[DdnnTracesError], str], ...] = (
+    ({"RequestTimeTooSkewed"}, StorageError, "refused, since times differ; set the clock of this machine"),
+    (_NO_BUCKET, UsageError, "no such bucket; make it, or check its name and the endpoint"),
+    (_NO_CREDENTIALS, UsageError, "no credentials; give them as for the store's own tools (docs/stores.md)"),
+    (_EXPIRED, UsageError, "the credentials have expired; get new ones and try again"),
+    (_NOT_KNOWN, UsageError, "the store does not accept these credentials; check the key and its secret"),
+    (_NOT_ALLOWED, UsageError, "not allowed (403); get the permission, or use other credentials"),
+    (
+        _UNREACHABLE,
+        StorageError,
+        "the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)",
+    ),
+    (
+        {"FileNotFoundError", "404", "NoSuchKey", "TableNotFoundError"},
+        UsageError,
+        "no such object there; check the URL",
+    ),
+    (_BUSY, StorageError, f"the store was busy or the connection failed {ATTEMPTS} times; try again later"),
+)
+
+
 def explained(error: Exception, url: str) -> DdnnTracesError:
     """The error as the user gets it. url: also of a file in the store."""
     if isinstance(error, DdnnTracesError):
         return error
     found, name = _causes(error), shown(url)
-    if "RequestTimeTooSkewed" in found:
-        return StorageError(f"{name}: refused, since times differ; set the clock of this machine")
-    if found & _NO_BUCKET:
-        return UsageError(f"{name}: no such bucket; make it, or check its name and the endpoint")
-    if found & _NO_CREDENTIALS:
-        return UsageError(f"{name}: no credentials; give them as for the store's own tools (docs/stores.md)")
-    if found & _EXPIRED:
-        return UsageError(f"{name}: the credentials have expired; get new ones and try again")
-    if found & _NOT_KNOWN:
-        return UsageError(f"{name}: the store does not accept these credentials; check the key and its secret")
-    if found & _NOT_ALLOWED:
-        return UsageError(f"{name}: not allowed (403); get the permission, or use other credentials")
-    if found & _UNREACHABLE:
-        return StorageError(
-            f"{name}: the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)"
-        )
-    if found & {"FileNotFoundError", "404", "NoSuchKey", "TableNotFoundError"}:
-        return UsageError(f"{name}: no such object there; check the URL")
-    if found & _BUSY:
-        return StorageError(f"{name}: the store was busy or the connection failed {ATTEMPTS} times; try again later")
+    for causes, kind, what in _EXPLANATIONS:
+        if found & causes:
+            return kind(f"{name}: {what}")
     reason = scrubbed(error) or type(error).__name__
     return StorageError(f"{name}: the store failed ({type(error).__name__}: {reason[:200]}); try again")
 

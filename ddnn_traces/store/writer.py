@@ -54,6 +54,7 @@ class DatasetWriter(Writer):
         self.out = out.resolve()
         self._stored: dict[str, checksums.Files] = {}
         self._wait, self._report = wait, report
+        self._is_committing = False
         self._oldest = schema.SCHEMA_VERSION  # of the runs that were written
         self._lock = DatasetLock(self.out)
         if not _lacks_marker(self.out):
@@ -121,10 +122,6 @@ class DatasetWriter(Writer):
     def texts(self) -> dict[str, str]:
         """Content of inputs.json and sources.json of the dataset now, without those that are missing or no text."""
         return layout.texts(self.out)
-
-    def has_run(self, run_id: str) -> bool:
-        """Whether the next version will hold the run."""
-        return run_id in self.written or self.is_there(run_id)
 
     def damages(self, run_id: str) -> list[checksums.Damage]:
         """What is damaged of a run in the dataset. The files of one without a record are recorded if they are sound."""

@@ -33,7 +33,6 @@ class Writer(ABC):
         #: Runs that were written, and how many of them are in the dataset.
         self.written: list[str] = []
         self.committed = 0
-        self._is_committing = False
         self._kept: set[str] = set()  # runs whose other tables are those in the dataset
 
     @abstractmethod
@@ -107,7 +106,7 @@ class Writer(ABC):
 
     @abstractmethod
     def commit_finished(self, files: Mapping[str, str]) -> None:
-        """As commit(), after an interrupt; nothing where that came during a commit."""
+        """As commit(), after an interrupt."""
 
     @abstractmethod
     def replace_files(self, files: Mapping[str, str]) -> None:

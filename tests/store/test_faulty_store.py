@@ -18,29 +18,17 @@ from dask_cluster import started
 from proxy import proxy
 from small_runs import A, B, C, hashes_of, ring
 from stored import state
-from tools import CODE
+from tools import CODE, Notes
 
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.ingestors import pipeline, streams
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import parts
-from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import object_store
 
 pytestmark = pytest.mark.cluster
-
-
-class Said(Messages):
-    """Messages that keeps the lines about the ingest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def info(self, message: str) -> None:
-        self.lines.append(message)
 
 
 @pytest.fixture
@@ -138,10 +126,10 @@ def test_on_a_cluster_through_a_bad_store(
     """The workers repeat requests, and the summary says how many."""
     with proxy(s3.endpoint, lambda *request: "short" if request[2] % 3 == 1 else "pass") as bad:
         monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
-        said = Said()
+        said = Notes()
         pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler="local:2"), said)
     assert tables(tmp_path / "out") == expected(runs, tmp_path)
-    (summary,) = (line for line in said.lines if line.startswith("cluster: "))
+    (summary,) = (line for line in said.notes if line.startswith("cluster: "))
     assert "to the store repeated" in summary
 
 
@@ -273,6 +261,6 @@ def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path) -> None:
 
 def test_again_reads_only_what_changed(captures: str, runs: Path, tmp_path: Path) -> None:
     pipeline.ingest([captures], tmp_path / "out", IngestOptions())
-    again = Said()
+    again = Notes()
     assert pipeline.ingest([f"{captures}/*"], tmp_path / "out", IngestOptions(), again) == []
-    assert sum("unchanged, not read again" in line for line in again.lines) == 2
+    assert sum("unchanged, not read again" in line for line in again.notes) == 2

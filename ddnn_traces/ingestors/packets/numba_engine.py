@@ -45,7 +45,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with ExitStack() as stack:
         cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
-        header = _plain_pcap(path) if _may_be_cut(path, options) else None
+        header = _plain_pcap(path) if _has_readers(options) and _is_large(path, options) else None
         if header:
             facts = _read_in_parts(path, header, options, cells)
         else:
@@ -57,19 +57,19 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 
 def is_cut(path: Path, options: ReadOptions) -> bool:
-    """Whether a pool reads the parts of this file, instead of the file as a whole."""
-    return _may_be_cut(path, options) and _plain_pcap(path) is not None
+    """Whether a pool would read the parts of this file, instead of the file as a whole."""
+    return _is_large(path, options) and _plain_pcap(path) is not None
 
 
-def _may_be_cut(path: Path, options: ReadOptions) -> bool:
-    """Whether several threads, or a pool, can read a file of its size, if it is a plain pcap.
+def _has_readers(options: ReadOptions) -> bool:
+    """Whether there is a pool, or threads enough: with two, one that reads and one that hashes are as fast, and read
+    the file once."""
+    return options.pool is not None or options.jobs >= (2 if options.hash == hashes.NONE else 3)
 
-    With two threads, one that reads and one that hashes are as fast, and read the file once.
-    """
-    least = 2 if options.hash == hashes.NONE else 3
-    if options.packets or (options.pool is None and options.jobs < least):
-        return False
-    return path.is_file() and path.stat().st_size >= 2 * parts.PART_BYTES
+
+def _is_large(path: Path, options: ReadOptions) -> bool:
+    """Whether a file is worth cutting, if it is a plain pcap whose packets are not wanted in order."""
+    return not options.packets and path.is_file() and path.stat().st_size >= 2 * parts.PART_BYTES
 
 
 def _plain_pcap(path: Path) -> PcapHeader | None:

@@ -126,8 +126,6 @@ class PartsReader:
 
     def __init__(self, path: Path, size: int, whole: Scanner, options: ReadOptions, pool: Pool) -> None:
         self.reader = RecordReader(whole, HEADER_BYTES)
-        #: Parts, and how many of them had to be read again in their place.
-        self.parts = self.again = 0
         self._path, self._size, self._whole, self._pool = path, size, whole, pool
         self._options = options
         self._progress = options.progress
@@ -174,13 +172,11 @@ class PartsReader:
     def _append(self, part: Part, stop: int) -> None:
         """Append a part to the whole, or read its bytes again where it does not fit there."""
         position, records = self.reader.position, self._whole.records
-        self.parts += 1
         if position < stop:
             if part.begin == position and self._whole.join(part.tables):
                 self.reader.position, self.reader.damage = part.end, part.damage
                 self._progress(self.reader.position - position, self._whole.records - records)
             else:
-                self.again += 1
                 self._read_in_one_pass(stop)
 
     def _read_in_one_pass(self, stop: int) -> None:

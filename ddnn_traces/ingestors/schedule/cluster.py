@@ -175,9 +175,8 @@ class Cluster:
         """Read a file: its parts on the workers, or all of it on one."""
         if task.path == STDIN:
             raise UsageError("standard input is only here, not where the workers are; ingest it without --scheduler")
-        in_parts = replace(task, options=replace(task.options, pool=self))
-        if ENGINES[task.engine].is_cut(task.path, in_parts.options):
-            return read(in_parts, progress)
+        if ENGINES[task.engine].is_cut(task.path, task.options):
+            return read(replace(task, options=replace(task.options, pool=self)), progress)
         result, outputs = self.submit(read_whole, replace(task, options=replace(task.options, jobs=1))).result()
         for name, content in outputs.items():
             getattr(task.options, name).write_bytes(content)

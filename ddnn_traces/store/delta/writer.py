@@ -138,7 +138,6 @@ class StoreWriter(Writer):
 
         Raises StorageError where another writer has replaced a run of which only some tables were written here.
         """
-        self._is_committing = True
         with object_store.errors(self._dataset.url):
             self._write_marker()
             self._upload()
@@ -149,7 +148,6 @@ class StoreWriter(Writer):
             self._finish(added, files)
         self._remove_written()
         self.committed = len(self.written)
-        self._is_committing = False
 
     def commit_finished(self, files: Mapping[str, str]) -> None:
         """As commit(), after an interrupt, also one that came during a commit, which may have been done."""

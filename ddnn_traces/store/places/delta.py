@@ -257,9 +257,8 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 def _folder_name(dataset: StoredDataset) -> str:
     """Folder of a dataset in a cache: of its URL and of the server, where that is not the usual one."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     digest = hashes.hasher("blake3")
-    digest.update(memoryview(f"{endpoint}\0{dataset.url}".encode()))
+    digest.update(memoryview(f"{object_store.endpoint()}\0{dataset.url}".encode()))
     return digest.hexdigest()[:16]
 
 

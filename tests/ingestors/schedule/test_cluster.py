@@ -14,6 +14,7 @@ import packets as p
 import pytest
 from dask_cluster import DaskCluster, free_port, started
 from small_runs import A, B, C, hashes_of, ring
+from tools import Notes
 
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
@@ -28,16 +29,12 @@ pytestmark = pytest.mark.cluster
 ROUNDS = 1000
 
 
-class Said(Messages):
-    """Messages that keeps the lines about the ingest, and calls a function with each progress."""
+class Said(Notes):
+    """Notes that call a function with each progress."""
 
     def __init__(self, at: Callable[[], object] = lambda: None) -> None:
         super().__init__()
-        self.lines: list[str] = []
         self._at = at
-
-    def info(self, message: str) -> None:
-        self.lines.append(message)
 
     def advance(self, size: int, packets: int) -> None:
         self._at()
@@ -111,7 +108,7 @@ def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[st
 
 def run_again(said: Said) -> int:
     """How many tasks were, by the summary."""
-    (found,) = re.findall(r"^cluster: .* (\d+) tasks? run again", "\n".join(said.lines), re.M)
+    (found,) = re.findall(r"^cluster: .* (\d+) tasks? run again", "\n".join(said.notes), re.M)
     return int(found)
 
 
@@ -136,7 +133,7 @@ def test_the_scheduler_is_restarted(runs: Path, tmp_path: Path, expected: dict[s
 
         said = Said(restart)
         assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
-    assert any("the scheduler is gone" in line for line in said.lines)
+    assert any("the scheduler is gone" in line for line in said.notes)
     assert run_again(said) > 0
 
 
@@ -148,28 +145,34 @@ def test_a_worker_of_another_version(runs: Path, tmp_path: Path) -> None:
 
 
 def test_a_worker_without_the_package(runs: Path, tmp_path: Path) -> None:
-    code = tmp_path / "other"
-    code.mkdir()
-    (code / "sitecustomize.py").write_text(
+    code = python_path(
+        tmp_path,
         "import importlib.metadata as m\nfound = m.version\n"
         "def version(name):\n"
         "    if name == 'ddnn-traces':\n        raise m.PackageNotFoundError(name)\n    return found(name)\n"
-        "m.version = version\n"
+        "m.version = version\n",
     )
     assert "has no ddnn-traces; install it there" in refused_by_worker(runs, tmp_path, code)
 
 
 def test_a_worker_that_cannot_import_the_package(runs: Path, tmp_path: Path) -> None:
     """Its package is listed as installed, and broken."""
-    code = tmp_path / "other"
-    code.mkdir()
-    (code / "sitecustomize.py").write_text(
+    code = python_path(
+        tmp_path,
         "import sys\nclass Blocked:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.partition('.')[0] == 'ddnn_traces':\n            raise ModuleNotFoundError(name, name=name)\n"
-        "sys.meta_path.insert(0, Blocked())\n"
+        "sys.meta_path.insert(0, Blocked())\n",
     )
     assert "has no ddnn-traces; install it there" in refused_by_worker(runs, tmp_path, code)
+
+
+def python_path(folder: Path, code: str) -> Path:
+    """A folder whose code a Python runs first that has it in its path."""
+    path = folder / "other"
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(code)
+    return path
 
 
 def refused_by_worker(runs: Path, tmp_path: Path, code: Path) -> str:
