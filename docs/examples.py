@@ -4,7 +4,8 @@ Examples are blocks of code: fenced as sh, sql or python, and indented ones with
 The blocks of a page run one after the other in one folder, which holds what GIVEN says. A block of sh or an indented
 one is run by bash, one of SQL as `ddnn-traces sql dataset`, one of Python as a program, or as a doctest where it has
 `>>>`. A fenced block of text after a block is its output; where a line of it is `...`, lines are left out there.
-tests/test_examples.py runs all of them and compares; of OF_RELEASES, tests/release/test_release_examples.py.
+tests/test_examples.py runs all of them and compares; of OF_RELEASES, tests/release/test_release_examples.py; of
+OF_STORES, tests/store/test_store_examples.py.
 
     python docs/examples.py [PAGE...]    # runs the examples and writes their output into the pages (make docs-examples)
 """
@@ -53,7 +54,9 @@ GIVEN: dict[str, dict[str, str]] = {
     "docs/releases.md": {"dataset": "traces"},
     "docs/report.md": {"demo/dataset": "sample"},
     "docs/sharing.md": {"docs/simulations": "docs/simulations"},
+    "docs/cluster.md": {"captures": _RING},
     "docs/simulator.md": {"dataset": "traces", "docs/simulations": "docs/simulations"},
+    "docs/stores.md": {"dataset": "traces"},
     "docs/testbed.md": {"captures": _RING},
     "docs/traffic_model.md": {"dataset": "traces"},
     "docs/tutorial.md": {"demo/dataset": "sample", "captures/my-run": _RING},
@@ -62,6 +65,9 @@ GIVEN: dict[str, dict[str, str]] = {
 }
 #: Pages whose examples need the extra publish: tests/release runs them.
 OF_RELEASES = {"docs/publish.md", "docs/releases.md", "docs/verify.md", "docs/push.md"}
+#: Pages whose examples need the extra cluster and an object store: tests/store/test_store_examples.py runs them. Their
+#: output is not shown.
+OF_STORES = {"docs/cluster.md", "docs/stores.md"}
 #: Words that stand for a name of the reader's, and what they are in the tests.
 WORDS = {
     "DATASET": "dataset",
@@ -76,7 +82,7 @@ BY_HAND = {
         """sed -i 's/^title = .*/title = "Flow tables"/; s/^name = .*/name = "Ada Lovelace"/' release.toml"""
     ),
 }
-#: Lines that no test runs, and why; their commands and options are checked. A line is named by its beginning.
+#: Lines of sh, and programs, that no test runs, and why; commands and options are checked. Each is named by its begin.
 _ROOT = "needs root, tcpdump and PyTorch; tests/testbed makes such runs"
 _SERVER = "needs a network and an account; tests/release pushes to servers of its own"
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -84,11 +90,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/our_dataset.md", "sudo ddnn-traces sweep data/dataset.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces testbed run matrix.toml"): _ROOT,
     ("docs/testbed.md", "sudo ddnn-traces sweep sweep.toml"): _ROOT,
+    ("docs/cluster.md", "ddnn-traces ingest ssh://"): "needs a server of ssh",
+    ("docs/cluster.md", "# ingest_on_slurm.py"): "needs Slurm",
     ("docs/explore.md", "pip install"): "installs the extra",
-    **{
-        ("docs/stores.md", f"ddnn-traces {name}"): "needs an object store; tests/store/test_delta.py runs them on one"
-        for name in ("copy", "runs", "query", "check", "vacuum")
-    },
     ("docs/ns3.md", "pip install"): "installs the extra",
     (
         "docs/ns3.md",
@@ -174,9 +178,9 @@ def page_text(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def is_run(page: str, line: str) -> bool:
-    """Whether a line of sh is run, and not one of NOT_RUN."""
-    return not any(page == of and line.startswith(beginning) for of, beginning in NOT_RUN)
+def is_run(page: str, code: str) -> bool:
+    """Whether a line of sh, or a program, is run, and not one of NOT_RUN."""
+    return not any(page == of and code.startswith(beginning) for of, beginning in NOT_RUN)
 
 
 def prepare(page: str, folder: Path, source: Callable[[str], Path]) -> None:
@@ -230,7 +234,7 @@ def _run(page: str, block: Block, globs: dict[str, object]) -> str:
         return _sql(block.code)
     if block.kind == "doctest":
         return _doctest(page, block.code, globs)
-    return _call([sys.executable, "-c", block.code])
+    return _call([sys.executable, "-c", block.code]) if is_run(page, block.code) else ""
 
 
 def _sh(code: str) -> str:
@@ -301,4 +305,4 @@ def _write(pages: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _write(sys.argv[1:] or PAGES)
+    _write(sys.argv[1:] or [page for page in PAGES if page not in OF_STORES])

@@ -1,7 +1,7 @@
 """Every example of README.md and of the pages in docs/ is run, and prints what the page shows below it.
 
-docs/examples.py finds and runs them, and has the list of lines that are not run, with reasons. What needs the extra
-publish is run by tests/release/test_release_examples.py.
+docs/examples.py finds and runs them, and has the list of lines that are not run, with reasons. What needs an extra is
+run by tests/release/test_release_examples.py and tests/store/test_store_examples.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 #: Pages with an example that is run here, and those of the quick set.
-RUN = [page for page, blocks in BLOCKS.items() if blocks and page not in examples.OF_RELEASES]
+RUN = [page for page, blocks in BLOCKS.items() if blocks and page not in examples.OF_RELEASES | examples.OF_STORES]
 QUICK = ("docs/our_dataset.md", "docs/testbed.md")
 
 
@@ -85,7 +85,7 @@ def test_commands_in_the_text_of_a_page_exist() -> None:
 
 def test_every_line_that_is_not_run_is_in_a_page() -> None:
     for page, beginning in examples.NOT_RUN:
-        lines = [line for block in BLOCKS[page] if block.kind == "sh" for line in block.lines]
+        lines = [line for block in BLOCKS[page] for line in (block.lines if block.kind == "sh" else [block.code])]
         assert any(line.startswith(beginning) for line in lines), f"{page}: {beginning}"
     assert all(reason for reason in examples.NOT_RUN.values())
     of_sudo = [line for page in BLOCKS for line in lines_of(page) if line.startswith("sudo ")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -58,6 +59,11 @@ def needs_tool(name: str) -> str:
             pytest.fail(f"{name} is not installed, and CI=true")
         pytest.skip(f"{name} is not installed")
     return path
+
+
+def needs_package(name: str) -> Any:
+    """A module of an extra. Without it the test is skipped, but fails under CI."""
+    return importlib.import_module(name) if os.environ.get("CI") == "true" else pytest.importorskip(name)
 
 
 def _can_mount() -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import fsspec
 import pytest
 from publishing import ABOUT
+from tools import needs_package
 
 import ddnn_traces
 from ddnn_traces.errors import MissingExtra, ReleaseError, UsageError
@@ -167,7 +168,7 @@ def test_memory(release: Path) -> None:
 
 def test_s3(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto's server, in this process, asked over http by s3fs."""
-    moto = pytest.importorskip("moto.server")
+    moto = needs_package("moto.server")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -10,12 +10,13 @@ import pytest
 from hub_server import HubServer
 from publishing import run_push
 from small_release import SMALL, content, make
+from tools import needs_package
 from web import Answer, json_answer, server
 
 from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
 
-pytest.importorskip("huggingface_hub")
+needs_package("huggingface_hub")
 TOKEN = "hf_secretsecretsecret0123"
 TO = "hf://datasets/ada/traces"
 FILES = len(SMALL) + 2

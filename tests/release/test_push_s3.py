@@ -19,6 +19,7 @@ import fsspec
 import pytest
 from publishing import ABOUT, run_push
 from small_release import SMALL, content, make
+from tools import needs_package
 from web import Answer, Front, Request, server
 
 import ddnn_traces
@@ -26,8 +27,8 @@ from ddnn_traces.errors import PushError
 from ddnn_traces.release import push
 from ddnn_traces.release.push import s3
 
-pytest.importorskip("s3fs")
-pytest.importorskip("moto")
+needs_package("s3fs")
+needs_package("moto")
 SECRET = "sEcReTkEy0123456789"
 FILES = len(SMALL) + 2
 
@@ -105,7 +106,7 @@ def refused(release: Path, front: Front, to: str = "s3://bucket/sets/sample") ->
 
 def client(store: tuple[str, int]) -> Any:
     """Another client of the store, not what is tested."""
-    boto3 = pytest.importorskip("boto3")
+    boto3 = needs_package("boto3")
     keys = {"aws_access_key_id": "another", "aws_secret_access_key": "another", "region_name": "us-east-1"}
     return boto3.client("s3", endpoint_url=f"http://{store[0]}:{store[1]}", **keys)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from publishing import run_push
 from small_release import SMALL, content, facts_of, make
-from tools import RunCommand
+from tools import RunCommand, needs_package
 from web import Answer, Request, json_answer, server
 from zenodo_server import ZenodoServer
 
@@ -20,7 +20,7 @@ from ddnn_traces.errors import DraftError, PushError
 from ddnn_traces.release import facts, push
 from ddnn_traces.release.push import contents, zenodo
 
-pytest.importorskip("requests")
+needs_package("requests")
 TOKEN = "zenodo-secret-0123456789"
 ARCHIVE = "sample-traces-1.0.0.zip"
 WITH_ARCHIVE = {"README.md", "LICENSE", "datacite.json", "SHA256SUMS"}

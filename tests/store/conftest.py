@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import ceph
 import pytest
+from tools import needs_package
 
 import ddnn_traces
 
@@ -20,8 +21,8 @@ SMALL = (
 @pytest.fixture(scope="session")
 def s3() -> Iterator[ceph.Server]:
     """Ceph's object gateway, one for each test process."""
-    pytest.importorskip("deltalake")
-    pytest.importorskip("s3fs")
+    needs_package("deltalake")
+    needs_package("s3fs")
     with ceph.server() as server:
         yield server
 

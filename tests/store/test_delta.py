@@ -22,17 +22,13 @@ from tools import CODE, RunCommand
 import ddnn_traces
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import checksums, layout, schema
-from ddnn_traces.store.layout import INPUTS, SOURCES
-from ddnn_traces.store.parquet import partition
-
-pytest.importorskip("deltalake")
-pytest.importorskip("s3fs")
-
 from ddnn_traces.store.delta import commit as commits
 from ddnn_traces.store.delta.copying import copy
 from ddnn_traces.store.delta.dataset import StoredDataset
 from ddnn_traces.store.delta.vacuum import vacuum
 from ddnn_traces.store.delta.writer import StoreWriter
+from ddnn_traces.store.layout import INPUTS, SOURCES
+from ddnn_traces.store.parquet import partition
 
 pytestmark = pytest.mark.cluster
 
