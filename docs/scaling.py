@@ -166,7 +166,7 @@ def _cluster_costs(tasks: int = 3000) -> tuple[float, float]:
 
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
-        Cluster(local.scheduler_address, 1, Messages()) as cluster,
+        Cluster(local.scheduler_address, 1, 0, Messages()) as cluster,
     ):
         cluster.submit(abs, 1).result()
         begin = time.perf_counter()

@@ -30,10 +30,10 @@ class Engine:
         read: Callable[[Path, ReadOptions], CaptureFacts] = self._imported().read_capture
         return read(path, options)
 
-    def is_cut(self, path: Path, options: ReadOptions) -> bool:
-        """Whether a pool would read the parts of the file: an engine that cuts files has a function `is_cut(path:
-        Path, options: ReadOptions) -> bool`."""
-        return bool(getattr(self._imported(), "is_cut", lambda *_: False)(path, options))
+    def is_cut(self, path: Path, options: ReadOptions, least: float) -> bool:
+        """Whether a pool would read the parts of the file, if it has more than `least` bytes: an engine that cuts files
+        has a function `is_cut(path: Path, options: ReadOptions, least: float) -> bool`."""
+        return bool(getattr(self._imported(), "is_cut", lambda *_: False)(path, options, least))
 
     def is_compiled(self) -> bool:
         """Whether it reads at once: an engine that compiles itself has a function `is_compiled() -> bool`."""

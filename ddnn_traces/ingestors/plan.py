@@ -150,28 +150,29 @@ def plan(sources: list[str], out: str, options: IngestOptions, messages: Message
         with object_store.errors(out):
             object_store.look(out)
     runs = find_runs(sources, messages.warn_partial, options.layout, options.run_id)
-    workers = _workers(options, runs, messages)
-    files = [_file(run, path, options) for run in runs for path in run.captures if path != STDIN]
-    if not files:
-        raise UsageError("standard input cannot be planned: it is read once; name files")
     captures = [path for run in runs for path in run.captures if path != STDIN]
+    if not captures:
+        raise UsageError("standard input cannot be planned: it is read once; name files")
+    workers = _workers(options, messages)
+    share = sum(path.stat().st_size for path in captures) / workers
+    files = [_file(run, path, options, share) for run in runs for path in run.captures if path != STDIN]
     largest = max(captures, key=lambda path: path.stat().st_size)
     calibration, hash_s = _calibrated(largest, options)
     return Plan(files, calibration, workers, hash_s if options.scheduler else 0.0, is_url(out))
 
 
-def _workers(options: IngestOptions, runs: Sequence[RunInput], messages: Messages) -> int:
+def _workers(options: IngestOptions, messages: Messages) -> int:
     if options.scheduler is None:
         return options.jobs or available_cpus()
     from ddnn_traces.ingestors.schedule.cluster import Cluster
 
-    with Cluster(options.scheduler, len(runs), messages) as cluster:
+    with Cluster(options.scheduler, 0, 0, messages) as cluster:
         return cluster.workers
 
 
-def _file(run: RunInput, path: Path, options: IngestOptions) -> PlannedFile:
+def _file(run: RunInput, path: Path, options: IngestOptions, share: float) -> PlannedFile:
     size = path.stat().st_size
-    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()))
+    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()), share)
     tasks = -(-size // (PARTS_OF_A_TASK * PART_BYTES)) if is_cut else 1
     return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
 

@@ -42,10 +42,11 @@ def read_runs(
     scratch: folder for cells and packets; those of a run are removed when the next run is requested.
     """
     captures = [path for run, _ in runs for path in run.captures]
-    messages.start_reading(total_bytes(captures))
+    total = total_bytes(captures)
+    messages.start_reading(total)
     jobs = options.jobs or available_cpus()
     at_once = max(1, min(jobs, len(captures)))
-    with _scheduler(options, at_once, len(captures), messages) as scheduler:
+    with _scheduler(options, at_once, len(captures), total or 0, messages) as scheduler:
         waiting: deque[_Run] = deque()
 
         def tasks() -> Iterator[ReadTask]:
@@ -65,13 +66,13 @@ def read_runs(
     messages.end_reading()
 
 
-def _scheduler(options: IngestOptions, threads: int, files: int, messages: Messages) -> Threads | Cluster:
-    """Where the files are read."""
+def _scheduler(options: IngestOptions, threads: int, files: int, total: int, messages: Messages) -> Threads | Cluster:
+    """Where the files are read. total: their bytes."""
     if options.scheduler is None:
         return Threads(threads, messages)
     from ddnn_traces.ingestors.schedule.cluster import Cluster
 
-    return Cluster(options.scheduler, files, messages)
+    return Cluster(options.scheduler, files, total, messages)
 
 
 def total_bytes(captures: Sequence[Path]) -> int | None:

@@ -56,9 +56,9 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     return facts
 
 
-def is_cut(path: Path, options: ReadOptions) -> bool:
-    """Whether a pool would read the parts of this file, instead of the file as a whole."""
-    return _is_large(path, options) and _plain_pcap(path) is not None
+def is_cut(path: Path, options: ReadOptions, least: float) -> bool:
+    """Whether a pool would read the parts of this file, if it has more than `least` bytes, not the file as a whole."""
+    return _is_large(path, options) and path.stat().st_size > least and _plain_pcap(path) is not None
 
 
 def _has_readers(options: ReadOptions) -> bool:

@@ -13,6 +13,7 @@ import itertools
 import logging
 import platform
 import re
+import socket
 import tempfile
 import threading
 import time
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
+from urllib.parse import urlsplit
 
 from ddnn_traces import extras
 from ddnn_traces.errors import ClusterError, UsageError
@@ -42,6 +44,8 @@ TRIES = 20
 _CONNECT_S, _COME_BACK_S = 15.0, 300.0
 #: How often it is looked whether there are workers, s.
 _LOOK_S = 10.0
+#: How often a worker tells of its progress in a file, s.
+_TELL_S = 0.5
 #: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
 _TASKS_A_THREAD = 2
 #: Files of which this process joins the parts at once.
@@ -77,14 +81,56 @@ def run(version: str, function: Callable[..., _Result], args: tuple[Any, ...]) -
     return Done(result, address, time.monotonic() - begin, cost)
 
 
-def read_whole(task: ReadTask) -> tuple[ReadResult, dict[str, bytes]]:
-    """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions."""
+class Told:
+    """On a worker: the progress in a file, which subscribers of a topic get from time to time. number: of the file."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        from distributed import get_worker
+
+        self._worker, self._topic, self._number = get_worker(), topic, number
+        self._bytes = self._packets = 0
+        self._next = 0.0
+
+    def __call__(self, size: int, packets: int) -> None:
+        """As of facts.Progress."""
+        self._bytes += size
+        self._packets += packets
+        if (now := time.monotonic()) >= self._next:
+            self._worker.log_event(self._topic, [self._number, self._bytes, self._packets])
+            self._next = now + _TELL_S
+
+
+class Heard:
+    """Here: the progress in a file. It never goes back, also where the file is read again after the loss of a worker.
+
+    latest: bytes and packets of the file that a worker told of last.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bytes = self._packets = 0
+        self.latest = (0, 0)
+
+    def show(self) -> None:
+        """Go on to the latest."""
+        size, packets = self.latest
+        more, new = max(0, size - self._bytes), max(0, packets - self._packets)
+        self._bytes += more
+        self._packets += new
+        self._progress(more, new)
+
+
+def read_whole(task: ReadTask, topic: str, number: int) -> tuple[ReadResult, dict[str, bytes]]:
+    """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions.
+
+    topic, number: as of Told.
+    """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         outputs = {"spill": Path(name, "cells")} | ({"packets": Path(name, "packets")} if task.options.packets else {})
         options = replace(task.options, **outputs)  # type: ignore[arg-type]
         if streams.is_local(task.path) and not task.path.exists():
             raise ClusterError(f"{task.path}: {platform.node()}, a worker, does not see this file; {_SHARE}")
-        result = read(replace(task, options=options))
+        result = read(replace(task, options=options), Told(topic, number))
         return result, {output: path.read_bytes() for output, path in outputs.items() if path.exists()}
 
 
@@ -104,25 +150,26 @@ class Totals:
 class Cluster:
     """A Scheduler on the Dask cluster at an address (tcp://HOST:PORT), or on N processes of this machine (local:N).
 
-    A context manager: leaving it cancels what is not finished. files: how many will be read. messages: receives the
-    begin, progress and end of each file, and a summary. Raises UsageError where there is no such scheduler,
-    ClusterError where its workers cannot do the tasks, or a task failed too often.
+    A context manager: leaving it cancels what is not finished. files, total_bytes: what will be read. messages:
+    receives the begin, progress and end of each file, and a summary. Raises UsageError where there is no such
+    scheduler, ClusterError where its workers cannot do the tasks, or a task failed too often.
     """
 
     most_flows = float("inf")
 
-    def __init__(self, address: str, files: int, messages: Messages) -> None:
+    def __init__(self, address: str, files: int, total_bytes: int, messages: Messages) -> None:
         with extras.required("cluster"):
             import distributed
         self._distributed: Any = distributed
         if not _ADDRESS.fullmatch(address):
             raise _wrong_address(address)
         self._address, self._messages = address, messages
-        self._most_files = min(files, _MOST_FILES)
+        self._most_files, self._bytes = min(files, _MOST_FILES), total_bytes
         self._here: Any = None
         self._lock = threading.Lock()
         self._ended = False
-        self._prefix, self._numbers = f"ddnn-traces-{uuid.uuid4().hex}-", itertools.count()
+        self._id, self._numbers = uuid.uuid4().hex, itertools.count()
+        self._heard: dict[int, Heard] = {}
         self.totals = Totals()
 
     def __enter__(self) -> Self:
@@ -133,6 +180,8 @@ class Cluster:
                 dashboard_address="127.0.0.1:0",
                 host="127.0.0.1", silence_logs=50,
             )  # fmt: skip
+        else:
+            _look_up(self._address)
         self._client = self._connected(_CONNECT_S)
         try:
             self.workers = self._checked_workers()
@@ -145,7 +194,8 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended = True
         with contextlib.suppress(Exception):
-            self._client.unsubscribe_topic("all")
+            for topic in self._topics:
+                self._client.unsubscribe_topic(topic)
             self._client.close(timeout=5)
         if self._here is not None:
             with contextlib.suppress(Exception):
@@ -162,6 +212,17 @@ class Cluster:
         return max(2, -(-_TASKS_A_THREAD * self.workers // self._files))
 
     @property
+    def share(self) -> float:
+        """Bytes for each worker, if all get as much. A plain file of no more is not cut: to read it once, with its
+        hash, takes no longer than its parts and then, for the hash, all of it again."""
+        return self._bytes / self.workers
+
+    @property
+    def _topics(self) -> dict[str, Callable[[tuple[float, Any]], None]]:
+        """What the scheduler tells this process of, and what is done then."""
+        return {"all": self._note, f"progress-{self._id}": self._hear}
+
+    @property
     def _files(self) -> int:
         """Files that are read at once."""
         return max(1, min(self._most_files, 2 * self.workers))
@@ -175,16 +236,28 @@ class Cluster:
         """Read a file: its parts on the workers, or all of it on one."""
         if task.path == STDIN:
             raise UsageError("standard input is only here, not where the workers are; ingest it without --scheduler")
-        if ENGINES[task.engine].is_cut(task.path, task.options):
+        if ENGINES[task.engine].is_cut(task.path, task.options, self.share):
             return read(replace(task, options=replace(task.options, pool=self)), progress)
-        result, outputs = self.submit(read_whole, replace(task, options=replace(task.options, jobs=1))).result()
+        number, heard = next(self._numbers), Heard(progress)
+        self._heard[number] = heard
+        sent = replace(task, options=replace(task.options, jobs=1))
+        call = Call(self, read_whole, (sent, f"progress-{self._id}", number), heard.show)
+        result, outputs = call.result()
+        del self._heard[number]
         for name, content in outputs.items():
             getattr(task.options, name).write_bytes(content)
         facts = result.facts
         facts.cells = task.options.spill if "spill" in outputs else None
         facts.packets = task.options.packets if "packets" in outputs else None
-        progress(facts.file_bytes, facts.records)
+        heard.latest = (facts.file_bytes, facts.records)
+        heard.show()
         return result
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """Of the progress of a worker, as Told sends it."""
+        number, size, packets = event[1]
+        if heard := self._heard.get(number):
+            heard.latest = (size, packets)  # shown by the thread that waits: this one is Dask's
 
     # --- calls
 
@@ -196,14 +269,18 @@ class Cluster:
         return Call(self, function, args)
 
     def start(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The client, and its future of a call."""
-        client, key = self._client, f"{self._prefix}{next(self._numbers)}"
-        return client, client.submit(run, __version__, function, args, key=key, pure=False)
+        """The client, and its future of a call; None where the scheduler is gone."""
+        # named by its function: Dask knows then how long others of its kind took, and its dashboard shows what runs
+        client, key = self._client, f"{function.__name__}-{self._id}-{next(self._numbers)}"
+        try:
+            return client, client.submit(run, __version__, function, args, key=key, pure=False)
+        except self._of_cluster:
+            return client, None
 
     def wait(self, call: Call[Any], client: Any, future: Any) -> Any:
         """The result of a call, or None where it has to be made again."""
         try:
-            done = self._result(client, future)
+            done = self._result(call, client, future)
         except ModuleNotFoundError as error:
             raise ClusterError(f"a worker has no module {error.name}; {_INSTALL}") from error
         except self._of_cluster as error:
@@ -218,15 +295,30 @@ class Cluster:
             self.totals.cost.add(done.cost)
         return done
 
-    def _result(self, client: Any, future: Any) -> Any:
+    def _result(self, call: Call[Any], client: Any, future: Any) -> Any:
         """The future's result. Raises ClusterError where there is no worker for too long."""
+        self._await(call, client, future)
+        try:
+            # never a short time: all threads fetch results together, and one that gives up ends it for the others
+            return future.result(timeout=_COME_BACK_S)
+        except UnboundLocalError as error:  # which Dask raises in those others (its issue 8514)
+            raise TimeoutError from error
+
+    def _await(self, call: Call[Any], client: Any, future: Any) -> None:
+        """Return when the future is done or lost."""
+        if future is None:
+            raise ConnectionError("the scheduler is gone")
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
         alone_since: float | None = None
-        while True:
-            try:
-                return future.result(timeout=_LOOK_S)
-            except TimeoutError:
-                if future.done() or client.status != "running":
-                    raise
+        look = time.monotonic() + _LOOK_S
+        while not done.wait(_TELL_S):
+            if client.status != "running":
+                raise ConnectionError("the scheduler is gone")
+            call.meanwhile()
+            if time.monotonic() < look:
+                continue
+            look = time.monotonic() + _LOOK_S
             if client.nthreads():
                 alone_since = None
             elif alone_since is None:
@@ -246,6 +338,7 @@ class Cluster:
         names = self._distributed
         return (
             names.KilledWorker, names.comm.CommClosedError, names.client.FuturesCancelledError,
+            names.client.ClosedClientError,
             concurrent.futures.CancelledError, TimeoutError, ConnectionError, RuntimeError,
         )  # fmt: skip
 
@@ -266,7 +359,7 @@ class Cluster:
         if isinstance(message, dict) and message.get("action") == "remove-worker":
             lost = {*message["processing-tasks"], *message["lost-computed-tasks"]}
             with self._lock:
-                self.totals.again += sum(str(key).startswith(self._prefix) for key in lost)
+                self.totals.again += sum(self._id in str(key) for key in lost)
 
     def _reconnect(self, lost: Any) -> None:
         """Get a new client where the one of the lost call has no scheduler any more."""
@@ -290,7 +383,8 @@ class Cluster:
                     client = self._distributed.Client(
                         address, timeout=max(1.0, min(end - time.monotonic(), 5.0)), set_as_default=False
                     )
-                    client.subscribe_topic("all", self._note)
+                    for topic, handler in self._topics.items():
+                        client.subscribe_topic(topic, handler)
                     return client
                 except (OSError, TimeoutError):
                     if self._ended or time.monotonic() >= end:
@@ -346,10 +440,17 @@ class Cluster:
 
 
 class Call(Generic[_Result]):
-    """A call on the cluster, which is made again where it is lost."""
+    """A call on the cluster, which is made again where it is lost. meanwhile: called while it is waited for."""
 
-    def __init__(self, cluster: Cluster, function: Callable[..., _Result], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        function: Callable[..., _Result],
+        args: tuple[Any, ...],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cluster, self._function, self._args = cluster, function, args
+        self.meanwhile = meanwhile
         self.tries = 0
         self._client, self._future = cluster.start(function, args)
 
@@ -362,6 +463,14 @@ class Call(Generic[_Result]):
 
 
 _INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'"
+
+
+def _look_up(address: str) -> None:
+    """Raise ClusterError where the address of a scheduler has an unknown host."""
+    try:
+        socket.getaddrinfo(urlsplit(address).hostname, None)
+    except OSError as error:
+        raise ClusterError(f"{address}: there is no such host; correct the address") from error
 
 
 def _other_version(address: str, version: str) -> str:

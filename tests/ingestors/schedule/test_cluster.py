@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -20,6 +21,7 @@ from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import parts
+from ddnn_traces.ingestors.schedule.cluster import Cluster, Heard
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
@@ -80,6 +82,42 @@ def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], cl
     assert run_again(said) == 0
 
 
+def test_progress_of_whole_files(
+    runs: Path, tmp_path: Path, cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker tells of it while it reads, at first after a block. In the end all bytes have been shown, and once."""
+    heard: set[int] = set()
+    shown: list[int] = []
+    hear = Cluster._hear
+
+    def hear_first(self: Cluster, event: tuple[float, Any]) -> None:
+        heard.add(event[1][0])
+        assert event[1][1] > 0
+        hear(self, event)
+
+    class Shown(Said):
+        def advance(self, size: int, packets: int) -> None:
+            shown.append(size)
+
+    monkeypatch.setattr(Cluster, "_hear", hear_first)
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    for name in ("worker-1.pcap", "worker-2.pcap", "worker-3.pcap"):  # each is less than a worker's share
+        (folder / name).write_bytes((runs / "large" / "worker-1.pcap").read_bytes())
+    ingested(folder, tmp_path / "out", cluster.address, Shown())
+    assert len(heard) == 3
+    assert sum(shown) == sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_progress_does_not_go_back() -> None:
+    """A file that is read again after the loss of a worker begins at 0."""
+    shown: list[tuple[int, int]] = []
+    heard = Heard(lambda *more: shown.append(more))
+    for heard.latest in [(10, 1), (30, 2), (5, 0), (30, 2), (40, 5)]:
+        heard.show()
+    assert shown == [(10, 1), (20, 1), (0, 0), (0, 0), (10, 3)]
+
+
 def test_processes_of_this_machine(runs: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     assert ingested(runs, tmp_path / "out", "local:2") == expected
 
@@ -97,8 +135,9 @@ def test_twenty_workers_are_killed(runs: Path, tmp_path: Path, expected: dict[st
             seen += 1
             while killed < len(moments) and moments[killed] < seen:
                 pids = wait_for(cluster.worker_pids)
-                os.kill(chance.choice(pids), signal.SIGKILL)
-                killed += 1
+                with contextlib.suppress(ProcessLookupError):  # one that has just gone by itself: another one, then
+                    os.kill(chance.choice(pids), signal.SIGKILL)
+                    killed += 1
 
         said = Said(kill)
         assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
@@ -202,6 +241,11 @@ def test_no_scheduler(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=f"tcp://127.0.0.1:{free_port()}"))
 
 
+def test_an_unknown_host(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="there is no such host; correct the address"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler="tcp://nowhere.invalid:8786"))
+
+
 @pytest.mark.parametrize("address", ["local:0", "local:two", "nonsense://host:1", "127.0.0.1", "tcp://host"])
 def test_wrong_addresses(runs: Path, tmp_path: Path, address: str) -> None:
     with pytest.raises(UsageError, match=r"like tcp://HOST:8786, or local:N"):
@@ -216,10 +260,8 @@ def test_no_worker(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_file_that_only_this_machine_has(runs: Path, tmp_path: Path, cluster: DaskCluster) -> None:
     """The workers read a file, not what this process has of it."""
-    from ddnn_traces.ingestors.schedule.cluster import Cluster
-
     folder = runs / "sampled"
-    with Cluster(cluster.address, 1, Messages()) as scheduler:
+    with Cluster(cluster.address, 1, 0, Messages()) as scheduler:
         task = next(iter(_tasks(folder, tmp_path)))
         with pytest.raises(ClusterError, match="a worker, does not see this file; put it on a file system"):
             scheduler._read(task, lambda *_: None)
