@@ -10,10 +10,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 import polars as pl
@@ -176,14 +177,21 @@ def _simulated(
     with ProcessPoolExecutor(min(jobs, len(blocks)), context, _begin, (is_over,)) as pool:
         before = multiprocessing.active_children()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a Ctrl-C must not end one that begins
-        waiting = {pool.submit(of_block, block) for block in blocks}
+        # not concurrent.futures.wait: interrupted while it takes the locks of all futures, it keeps some for ever
+        finished: SimpleQueue[Future[list[tuple[str, Row]]]] = SimpleQueue()
+        for block in blocks:
+            pool.submit(of_block, block).add_done_callback(finished.put)
         begun = [child.pid for child in multiprocessing.active_children() if child not in before and child.pid]
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            while waiting:  # with a pause: a signal that another thread receives wakes no wait
-                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+            left = len(blocks)
+            while left:
+                try:  # with a pause: a signal that another thread receives wakes no wait
+                    future = finished.get(timeout=0.5)
+                except Empty:
+                    continue
+                left -= 1
+                yield future.result()
         except BaseException:
             is_over.set()
             raise
