@@ -1,6 +1,8 @@
-"""Ingest of one large pcap in threads, and on a Dask cluster of as many workers. Needs the extra cluster.
+"""Ingest in threads, and on a Dask cluster of as many workers. Needs the extra cluster.
 
-    python benchmarks/cluster.py                      10 GB; some ten minutes
+    python benchmarks/cluster.py                      one pcap of 10 GB; some ten minutes
+    python benchmarks/cluster.py --captures 4         four of 2.5 GB, as a ring of four workers has
+    python benchmarks/cluster.py --captures 2 --form gzip
     python benchmarks/cluster.py --gigabytes 0.3 --repeat 1
 
 The cluster is running before the command starts, as one of several machines is; local:N starts its own. Commands take
@@ -33,32 +35,32 @@ def timed(command: list[str], out: Path) -> tuple[float, str]:
     return seconds, next((line for line in done.stderr.splitlines() if line.startswith("cluster:")), "")
 
 
-def copies(capture: Path, form: str) -> list[str]:
-    """The sources: a plain capture is cut; a compressed one is a task, and so there are two, under two names."""
-    if form == "pcap":
-        return [str(capture)]
-    other = capture.with_name(f"other-{capture.name}")
-    other.unlink(missing_ok=True)
-    other.hardlink_to(capture)
-    return [str(capture), str(other)]
+def named(capture: Path, number: int) -> list[str]:
+    """The capture under so many names: as many runs."""
+    others = [capture.with_name(f"{one}-{capture.name}") for one in range(1, number)]
+    for other in others:
+        other.unlink(missing_ok=True)
+        other.hardlink_to(capture)
+    return [*map(str, [capture, *others])]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=10.0)
+    parser.add_argument("--gigabytes", type=float, default=10.0, help="of all captures, uncompressed")
+    parser.add_argument("--captures", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--hash", default="blake3", help="as of ingest: a file in parts is read again for it")
     parser.add_argument("--form", choices=["pcap", "gzip"], default="pcap")
     options = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    plain = generated(int(options.gigabytes * 1e9 / RECORD_BYTES), 24)
+    plain = generated(int(options.gigabytes / options.captures * 1e9 / RECORD_BYTES), 24)
     capture = in_form(plain, options.form)
     command = str(Path(sys.executable).with_name("ddnn-traces"))
-    sources = copies(capture, options.form)
+    sources = named(capture, options.captures)
     size = plain.stat().st_size * len(sources)
     ingest = [command, "ingest", *sources, "--hash", options.hash]
     print(
-        f"{_machine()}; {time.strftime('%Y-%m-%d')}; {size / 1e9:.2f} GB as {options.form}, "
+        f"{_machine()}; {time.strftime('%Y-%m-%d')}; {size / 1e9:.2f} GB in {options.captures} {options.form}, "
         f"{options.hash}, {options.repeat} turns\n"
     )
     print(f"{'command':<24} {'wall s':>8} {'GB/s':>7} {'ratio':>7}")

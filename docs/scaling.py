@@ -4,21 +4,24 @@
                                         that benchmarks/cluster.py makes
     python docs/scaling.py              simulates with these numbers; prints the table, draws docs/scaling/curve.svg
 
-The simulation is event-driven: tasks in order, each by the first worker that is free, started by one scheduler; their
-results joined by one process, which also reconciles and writes each run when its last part is joined.
+The simulation is event-driven: tasks in order, each by the first worker that is free, started by one scheduler. What
+the store gives is shared among the tasks that read at a moment. One process receives or joins their results, and
+reconciles and writes a run when its last one is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import pickle
 import platform
 import sys
 import tempfile
 import time
 import tomllib
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import altair as alt
@@ -32,7 +35,9 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine, parts
 from ddnn_traces.ingestors.packets.records import pcap_framing
 from ddnn_traces.ingestors.packets.scanner import Scanner
+from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.ingestors.streams import digests_of
+from ddnn_traces.store import hashes
 
 HERE = Path(__file__).parent
 MEASURED = HERE / "scaling" / "measured.toml"
@@ -43,8 +48,8 @@ WORKERS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 @dataclass(frozen=True)
 class Campaign:
     """Plain captures on a store. worker_bytes_s, store_bytes_s: what a worker, and all of them, get of it.
-    results_bytes_s: what the process that joins receives. hashed: whether files are read a second time, by one task
-    each, for BLAKE3."""
+    results_bytes_s: what a process that joins receives. hashed: whether files have a BLAKE3, for which one that is cut
+    is read a second time. ingests: that share the runs and workers; each has a scheduler and a process that joins."""
 
     runs: int = 75
     run_bytes: int = 500_000_000_000
@@ -53,6 +58,7 @@ class Campaign:
     store_bytes_s: float = 100e9
     results_bytes_s: float = 1.25e9
     hashed: bool = True
+    ingests: int = 1
 
 
 @dataclass(frozen=True)
@@ -68,41 +74,75 @@ class Result:
         return max(self.least, key=lambda name: self.least[name])
 
 
-def simulated(campaign: Campaign, cost: dict[str, float], workers: int, clients: int = 1) -> Result:
-    """The campaign with so many workers of one thread, its runs shared among so many ingests."""
-    share = min(campaign.worker_bytes_s, campaign.store_bytes_s / workers)
-    loop_s, hashing = TASK_BYTES * cost["read_s_per_gb"] / 1e9, cost["hash_s_per_gb"] / 1e9
-    read_s = max(loop_s, TASK_BYTES / share) + cost["worker_s_per_task"]
-    file_bytes = campaign.run_bytes / campaign.files
-    hash_s = file_bytes * max(hashing, 1 / share)
-    of_a_run = [hash_s] * campaign.files * campaign.hashed + [read_s] * (
-        -(-int(file_bytes) // TASK_BYTES) * campaign.files
-    )
+@dataclass(frozen=True)
+class Tasks:
+    """Those of a run. sizes: bytes that each reads. bytes_s: as a worker reads them, at most. result_s: of the process
+    that joins, for each result."""
+
+    sizes: list[float]
+    bytes_s: float
+    result_s: float
+
+
+def tasks_of_a_run(campaign: Campaign, cost: dict[str, float], workers: int) -> Tasks:
+    """Files as a whole, or cut, as an ingest does."""
+    size = campaign.run_bytes / campaign.files
+    loop, hashing = cost["read_s_per_gb"] / 1e9, campaign.hashed * cost["hash_s_per_gb"] / 1e9
+    algorithm = hashes.DEFAULT if campaign.hashed else hashes.NONE
+    if size <= most_whole(campaign.runs * campaign.run_bytes, workers, algorithm):
+        received = cost["result_bytes_per_gb"] * size / 1e9 / campaign.results_bytes_s
+        return Tasks([size] * campaign.files, min(campaign.worker_bytes_s, 1 / (loop + hashing)), received)
+    parts_of_a_file = -(-int(size) // TASK_BYTES)
+    sizes = ([size] * campaign.hashed + [float(TASK_BYTES)] * parts_of_a_file) * campaign.files
     joining = max(cost["join_s_per_task"], cost["result_bytes_per_task"] / campaign.results_bytes_s)
+    return Tasks(sizes, min(campaign.worker_bytes_s, 1 / max(loop, hashing)), joining)
+
+
+def simulated(campaign: Campaign, cost: dict[str, float], workers: int) -> Result:
+    """The campaign with so many workers of one thread."""
+    tasks = tasks_of_a_run(campaign, cost, workers)
+    overhead = cost["worker_s_per_task"] * tasks.bytes_s  # as bytes
+    scheduler_s = cost["scheduler_s_per_task"] / campaign.ingests
     writing = campaign.run_bytes * cost["write_s_per_gb"] / 1e9
-    free = [0.0] * workers
-    started, joined, written = 0.0, [0.0] * clients, [0.0] * clients
-    for run in range(campaign.runs):
-        client = run % clients
-        for seconds in of_a_run:
-            started += cost["scheduler_s_per_task"] / clients  # each ingest has a cluster of its own
-            end = max(heapq.heappop(free), started) + seconds
-            heapq.heappush(free, end)
-            joined[client] = max(joined[client], end) + joining
-        written[client] = max(written[client], joined[client]) + writing
-    number, passes = campaign.runs * len(of_a_run), 1 + campaign.hashed
-    all_bytes = campaign.runs * campaign.run_bytes * passes
-    alone = max(loop_s, TASK_BYTES / campaign.worker_bytes_s) + cost["worker_s_per_task"]
-    name = "packet loop" if loop_s > TASK_BYTES / campaign.worker_bytes_s else "connection of a worker"
-    least = {
-        f"workers ({name})": all_bytes / TASK_BYTES * alone / workers,
-        "store": all_bytes / campaign.store_bytes_s,
-        "hash of one file": hash_s * campaign.hashed,
-        "scheduler": number * cost["scheduler_s_per_task"] / clients,
-        "joining": number * joining / clients,
-        "writing": campaign.runs * writing / clients,
+    waiting = deque((run, size + overhead) for run in range(campaign.runs) for size in tasks.sizes)
+    left = [len(tasks.sizes)] * campaign.runs
+    joined, written = [0.0] * campaign.ingests, [0.0] * campaign.ingests  # when what came has been; they are threads
+    running: list[tuple[float, int]] = []  # what each running task has of the store when it ends (of `got`), its run
+    now = got = 0.0  # got: bytes of the store for a task that would have run from the begin
+    started = 0
+    while waiting or running:
+        rate = min(tasks.bytes_s, campaign.store_bytes_s / max(1, len(running)))
+        end = now + (running[0][0] - got) / rate if running else math.inf
+        begin = max(now, started * scheduler_s) if waiting and len(running) < workers else math.inf
+        got += (min(begin, end) - now) * rate
+        now = min(begin, end)
+        if begin <= end:
+            run, size = waiting.popleft()
+            heapq.heappush(running, (got + size, run))
+            started += 1
+        else:
+            run = heapq.heappop(running)[1]
+            left[run] -= 1
+            one = run % campaign.ingests
+            joined[one] = max(joined[one], now) + tasks.result_s
+            if not left[run]:
+                written[one] = max(written[one], joined[one]) + writing
+    return Result(max(written) / 3600, _least(campaign, tasks, workers, scheduler_s, writing))
+
+
+def _least(campaign: Campaign, tasks: Tasks, workers: int, scheduler_s: float, writing: float) -> dict[str, float]:
+    """Hours that each resource alone would need."""
+    number, read = campaign.runs * len(tasks.sizes), campaign.runs * sum(tasks.sizes)
+    name = "connection" if tasks.bytes_s == campaign.worker_bytes_s else "packet loop"
+    seconds = {
+        f"workers ({name} of each)": read / tasks.bytes_s / workers,
+        "store": read / campaign.store_bytes_s,
+        "the longest task": max(tasks.sizes) / tasks.bytes_s,
+        "scheduler": number * scheduler_s,
+        "joining": number * tasks.result_s / campaign.ingests,
+        "writing": campaign.runs * writing / campaign.ingests,
     }
-    return Result(max(*written, *free) / 3600, {name: seconds / 3600 for name, seconds in least.items()})
+    return {name: value / 3600 for name, value in seconds.items()}
 
 
 def measure() -> dict[str, float]:
@@ -137,10 +177,21 @@ def measure() -> dict[str, float]:
         "hash_s_per_gb": hash_s / (capture.stat().st_size / 1e9),
         "join_s_per_task": join_s / len(tasks),
         "result_bytes_per_task": float(max(map(len, sent))),
+        "result_bytes_per_gb": _whole_result(capture) / (capture.stat().st_size / 1e9),
         "write_s_per_gb": write_s,
         "scheduler_s_per_task": scheduler_s,
         "worker_s_per_task": worker_s,
     }
+
+
+def _whole_result(capture: Path) -> int:
+    """Bytes of what a worker returns that reads the capture as a whole: its windows."""
+    with tempfile.TemporaryDirectory() as folder:
+        facts = numba_engine.read_capture(
+            capture, ReadOptions(10**6, np.empty(0, np.int64), Path(folder, "cells"), hash=hashes.NONE)
+        )
+        assert facts.cells
+        return facts.cells.stat().st_size
 
 
 def _writing(capture: Path) -> float:
@@ -179,16 +230,22 @@ def _cluster_costs(tasks: int = 3000) -> tuple[float, float]:
         return many, (time.perf_counter() - begin) / 300
 
 
+KINDS = {
+    "16 captures a run": Campaign(),
+    "1 capture": Campaign(files=1),
+    "1 capture, --hash none": Campaign(files=1, hashed=False),
+    "as 8 ingests": Campaign(files=1, hashed=False, ingests=8),
+}
+
+
 def curve(cost: dict[str, float]) -> pl.DataFrame:
     """A row a number of workers and kind of ingest."""
-    kinds = {"default": (True, 1), "--hash none": (False, 1), "8 ingests, --hash none": (False, 8)}
     rows = []
-    for kind, (hashed, clients) in kinds.items():
-        campaign = Campaign(hashed=hashed)
-        base = simulated(campaign, cost, 1).hours
+    for kind, campaign in KINDS.items():
+        base = simulated(replace(campaign, ingests=1), cost, 1).hours
         for workers in WORKERS:
-            if workers >= clients:
-                one = simulated(campaign, cost, workers, clients)
+            if workers >= campaign.ingests:
+                one = simulated(campaign, cost, workers)
                 rows.append((kind, workers, one.hours, base / one.hours, one.limit))
     return pl.DataFrame(rows, schema=["ingest", "workers", "hours", "faster", "limit"], orient="row")
 

@@ -20,11 +20,12 @@ from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets.parts import PART_BYTES, PARTS_OF_A_TASK
+from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
 from ddnn_traces.messages import Messages
-from ddnn_traces.store import object_store, schema
+from ddnn_traces.store import hashes, object_store, schema
 from ddnn_traces.store.places.place import is_url
 
 #: Bytes of a capture that are read to measure with, and the share that is written a second time.
@@ -49,17 +50,33 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured. path, bytes: of the capture's begin; fetch_s, read_s: for its bytes, and for the packet loop
-    and hash; after_s: of a run without packets, after_s_byte: for each byte of a capture; request_s: of a request for a
-    few bytes."""
+    """What was measured. path, bytes: of the capture's begin; fetch_s, read_s, hash_s: for its bytes, for the packet
+    loop and hash, and for the hash alone, 0 for none; after_s: of a run without packets, after_s_byte: for each byte of
+    a capture; request_s: of a request for a few bytes."""
 
     path: Path
     bytes: int
     fetch_s: float
     read_s: float
+    hash_s: float
     after_s: float
     after_s_byte: float
     request_s: float
+
+    @property
+    def whole_s_byte(self) -> float:
+        """To read a file once, s a byte."""
+        return max(self.fetch_s, self.read_s) / self.bytes
+
+    @property
+    def part_s_byte(self) -> float:
+        """To read it in parts, without its hash."""
+        return max(self.fetch_s, self.read_s - self.hash_s) / self.bytes
+
+    @property
+    def hash_s_byte(self) -> float:
+        """To read it for its hash alone."""
+        return max(self.fetch_s, self.hash_s) / self.bytes if self.hash_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +86,6 @@ class Plan:
     files: Sequence[PlannedFile]
     calibration: Calibration
     workers: int
-    hash_s_byte: float
     on_store: bool
 
     @property
@@ -85,9 +101,9 @@ class Plan:
     @property
     def task_s(self) -> float:
         """Time of all tasks, s of one worker."""
-        a_byte = max(self.calibration.fetch_s, self.calibration.read_s) / self.calibration.bytes
+        found = self.calibration
         cut = sum(file.bytes for file in self.files if file.tasks > 1)
-        return self.bytes * a_byte + cut * self.hash_s_byte
+        return (self.bytes - cut) * found.whole_s_byte + cut * (found.part_s_byte + found.hash_s_byte)
 
     @property
     def after_s(self) -> float:
@@ -107,9 +123,9 @@ class Plan:
 
     @property
     def longest_s(self) -> float:
-        """Time of the longest task, s: a compressed file is one."""
-        a_byte = max(self.calibration.fetch_s, self.calibration.read_s) / self.calibration.bytes
-        return max(file.bytes / file.tasks for file in self.files) * a_byte
+        """Time of the longest task, s: a file that is not cut, or the hash of one that is."""
+        found = self.calibration
+        return max(file.bytes * (found.hash_s_byte if file.tasks > 1 else found.whole_s_byte) for file in self.files)
 
     @property
     def expected_s(self) -> float:
@@ -124,8 +140,9 @@ class Plan:
     @property
     def requests(self) -> int:
         """Requests to stores."""
+        of_a_cut_file = 2 if self.calibration.hash_s else 1
         reads = sum(
-            (2 if file.tasks > 1 else 1) * -(-file.bytes // REQUEST_BYTES) + _EXTRA_REQUESTS * file.tasks
+            (of_a_cut_file if file.tasks > 1 else 1) * -(-file.bytes // REQUEST_BYTES) + _EXTRA_REQUESTS * file.tasks
             for file in self.files
             if file.on_store
         )
@@ -137,7 +154,7 @@ class Plan:
         times = {
             f"{'the store' if self.calibration.fetch_s > self.calibration.read_s else 'the packet loop'} of "
             f"{self.workers} workers": self.task_s / self.workers,
-            "the longest file that cannot be cut": self.longest_s,
+            "the longest task, a whole file": self.longest_s,
             "joining and writing in this process": self.after_s,
         }
         return max(times, key=lambda name: times[name])
@@ -154,11 +171,10 @@ def plan(sources: list[str], out: str, options: IngestOptions, messages: Message
     if not captures:
         raise UsageError("standard input cannot be planned: it is read once; name files")
     workers = _workers(options, messages)
-    share = sum(path.stat().st_size for path in captures) / workers
-    files = [_file(run, path, options, share) for run in runs for path in run.captures if path != STDIN]
+    most = most_whole(sum(path.stat().st_size for path in captures), workers, options.hash)
+    files = [_file(run, path, options, most) for run in runs for path in run.captures if path != STDIN]
     largest = max(captures, key=lambda path: path.stat().st_size)
-    calibration, hash_s = _calibrated(largest, options)
-    return Plan(files, calibration, workers, hash_s if options.scheduler else 0.0, is_url(out))
+    return Plan(files, _calibrated(largest, options), workers, is_url(out))
 
 
 def _workers(options: IngestOptions, messages: Messages) -> int:
@@ -170,9 +186,9 @@ def _workers(options: IngestOptions, messages: Messages) -> int:
         return cluster.workers
 
 
-def _file(run: RunInput, path: Path, options: IngestOptions, share: float) -> PlannedFile:
+def _file(run: RunInput, path: Path, options: IngestOptions, most: float) -> PlannedFile:
     size = path.stat().st_size
-    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()), share)
+    is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()), most)
     tasks = -(-size // (PARTS_OF_A_TASK * PART_BYTES)) if is_cut else 1
     return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
 
@@ -182,8 +198,8 @@ def _reading(options: IngestOptions, spill: Path) -> ReadOptions:
     return ReadOptions(options.window_ns, np.empty(0, np.int64), spill, packets, hash=options.hash)
 
 
-def _calibrated(path: Path, options: IngestOptions) -> tuple[Calibration, float]:
-    """What the begin of a capture takes, and hashing one byte of it, s."""
+def _calibrated(path: Path, options: IngestOptions) -> Calibration:
+    """What the begin of a capture takes."""
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         begin = Path(name, path.name)
         fetch_s, request_s = _fetched(path, begin)
@@ -197,13 +213,13 @@ def _calibrated(path: Path, options: IngestOptions) -> tuple[Calibration, float]
         read_s = time.perf_counter() - started
         started = time.perf_counter()
         digests_of(begin, options.hash)
-        hash_s = (time.perf_counter() - started) / size
+        hash_s = time.perf_counter() - started if options.hash != hashes.NONE else 0.0
         if not facts.format:
             raise CaptureError(f"{path}: {facts.status_detail}; measuring needs a capture, so leave this file out")
         after = [_after(one, Path(name, f"dataset-{one.name}"), options) for one in (part, begin)]
     slope = max(0.0, after[1] - after[0]) / (size - size // _SMALLER)
     fixed = max(0.0, after[1] - slope * size)
-    return Calibration(path, size, fetch_s, read_s, fixed, slope, request_s), hash_s
+    return Calibration(path, size, fetch_s, read_s, hash_s, fixed, slope, request_s)
 
 
 def _fetched(path: Path, begin: Path) -> tuple[float, float]:

@@ -16,26 +16,42 @@ from ddnn_traces.messages import Messages
 
 
 def planned(
-    workers: int, *files: PlannedFile, fetch_s: float = 1.0, read_s: float = 2.0, after_s_byte: float = 0
+    workers: int,
+    *files: PlannedFile,
+    fetch_s: float = 0.2,
+    read_s: float = 2.0,
+    hash_s: float = 0.5,
+    after_s_byte: float = 0,
 ) -> Plan:
-    """A plan by a calibration of 100 bytes; hashing a byte of a file that is cut takes 1 ms."""
-    return Plan(files, Calibration(Path("a.pcap"), 100, fetch_s, read_s, 3.0, after_s_byte, 0.5), workers, 0.001, False)
+    """A plan by a calibration of 100 bytes."""
+    measured = Calibration(Path("a.pcap"), 100, fetch_s, read_s, hash_s, 3.0, after_s_byte, 0.5)
+    return Plan(files, measured, workers, False)
 
 
 def test_the_slower_of_store_and_packet_loop_counts() -> None:
+    whole = PlannedFile("run", "a.pcap", 1000, 1, True)
+    assert planned(1, whole).task_s == pytest.approx(20)
+    assert planned(1, whole, fetch_s=4.0).task_s == pytest.approx(40)
+
+
+def test_a_file_that_is_cut_is_read_twice() -> None:
+    """In parts, without its hash, and for the hash."""
     cut = PlannedFile("run", "a.pcap", 1000, 10, True)
-    assert planned(2, cut).task_s == pytest.approx(20 + 1)
-    assert planned(2, cut, fetch_s=4.0).task_s == pytest.approx(40 + 1)
-    assert planned(2, cut).expected_s == pytest.approx(10.5)
+    assert planned(2, cut).task_s == pytest.approx(15 + 5)
+    assert planned(2, cut, fetch_s=4.0).task_s == pytest.approx(40 + 40)
+    assert planned(2, cut, read_s=1.5, hash_s=0.0).task_s == pytest.approx(15)
+    assert planned(2, cut).expected_s == pytest.approx(10)
     assert planned(2, cut).limit == "the packet loop of 2 workers"
     assert planned(2, cut, fetch_s=4.0).limit == "the store of 2 workers"
-    assert planned(2, cut).core_hours == pytest.approx((21 + 3) / 3600)
+    assert planned(2, cut).core_hours == pytest.approx((20 + 3) / 3600)
 
 
-def test_a_file_that_cannot_be_cut_limits() -> None:
+def test_the_longest_task_limits() -> None:
+    """A file that is not cut, or the hash of one that is."""
     found = planned(100, PlannedFile("run", "a.pcap.gz", 1000, 1, True), PlannedFile("run", "b.pcap.gz", 10, 1, True))
     assert found.expected_s == pytest.approx(20.0)
-    assert found.limit == "the longest file that cannot be cut"
+    assert found.limit == "the longest task, a whole file"
+    assert planned(100, PlannedFile("run", "a.pcap", 1000, 10, True)).expected_s == pytest.approx(5.0)
 
 
 def test_writing_limits() -> None:

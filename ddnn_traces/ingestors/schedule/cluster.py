@@ -32,7 +32,7 @@ from ddnn_traces.ingestors import streams
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, Progress
 from ddnn_traces.ingestors.packets import parts
-from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, read
+from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, most_whole, read
 from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.messages import Messages
 from ddnn_traces.text import counted
@@ -212,12 +212,6 @@ class Cluster:
         return max(2, -(-_TASKS_A_THREAD * self.workers // self._files))
 
     @property
-    def share(self) -> float:
-        """Bytes for each worker, if all get as much. A plain file of no more is not cut: to read it once, with its
-        hash, takes no longer than its parts and then, for the hash, all of it again."""
-        return self._bytes / self.workers
-
-    @property
     def _topics(self) -> dict[str, Callable[[tuple[float, Any]], None]]:
         """What the scheduler tells this process of, and what is done then."""
         return {"all": self._note, f"progress-{self._id}": self._hear}
@@ -236,7 +230,8 @@ class Cluster:
         """Read a file: its parts on the workers, or all of it on one."""
         if task.path == STDIN:
             raise UsageError("standard input is only here, not where the workers are; ingest it without --scheduler")
-        if ENGINES[task.engine].is_cut(task.path, task.options, self.share):
+        most = most_whole(self._bytes, self.workers, task.options.hash)
+        if ENGINES[task.engine].is_cut(task.path, task.options, most):
             return read(replace(task, options=replace(task.options, pool=self)), progress)
         number, heard = next(self._numbers), Heard(progress)
         self._heard[number] = heard

@@ -7,6 +7,7 @@ another machine these paths must lead to the same files (a shared file system). 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
 from ddnn_traces.ingestors.streams import is_local
-from ddnn_traces.store import object_store
+from ddnn_traces.store import hashes, object_store
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.text_files import why_it_leads_nowhere
 
@@ -53,6 +54,23 @@ class Scheduler(Protocol):
 
     def summarize(self) -> None:
         """One line about the work, when all is read."""
+
+
+def most_whole(total_bytes: int, workers: int, algorithm: str) -> float:
+    """Bytes up to which a cluster does not cut a file of an ingest, so that a worker reads it once, as a whole.
+
+    algorithm: one of store.hashes.CHOICES. A file that has a hash and is cut is read again for it, and so pays off only
+    where it is more than a worker's share of all bytes: then others would wait for it. Without a hash, it pays off as
+    soon as they would wait noticeably. One worker has nobody to share with.
+    """
+    if workers == 1:
+        return math.inf
+    share = total_bytes / workers
+    return share * _NOTICED if algorithm == hashes.NONE else share
+
+
+#: Part of a worker's share.
+_NOTICED = 0.1
 
 
 def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
@@ -22,6 +23,7 @@ from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.schedule.cluster import Cluster, Heard
+from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
@@ -77,9 +79,24 @@ def ingested(runs: Path, out: Path, scheduler: str, said: Said | None = None) ->
 
 
 def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], cluster: DaskCluster) -> None:
+    """The large file, most of all bytes, is cut."""
     said = Said()
     assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
     assert run_again(said) == 0
+    assert tasks_of(said) > 20
+
+
+def tasks_of(said: Said) -> int:
+    """How many tasks there were, by the summary."""
+    (found,) = re.findall(r"^cluster: (\d+) tasks? by", "\n".join(said.notes), re.M)
+    return int(found)
+
+
+def test_files_that_are_not_cut() -> None:
+    """With a hash, what is more than a worker's share is cut; without, what is more than a tenth; nothing for one."""
+    assert most_whole(1000, 4, "blake3") == 250
+    assert most_whole(1000, 4, "none") == pytest.approx(25)
+    assert most_whole(1000, 1, "blake3") == most_whole(1000, 1, "none") == math.inf
 
 
 def test_progress_of_whole_files(
@@ -104,8 +121,9 @@ def test_progress_of_whole_files(
     folder.mkdir()
     for name in ("worker-1.pcap", "worker-2.pcap", "worker-3.pcap"):  # each is less than a worker's share
         (folder / name).write_bytes((runs / "large" / "worker-1.pcap").read_bytes())
-    ingested(folder, tmp_path / "out", cluster.address, Shown())
-    assert len(heard) == 3
+    said = Shown()
+    ingested(folder, tmp_path / "out", cluster.address, said)
+    assert len(heard) == tasks_of(said) == 3
     assert sum(shown) == sum(path.stat().st_size for path in folder.iterdir())
 
 
