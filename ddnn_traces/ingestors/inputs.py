@@ -30,7 +30,7 @@ from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, LogOffset
 from ddnn_traces.ingestors.sources import RunInput
-from ddnn_traces.ingestors.streams import forget_listing, is_local
+from ddnn_traces.ingestors.streams import digests_of, errors, forget_listing, is_local, url_of
 from ddnn_traces.store import checksums, hashes, layout, schema
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.object_store import shown
@@ -119,8 +119,9 @@ def current(
     in any case. dataset: that it will be in; None: one on a store.
     """
     of_logs = hashes.DEFAULT if hash == hashes.NONE else hash
-    captures = tuple(_state(run.name_of(path), path, {}) for path in sorted(run.captures))
-    others = sorted(_logs(run))
+    with errors(run.top):
+        captures = tuple(_state(run.name_of(path), path, {}) for path in sorted(run.captures))
+        others = sorted(_logs(run))
     with ThreadPoolExecutor(1 if is_local(run.top) else _REQUESTS) as threads:
         digests = threads.map(lambda path: _digests(path, of_logs), others)
         logs = tuple(_state(run.name_of(path), path, found) for path, found in zip(others, digests, strict=True))
@@ -137,7 +138,7 @@ def current(
 def _seen_from(dataset: Path | None, folder: Path) -> str:
     """A folder as sources.json has it: relative to the dataset where both are on this machine."""
     if not is_local(folder):
-        return shown(str(folder))
+        return shown(url_of(folder))
     return valid_text(str(folder) if dataset is None else os.path.relpath(folder, dataset.resolve()))
 
 
@@ -220,7 +221,8 @@ def _same_parameters(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 def changed_meanwhile(run: RunInput, before: Sequence[FileState]) -> list[str]:
     """Names of the files that changed since `before`, while the run was read."""
     forget_listing(run.top)
-    now = {name: _state(name, path, {}) for name, path in _paths(run).items()}
+    with errors(run.top):
+        now = {name: _state(name, path, {}) for name, path in _paths(run).items()}
     return [
         file.name
         for file in before
@@ -338,7 +340,7 @@ def _state(name: str, path: Path, digests: Mapping[str, str]) -> FileState:
 
 def _digests(path: Path, algorithm: str) -> dict[str, str]:
     try:
-        return hashes.digests_of(path, algorithm)
+        return digests_of(path, algorithm)
     except OSError:
         return {}
 

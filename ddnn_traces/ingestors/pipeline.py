@@ -319,7 +319,8 @@ class _Ingest:
         engine = ENGINES[self._options.engine]
         if not engine.is_compiled():
             self._messages.info("compiling the packet loop, once (about half a minute)")
-        engine.prepare(max(plan.record.packets.largest for plan in todo))  # the rates are those of reading
+        if self._options.scheduler is None:  # the rates are those of reading
+            engine.prepare(max(plan.record.packets.largest for plan in todo))
         runs = [(plan.run, plan.metadata) for plan in todo]
         warned = len(self._messages.warnings)
         with contextlib.closing(read_runs(runs, self._options, self._writer.scratch, self._messages)) as results:

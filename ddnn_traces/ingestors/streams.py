@@ -77,9 +77,26 @@ def path_of(source: str) -> Path:
         return path_of_url(source)
     with extras.required("cluster"):
         from upath import UPath
-    filesystem, _ = object_store.filesystem(source, listings=True)  # which has the errors of what is not installed
+    with object_store.errors(source):
+        filesystem, _ = object_store.filesystem(source, listings=True)
     path: Path = UPath(source, **filesystem.storage_options)
     return path
+
+
+def url_of(path: Path) -> str:
+    """The text of a path, or its URL where it is on a store: a UPath's own text for ssh is without the host."""
+    text = str(path)
+    if is_local(path) or not object_store.is_ssh(text):
+        return text
+    found: dict[str, Any] = path.storage_options  # type: ignore[attr-defined]  # of a UPath
+    user, port = found.get("username"), found.get("port")
+    where = f"{user}@" * bool(user) + found["host"] + f":{port}" * bool(port)
+    return text.replace(":///", f"://{where}/", 1)
+
+
+def errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """A context in which failures of the store that a file or folder is on become UsageError or StorageError."""
+    return contextlib.nullcontext() if is_local(path) else object_store.errors(url_of(path))
 
 
 def opened(path: Path, stop: int | None = None) -> RawFile:
@@ -126,9 +143,9 @@ class StoreFile(io.RawIOBase):
     def __init__(self, path: Path, stop: int | None = None) -> None:
         self._path: Any = path
         self._cost = getattr(_measured, "cost", Cost())
-        parts = urlsplit(str(path))
+        parts = urlsplit(url_of(path))
         self._store = _store(f"{parts.scheme}://{parts.netloc}", object_store.endpoint())
-        with object_store.errors(str(path)):
+        with errors(path):
             self._size = object_store.retried(lambda: int(self._store.size(self._path.path)))
         self._stop = self._size if stop is None else min(stop, self._size)
         self._place = 0  # of the next request
@@ -185,13 +202,13 @@ class StoreFile(io.RawIOBase):
         """The bytes from `begin` to `end`, by as many requests as it takes. Raises StorageError."""
         retries = object_store.Retries()
         try:
-            with object_store.errors(str(self._path)):
+            with errors(self._path):
                 return object_store.retried(lambda: self._fetch_once(begin, end), retries)
         finally:
             self._cost.repeated += retries.count
 
     def _fetch_once(self, begin: int, end: int) -> bytes:
-        data: bytes = self._store.cat_file(self._path.path, start=begin, end=end)
+        data = object_store.read_range(self._store, self._path.path, begin, end)
         if len(data) != end - begin:
             raise _WrongLength(f"{len(data):,} bytes instead of {end - begin:,}")
         return data

@@ -7,6 +7,7 @@ No message contains a secret: URLs are shown without passwords and queries, text
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import re
@@ -34,7 +35,8 @@ PACKAGES = {
 }
 
 #: Those of other schemes, of captures.
-_OTHER_PACKAGES = {"ssh": "paramiko", "sftp": "paramiko", "smb": "smbprotocol", "http": "aiohttp", "https": "aiohttp"}
+_SSH = ("ssh", "sftp")
+_OTHER_PACKAGES = {"http": "aiohttp", "https": "aiohttp"}
 
 #: Attempts of a request; before the second a pause of _FIRST_S, then each time twice as long, at most _MOST_S.
 ATTEMPTS = 7
@@ -53,10 +55,16 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 #: Modules whose exceptions are failures of a store; others are mistakes of this program.
 _LIBRARIES = {
     "_internal", "deltalake", "botocore", "aiobotocore", "aiohttp", "fsspec", "s3fs", "gcsfs", "adlfs", "azure",
-    "google",
+    "google", "asyncssh", "sshfs",
 }  # fmt: skip
 
-_NOT_KNOWN = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "AuthorizationHeaderMalformed"}
+_NOT_KNOWN = {
+    "PermissionDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AuthenticationFailed",
+    "AuthorizationHeaderMalformed",
+}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
 _NOT_ALLOWED = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden", "PermissionError", "AuthorizationFailure"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"}
@@ -68,6 +76,7 @@ _BUSY = {
     "ConnectionResetError", "BrokenPipeError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
     "FSTimeoutError", "HTTPClientError", "ClientPayloadError", "ServerDisconnectedError", "ClientOSError",
     "IncompleteRead", "IncompleteReadError", "ResponseStreamingError",
+    "ConnectionLost", "DisconnectError", "SFTPConnectionLost", "SFTPNoConnection", "ChannelOpenError",
 }  # fmt: skip
 
 
@@ -112,23 +121,39 @@ def endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
+def is_ssh(url: str) -> bool:
+    """Whether a URL is of files that ssh reaches."""
+    return url.partition("://")[0].lower() in _SSH
+
+
+def read_range(found: Any, path: str, begin: int, end: int) -> bytes:
+    """Bytes of a file on a file system of fsspec."""
+    if "ssh" in found.protocol:  # its cat_file() gives the whole file for any range
+        with found.open(path, "rb") as file:
+            file.seek(begin)
+            data: bytes = file.read(end - begin)
+    else:
+        data = found.cat_file(path, start=begin, end=end)
+    return data
+
+
 def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it without a slash at its end.
 
     listings: remember what is in a folder. Otherwise it is asked again each time, and failed requests are not repeated:
-    retried() does that, and counts. Raises UsageError for a scheme that is not known or not installed.
+    retried() does that, and counts. Raises UsageError for a scheme that is not known, not installed or not usable.
     """
     with extras.required("cluster"):
+        import fsspec
         from fsspec.core import url_to_fs
     scheme = url.partition("://")[0].lower()
     refuse_secrets(url)
-    # a new instance: one that is kept would have the credentials of then
-    options: dict[str, Any] = {"use_listings_cache": listings, "skip_instance_cache": not listings}
-    options = options if scheme in PACKAGES else {}
-    if scheme in ("s3", "s3a"):
-        options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
     try:
-        found, path = url_to_fs(url, **options)
+        if not (fsspec.get_filesystem_class(scheme).async_impl or scheme == "memory"):
+            raise UsageError(
+                f"{shown(url)}: {scheme}:// cannot be read by several threads at once; copy the files here first"
+            )
+        found, path = url_to_fs(url, **_options(scheme, listings))
     except ImportError as error:
         package = (PACKAGES | _OTHER_PACKAGES).get(scheme)
         step = f"pip install {package}" if package else f"install what fsspec asks for ({scrubbed(error)[:120]})"
@@ -141,10 +166,27 @@ def filesystem(url: str, listings: bool = False) -> tuple[Any, str]:
     return found, str(path).rstrip("/")
 
 
+def _options(scheme: str, listings: bool) -> dict[str, Any]:
+    """Of the file system. A new instance where listings are not kept: one that is kept would have the credentials of
+    then."""
+    if scheme in _SSH:
+        # fsspec's own, by paramiko, waits for ever where several threads use it, and takes any host's key
+        with extras.required("cluster"):
+            importlib.import_module("sshfs")  # which replaces it
+        return {"known_hosts": (), "connect_timeout": 20, "keepalive_interval": 15, "skip_instance_cache": not listings}
+    if scheme not in PACKAGES:
+        return {}
+    options: dict[str, Any] = {"use_listings_cache": listings, "skip_instance_cache": not listings}
+    if scheme in ("s3", "s3a"):
+        options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": 120}
+    return options
+
+
 def matching(url: str) -> list[str]:
     """URLs of the files and folders that match a pattern, in order."""
     found, path = filesystem(url, listings=True)
-    return [f"{url.partition('://')[0]}://{one}" for one in sorted(found.glob(path))]
+    root = url[: url.rindex(path)]  # the scheme; that of ssh with the host
+    return [f"{root}{one}" for one in sorted(found.glob(path))]
 
 
 def look(url: str) -> None:
@@ -207,7 +249,8 @@ def pause(attempt: int) -> None:
 def is_transient(error: BaseException) -> bool:
     """Whether a request may succeed when it is repeated."""
     found = _causes(error)
-    refused = _NOT_KNOWN | _EXPIRED | _NOT_ALLOWED | _NO_CREDENTIALS | _NO_BUCKET | {"FileNotFoundError"}
+    refused = _NOT_KNOWN | _EXPIRED | _NOT_ALLOWED | _NO_CREDENTIALS | _NO_BUCKET
+    refused |= {"FileNotFoundError", "HostKeyNotVerifiable"}
     return bool(found & (_BUSY | _UNREACHABLE)) and not found & refused
 
 
@@ -233,6 +276,11 @@ def errors(url: str) -> Iterator[None]:
 _EXPLANATIONS: tuple[tuple[set[str], type[DdnnTracesError], str], ...] = (
     ({"RequestTimeTooSkewed"}, StorageError, "refused, since times differ; set the clock of this machine"),
     (_NO_BUCKET, UsageError, "no such bucket; make it, or check its name and the endpoint"),
+    (
+        {"HostKeyNotVerifiable"},
+        UsageError,
+        "the key of this host is not known; connect to it once with ssh, which asks you",
+    ),
     (_NO_CREDENTIALS, UsageError, "no credentials; give them as for the store's own tools (docs/stores.md)"),
     (_EXPIRED, UsageError, "the credentials have expired; get new ones and try again"),
     (_NOT_KNOWN, UsageError, "the store does not accept these credentials; check the key and its secret"),
@@ -240,7 +288,7 @@ _EXPLANATIONS: tuple[tuple[set[str], type[DdnnTracesError], str], ...] = (
     (
         _UNREACHABLE,
         StorageError,
-        "the store cannot be reached; check the network and the endpoint (AWS_ENDPOINT_URL)",
+        "the store cannot be reached; check the network and the address (of S3: AWS_ENDPOINT_URL)",
     ),
     (
         {"FileNotFoundError", "404", "NoSuchKey", "TableNotFoundError"},

@@ -47,7 +47,7 @@ _LOOK_S = 10.0
 #: How often a worker tells of its progress in a file, s.
 _TELL_S = 0.5
 #: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
-_TASKS_A_THREAD = 2
+_TASKS_A_THREAD = 4
 #: Files of which this process joins the parts at once.
 _MOST_FILES = 64
 

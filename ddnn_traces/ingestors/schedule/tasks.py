@@ -6,7 +6,6 @@ another machine these paths must lead to the same files (a shared file system). 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -17,8 +16,8 @@ from typing import Protocol
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import CaptureFacts, Progress, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.flow_filter import apply_filter, parse
-from ddnn_traces.ingestors.streams import is_local
-from ddnn_traces.store import hashes, object_store
+from ddnn_traces.ingestors.streams import errors
+from ddnn_traces.store import hashes
 from ddnn_traces.store.whole_files import NO_SPACE
 from ddnn_traces.text_files import why_it_leads_nowhere
 
@@ -80,9 +79,8 @@ def read(task: ReadTask, progress: Progress = ignore_progress) -> ReadResult:
     written, EngineError when the engine is missing or fails.
     """
     begin = time.monotonic()
-    of_store = contextlib.nullcontext() if is_local(task.path) else object_store.errors(str(task.path))
     try:
-        with of_store:
+        with errors(task.path):
             facts = ENGINES[task.engine].read_capture(task.path, replace(task.options, progress=progress))
     except OSError as error:
         if error.errno in NO_SPACE:
