@@ -232,9 +232,9 @@ def _cluster_costs(tasks: int = 3000) -> tuple[float, float]:
 
 KINDS = {
     "16 captures a run": Campaign(),
-    "1 capture": Campaign(files=1),
+    "16 captures, 8 ingests": Campaign(ingests=8),
+    "1 capture a run": Campaign(files=1),
     "1 capture, --hash none": Campaign(files=1, hashed=False),
-    "as 8 ingests": Campaign(files=1, hashed=False, ingests=8),
 }
 
 
