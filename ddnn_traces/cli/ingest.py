@@ -141,7 +141,7 @@ def ingest(
         return
     if out is None:
         raise click.MissingParameter(param_hint="'--out'", param_type="option")
-    _prepare_for_ingest(bool(options["scheduler"]) or any(map(is_url, (*sources, out))))
+    _prepare_for_ingest(options["scheduler"] is not None or any(map(is_url, (*sources, out))))
     from ddnn_traces.cli import lines
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
@@ -173,9 +173,9 @@ def _print_plan(sources: list[str], out: str, options: IngestOptions, messages: 
         f"for its bytes, {measured.read_s:.2f} s for packet loop and hash"
     )
     lines.say(
-        f"{counted(found.tasks, 'task')}, {found.bytes / 1e9:,.2f} GB, {counted(found.workers, 'worker')}: about "
-        f"{found.expected_s:,.1f} s, {found.core_hours:,.3f} core-hours, {counted(found.requests, 'request')} to the "
-        f"store; limited by {found.limit}"
+        f"{counted(found.tasks, 'task')}, {found.bytes / 1e9:,.2f} GB, {counted(found.workers, found.reader)}: about "
+        f"{found.expected_s:,.1f} s after the start of processes, {found.core_hours:,.3f} core-hours, "
+        f"{counted(found.requests, 'request')} to the store; limited by {found.limit}"
     )
 
 

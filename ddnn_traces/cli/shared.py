@@ -36,7 +36,7 @@ class DatasetPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A Path of a path, the text of a URL."""
-        return value if is_url(value) else super().convert(value, param, ctx)
+        return value if is_url(value) or str(value).endswith("://") else super().convert(value, param, ctx)
 
 
 class CommandByDefault(click.Group):

@@ -40,6 +40,7 @@ from ddnn_traces.version import __version__
 #: Parameter in the records of older programs, which have the metadata there, all files among those of the packets.
 _OLDER = "metadata_sha256"
 #: Small files of a store that are requested at once.
+_SECOND_NS = 1_000_000_000
 _REQUESTS = 16
 #: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
@@ -335,7 +336,9 @@ def _state(name: str, path: Path, digests: Mapping[str, str]) -> FileState:
     except OSError:
         return FileState(name, 0, None)
     is_file = stat.S_ISREG(status.st_mode) and path != STDIN
-    return FileState(name, status.st_size, status.st_mtime_ns if is_file else None, **digests)
+    # a store tells the time of a file by the second, but where it lists a folder
+    time_ns = status.st_mtime_ns if is_local(path) else status.st_mtime_ns // _SECOND_NS * _SECOND_NS
+    return FileState(name, status.st_size, time_ns if is_file else None, **digests)
 
 
 def _digests(path: Path, algorithm: str) -> dict[str, str]:

@@ -421,6 +421,8 @@ def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
             raise
         raise KeyboardInterrupt from None
     except duckdb.Error as error:  # mostly: no disk space for what does not fit into memory
+        if "KeyboardInterrupt" in str(error):  # which came while it took rows from Python
+            raise KeyboardInterrupt from None
         raise _no_space(out, f"{run_id}: {str(error).splitlines()[0]}") from error
 
 

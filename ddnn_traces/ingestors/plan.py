@@ -27,6 +27,7 @@ from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, m
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes, object_store, schema
 from ddnn_traces.store.places.place import is_url
+from ddnn_traces.text import counted
 
 #: Bytes of a capture that are read to measure with, and the share that is written a second time.
 MEASURED_BYTES = 64 << 20
@@ -39,7 +40,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A capture. tasks: parts that it is cut into; 1: it is read as a whole."""
+    """A capture. tasks: 1: it is read as a whole; more: for its parts and its hash."""
 
     run_id: str
     capture: str
@@ -81,12 +82,14 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Plan:
-    """An ingest to come: its files, what was measured, and where it will run. workers: threads of all machines."""
+    """An ingest to come: its files, what was measured, and where it will run. workers: threads of all machines. reader:
+    what one of them is called."""
 
     files: Sequence[PlannedFile]
     calibration: Calibration
     workers: int
     on_store: bool
+    reader: str = "worker"
 
     @property
     def bytes(self) -> int:
@@ -153,7 +156,7 @@ class Plan:
         """What the expected time is that of."""
         times = {
             f"{'the store' if self.calibration.fetch_s > self.calibration.read_s else 'the packet loop'} of "
-            f"{self.workers} workers": self.task_s / self.workers,
+            f"{counted(self.workers, self.reader)}": self.task_s / self.workers,
             "the longest task, a whole file": self.longest_s,
             "joining and writing in this process": self.after_s,
         }
@@ -174,7 +177,8 @@ def plan(sources: list[str], out: str, options: IngestOptions, messages: Message
     most = most_whole(sum(path.stat().st_size for path in captures), workers, options.hash)
     files = [_file(run, path, options, most) for run in runs for path in run.captures if path != STDIN]
     largest = max(captures, key=lambda path: path.stat().st_size)
-    return Plan(files, _calibrated(largest, options), workers, is_url(out))
+    reader = "worker" if options.scheduler else "thread"
+    return Plan(files, _calibrated(largest, options), workers, is_url(out), reader)
 
 
 def _workers(options: IngestOptions, messages: Messages) -> int:
@@ -189,7 +193,8 @@ def _workers(options: IngestOptions, messages: Messages) -> int:
 def _file(run: RunInput, path: Path, options: IngestOptions, most: float) -> PlannedFile:
     size = path.stat().st_size
     is_cut = options.scheduler is not None and ENGINES[options.engine].is_cut(path, _reading(options, Path()), most)
-    tasks = -(-size // (PARTS_OF_A_TASK * PART_BYTES)) if is_cut else 1
+    parts_of_it = -(-size // (PARTS_OF_A_TASK * PART_BYTES))
+    tasks = parts_of_it + (options.hash != hashes.NONE) if is_cut else 1
     return PlannedFile(run.run_id, run.name_of(path), size, tasks, not is_local(path))
 
 

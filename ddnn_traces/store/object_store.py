@@ -116,6 +116,18 @@ def refuse_secrets(url: str) -> None:
         )
 
 
+def check_dataset(url: str) -> None:
+    """Raise UsageError for a URL where no dataset can be, or that the stores' libraries take for another one."""
+    if not is_store(url):
+        raise UsageError(f"{shown(url)}: a dataset on a store is at a URL of s3://, gs:// or az://; this is none")
+    refuse_secrets(url)
+    bucket, *parts = url.partition("://")[2].rstrip("/").split("/")
+    if not bucket:
+        raise UsageError(f"{url}: a URL without a bucket; give one like s3://BUCKET/DATASET")
+    if any(part in ("", ".", "..") for part in parts) or set(url) & set("#?"):
+        raise UsageError(f"{url}: the path of a dataset has no empty part, no . or .., no # or ?; choose another one")
+
+
 def endpoint() -> str:
     """URL of the S3 server, where it is not the usual one."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

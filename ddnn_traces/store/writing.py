@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ddnn_traces.errors import UsageError
-from ddnn_traces.store.places.place import is_url
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -115,9 +112,7 @@ class Writer(ABC):
 
 def writer_of(out: str | Path, wait: bool = True, report: Callable[[str], None] = lambda _: None) -> Writer:
     """The writer of a dataset in a folder or at the URL of an object store. Raises UsageError."""
-    if isinstance(out, str) and out.endswith("://"):
-        raise UsageError(f"{out}: a URL without a bucket; give one like s3://BUCKET/DATASET")
-    if is_url(out):
+    if isinstance(out, str) and "://" in out:
         from ddnn_traces.store.delta.writer import StoreWriter
 
         return StoreWriter(str(out), wait, report)

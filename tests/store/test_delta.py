@@ -194,6 +194,20 @@ def test_two_writers_at_once_lose_nothing(local: Path, bucket: str) -> None:
         assert dataset.place.damages is not None and dataset.place.damages() == []
 
 
+def test_the_last_texts_lose_nothing_of_others(local: Path, bucket: str) -> None:
+    """An ingest that has committed a run commits its texts once more at its end; they do not know others' runs."""
+    with StoreWriter(bucket) as writer:
+        ours = write(writer, local, RUN, ["ours"])
+        with StoreWriter(bucket) as other:
+            other.commit(write(other, local, RUN, ["theirs"]))
+        writer.commit(ours)
+        version = StoredDataset(bucket).head().version
+        writer.replace_files(ours)
+    assert entries(bucket, INPUTS) == {name: {"made": name} for name in ("ours", "theirs")}
+    assert entries(bucket, SOURCES).keys() == {"ours", "theirs"}
+    assert StoredDataset(bucket).head().version == version  # nothing was to be committed
+
+
 def test_a_writer_gives_up_after_many_attempts(
     local: Path, newer: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def test_workers_without_credentials(captures: str, tmp_path: Path, monkeypatch:
         cluster = started(tmp_path, workers=1)
         running = cluster.__enter__()
     try:
-        with pytest.raises(UsageError, match="no credentials; give them") as refused:
+        with pytest.raises(UsageError, match=r"^worker tcp://\S+: .*no credentials; give them") as refused:
             pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler=running.address))
         assert "\n" not in str(refused.value)
     finally:
@@ -257,6 +257,16 @@ def test_what_is_not_there(bucket: str, tmp_path: Path) -> None:
 def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such bucket; make it"):
         pipeline.ingest([f"{bucket}-other/campaign"], tmp_path / "out", IngestOptions())
+
+
+def test_a_single_file_and_a_pattern_of_files(captures: str, tmp_path: Path) -> None:
+    """A store that lists a folder tells the time of a file more exactly than one that is asked for the file."""
+    said = Notes()
+    pipeline.ingest([f"{captures}/large/worker-1.pcap"], tmp_path / "one", IngestOptions(), said)
+    pipeline.ingest([f"{captures}/*/worker-*"], tmp_path / "all", IngestOptions(), said)
+    pipeline.ingest([f"{captures}/large/worker-1.pcap"], tmp_path / "one", IngestOptions(), said)
+    assert not said.warnings
+    assert sum("unchanged, not read again" in line for line in said.notes) == 1
 
 
 def test_again_reads_only_what_changed(captures: str, runs: Path, tmp_path: Path) -> None:

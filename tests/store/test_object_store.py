@@ -142,3 +142,17 @@ def test_plain_http_only_where_the_endpoint_has_it(monkeypatch: pytest.MonkeyPat
     assert "allow_http" not in object_store.delta_options("gs://b/x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host")
     assert "allow_http" not in object_store.delta_options(URL)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://", "s3://bucket//x", "s3://bucket/a/../b", "s3://bucket/./b", "s3://bucket/a#b", "s3:///x", "ftp://h/x"],
+)
+def test_urls_where_no_dataset_can_be(url: str) -> None:
+    with pytest.raises(UsageError):
+        object_store.check_dataset(url)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a b/c%20d/", "az://container@account/x", "gs://b/..a"])
+def test_urls_where_a_dataset_can_be(url: str) -> None:
+    object_store.check_dataset(url)

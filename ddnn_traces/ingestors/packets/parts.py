@@ -27,6 +27,7 @@ from ddnn_traces.ingestors.packets.compiled.scan import Framing
 from ddnn_traces.ingestors.packets.records import RecordReader
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.streams import digests_of, opened
+from ddnn_traces.store import hashes
 
 #: Size of a part: its tables should fit into the caches, and many parts share the work evenly.
 PART_BYTES = 64 << 20
@@ -202,7 +203,7 @@ def read_in_parts(path: Path, size: int, whole: Scanner, options: ReadOptions) -
     """Read a plain pcap of `size` bytes, and hash it: (the reader, at its end, and its digests)."""
     with ExitStack() as stack:
         pool = options.pool or stack.enter_context(Threads(options.jobs))
-        digests = pool.submit(digests_of, path, options.hash)
+        digests = pool.submit(digests_of, path, options.hash) if options.hash != hashes.NONE else None
         parts = PartsReader(path, size, whole, options, pool)
         parts.read()
-        return parts.reader, digests.result()
+        return parts.reader, digests.result() if digests else {}

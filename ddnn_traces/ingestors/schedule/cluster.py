@@ -13,6 +13,7 @@ import itertools
 import logging
 import platform
 import re
+import signal
 import socket
 import tempfile
 import threading
@@ -21,13 +22,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ddnn_traces import extras
-from ddnn_traces.errors import ClusterError, UsageError
+from ddnn_traces.errors import ClusterError, StorageError, UsageError
 from ddnn_traces.ingestors import streams
 from ddnn_traces.ingestors.engines import ENGINES
 from ddnn_traces.ingestors.facts import STDIN, Progress
@@ -77,7 +79,10 @@ def run(version: str, function: Callable[..., _Result], args: tuple[Any, ...]) -
         raise ClusterError(_other_version(address, __version__))
     begin = time.monotonic()
     with streams.measured() as cost:
-        result = function(*args)
+        try:
+            result = function(*args)
+        except (StorageError, UsageError) as error:  # which may be so only there: credentials, network
+            raise type(error)(f"worker {address}: {error}") from error
     return Done(result, address, time.monotonic() - begin, cost)
 
 
@@ -173,13 +178,15 @@ class Cluster:
         self.totals = Totals()
 
     def __enter__(self) -> Self:
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this process says itself what is lost
+        for name in ("distributed", "distributed.client"):  # this process says itself what is lost
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         if self._address.startswith(_LOCAL):
-            self._here = self._distributed.LocalCluster(
-                n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
-                dashboard_address="127.0.0.1:0",
-                host="127.0.0.1", silence_logs=50,
-            )  # fmt: skip
+            with _deaf_children():
+                self._here = self._distributed.LocalCluster(
+                    n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
+                    dashboard_address="127.0.0.1:0",
+                    host="127.0.0.1", silence_logs=50,
+                )  # fmt: skip
         else:
             _look_up(self._address)
         self._client = self._connected(_CONNECT_S)
@@ -363,7 +370,8 @@ class Cluster:
                 return
             with contextlib.suppress(Exception):
                 lost.close(timeout=1)
-            self._messages.info(f"{self._address}: the scheduler is gone, waiting for it to come back")
+            wait = f"for at most {_COME_BACK_S / 60:.0f} minutes"
+            self._messages.info(f"{self._address}: the scheduler is gone, waiting for it to come back, {wait}")
             self._client = self._connected(_COME_BACK_S)
 
     # --- the cluster
@@ -460,8 +468,32 @@ class Call(Generic[_Result]):
 _INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'"
 
 
+@contextlib.contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that begin within, and theirs, do not hear the Ctrl-C of a terminal: this one ends them."""
+    if threading.current_thread() is not threading.main_thread():  # which alone hears it
+        yield
+        return
+    resource_tracker.ensure_running()  # which would allow the signal again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _look_up(address: str) -> None:
-    """Raise ClusterError where the address of a scheduler has an unknown host."""
+    """Raise UsageError or ClusterError where the address of a scheduler has an impossible port or an unknown host."""
+    try:
+        _ = urlsplit(address).port
+    except ValueError as error:
+        raise _wrong_address(address) from error
+    if address.startswith("tls:"):
+        from distributed.security import Security
+
+        security: Any = Security
+        if security().get_connection_args("client").get("ssl_context") is None:
+            raise UsageError(f"{address}: needs certificates; name them in Dask's configuration (distributed.comm.tls)")
     try:
         socket.getaddrinfo(urlsplit(address).hostname, None)
     except OSError as error:
@@ -474,6 +506,6 @@ def _other_version(address: str, version: str) -> str:
 
 def _wrong_address(address: str) -> UsageError:
     return UsageError(
-        f"--scheduler {address}: it is the address of a Dask scheduler, like tcp://HOST:8786, or local:N for N "
+        f"--scheduler {address}: must be the address of a Dask scheduler, like tcp://HOST:8786, or local:N for N "
         "processes of this machine"
     )

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces import extras
-from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, layout, object_store, schema
 from ddnn_traces.store.object_store import Retries, retried
 
@@ -72,9 +71,7 @@ class StoredDataset:
     def __init__(self, url: str, retries: Retries | None = None) -> None:
         with extras.required("cluster"):
             import deltalake  # noqa: F401
-        if not object_store.is_store(url):
-            known = "s3://, gs:// or az://"
-            raise UsageError(f"{object_store.shown(url)}: no object store that holds datasets; give a URL of {known}")
+        object_store.check_dataset(url)
         self.url = url.rstrip("/")
         self.name = object_store.shown(self.url)
         self.filesystem, self.root = object_store.filesystem(self.url)

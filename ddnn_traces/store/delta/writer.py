@@ -44,6 +44,7 @@ class StoreWriter(Writer):
         self._head = Head()
         self._runs: set[str] = set()
         self._texts: dict[str, str] = {}
+        self._given: dict[str, str] = {}  # those that the caller's texts began with
         self._stored: dict[str, checksums.Files] = {}
         #: Files of the runs that were written since the last commit, by table and run; those that are uploaded.
         self._new: dict[str, dict[str, Path]] = {table: {} for table in schema.TABLES}
@@ -55,6 +56,7 @@ class StoreWriter(Writer):
         with object_store.errors(self._dataset.url):
             self._check_target()
             self._read(self._dataset.head())
+        self.texts()
         self.partial = Path(tempfile.mkdtemp(prefix="ddnn-traces-"))
         self.scratch.mkdir()
         return self
@@ -107,7 +109,8 @@ class StoreWriter(Writer):
 
     def texts(self) -> dict[str, str]:
         """Content of inputs.json and sources.json, as of that commit."""
-        return {name: text for name, text in self._texts.items() if name != checksums.FILE}
+        self._given = {name: text for name, text in self._texts.items() if name != checksums.FILE}
+        return dict(self._given)
 
     def damages(self, run_id: str) -> list[checksums.Damage]:
         """None: the store has checksums of its own; 'ddnn-traces check' reads every byte."""
@@ -159,7 +162,7 @@ class StoreWriter(Writer):
 
     def replace_files(self, files: Mapping[str, str]) -> None:
         """Commit these text files where they differ, and nothing else of the dataset."""
-        if any(self._texts.get(name) != text for name, text in files.items()):
+        if any(self._texts.get(name) != self._merged(name, text, self._texts, set()) for name, text in files.items()):
             with object_store.errors(self._dataset.url):
                 self._finish({}, files)
 
@@ -203,13 +206,17 @@ class StoreWriter(Writer):
         def small_files(base: Head) -> dict[str, str]:
             theirs = self._texts if base.mark == self._head.mark else self._dataset.texts(base, records.NAMES)
             for name, text in files.items():
-                made[name] = records.merged(name, self._texts.get(name), text, theirs.get(name), written)
+                made[name] = self._merged(name, text, theirs, written)
             made[checksums.FILE] = self._checksums(theirs.get(checksums.FILE), written)
             return {name: self._put_small(name, text) for name, text in made.items()}
 
         head = commit(self._dataset, added, small_files)
         self._report_retries()
         self._read(head)
+
+    def _merged(self, name: str, text: str, theirs: Mapping[str, str], written: set[str]) -> str:
+        """The caller's text with what others have committed since it asked for texts(), also before a commit of ours."""
+        return records.merged(name, self._given.get(name), text, theirs.get(name), written)
 
     def _checksums(self, theirs: str | None, written: set[str]) -> str:
         """Content of checksums.json. theirs: that of the commit before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pty
 import random
 import re
 import signal
@@ -16,7 +17,7 @@ import packets as p
 import pytest
 from dask_cluster import DaskCluster, free_port, started
 from small_runs import A, B, C, hashes_of, ring
-from tools import Notes
+from tools import COMMAND, Notes
 
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
@@ -264,10 +265,35 @@ def test_an_unknown_host(runs: Path, tmp_path: Path) -> None:
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler="tcp://nowhere.invalid:8786"))
 
 
-@pytest.mark.parametrize("address", ["local:0", "local:two", "nonsense://host:1", "127.0.0.1", "tcp://host"])
+@pytest.mark.parametrize(
+    "address", ["", "local:0", "local:two", "nonsense://host:1", "127.0.0.1", "tcp://host", "tcp://host:99999"]
+)
 def test_wrong_addresses(runs: Path, tmp_path: Path, address: str) -> None:
     with pytest.raises(UsageError, match=r"like tcp://HOST:8786, or local:N"):
         pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler=address))
+
+
+def test_tls_without_certificates(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs certificates; name them in Dask's configuration"):
+        pipeline.ingest([str(runs)], tmp_path / "out", IngestOptions(scheduler="tls://127.0.0.1:8786"))
+
+
+def test_ctrl_c_on_a_terminal(tmp_path: Path, sample: Path) -> None:
+    """All processes of the terminal get it; one line is said."""
+    pid, terminal = pty.fork()
+    if not pid:
+        arguments = ["ingest", str(sample), "--out", str(tmp_path / "out"), "--scheduler", "local:2"]
+        os.execv(COMMAND[0], [*COMMAND, *arguments])
+    said = b""
+    with contextlib.suppress(OSError):  # at its end
+        while block := os.read(terminal, 1 << 16):
+            if b"MB" in block and b"MB" not in said:  # the first bar
+                os.write(terminal, b"\x03")
+            said += block
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"ddnn-traces: interrupted" in said
+    assert b"Traceback" not in said
 
 
 def test_no_worker(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
