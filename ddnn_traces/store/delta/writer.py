@@ -215,7 +215,7 @@ class StoreWriter(Writer):
         self._read(head)
 
     def _merged(self, name: str, text: str, theirs: Mapping[str, str], written: set[str]) -> str:
-        """The caller's text with what others have committed since it asked for texts(), also before a commit of ours."""
+        """The caller's text with what others committed since it asked for texts(), also before a commit of ours."""
         return records.merged(name, self._given.get(name), text, theirs.get(name), written)
 
     def _checksums(self, theirs: str | None, written: set[str]) -> str:
