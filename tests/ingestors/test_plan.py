@@ -73,7 +73,7 @@ def test_nothing_is_written(tmp_path: Path, command: RunCommand) -> None:
     done = command("ingest", str(tmp_path), "--out", str(tmp_path / "out"), "--plan", "--jobs", "1")
     assert done.returncode == 0
     assert done.stdout.count(b"worker-") == 2
-    assert b"2 tasks, 0.00 GB, 1 worker: about " in done.stderr
+    assert b"2 tasks, 0.00 GB, 1 thread: about " in done.stderr
     assert b"0 requests to the store; limited by " in done.stderr
     assert not (tmp_path / "out").exists()
 
