@@ -40,6 +40,7 @@ _RING = "tests/traces/runs/torch-mlp1-sgd-32-gloo-0ms-ring"
 GIVEN: dict[str, dict[str, str]] = {
     "README.md": {"demo/dataset": "sample", "captures": _RING},
     "data/README.md": {"data/sample": "data/sample"},
+    "docs/cluster.md": {"captures": _RING},
     "docs/compare.md": {"demo/dataset": "sample"},
     "docs/cookbook.md": {"dataset": "traces"},
     "docs/drivers.md": {"demo/dataset": "sample"},
@@ -54,7 +55,6 @@ GIVEN: dict[str, dict[str, str]] = {
     "docs/releases.md": {"dataset": "traces"},
     "docs/report.md": {"demo/dataset": "sample"},
     "docs/sharing.md": {"docs/simulations": "docs/simulations"},
-    "docs/cluster.md": {"captures": _RING},
     "docs/simulator.md": {"dataset": "traces", "docs/simulations": "docs/simulations"},
     "docs/stores.md": {"dataset": "traces"},
     "docs/testbed.md": {"captures": _RING},

@@ -26,6 +26,23 @@ A, B, C, D = (f"10.0.0.{number}" for number in range(1, 5))
 EVERYBODY = "224.0.0.1"
 
 
+SAMPLED = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+
+
+def plain_and_compressed(folder: Path, sample: Path, rounds: int) -> Path:
+    """Run folders in a new one: `large`, a plain capture of a ring, and `sampled`, compressed ones with logs."""
+    large = folder / "large"
+    large.mkdir(parents=True)
+    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=rounds)))
+    (folder / "sampled").symlink_to(sample / SAMPLED)
+    return folder
+
+
+def parquet_hashes(dataset: Path) -> dict[str, str]:
+    """Those of hashes_of() that are of tables."""
+    return {name: digest for name, digest in hashes_of(dataset).items() if name.endswith(".parquet")}
+
+
 @dataclass(frozen=True)
 class Packet:
     """A TCP segment (to EVERYBODY: a UDP datagram) of `payload` bytes."""

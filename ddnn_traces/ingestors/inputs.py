@@ -40,8 +40,8 @@ from ddnn_traces.version import __version__
 #: Parameter in the records of older programs, which have the metadata there, all files among those of the packets.
 _OLDER = "metadata_sha256"
 #: Small files of a store that are requested at once.
-_SECOND_NS = 1_000_000_000
 _REQUESTS = 16
+_SECOND_NS = 1_000_000_000
 #: Endings of the other files of a run: run.toml, train_history.log, phases-worker-1.csv and the like.
 _LOG_ENDINGS = (".toml", ".log", ".csv")
 

@@ -34,8 +34,9 @@ PACKAGES = {
     "abfss": "adlfs",
 }
 
-#: Those of other schemes, of captures.
+#: Schemes of files that ssh reaches.
 _SSH = ("ssh", "sftp")
+#: Packages for other schemes, of captures.
 _OTHER_PACKAGES = {"http": "aiohttp", "https": "aiohttp"}
 
 #: Attempts of a request; before the second a pause of _FIRST_S, then each time twice as long, at most _MOST_S.

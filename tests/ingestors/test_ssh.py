@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import packets as p
 import pytest
-from small_runs import A, B, C, hashes_of, ring
+from small_runs import parquet_hashes, plain_and_compressed
 from ssh_server import SshServer, lose_connections, ssh_server
 from tools import Notes, needs_package
 
@@ -34,22 +33,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
 @pytest.fixture
 def runs(tmp_path: Path, sample: Path) -> Path:
     """A plain capture, and a run of compressed ones with logs."""
-    folder = tmp_path / "runs"
-    large = folder / "large"
-    large.mkdir(parents=True)
-    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=500)))
-    (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
-    return folder
-
-
-def tables(dataset: Path) -> dict[str, str]:
-    return {name: digest for name, digest in hashes_of(dataset).items() if name.endswith(".parquet")}
+    return plain_and_compressed(tmp_path / "runs", sample, rounds=500)
 
 
 @pytest.fixture
 def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
     pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
-    return tables(tmp_path / "expected")
+    return parquet_hashes(tmp_path / "expected")
 
 
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"scheduler": "local:2"}], ids=["threads", "cluster"])
@@ -57,7 +47,7 @@ def test_the_same_tables(
     server: SshServer, runs: Path, tmp_path: Path, expected: dict[str, str], options: dict[str, int | str]
 ) -> None:
     pipeline.ingest([f"{server.url}{runs}/*"], tmp_path / "out", IngestOptions(**options))  # type: ignore[arg-type]
-    assert tables(tmp_path / "out") == expected
+    assert parquet_hashes(tmp_path / "out") == expected
     assert f"{server.url}{runs}" in (tmp_path / "out" / "sources.json").read_text()
 
 

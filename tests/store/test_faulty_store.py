@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ceph
-import packets as p
 import pytest
 from dask_cluster import started
 from proxy import proxy
-from small_runs import A, B, C, hashes_of, ring
+from small_runs import parquet_hashes, plain_and_compressed
 from stored import state
 from tools import CODE, Notes
 
@@ -34,12 +33,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def runs(tmp_path: Path, sample: Path) -> Path:
     """A plain capture of several requests and parts, and a run of compressed ones with logs."""
-    folder = tmp_path / "runs"
-    large = folder / "large"
-    large.mkdir(parents=True)
-    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=500)))
-    (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
-    return folder
+    return plain_and_compressed(tmp_path / "runs", sample, rounds=500)
 
 
 @pytest.fixture
@@ -62,11 +56,7 @@ def captures(runs: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def expected(runs: Path, tmp_path: Path) -> dict[str, str]:
     """The Parquet files of the dataset from the files here."""
     pipeline.ingest([str(runs)], tmp_path / "expected", IngestOptions(jobs=1))
-    return tables(tmp_path / "expected")
-
-
-def tables(dataset: Path) -> dict[str, str]:
-    return {name: digest for name, digest in hashes_of(dataset).items() if name.endswith(".parquet")}
+    return parquet_hashes(tmp_path / "expected")
 
 
 def check(where: str | Path) -> None:
@@ -84,7 +74,7 @@ def test_captures_through_a_bad_store(
         monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
         pipeline.ingest([captures], tmp_path / "out", IngestOptions(jobs=2))
     assert bad.done[what] > 10
-    assert tables(tmp_path / "out") == expected(runs, tmp_path)
+    assert parquet_hashes(tmp_path / "out") == expected(runs, tmp_path)
     check(tmp_path / "out")
 
 
@@ -128,7 +118,7 @@ def test_on_a_cluster_through_a_bad_store(
         monkeypatch.setenv("AWS_ENDPOINT_URL", bad.endpoint)
         said = Notes()
         pipeline.ingest([captures], tmp_path / "out", IngestOptions(scheduler="local:2"), said)
-    assert tables(tmp_path / "out") == expected(runs, tmp_path)
+    assert parquet_hashes(tmp_path / "out") == expected(runs, tmp_path)
     (summary,) = (line for line in said.notes if line.startswith("cluster: "))
     assert "to the store repeated" in summary
 

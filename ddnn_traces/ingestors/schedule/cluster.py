@@ -46,8 +46,8 @@ TRIES = 20
 _CONNECT_S, _COME_BACK_S = 15.0, 300.0
 #: How often it is looked whether there are workers, s.
 _LOOK_S = 10.0
-#: How often a worker tells of its progress in a file, s.
-_TELL_S = 0.5
+#: How often a worker reports its progress in a file, s.
+_REPORT_S = 0.5
 #: Tasks for each thread of a worker that are under way or wait there, so that none is idle.
 _TASKS_A_THREAD = 4
 #: Files of which this process joins the parts at once.
@@ -86,8 +86,8 @@ def run(version: str, function: Callable[..., _Result], args: tuple[Any, ...]) -
     return Done(result, address, time.monotonic() - begin, cost)
 
 
-class Told:
-    """On a worker: the progress in a file, which subscribers of a topic get from time to time. number: of the file."""
+class ReportingProgress:
+    """On a worker: the progress in a file, reported to the subscribers of a topic. number: of the file."""
 
     def __init__(self, topic: str, number: int) -> None:
         from distributed import get_worker
@@ -102,13 +102,13 @@ class Told:
         self._packets += packets
         if (now := time.monotonic()) >= self._next:
             self._worker.log_event(self._topic, [self._number, self._bytes, self._packets])
-            self._next = now + _TELL_S
+            self._next = now + _REPORT_S
 
 
-class Heard:
+class ReportedProgress:
     """Here: the progress in a file. It never goes back, also where the file is read again after the loss of a worker.
 
-    latest: bytes and packets of the file that a worker told of last.
+    latest: bytes and packets of the file in a worker's last report.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -128,14 +128,14 @@ class Heard:
 def read_whole(task: ReadTask, topic: str, number: int) -> tuple[ReadResult, dict[str, bytes]]:
     """On a worker: read a file; with the files that the engine has written, by their names in ReadOptions.
 
-    topic, number: as of Told.
+    topic, number: as of ReportingProgress.
     """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         outputs = {"spill": Path(name, "cells")} | ({"packets": Path(name, "packets")} if task.options.packets else {})
         options = replace(task.options, **outputs)  # type: ignore[arg-type]
         if streams.is_local(task.path) and not task.path.exists():
             raise ClusterError(f"{task.path}: {platform.node()}, a worker, does not see this file; {_SHARE}")
-        result = read(replace(task, options=options), Told(topic, number))
+        result = read(replace(task, options=options), ReportingProgress(topic, number))
         return result, {output: path.read_bytes() for output, path in outputs.items() if path.exists()}
 
 
@@ -174,14 +174,14 @@ class Cluster:
         self._lock = threading.Lock()
         self._ended = False
         self._id, self._numbers = uuid.uuid4().hex, itertools.count()
-        self._heard: dict[int, Heard] = {}
+        self._reported: dict[int, ReportedProgress] = {}
         self.totals = Totals()
 
     def __enter__(self) -> Self:
         for name in ("distributed", "distributed.client"):  # this process says itself what is lost
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if self._address.startswith(_LOCAL):
-            with _deaf_children():
+            with _interrupts_blocked():
                 self._here = self._distributed.LocalCluster(
                     n_workers=int(self._address.removeprefix(_LOCAL)), threads_per_worker=1, processes=True,
                     dashboard_address="127.0.0.1:0",
@@ -221,7 +221,7 @@ class Cluster:
     @property
     def _topics(self) -> dict[str, Callable[[tuple[float, Any]], None]]:
         """What the scheduler tells this process of, and what is done then."""
-        return {"all": self._note, f"progress-{self._id}": self._hear}
+        return {"all": self._note, f"progress-{self._id}": self._take_report}
 
     @property
     def _files(self) -> int:
@@ -240,26 +240,26 @@ class Cluster:
         most = most_whole(self._bytes, self.workers, task.options.hash)
         if ENGINES[task.engine].is_cut(task.path, task.options, most):
             return read(replace(task, options=replace(task.options, pool=self)), progress)
-        number, heard = next(self._numbers), Heard(progress)
-        self._heard[number] = heard
+        number, reported = next(self._numbers), ReportedProgress(progress)
+        self._reported[number] = reported
         sent = replace(task, options=replace(task.options, jobs=1))
-        call = Call(self, read_whole, (sent, f"progress-{self._id}", number), heard.show)
+        call = Call(self, read_whole, (sent, f"progress-{self._id}", number), reported.show)
         result, outputs = call.result()
-        del self._heard[number]
+        del self._reported[number]
         for name, content in outputs.items():
             getattr(task.options, name).write_bytes(content)
         facts = result.facts
         facts.cells = task.options.spill if "spill" in outputs else None
         facts.packets = task.options.packets if "packets" in outputs else None
-        heard.latest = (facts.file_bytes, facts.records)
-        heard.show()
+        reported.latest = (facts.file_bytes, facts.records)
+        reported.show()
         return result
 
-    def _hear(self, event: tuple[float, Any]) -> None:
-        """Of the progress of a worker, as Told sends it."""
+    def _take_report(self, event: tuple[float, Any]) -> None:
+        """Keep a worker's report, as ReportingProgress sends it."""
         number, size, packets = event[1]
-        if heard := self._heard.get(number):
-            heard.latest = (size, packets)  # shown by the thread that waits: this one is Dask's
+        if reported := self._reported.get(number):
+            reported.latest = (size, packets)  # shown by the thread that waits: this one is Dask's
 
     # --- calls
 
@@ -314,7 +314,7 @@ class Cluster:
         future.add_done_callback(lambda _: done.set())
         alone_since: float | None = None
         look = time.monotonic() + _LOOK_S
-        while not done.wait(_TELL_S):
+        while not done.wait(_REPORT_S):
             if client.status != "running":
                 raise ConnectionError("the scheduler is gone")
             call.meanwhile()
@@ -370,8 +370,10 @@ class Cluster:
                 return
             with contextlib.suppress(Exception):
                 lost.close(timeout=1)
-            wait = f"for at most {_COME_BACK_S / 60:.0f} minutes"
-            self._messages.info(f"{self._address}: the scheduler is gone, waiting for it to come back, {wait}")
+            minutes = f"{_COME_BACK_S / 60:.0f} minutes"
+            self._messages.info(
+                f"{self._address}: the scheduler is gone, waiting for it to come back, for at most {minutes}"
+            )
             self._client = self._connected(_COME_BACK_S)
 
     # --- the cluster
@@ -469,9 +471,9 @@ _INSTALL = f"install it there: pip install 'ddnn-traces[cluster]=={__version__}'
 
 
 @contextlib.contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes that begin within, and theirs, do not hear the Ctrl-C of a terminal: this one ends them."""
-    if threading.current_thread() is not threading.main_thread():  # which alone hears it
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes that start within, and theirs, do not receive the Ctrl-C of a terminal: this one ends them."""
+    if threading.current_thread() is not threading.main_thread():  # which alone receives it
         yield
         return
     resource_tracker.ensure_running()  # which would allow the signal again

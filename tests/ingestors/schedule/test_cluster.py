@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import packets as p
 import pytest
 from dask_cluster import DaskCluster, free_port, started
-from small_runs import A, B, C, hashes_of, ring
+from small_runs import hashes_of, plain_and_compressed
 from tools import COMMAND, Notes
 
 from ddnn_traces.errors import ClusterError, UsageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import parts
-from ddnn_traces.ingestors.schedule.cluster import Cluster, Heard
+from ddnn_traces.ingestors.schedule.cluster import Cluster, ReportedProgress
 from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
@@ -49,13 +48,7 @@ class Said(Notes):
 def runs(tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plain capture of many parts, and a run of compressed ones with logs."""
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 13)
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    (folder / "sampled").symlink_to(sample / "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2")
-    large = folder / "large"
-    large.mkdir()
-    (large / "worker-1.pcap").write_bytes(p.pcap(packet.record for packet in ring(A, B, C, rounds=ROUNDS)))
-    return folder
+    return plain_and_compressed(tmp_path / "runs", sample, ROUNDS)
 
 
 @pytest.fixture
@@ -104,36 +97,36 @@ def test_progress_of_whole_files(
     runs: Path, tmp_path: Path, cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker tells of it while it reads, at first after a block. In the end all bytes have been shown, and once."""
-    heard: set[int] = set()
+    reported: set[int] = set()
     shown: list[int] = []
-    hear = Cluster._hear
+    take = Cluster._take_report
 
-    def hear_first(self: Cluster, event: tuple[float, Any]) -> None:
-        heard.add(event[1][0])
+    def take_first(self: Cluster, event: tuple[float, Any]) -> None:
+        reported.add(event[1][0])
         assert event[1][1] > 0
-        hear(self, event)
+        take(self, event)
 
     class Shown(Said):
         def advance(self, size: int, packets: int) -> None:
             shown.append(size)
 
-    monkeypatch.setattr(Cluster, "_hear", hear_first)
+    monkeypatch.setattr(Cluster, "_take_report", take_first)
     folder = tmp_path / "plain"
     folder.mkdir()
     for name in ("worker-1.pcap", "worker-2.pcap", "worker-3.pcap"):  # each is less than a worker's share
         (folder / name).write_bytes((runs / "large" / "worker-1.pcap").read_bytes())
     said = Shown()
     ingested(folder, tmp_path / "out", cluster.address, said)
-    assert len(heard) == tasks_of(said) == 3
+    assert len(reported) == tasks_of(said) == 3
     assert sum(shown) == sum(path.stat().st_size for path in folder.iterdir())
 
 
 def test_progress_does_not_go_back() -> None:
     """A file that is read again after the loss of a worker begins at 0."""
     shown: list[tuple[int, int]] = []
-    heard = Heard(lambda *more: shown.append(more))
-    for heard.latest in [(10, 1), (30, 2), (5, 0), (30, 2), (40, 5)]:
-        heard.show()
+    reported = ReportedProgress(lambda *more: shown.append(more))
+    for reported.latest in [(10, 1), (30, 2), (5, 0), (30, 2), (40, 5)]:
+        reported.show()
     assert shown == [(10, 1), (20, 1), (0, 0), (0, 0), (10, 3)]
 
 
