@@ -60,6 +60,9 @@ _MOST_BUSY = 0.4
 _SAME_NS = 8.0 * _MS
 #: A drift is reported where its standard error is below this.
 _DRIFT_ERROR = 50e-6
+#: Decimals of a drift in ppm: far below its error, and above what the processor's order of additions changes, so that
+#: captures give the same tables on each.
+_DRIFT_DECIMALS = 3
 #: An aligned log's steps end up to so much after their last packet.
 _ALIGNED_NS = 5 * _MS
 
@@ -266,7 +269,7 @@ def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None
     return LogOffset(
         round(best.lag) + origin - log_origin,
         round(best.spread) + traffic.window_ns,
-        best.drift * 1e6 if best.drift_error <= _DRIFT_ERROR else None,
+        round(best.drift * 1e6, _DRIFT_DECIMALS) if best.drift_error <= _DRIFT_ERROR else None,
         best.confidence,
     )
 
