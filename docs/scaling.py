@@ -33,7 +33,6 @@ from ddnn_traces.ingestors import plan
 from ddnn_traces.ingestors.facts import ReadOptions
 from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.packets import numba_engine, parts
-from ddnn_traces.ingestors.packets.records import pcap_framing
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.schedule.tasks import most_whole
 from ddnn_traces.ingestors.streams import digests_of
@@ -148,12 +147,13 @@ def _least(campaign: Campaign, tasks: Tasks, workers: int, scheduler_s: float, w
 def measure() -> dict[str, float]:
     """What tasks cost here, s."""
     capture = next((HERE.parent / "benchmarks" / "out").glob("ring-86*.pcap"))
-    header = numba_engine._plain_pcap(capture)
-    assert header
+    start = numba_engine._plain_start(capture)
+    assert start
     options = ReadOptions(10**6, np.empty(0, np.int64), Path())
+    whole = Scanner(start[1], options, None, None)
     numba_engine.prepare(1 << 30)
     tasks = [
-        parts.PartTask(capture, pcap_framing(header), options, max(24, begin), begin + TASK_BYTES)
+        parts.PartTask(capture, whole.framing, whole.interfaces, options, max(24, begin), begin + TASK_BYTES)
         for begin in range(0, 16 * TASK_BYTES, TASK_BYTES)
     ]
     digests_of(capture, "blake3")  # into the page cache
@@ -162,7 +162,6 @@ def measure() -> dict[str, float]:
     read = [parts.read_part(task) for task in tasks]
     read_s = time.perf_counter() - begin
     sent = [pickle.dumps(part, protocol=5) for part in read]
-    whole = Scanner(pcap_framing(header), options, None, None)
     begin = time.perf_counter()
     assert all(whole.join(pickle.loads(part).tables) for part in sent)  # noqa: S301  made above
     join_s = time.perf_counter() - begin

@@ -35,6 +35,7 @@ def set_sizes(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
         "cells": (scanner, "CELLS_AT_ONCE"), "packets": (scanner, "PACKETS_AT_ONCE"),
         "tunnels": (scanner, "TUNNELS_AT_FIRST"), "samples": (scanner, "SAMPLES_AT_MOST"),
         "chunk": (parts, "PART_BYTES"), "part_block": (parts, "BLOCK_BYTES"), "most_flows": (parts, "MOST_FLOWS"),
+        "descriptions": (parts, "DESCRIPTIONS_BYTES"),
     }  # fmt: skip
     for name, size in sizes.items():
         patch.setattr(*places[name], size)

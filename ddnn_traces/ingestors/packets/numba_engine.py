@@ -12,6 +12,7 @@ from ddnn_traces.ingestors.facts import PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import parts
 from ddnn_traces.ingestors.packets.compiled import scan as loop
 from ddnn_traces.ingestors.packets.compiled.jit import is_cached
+from ddnn_traces.ingestors.packets.compiled.scan import Framing
 from ddnn_traces.ingestors.packets.records import pcap_framing, reader_of, split_header
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.spill import CellSpill, Spill
@@ -45,9 +46,9 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     with ExitStack() as stack:
         cells = stack.enter_context(CellSpill(options.spill))
         packets = stack.enter_context(Spill(options.packets, PACKETS, _NO_FLAGS)) if options.packets else None
-        header = _plain_pcap(path) if _has_readers(options) and _is_large(path, options) else None
-        if header:
-            facts = _read_in_parts(path, header, options, cells)
+        start = _plain_start(path) if _has_readers(options) and _is_large(path, options) else None
+        if start:
+            facts = _read_in_parts(path, *start, options, cells)
         else:
             file = stack.enter_context(_opened(path, options))
             facts = _read_stream(file, options, cells, packets)
@@ -58,7 +59,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
 
 def is_cut(path: Path, options: ReadOptions, least: float) -> bool:
     """Whether a pool would read the parts of this file, if it has more than `least` bytes, not the file as a whole."""
-    return _is_large(path, options) and path.stat().st_size > least and _plain_pcap(path) is not None
+    return _is_large(path, options) and path.stat().st_size > least and _plain_start(path) is not None
 
 
 def _has_readers(options: ReadOptions) -> bool:
@@ -68,26 +69,28 @@ def _has_readers(options: ReadOptions) -> bool:
 
 
 def _is_large(path: Path, options: ReadOptions) -> bool:
-    """Whether a file is worth cutting, if it is a plain pcap whose packets are not wanted in order."""
+    """Whether a file is worth cutting, if it is a plain capture whose packets are not wanted in order."""
     return not options.packets and path.is_file() and path.stat().st_size >= 2 * parts.PART_BYTES
 
 
-def _plain_pcap(path: Path) -> PcapHeader | None:
-    """The header of a pcap that is not compressed."""
+def _plain_start(path: Path) -> tuple[PcapHeader | str, Framing] | None:
+    """What split_header says of a capture that is not compressed."""
     with opened(path, HEADER_BYTES) as file:
-        header = PcapHeader.parse(file.read(HEADER_BYTES))
-    return None if isinstance(header, str) else header
+        header, framing, _ = split_header(iter([memoryview(file.read(HEADER_BYTES))]))
+    return (header, framing) if framing else None
 
 
 def _opened(path: Path, options: ReadOptions) -> CaptureFile:
     return CaptureFile(path, lambda size: options.progress(size, 0), options.hash, own_thread=options.jobs > 1)
 
 
-def _read_in_parts(path: Path, header: PcapHeader, options: ReadOptions, cells: Spill) -> CaptureFacts:
+def _read_in_parts(
+    path: Path, header: PcapHeader | str, framing: Framing, options: ReadOptions, cells: Spill
+) -> CaptureFacts:
     size = path.stat().st_size
     facts = CaptureFacts(path, NAME, size)
-    header.describe(facts, "")
-    scanner = Scanner(pcap_framing(header), options, cells, None)
+    _describe(facts, header, "")
+    scanner = Scanner(framing, options, cells, None)
     reader, facts.digests = parts.read_in_parts(path, size, scanner, options)
     reader.finish(facts)
     return facts
@@ -103,15 +106,10 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
         nothing_came = file.damage and not facts.trailing_bytes
         facts.status_detail = "nothing of it could be decompressed" if nothing_came else header
     else:
-        if isinstance(header, PcapHeader):
-            header.describe(facts, file.compression)
-        else:
-            facts.format = "pcapng" + (f"+{file.compression}" if file.compression else "")
+        _describe(facts, header, file.compression)
         reader = reader_of(Scanner(framing, options, cells, packets), lambda packets: options.progress(0, packets))
         reader.read(stream)
         reader.finish(facts)
-        if not facts.records and not reader.described:
-            facts.format = None
     if file.damage:
         is_cut = file.truncated and facts.status != "corrupt"
         facts.status = "truncated" if is_cut else "corrupt"
@@ -119,3 +117,11 @@ def _read_stream(file: CaptureFile, options: ReadOptions, cells: Spill, packets:
     facts.digests = file.digests
     facts.file_bytes = file.raw_bytes
     return facts
+
+
+def _describe(facts: CaptureFacts, header: PcapHeader | str, compression: str) -> None:
+    """The format into `facts`. header: as of split_header; a text of a pcapng."""
+    if isinstance(header, PcapHeader):
+        header.describe(facts, compression)
+    else:
+        facts.format = "pcapng" + (f"+{compression}" if compression else "")

@@ -1,9 +1,10 @@
-"""One plain pcap cut at byte offsets into parts, each read without the parts before it: in threads, or on a cluster.
+"""One plain capture cut at byte offsets into parts, each read without the parts before it: in threads or on a cluster.
 
 `read_part` is a function of its task alone: the bytes of a range to partial tables. `read_in_parts` joins these in the
 order of the file. Joining is associative, and its result is that of one pass, for any cut: the first record after a cut
 is guessed, and the guess is proven when the records before it end there. A part with a wrong guess, or one that depends
-on the parts before it (compiled/join.py), is read again in its place.
+on the parts before it (compiled/join.py), is read again in its place. A part of a pcapng is read with the interfaces
+that were known when its task was made, up to the next description of one; what is left of it is read in its place, too.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import ParamSpec, Self, TypeVar
 import numpy as np
 
 from ddnn_traces.ingestors.capture_file import HEADER_BYTES, page_aligned
-from ddnn_traces.ingestors.facts import Answer, Pool, ReadOptions, ignore_progress
+from ddnn_traces.ingestors.facts import Answer, Int64Array, Pool, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.packets.compiled.flow_table import State
 from ddnn_traces.ingestors.packets.compiled.join import find_record
 from ddnn_traces.ingestors.packets.compiled.scan import Framing
-from ddnn_traces.ingestors.packets.records import RecordReader
+from ddnn_traces.ingestors.packets.records import RecordReader, reader_of
 from ddnn_traces.ingestors.packets.scanner import Scanner
 from ddnn_traces.ingestors.streams import digests_of, opened
 from ddnn_traces.store import hashes
@@ -34,6 +35,8 @@ PART_BYTES = 64 << 20
 #: Such parts that a cluster reads as one: a task has a cost of its own.
 PARTS_OF_A_TASK = 4
 BLOCK_BYTES = 1 << 20
+#: At the begin of a pcapng, where its interfaces are described mostly: read first, because all parts need them.
+DESCRIPTIONS_BYTES = 1 << 16
 #: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14
 
@@ -43,13 +46,15 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class PartTask:
-    """The records of a pcap that begin in [start, stop), bytes of the file. Can be pickled.
+    """The records of a capture that begin in [start, stop), bytes of the file. Can be pickled.
 
-    start is the first record's offset for HEADER_BYTES, else that of a cut. options: without progress and pool.
+    start is the first record's offset for HEADER_BYTES, else that of a cut. framing, interfaces: as of a Scanner.
+    options: without progress and pool.
     """
 
     path: Path
     framing: Framing
+    interfaces: Int64Array
     options: ReadOptions
     start: int
     stop: int
@@ -71,10 +76,11 @@ class Part:
 def read_part(task: PartTask) -> Part:
     """Read a part. Raises OSError, StorageError."""
     scanner = Scanner(task.framing, task.options, None, None)
+    scanner.interfaces = task.interfaces.copy()  # from another process it is read-only, which is another type
     reader = RecordReader(scanner, 0, task.stop)
     blocks = _blocks(task.path, task.start, task.stop)
     first = next(blocks, memoryview(b""))
-    skipped = 0 if task.start == HEADER_BYTES else _guess(first, task.framing)
+    skipped = 0 if task.start == HEADER_BYTES else _guess(first, scanner)
     begin = -1
     if skipped >= 0:
         begin = reader.position = task.start + skipped
@@ -85,11 +91,10 @@ def read_part(task: PartTask) -> Part:
     return Part(begin, reader.position, reader.damage, scanner.partial())
 
 
-def _guess(block: memoryview, framing: Framing) -> int:
+def _guess(block: memoryview, scanner: Scanner) -> int:
     """Offset of the first record that begins in a block, -1 where none is found."""
     data = np.frombuffer(block, np.uint8)
-    ticks = 1_000_000_000 // framing.tick_ns
-    return int(find_record(data, len(data), framing.big_endian, framing.max_captured, ticks))
+    return int(find_record(data, len(data), scanner.framing, scanner.interfaces))
 
 
 def _blocks(path: Path, start: int, stop: int | None = None) -> Generator[memoryview, None, None]:
@@ -123,20 +128,20 @@ class Threads:
 
 
 class PartsReader:
-    """Reads one plain pcap of `size` bytes into `whole`, its parts in `pool`."""
+    """Reads one plain capture of `size` bytes into `whole`, its parts in `pool`."""
 
     def __init__(self, path: Path, size: int, whole: Scanner, options: ReadOptions, pool: Pool) -> None:
-        self.reader = RecordReader(whole, HEADER_BYTES)
+        self.reader = reader_of(whole)
         self._path, self._size, self._whole, self._pool = path, size, whole, pool
         self._options = options
         self._progress = options.progress
 
     def read(self) -> None:
         """Read all. `reader` has the position and damage as after one pass."""
-        begin = 0
+        begin = DESCRIPTIONS_BYTES if self._whole.framing.is_pcapng else 0
         if self._pool.most_flows < np.inf:
-            begin = self._pool.part_bytes
-            self._read_in_one_pass(begin)  # which shows whether there are many flows
+            begin = self._pool.part_bytes  # which shows whether there are many flows
+        self._read_in_one_pass(begin)
         if self._goes_on:
             self._read_parts(begin)
         if not self.reader.damage:
@@ -150,41 +155,46 @@ class PartsReader:
     def _read_parts(self, begin: int) -> None:
         """All parts from this offset on, as long as there are few flows."""
         starts = iter(range(begin, self._size, self._pool.part_bytes))
-        running: deque[tuple[int, Answer[Part]]] = deque()
+        running: deque[tuple[PartTask, Answer[Part]]] = deque()
 
         def submit() -> None:
             if (start := next(starts, None)) is not None:
-                running.append((start, self._pool.submit(read_part, self._task(start))))
+                task = self._task(start)
+                running.append((task, self._pool.submit(read_part, task)))
 
         for _ in range(self._pool.ahead):
             submit()
         while running and self._goes_on:
-            start, answer = running.popleft()
-            self._append(answer.result(), self._end(start))
+            task, answer = running.popleft()
+            self._append(answer.result(), task)
             submit()
 
     def _task(self, start: int) -> PartTask:
         options = replace(self._options, progress=ignore_progress, pool=None)
-        return PartTask(self._path, self._whole.framing, options, max(start, HEADER_BYTES), self._end(start))
+        begin, stop = max(start, HEADER_BYTES), min(start + self._pool.part_bytes, self._size)
+        return PartTask(self._path, self._whole.framing, self._whole.interfaces, options, begin, stop)
 
-    def _end(self, start: int) -> int:
-        return min(start + self._pool.part_bytes, self._size)
-
-    def _append(self, part: Part, stop: int) -> None:
-        """Append a part to the whole, or read its bytes again where it does not fit there."""
+    def _append(self, part: Part, task: PartTask) -> None:
+        """Append a part to the whole, and read in its place what does not fit there, or was not read."""
         position, records = self.reader.position, self._whole.records
-        if position < stop:
-            if part.begin == position and self._whole.join(part.tables):
-                self.reader.position, self.reader.damage = part.end, part.damage
-                self._progress(self.reader.position - position, self._whole.records - records)
-            else:
-                self._read_in_one_pass(stop)
+        if position >= task.stop:
+            return
+        if part.begin == position and self._is_described(task) and self._whole.join(part.tables):
+            self.reader.position, self.reader.damage = part.end, part.damage
+            self._progress(self.reader.position - position, self._whole.records - records)
+        if not self.reader.damage:
+            self._read_in_one_pass(task.stop)
+
+    def _is_described(self, task: PartTask) -> bool:
+        """Whether the task was made with the descriptions that hold at the reader's position."""
+        whole = self._whole
+        return task.framing == whole.framing and np.array_equal(task.interfaces, whole.interfaces)
 
     def _read_in_one_pass(self, stop: int) -> None:
         """The records from the reader's position on that begin before `stop`."""
-        self.reader = RecordReader(self._whole, self.reader.position, stop)
-        if self.reader.position >= self._size:
+        if self.reader.position >= min(stop, self._size):
             return
+        self.reader.go_on(self.reader.position, stop)
         for block in _blocks(self._path, self.reader.position, stop):
             position, records = self.reader.position, self._whole.records
             self.reader.feed(block)
@@ -195,12 +205,12 @@ class PartsReader:
 
 def prepare(whole: Scanner) -> None:
     """Call the compiled functions that the parts of a file need, on nothing."""
-    _guess(memoryview(bytearray(1)), whole.framing)
+    _guess(memoryview(bytearray(1)), whole)
     whole.join(whole.partial())
 
 
 def read_in_parts(path: Path, size: int, whole: Scanner, options: ReadOptions) -> tuple[RecordReader, dict[str, str]]:
-    """Read a plain pcap of `size` bytes, and hash it: (the reader, at its end, and its digests)."""
+    """Read a plain capture of `size` bytes, and hash it: (the reader, at its end, and its digests)."""
     with ExitStack() as stack:
         pool = options.pool or stack.enter_context(Threads(options.jobs))
         digests = pool.submit(digests_of, path, options.hash) if options.hash != hashes.NONE else None

@@ -66,10 +66,10 @@ def reader_of(scanner: Scanner, progress: Callable[[int], None] | None = None) -
 
 
 class RecordReader:
-    """Reads the records of a pcap. position: offset in the (uncompressed) file of the first byte that is not read yet.
+    """Reads the records of a pcap, or of a part of a pcapng, up to the next description of a section or interface.
 
-    stop: records that begin at this offset or after it are not read. progress: called with the number of packets of
-    each block.
+    position: offset in the (uncompressed) file of the first byte that is not read yet. stop: records that begin at this
+    offset or after it are not read. progress: called with the number of packets of each block.
     """
 
     def __init__(
@@ -80,10 +80,14 @@ class RecordReader:
         self.fed = position  # offset after the last byte received
         self.damage: str | None = None
         self.ended = False  # there was damage, or `stop` is reached
-        self.described = True  # whether a file header, or a section's, was read
         self._stop = stop
         self._progress = progress
         self._waiting = b""  # begin of a record whose rest is in the next block
+
+    def go_on(self, position: int, stop: int) -> None:
+        """Read on from this offset up to another `stop`: what is fed next begins there."""
+        self.position = self.fed = position
+        self.ended, self._stop, self._waiting = False, stop, b""
 
     def read(self, blocks: Iterable[memoryview]) -> None:
         """Read all blocks, up to the last one even after damage: the caller may need their hash."""
@@ -131,7 +135,9 @@ class RecordReader:
         return pos
 
     def _describe(self, why: int, block: memoryview | bytes, pos: int) -> int | None:
-        raise AssertionError("a pcap has no sections")
+        """What to do with a description: end before it."""
+        self.ended = True
+        return None
 
     def finish(self, facts: CaptureFacts) -> None:
         """Write the scanner's facts, and how the file ended, into `facts`."""
@@ -149,7 +155,6 @@ class PcapngReader(RecordReader):
 
     def __init__(self, scanner: Scanner, progress: Callable[[int], None] | None = None) -> None:
         super().__init__(scanner, 0, progress=progress)
-        self.described = False
         self._section: _Section | None = None
         self._described: list[_Interface] = []
         self._sections = 0
@@ -166,7 +171,6 @@ class PcapngReader(RecordReader):
                 if size is None or pos + size > len(block):
                     return None
                 self._section = _parse_section(bytes(block[pos : pos + size]))
-                self.described = True
                 self._sections += 1
                 pos += size
             else:
@@ -188,6 +192,8 @@ class PcapngReader(RecordReader):
 
     def finish(self, facts: CaptureFacts) -> None:
         super().finish(facts)
+        if not self._sections:
+            facts.format = None
         facts.counters = self._statistics.counters
         if self._described:
             links = sorted({interface.link for interface in self._described})

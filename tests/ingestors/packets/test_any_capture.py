@@ -314,7 +314,7 @@ def test_threads_change_nothing(data: bytes, chunk: int, most_flows: int, want_p
         path.write_bytes(data)
         set_sizes(patch, {"block": 1 << 20, "cells": 1 << 10, "samples": 1})
         one = all_facts(path, 1, want_packets)
-        set_sizes(patch, {"chunk": chunk, "most_flows": most_flows})
+        set_sizes(patch, {"chunk": chunk, "most_flows": most_flows, "descriptions": chunk})
         assert all_facts(path, 3, want_packets) == one
         assert all_facts(path, 1, want_packets, OtherMachine()) == one
 
@@ -329,7 +329,12 @@ def test_joining_is_associative(sample: Path, tmp_path: Path, shares: tuple[floa
     assert isinstance(header, PcapHeader)
     options = ReadOptions(MS, np.empty(0, np.int64), path)
     cuts = (24, *(int(share * len(data)) for share in shares), len(data))
-    tasks = [parts.PartTask(path, pcap_framing(header), options, *ends) for ends in itertools.pairwise(cuts)]
+    empty = Scanner(pcap_framing(header), options, None, None)
+
+    def task(begin: int, end: int) -> parts.PartTask:
+        return parts.PartTask(path, empty.framing, empty.interfaces, options, begin, end)
+
+    tasks = [task(*ends) for ends in itertools.pairwise(cuts)]
     read = [parts.read_part(task) for task in tasks]
     assert [part.begin for part in read[1:]] == [part.end for part in read[:-1]]
 
@@ -347,7 +352,7 @@ def test_joining_is_associative(sample: Path, tmp_path: Path, shares: tuple[floa
         return rows, facts.records, facts.wire_bytes, facts.skipped, facts.first_ns, summed(tables.cells)
 
     a, b, c = (part.tables for part in read)
-    whole = parts.read_part(parts.PartTask(path, pcap_framing(header), options, 24, len(data))).tables
+    whole = parts.read_part(task(24, len(data))).tables
     assert found(whole)[1] > 100
     for tables in (joined(a, b, c), joined(a, joined(b, c)), joined(joined(a, b), c)):
         assert found(tables) == found(whole)
@@ -435,3 +440,41 @@ def test_block_that_is_not_common(harm: str) -> None:
     begin = section.begin() + section.interface(p.ETHERNET, 0, 6, None)
     facts = read(begin + b"".join([*blocks[:-3], bytes(block), *blocks[-2:]]))
     assert facts.records in (TRAIN - 3, TRAIN - 1, TRAIN)
+
+
+# --- a pcapng in parts
+
+MIDDLES = {
+    "nothing": b"",
+    "interface": p.Section("<").interface(101, 100, 9),
+    "statistics": p.Section("<").statistics((4, 300), (5, 2)),
+    "other section": p.Section(">").begin() + p.Section(">").interface(p.ETHERNET, 0, 6),
+    "other block": p.Section("<").block(0xBAD, bytes(4000)),
+    "untimed": p.Section("<").simple(train_frame(0, 1, "")),
+    "looks like blocks": p.Section("<").enhanced(T0 // 1000, p.Section("<").block(12, b"") * 500),
+    "damage": bytes(40),
+}
+
+
+@pytest.mark.parametrize("middle", MIDDLES)
+def test_most_of_a_pcapng_is_read_in_parts(middle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the middle costs only the parts near it, and changes nothing."""
+    first, second = p.Section("<"), p.Section(">" if middle == "other section" else "<")
+    data = first.begin() + first.interface(p.ETHERNET, 0, 6)
+    data += b"".join(first.enhanced(T0 // 1000 + at, train_frame(at, 0, "")) for at in range(500))
+    data += MIDDLES[middle]
+    data += b"".join(second.enhanced(T0 // 1000 + at, train_frame(at, 0, "")) for at in range(500, 1000))
+    path = tmp_path / "capture"
+    path.write_bytes(data)
+    one = all_facts(path, 1, want_packets=False)
+    joined: list[bool] = []
+    join = Scanner.join
+
+    def noted(whole: Scanner, part: State) -> bool:
+        joined.append(join(whole, part))
+        return joined[-1]
+
+    monkeypatch.setattr(Scanner, "join", noted)
+    set_sizes(monkeypatch, {"chunk": 8000, "descriptions": 1000})
+    assert all_facts(path, 1, want_packets=False, pool=OtherMachine()) == one
+    assert sum(joined) > (len(data) // 8000 - 5 if middle != "damage" else len(data) // 16000 - 2)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import packets as p
 import pytest
 from dask_cluster import DaskCluster, free_port, started
-from small_runs import hashes_of, plain_and_compressed
+from small_runs import A, B, C, hashes_of, plain_and_compressed, ring
 from tools import COMMAND, Notes
 
 from ddnn_traces.errors import ClusterError, UsageError
@@ -76,6 +77,17 @@ def test_the_same_bytes(runs: Path, tmp_path: Path, expected: dict[str, str], cl
     """The large file, most of all bytes, is cut."""
     said = Said()
     assert ingested(runs, tmp_path / "out", cluster.address, said) == expected
+    assert run_again(said) == 0
+    assert tasks_of(said) > 20
+
+
+def test_a_pcapng_is_cut(runs: Path, tmp_path: Path, cluster: DaskCluster) -> None:
+    folder = tmp_path / "pcapng"
+    folder.mkdir()
+    (folder / "worker-1.pcapng").write_bytes(p.pcapng(packet.record for packet in ring(A, B, C, rounds=ROUNDS)))
+    pipeline.ingest([str(folder)], tmp_path / "expected", IngestOptions(jobs=1))
+    said = Said()
+    assert ingested(folder, tmp_path / "out", cluster.address, said) == hashes_of(tmp_path / "expected")
     assert run_again(said) == 0
     assert tasks_of(said) > 20
 

@@ -3,7 +3,7 @@
 Sums always add up. What is followed from packet to packet must not depend on packets before the part; where it might,
 the part is refused and has to be read again, after the others. A part is joined when
 
-- it holds no fragment;
+- it holds no fragment, and no record without a time, which would have that of the record before it;
 - each connection that it continues begins with the sequence number that is expected (or has not met any yet), and does
   not come back to holes from before: then retransmissions, order and holes are those of one pass;
 - its acknowledgement numbers go on from the highest so far;
@@ -70,6 +70,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     RST,
     SYN,
     TOTAL_WIRE,
+    UNTIMED,
     WIRE,
     find_slot,
     new_flow,
@@ -77,12 +78,15 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
 from ddnn_traces.ingestors.packets.compiled.flow_table import FIN as FINS
 from ddnn_traces.ingestors.packets.compiled.headers import TCP
 from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u32, u32_little
+from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, pcapng_block
 
 _FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PAYLOAD)
 _DETAIL_SUMS = (
     LARGE_PACKETS, HUGE_PACKETS, HUGE_PAYLOAD, SYN, FINS, RST, OPENED, ACCEPTED,
     RETX_PACKETS, RETX_BYTES, ORDER_PACKETS, ORDER_BYTES, FORGOTTEN,
 )  # fmt: skip
+#: So many records in sequence are no accident.
+_CHAIN = 32
 
 
 @helper
@@ -179,7 +183,7 @@ def join(part, tunnels, mapping, options, state):
     the row of each in the whole. `state` has space for them all.
     """
     total = state.total
-    if part.total[FRAGMENTS] or total[HOLE_ROWS] + part.total[HOLE_ROWS] > len(state.holes):
+    if part.total[FRAGMENTS] or part.total[UNTIMED] or total[HOLE_ROWS] + part.total[HOLE_ROWS] > len(state.holes):
         return False
     count = part.total[FLOW_COUNT]
     for row in range(count):
@@ -214,33 +218,57 @@ def join(part, tunnels, mapping, options, state):
     total[TOTAL_WIRE] += part.total[TOTAL_WIRE]
     total[EARLIEST] = min(total[EARLIEST], part.total[EARLIEST])
     total[LATEST] = max(total[LATEST], part.total[LATEST])
-    total[LAST_TIME] = part.total[LAST_TIME]
+    if part.total[RECORDS]:
+        total[LAST_TIME] = part.total[LAST_TIME]
     return True
 
 
 @compiled
-def find_record(buf, size, big_endian, max_captured, ticks_a_second):
+def find_record(buf, size, framing, interfaces):
     """Offset from which on records follow each other, as a guess; -1 where none was found.
 
-    A guess is good when a chain of sane record headers begins there. Whether it was right shows when the records before
-    it end there.
+    framing, interfaces: as of scan(). A guess is good when a chain of sane records begins there, and so of blocks of a
+    pcapng. Whether it was right shows when the records before it end there.
     """
     from_here = 0
     while from_here + 16 <= size:
-        pos, links, last = from_here, 0, np.int64(-1)
-        while links < 32 and pos + 16 <= size:
-            seconds, fraction = _field(buf, pos, big_endian), _field(buf, pos + 4, big_endian)
-            captured, wire = _field(buf, pos + 8, big_endian), _field(buf, pos + 12, big_endian)
-            sane = captured <= max_captured and captured <= wire and fraction < ticks_a_second
-            if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
-                break
-            last = seconds
-            pos += 16 + captured
-            links += 1
-        if links == 32 or (links > 1 and pos + 16 > size):
+        if framing.is_pcapng:
+            links, to_end = _packet_blocks(buf, from_here, size, framing.big_endian, interfaces)
+        else:
+            links, to_end = _records(buf, from_here, size, framing)
+        if links == _CHAIN or (links > 1 and to_end):
             return from_here
         from_here += 1
     return -1
+
+
+@helper
+def _records(buf, pos, size, framing):
+    """Sane record headers of a pcap that follow each other, up to _CHAIN; whether nothing but the end came after."""
+    ticks_a_second = 1_000_000_000 // framing.tick_ns
+    links, last = 0, np.int64(-1)
+    while links < _CHAIN and pos + 16 <= size:
+        seconds, fraction = _field(buf, pos, framing.big_endian), _field(buf, pos + 4, framing.big_endian)
+        captured, wire = _field(buf, pos + 8, framing.big_endian), _field(buf, pos + 12, framing.big_endian)
+        sane = captured <= framing.max_captured and captured <= wire and fraction < ticks_a_second
+        if not sane or wire > (1 << 24) or (last >= 0 and abs(seconds - last) > 3600):
+            return links, False
+        last = seconds
+        pos += 16 + captured
+        links += 1
+    return links, True
+
+
+@helper
+def _packet_blocks(buf, pos, size, big_endian, interfaces):
+    """The same of the blocks of a pcapng that hold packets; others may be between, and a description ends them, too."""
+    links = 0
+    while links < _CHAIN:
+        stopped, is_packet, _, _, _, _, _, _, pos = pcapng_block(buf, pos, size, big_endian, interfaces, np.int64(0))
+        if stopped >= 0:
+            return links, stopped != CORRUPT
+        links += is_packet
+    return links, True
 
 
 @helper
