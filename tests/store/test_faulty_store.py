@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import ceph
@@ -217,6 +218,21 @@ def test_a_wrong_secret(captures: str, tmp_path: Path, monkeypatch: pytest.Monke
     S3FileSystem.clear_instance_cache()
     with pytest.raises(UsageError, match="does not accept these credentials"):
         pipeline.ingest([captures], tmp_path / "out", IngestOptions())
+
+
+@pytest.mark.parametrize("minutes", [-60, 60])
+def test_a_clock_that_is_wrong(
+    minutes: int, captures: str, bucket: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signatures have the time; Ceph, as Amazon's S3, takes those of a quarter of an hour around its own."""
+    from botocore import auth
+
+    now = auth.get_current_datetime
+    monkeypatch.setattr(auth, "get_current_datetime", lambda: now() + timedelta(minutes=minutes))
+    for source, out in ((captures, tmp_path / "out"), (str(runs), f"{bucket}/dataset")):
+        with pytest.raises(StorageError, match="times differ; set the clock of this machine") as failed:
+            pipeline.ingest([source], out, IngestOptions())
+        assert "\n" not in str(failed.value)
 
 
 def test_workers_without_credentials(captures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
