@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--captures", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--hash", default="blake3", help="as of ingest: a file in parts is read again for it")
-    parser.add_argument("--form", choices=["pcap", "gzip"], default="pcap")
+    parser.add_argument("--form", choices=["pcap", "pcapng", "gzip"], default="pcap")
     options = parser.parse_args()
     OUT.mkdir(exist_ok=True)
     plain = generated(int(options.gigabytes / options.captures * 1e9 / RECORD_BYTES), 24)

@@ -152,24 +152,25 @@ def write(file: Path, dataset: Path) -> None:
     """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
 
-    _write_definitions(file, place.in_folder(dataset.resolve()))
+    here = place.in_folder(dataset.resolve())
+    _cached(file, _definitions(here)[:16], lambda new: _make_definitions(new, here))
     about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
     columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
     with duckdb.connect(str(file)) as connection:
         connection.execute(f"{_folder_is(dataset.resolve())}; CREATE VIEW ddnn_traces.about AS SELECT {columns}")
 
 
-def _write_definitions(file: Path, here: Place) -> None:
-    """Make a database file of all views and macros but for the dataset's folder. Raises OSError, duckdb.Error.
+def _cached(file: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Make a database file that has only what is the same for many datasets, or copy the one made before.
 
-    It is the same for all datasets and takes as long as all else of a small ingest: so it is cached.
+    To make it takes as long as all else of a small ingest.
     """
     folder = cache.folder("queries")
-    cached = folder / f"{_definitions(here)[:16]}.duckdb" if folder else None
+    cached = folder / f"{name}.duckdb" if folder else None
     if cached and cached.is_file():
         shutil.copyfile(cached, file)
         return
-    _make_definitions(file, here)
+    make(file)
     if cached:
         with contextlib.suppress(OSError), whole_file(cached) as half_written:
             shutil.copyfile(file, half_written)
@@ -177,7 +178,10 @@ def _write_definitions(file: Path, here: Place) -> None:
 
 
 def _make_definitions(file: Path, here: Place) -> None:
-    """As _write_definitions(), without the cache. The views are bound to files without rows, in a folder of now."""
+    """Make a database file of all views and macros but for the dataset's folder. Raises OSError, duckdb.Error.
+
+    The views are bound to files without rows, in a folder of now.
+    """
     import pyarrow.parquet as pq
 
     folder = glob.escape(str(here.folder))
@@ -229,14 +233,30 @@ def replace_views(dataset: Path, file: Path, folder: Path) -> None:
             file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
 
 
-def write_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
-    """Make all views and macros in a database, of files relative to where it is opened or to its file_search_path.
+def write_relative(file: Path, folder: Path, tables: Sequence[str]) -> None:
+    """Make a database file of all views and macros, of files relative to where it is opened or to its file_search_path.
 
-    tables: names of the tables with files; the others are empty. Raises duckdb.Error.
+    tables: names of the tables with files; the others are empty. folder: has files of these, with rows or without.
+    Raises OSError, duckdb.Error.
     """
+
+    def make(new: Path) -> None:
+        with new_file(new) as connection:
+            connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
+            define_relative(connection, tables)
+
+    _cached(file, f"relative-{_definitions(_relative(tables))[:16]}", make)
+
+
+def _relative(tables: Sequence[str]) -> Place:
+    return Place("", {name: [f"{name}/*.parquet"] if name in tables else [] for name in schema.TABLES})
+
+
+def define_relative(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """As write_relative(), in a connection whose file_search_path is the folder. Raises duckdb.Error."""
+    here = _relative(tables)
     connection.execute("BEGIN")
     connection.execute(_without_tables(_query_definitions()))
-    here = Place("", {name: [f"{name}/*.parquet"] if name in tables else [] for name in schema.TABLES})
     for table in schema.tables():
         connection.execute(_table_view(table, here))
     connection.execute(";".join(_table_comments()))

@@ -17,7 +17,6 @@ from ddnn_traces.query import views
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
 from ddnn_traces.store.whole_files import sha256_of
-from ddnn_traces.text import sql_literal
 
 
 def write_database(release: Path, tables: Sequence[str]) -> None:
@@ -28,15 +27,8 @@ def write_database(release: Path, tables: Sequence[str]) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as scratch:
         file = Path(scratch) / views.FILE  # DuckDB gives a question mark in a path another meaning
-        make_database(file, release.resolve(), tables)
+        views.write_relative(file, release.resolve(), tables)
         shutil.copyfile(file, release / views.FILE)
-
-
-def make_database(file: Path, folder: Path, tables: Sequence[str]) -> None:
-    """As write_database(), into a file at a plain path. folder: has files of the tables, with rows or without."""
-    with views.new_file(file) as connection:
-        connection.execute(f"SET file_search_path = {sql_literal(str(folder))}")
-        views.write_relative(connection, tables)
 
 
 # --- SHA256SUMS, which sha256sum --check reads

@@ -82,7 +82,7 @@ def dataset(where: str | Path, runs: list[str], threads: int, spill: Path, at_on
     at_once: datasets that are open at the same time, and share memory and threads.
     """
     with Dataset(where, runs or None) as opened:
-        opened.connection.execute(
+        opened.sql_arrow(
             f"SET memory_limit = '{_QUERY_MB // at_once}MB'; SET threads = {max(1, threads // at_once)}; "
             f"SET temp_directory = {sql_literal(str(spill))}"
         )

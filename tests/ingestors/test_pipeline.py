@@ -388,7 +388,7 @@ def test_equals_signs_above_the_dataset(tmp_path: Path) -> None:
         shutil.copy(partition(out, table, "run") / "part-0.parquet", release / part(table, 0))
     with duckdb.connect() as connection:  # as a release's own database does
         connection.execute(f"SET file_search_path = '{release}'")
-        views.write_relative(connection, schema.TABLES)
+        views.define_relative(connection, schema.TABLES)
         found = connection.execute("SELECT run_id, step FROM steps ORDER BY step").fetchall()
         assert found == [("run", i) for i in range(3)]
 

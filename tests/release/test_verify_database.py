@@ -37,7 +37,7 @@ def test_queries_of_another_version_are_not_called_right(folder: Path, tmp_path:
 def test_this_programs_own_queries_are_harmless() -> None:
     """Else a release of another version would always fail."""
     with duckdb.connect() as connection:
-        views.write_relative(connection, [])
+        views.define_relative(connection, [])
         defined = database._definitions(connection)
         assert len(defined) > 50
         for name, several in defined.items():

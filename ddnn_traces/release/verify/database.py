@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddnn_traces.query import views
-from ddnn_traces.release import facts, packaging, provenance
+from ddnn_traces.release import facts, provenance
 from ddnn_traces.release.verify.examined import (
     Examined,
     Finding,
@@ -71,7 +71,7 @@ def check_database(examined: Examined) -> Iterator[Finding]:
     if file.stat().st_size > _LARGEST:
         raise WrongError(f"{views.FILE} has {file.stat().st_size:,} bytes, too many for definitions; {_AGAIN}")
     made = examined.scratch / "made.duckdb"
-    packaging.make_database(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
+    views.write_relative(made, _empty(examined, tables), tables)  # definitions do not depend on the rows of tables
     with duckdb.connect(str(made), read_only=True) as connection:
         right = _definitions(connection)
         differing = []
