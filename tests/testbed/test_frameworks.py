@@ -59,8 +59,9 @@ def made(folder: Path, runs: str, python: dict[str, str]) -> Iterator[Dataset]:
     """The runs of a matrix, made and ingested."""
     matrix = folder / "matrix.toml"
     matrix.write_text(DEFAULTS + runs)
-    outcomes = testbed.run(matrix, folder / "captures", Messages(), python)
-    assert [outcome for outcome in outcomes if outcome.outcome != "made"] == []
+    for _ in range(2):  # mpirun now and then fails by itself; the same again makes the runs that are not there
+        outcomes = testbed.run(matrix, folder / "captures", Messages(), python)
+    assert [outcome for outcome in outcomes if not outcome.is_there] == []
     with ddnn_traces.ingest(folder / "captures", folder / "dataset") as dataset:
         yield dataset
 
