@@ -284,10 +284,10 @@ class Dataset:
 
     def provide(self, text: str) -> None:
         """Make all queries that SQL of this text may read at once: one by one, as it is run, takes far longer."""
-        self._views.provide(text)
+        self._views.provide(read_only.without_comments(text))
 
     def _relation(self, text: str, params: Any) -> duckdb.DuckDBPyRelation | None:
-        self._views.provide(text)
+        self.provide(text)
         try:
             return self._connection.sql(text, params=params)
         except duckdb.CatalogException:  # a name that the SQL builds; otherwise the message needs the nearest names

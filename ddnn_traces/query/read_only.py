@@ -85,6 +85,11 @@ def _explained(statement: str) -> str:
     return _from(statement, tokens[words[:1] == ["ANALYZE"] :])
 
 
+def without_comments(statement: str) -> str:
+    """The statement's words, in capitals."""
+    return " ".join(text for _, text in _tokens(statement))
+
+
 def _from(statement: str, tokens: Sequence[tuple[int, str]]) -> str:
     """The statement's text from the first of these tokens on."""
     return statement.encode()[tokens[0][0] :].decode() if tokens else ""

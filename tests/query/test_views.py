@@ -90,6 +90,17 @@ def test_comments_are_those_of_the_dataset(sample_dataset: Dataset) -> None:
         assert "\nlarge_flows: fewest flows that together carry" in comment
 
 
+def test_only_what_sql_reads_is_made(dataset: Path) -> None:
+    """Words of a comment are no SQL: most queries have one of those that list views in theirs."""
+    names = "SELECT count(*) FROM (SHOW TABLES)"
+    with ddnn_traces.open(dataset) as opened:
+        opened.sql("SELECT 1  -- show bus_bandwidth\n /* describe */")
+        opened.query("pause_recurrence")
+        made = opened._connection.sql(names).fetchall()
+        assert len(schema.TABLES) < made[0][0] < len(schema.TABLES) + 10
+        assert opened.sql(names)["count_star()"][0] > made[0][0] + 50
+
+
 def test_from_any_folder(dataset: Path, tmp_path: Path) -> None:
     for folder in (tmp_path, dataset, Path("/")):
         assert plain(dataset / views.FILE, "SELECT count(*) FROM flows", folder) == "[(6,)]\n"
