@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
     folder = tmp_path / "ssh"
     folder.mkdir()
     with ssh_server(folder) as server:
+        caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        monkeypatch.setenv("XDG_CACHE_HOME", caches)  # which has the compiled packet loop
         monkeypatch.setenv("HOME", str(server.home))
         monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
         yield server
