@@ -120,7 +120,7 @@ def refuse_secrets(url: str) -> None:
 def check_dataset(url: str) -> None:
     """Raise UsageError for a URL where no dataset can be, or that the stores' libraries take for another one."""
     if not is_store(url):
-        raise UsageError(f"{shown(url)}: a dataset on a store is at a URL of s3://, gs:// or az://; this is none")
+        raise UsageError(f"{shown(url)}: not the URL of a dataset on a store; give one of s3://, gs:// or az://")
     refuse_secrets(url)
     bucket, *parts = url.partition("://")[2].rstrip("/").split("/")
     if not bucket:

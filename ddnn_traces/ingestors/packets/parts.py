@@ -194,7 +194,7 @@ class PartsReader:
         """The records from the reader's position on that begin before `stop`."""
         if self.reader.position >= min(stop, self._size):
             return
-        self.reader.go_on(self.reader.position, stop)
+        self.reader.go_on(stop)
         for block in _blocks(self._path, self.reader.position, stop):
             position, records = self.reader.position, self._whole.records
             self.reader.feed(block)

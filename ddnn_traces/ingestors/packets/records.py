@@ -84,9 +84,8 @@ class RecordReader:
         self._progress = progress
         self._waiting = b""  # begin of a record whose rest is in the next block
 
-    def go_on(self, position: int, stop: int) -> None:
-        """Read on from this offset up to another `stop`: what is fed next begins there."""
-        self.position = self.fed = position
+    def go_on(self, stop: int) -> None:
+        """Read on up to another `stop`: what is fed next begins at `position`."""
         self.ended, self._stop, self._waiting = False, stop, b""
 
     def read(self, blocks: Iterable[memoryview]) -> None:

@@ -493,8 +493,8 @@ def _look_up(address: str) -> None:
     if address.startswith("tls:"):
         from distributed.security import Security
 
-        security: Any = Security
-        if security().get_connection_args("client").get("ssl_context") is None:
+        configured: Any = Security
+        if not configured().get_connection_args("client").get("ssl_context"):
             raise UsageError(f"{address}: needs certificates; name them in Dask's configuration (distributed.comm.tls)")
     try:
         socket.getaddrinfo(urlsplit(address).hostname, None)
