@@ -1,16 +1,28 @@
-"""What is in a dataset, in a folder or on a store, for comparisons; runs of many names with the files of one."""
+"""What is in a dataset, in a folder or on a store, for comparisons; runs of many names with the files of one; a writer
+that is killed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import ceph
+import pytest
+from tools import CODE
+
+from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums, hashes, records, schema
 from ddnn_traces.store.delta.dataset import Head, StoredDataset
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.writing import Writer
+
+RUN = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
+OTHER = "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso"
 
 #: BLAKE3 of the file of each table and run.
 State = dict[tuple[str, str], str]
@@ -82,3 +94,57 @@ def entries(url: str, name: str) -> dict[str, object]:
     text = dataset.texts(dataset.head(), [name])[name]
     json.loads(text)
     return records.entries(name, text)
+
+
+def of(found: State, run_id: str) -> dict[str, str]:
+    """The files of a run by table."""
+    return {table: digest for (table, run), digest in found.items() if run == run_id}
+
+
+def fails(call: Callable[[], object], message: str, kind: type[Exception] = UsageError) -> None:
+    with pytest.raises(kind, match=message) as error:
+        call()
+    assert "\n" not in str(error.value) and ceph.SECRET not in str(error.value)
+
+
+#: Ends itself, by a signal that no program can catch, at the n-th change of the store, before or after it.
+KILLED = (
+    CODE.rsplit("from", 1)[0]
+    + """
+import itertools, os, signal
+from ddnn_traces.store.delta import commit, copying, dataset
+
+source, url, last, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
+calls = itertools.count(1)
+
+def killing(change):
+    def changed(*arguments, **options):
+        number = next(calls)
+        if number == last and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = change(*arguments, **options)
+        if number == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return changed
+
+stored = dataset.StoredDataset
+for owner, name in [(stored, "put"), (stored, "upload"), (stored, "create"), (commit, "_transact")]:
+    setattr(owner, name, killing(getattr(owner, name)))
+copying.copy(source, url)
+"""
+)
+
+
+def killed(source: Path, url: str, point: tuple[int, str]) -> bool:
+    """Copy in a process that is killed at a point; False where it ended before."""
+    done = subprocess.run([sys.executable, "-c", KILLED, str(source), url, *map(str, point)], check=False)
+    assert done.returncode in (0, -signal.SIGKILL)
+    return done.returncode != 0
+
+
+#: Changes of a first commit: the marker, the uploads, a table and a transaction each, small files and runs.
+TABLES = len(schema.TABLES)
+FIRST = 1 + 2 * TABLES + 2 * TABLES + 3
+#: Those of a commit on top of one.
+NEXT = 2 * TABLES + TABLES + 3

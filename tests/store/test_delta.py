@@ -1,23 +1,18 @@
-"""Datasets on a real S3 server: commits, writers at the same time, killed writers, readers, vacuum, copies."""
+"""Datasets on a real S3 server: commits, writers at the same time, killed writers, bad input."""
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import ceph
 import pytest
-from stored import State, entries, in_use, objects, state, state_at, texts, write
-from tools import CODE, RunCommand
+from stored import FIRST, NEXT, OTHER, RUN, entries, fails, in_use, killed, objects, of, state, texts, write
+from tools import RunCommand
 
 import ddnn_traces
 from ddnn_traces.errors import StorageError, UsageError
@@ -32,14 +27,7 @@ from ddnn_traces.store.parquet import partition
 
 pytestmark = pytest.mark.cluster
 
-RUN = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
-OTHER = "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso"
 ODD = ["a b=%/ü?#", "null", "2021-05-01", "q\"\\'", "+,@~ x", "é" * 60, "a%20b", "[*]"]
-
-
-def of(found: State, run_id: str) -> dict[str, str]:
-    """The files of a run by table."""
-    return {table: digest for (table, run), digest in found.items() if run == run_id}
 
 
 # --- commits
@@ -240,48 +228,6 @@ def test_a_writer_gives_up_after_many_attempts(
 
 # --- killed writers
 
-#: Ends itself, by a signal that no program can catch, at the n-th change of the store, before or after it.
-KILLED = (
-    CODE.rsplit("from", 1)[0]
-    + """
-import itertools, os, signal
-from ddnn_traces.store.delta import commit, copying, dataset
-
-source, url, last, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
-calls = itertools.count(1)
-
-def killing(change):
-    def changed(*arguments, **options):
-        number = next(calls)
-        if number == last and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = change(*arguments, **options)
-        if number == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    return changed
-
-stored = dataset.StoredDataset
-for owner, name in [(stored, "put"), (stored, "upload"), (stored, "create"), (commit, "_transact")]:
-    setattr(owner, name, killing(getattr(owner, name)))
-copying.copy(source, url)
-"""
-)
-
-
-def killed(source: Path, url: str, point: tuple[int, str]) -> bool:
-    """Copy in a process that is killed at a point; False where it ended before."""
-    done = subprocess.run([sys.executable, "-c", KILLED, str(source), url, *map(str, point)], check=False)
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
-
-
-#: Changes of a first commit: the marker, the uploads, a table and a transaction each, small files and runs.
-TABLES = len(schema.TABLES)
-FIRST = 1 + 2 * TABLES + 2 * TABLES + 3
-#: Those of a commit on top of one.
-NEXT = 2 * TABLES + TABLES + 3
-
 
 def spread(last: int, number: int) -> list[tuple[int, str]]:
     """Points over all changes, always with the last two, before and after."""
@@ -342,305 +288,7 @@ def test_a_real_ingest_after_a_killed_one_passes_the_check(
     assert done.returncode == 0 and b"stored_files: ok" in done.stdout + done.stderr
 
 
-# --- readers
-
-
-def test_a_reader_keeps_its_version(local: Path, newer: Path, bucket: str) -> None:
-    text = "SELECT run_id, count(*) AS windows FROM flow_windows GROUP BY run_id ORDER BY run_id"
-    with ddnn_traces.open(local) as before, ddnn_traces.open(newer) as after:
-        old, new = before.sql(text).rows(), after.sql(text).rows()
-    assert old != new
-    copy(local, bucket)
-    with ddnn_traces.open(bucket) as reader:
-        copy(newer, bucket)
-        assert vacuum(bucket) == []
-        assert reader.sql(text).rows() == old
-        with ddnn_traces.open(bucket) as later:
-            assert later.sql(text).rows() == new
-
-
-def test_every_commit_is_one_whole_dataset(local: Path, newer: Path, bucket: str) -> None:
-    copy(local, bucket)
-    dataset = StoredDataset(bucket)
-    first = dataset.head()
-    copy(newer, bucket, [RUN])
-    copy(newer, bucket)
-    assert state_at(dataset, first) == state(local)
-    assert state_at(dataset, dataset.head()) == state(newer)
-
-
-def test_all_queries_give_what_the_folder_gives(local: Path, bucket: str) -> None:
-    copy(local, bucket)
-    with ddnn_traces.open(local) as here, ddnn_traces.open(bucket) as there:
-        assert there.run_ids == here.run_ids == sorted([RUN, OTHER])
-        assert there.row_counts() == here.row_counts()
-        for name in ("run_overview", "pair_throughput", "run_step_volume", "ledger_sums"):
-            assert there.query(name).equals(here.query(name)), name
-            assert there.missing(name) == here.missing(name)
-    with ddnn_traces.open(bucket, "*-tso") as one:
-        assert one.run_ids == [OTHER]
-    with pytest.raises(UsageError, match="no run named nope"):
-        ddnn_traces.open(bucket, ["nope"])
-
-
-def of_many(source: Path, url: str, number: int) -> list[str]:
-    names = [f"run-{count:02}" for count in range(number)]
-    with StoreWriter(url) as writer:
-        writer.commit(write(writer, source, RUN, names))
-    return names
-
-
-def sizes(source: Path) -> dict[str, int]:
-    return {table: (partition(source, table, RUN) / "part-0.parquet").stat().st_size for table in schema.TABLES}
-
-
-def test_one_run_of_many_reads_its_part_of_the_bytes(local: Path, bucket: str) -> None:
-    number = 25
-    names = of_many(local, bucket, number)
-    everything = "; ".join(f"SELECT sum(hash({table})) FROM {table}" for table in ("flows", "flow_windows", "hosts"))
-    read = {}
-    for runs in ([names[3]], None):
-        with ddnn_traces.open(bucket, runs) as dataset:
-            for text in everything.split("; "):
-                dataset.sql(text)
-            read[runs is None] = dataset.place.filesystem.bytes_read
-    small = sum(sizes(local).values())
-    assert 0 < read[False] <= small
-    assert read[True] > (number - 1) * sum(sizes(local)[table] for table in ("flows", "flow_windows", "hosts"))
-
-
-def test_the_folder_names_prune_files_without_a_choice_of_runs(local: Path, bucket: str) -> None:
-    names = of_many(local, bucket, 25)
-    with ddnn_traces.open(bucket) as dataset:
-        dataset.sql("SELECT 1 FROM runs LIMIT 1")  # the views read the first file of each table
-        before = dataset.place.filesystem.bytes_read
-        found = dataset.sql(f"SELECT count(*), any_value(run_id) FROM flows WHERE run_id = '{names[7]}'").rows()
-        assert found[0][0] > 0 and found[0][1] == names[7]
-        assert dataset.place.filesystem.bytes_read - before <= sizes(local)["flows"]
-
-
-def test_ranges_of_a_large_file_are_read(bucket: str, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from ddnn_traces.store.places.delta import StoreFiles, _Ranges
-
-    rows = 400_000
-    table = pa.table({"a": range(rows), "b": [os.urandom(8) for _ in range(rows)]})
-    pq.write_table(table, tmp_path / "x.parquet", row_group_size=50_000)
-    size = (tmp_path / "x.parquet").stat().st_size
-    dataset = StoredDataset(bucket)
-    dataset.upload(str(tmp_path / "x.parquet"), "flows/x.parquet")
-    files = StoreFiles(dataset, {"flows/x.parquet": size}, None)
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register_filesystem(files)
-        found = connection.execute("SELECT sum(a), count(*) FROM 'dataset://x/flows/x.parquet' WHERE a < 1000")
-        assert found.fetchall() == [(499_500, 1000)]
-        assert 0 < files.bytes_read < size // 4
-        everything = connection.execute("SELECT sum(a), count(DISTINCT b) FROM 'dataset://x/flows/x.parquet'")
-        assert everything.fetchall() == [(rows * (rows - 1) // 2, rows)]
-    reader = _Ranges(files, "flows/x.parquet", size)
-    content = (tmp_path / "x.parquet").read_bytes()
-    places = [(begin, begin + 100_003) for begin in range(0, size, 70_001)]
-
-    def piece(place: tuple[int, int]) -> bool:
-        reader.seek(place[0])
-        return reader.read(place[1] - place[0]) == content[slice(*place)]
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(piece, places))
-
-
-def test_a_cache_fetches_each_file_once(local: Path, bucket: str, tmp_path: Path) -> None:
-    copy(local, bucket)
-    cache = tmp_path / "cache"
-    found, read = [], []
-    for _ in range(2):
-        with ddnn_traces.open(bucket, cache=cache) as dataset:
-            found.append(dataset.query("pair_throughput").rows())
-            read.append(dataset.place.filesystem.bytes_read)
-    assert found[0] == found[1] and read[0] > 0 and read[1] == 0
-    kept = [path for path in cache.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in kept) == read[0]
-    kept[0].write_bytes(b"")  # as after a loss of power
-    with ddnn_traces.open(bucket, cache=cache) as dataset:
-        assert dataset.query("pair_throughput").rows() == found[0]
-
-
-def test_processes_share_a_cache(local: Path, bucket: str, tmp_path: Path) -> None:
-    copy(local, bucket)
-    code = CODE.rsplit("from", 1)[0] + (
-        "\nimport ddnn_traces"
-        f"\nwith ddnn_traces.open({bucket!r}, cache={str(tmp_path / 'cache')!r}) as dataset:"
-        "\n    print(dataset.sql('SELECT sum(hash(flows)) FROM flows').rows())"
-    )
-    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)]
-    printed = [process.communicate()[0] for process in started]
-    assert {process.returncode for process in started} == {0}
-    assert len({*printed}) == 1 and printed[0]
-    assert not [*(tmp_path / "cache").rglob(".*")]
-
-
-def test_a_cache_is_for_stores_only(local: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a cache is for a dataset on an object store"):
-        ddnn_traces.open(local, cache=tmp_path)
-
-
-def test_a_file_that_is_gone_is_one_line(local: Path, newer: Path, bucket: str) -> None:
-    copy(local, bucket)
-    with ddnn_traces.open(bucket) as dataset:
-        copy(newer, bucket)
-        assert vacuum(bucket, 0)
-        with pytest.raises(UsageError, match=r"not there any more \(a vacuum\?\); open the dataset again") as error:
-            dataset.sql("SELECT sum(payload_bytes) FROM flow_windows")
-    assert "\n" not in str(error.value) and str(error.value).startswith(bucket)
-
-
-def test_a_store_that_fails_is_one_line(local: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy(local, bucket)
-    with ddnn_traces.open(bucket) as dataset:
-
-        def fails(*_: object, **__: object) -> bytes:
-            raise ConnectionResetError(104, "Connection reset by peer")
-
-        store = dataset.place.filesystem._dataset
-        monkeypatch.setattr(store.filesystem, "cat_file", fails)
-        monkeypatch.setattr("ddnn_traces.store.object_store.pause", lambda _: None)
-        with pytest.raises(StorageError, match=r"the connection failed .* times; try again later") as error:
-            dataset.sql("SELECT sum(payload_bytes) FROM flow_windows")
-    assert "\n" not in str(error.value)
-
-
-# --- check, copy, vacuum
-
-
-def test_check_finds_a_changed_and_a_missing_file(local: Path, bucket: str, command: RunCommand) -> None:
-    copy(local, bucket)
-    assert command("check", bucket).returncode == 0
-    dataset = StoredDataset(bucket)
-    flows = {file.run_id: f"flows/{path}" for path, file in dataset.files("flows", 1).items()}
-    content = dataset.read(flows[RUN])
-    dataset.put(flows[RUN], content[:100] + bytes([content[100] ^ 1]) + content[101:])
-    dataset.filesystem.rm_file(dataset.at(flows[OTHER]))
-    with ddnn_traces.open(bucket, [RUN]) as opened:
-        assert opened.place.damages is not None
-        found = {(damage.run_id, damage.file, damage.problem) for damage in opened.place.damages()}
-    changed = "changed: it does not match its checksum"
-    assert found == {(RUN, flows[RUN], changed), (OTHER, flows[OTHER], "missing")}
-    done = command("check", bucket)
-    assert done.returncode == 1 and b"2 damaged files" in done.stdout + done.stderr
-    with pytest.raises(UsageError, match=r"is not what was written|no such object"):
-        copy(bucket, f"{bucket}/copy")
-
-
-def test_commands_take_the_url(local: Path, bucket: str, command: RunCommand, tmp_path: Path) -> None:
-    assert command("copy", local, bucket).returncode == 0
-    for arguments in (
-        ("runs", bucket),
-        ("describe", bucket),
-        ("query", bucket, "run_overview", "--run", "*-tso"),
-        ("sql", bucket, "SELECT count(*) FROM flows"),
-        ("report", bucket, "--out", tmp_path / "report.html"),
-    ):
-        done = command(*arguments)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "report.html").stat().st_size > 100_000
-
-
-def same_but_views(one: Path, other: Path) -> bool:
-    found = filecmp.dircmp(one, other, ignore=["traces.duckdb"])
-
-    def same(pair: filecmp.dircmp[str]) -> bool:
-        wrong = [*pair.left_only, *pair.right_only, *pair.funny_files]
-        equal = filecmp.cmpfiles(pair.left, pair.right, pair.common_files, shallow=False)[1:] == ([], [])
-        return not wrong and equal and all(map(same, pair.subdirs.values()))
-
-    return same(found)
-
-
-def test_there_and_back_is_the_same_folder(local: Path, newer: Path, bucket: str, tmp_path: Path) -> None:
-    copy(local, bucket)
-    copy(bucket, tmp_path / "back")
-    assert same_but_views(local, tmp_path / "back")
-    assert not same_but_views(newer, tmp_path / "back")
-    copy(bucket, f"{bucket}/other/place")
-    assert state(f"{bucket}/other/place") == state(local)
-
-
-def test_copies_of_some_runs(local: Path, newer: Path, bucket: str, tmp_path: Path) -> None:
-    copy(local, bucket, ["*-tso"])
-    assert {run for _, run in state(bucket)} == {OTHER}
-    copy(newer, tmp_path / "mixed")
-    copy(bucket, tmp_path / "mixed")
-    assert of(state(tmp_path / "mixed"), OTHER) == of(state(local), OTHER)
-    assert of(state(tmp_path / "mixed"), RUN) == of(state(newer), RUN)
-    assert checksums.all_damages(tmp_path / "mixed") == []
-    with pytest.raises(UsageError, match="no run named nope"):
-        copy(local, bucket, ["nope"])
-
-
-def test_a_damaged_folder_is_not_copied(local: Path, bucket: str, tmp_path: Path) -> None:
-    copy(local, tmp_path / "damaged")
-    path = partition(tmp_path / "damaged", "flows", RUN) / "part-0.parquet"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UsageError, match="bytes instead of"):
-        copy(tmp_path / "damaged", bucket)
-    assert objects(bucket) == set()
-
-
-def test_vacuum_removes_exactly_what_is_not_needed(local: Path, newer: Path, bucket: str) -> None:
-    copy(local, bucket)
-    first = in_use(bucket)
-    copy(newer, bucket)
-    stray = "flows/run_id=x/part-0-0123456789abcdef.parquet"
-    StoredDataset(bucket).put(stray, b"never committed")
-    notes = "notes.txt"
-    StoredDataset(bucket).put(notes, b"of the user")
-    expected = (first - in_use(bucket)) | {stray}
-    assert vacuum(bucket) == []
-    assert {one.path for one in vacuum(bucket, 0, dry_run=True)} == expected
-    assert objects(bucket) == in_use(bucket) | expected | {notes}
-    assert {one.path for one in vacuum(bucket, 0)} == expected
-    assert objects(bucket) == in_use(bucket) | {notes}
-    with ddnn_traces.open(bucket) as dataset:
-        assert dataset.run_ids == sorted([RUN, OTHER])
-    assert state(bucket) == state(newer)
-
-
-def test_vacuum_after_a_killed_writer_keeps_the_named_versions(local: Path, newer: Path, bucket: str) -> None:
-    copy(local, bucket)
-    assert killed(newer, bucket, (NEXT, "before"))  # all tables but runs have the new files
-    dataset = StoredDataset(bucket)
-    assert int(dataset.table("flows").version()) > dataset.head().versions["flows"]
-    removed = {one.path for one in vacuum(bucket, 0)}
-    assert len(removed) >= 2 * TABLES
-    assert state(bucket) == state(local) and objects(bucket) == in_use(bucket)
-    copy(newer, bucket)
-    assert state(bucket) == state(newer)
-
-
-def test_vacuum_keeps_what_was_in_use_within_the_days(
-    local: Path, newer: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ddnn_traces.store.delta import vacuum as module
-
-    copy(local, bucket)
-    copy(newer, bucket, [RUN])
-    # all objects are old, the commits are not
-    monkeypatch.setattr(module, "_written", lambda _: 0.0)
-    StoredDataset(bucket).put("flows/run_id=x/part-0-0.parquet", b"stray")
-    assert [one.path for one in vacuum(bucket)] == ["flows/run_id=x/part-0-0.parquet"]
-
-
 # --- bad input
-
-
-def fails(call: Callable[[], object], message: str, kind: type[Exception] = UsageError) -> None:
-    with pytest.raises(kind, match=message) as error:
-        call()
-    assert "\n" not in str(error.value) and ceph.SECRET not in str(error.value)
 
 
 def test_a_missing_bucket(local: Path, bucket: str) -> None:
