@@ -1,5 +1,8 @@
 """Errors that a user can cause. Each message states what happened, to which file, and the next step."""
 
+#: What to do about a fault of this program.
+REPORT = "this is a fault of ddnn-traces: please report this line"
+
 
 class DdnnTracesError(Exception):
     """Base of all errors that a user can correct; the command line prints only the message."""
@@ -47,6 +50,10 @@ class ClusterError(DdnnTracesError):
 
 class LedgerError(DdnnTracesError):
     """Records of a capture are neither in flows nor in the ledger."""
+
+
+class InternalError(DdnnTracesError):
+    """A fault of this program, such as SQL of its own that DuckDB refuses; the message says what to report."""
 
 
 class NoDataError(DdnnTracesError):

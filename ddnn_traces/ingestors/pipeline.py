@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddnn_traces.errors import CaptureError, LedgerError, MetadataError, StorageError, UsageError
+from ddnn_traces.errors import REPORT, CaptureError, InternalError, LedgerError, MetadataError, StorageError, UsageError
 from ddnn_traces.ingestors import inputs
 from ddnn_traces.ingestors.description import Description, describe
 from ddnn_traces.ingestors.engines import ENGINES
@@ -28,7 +28,7 @@ from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import check_name
 from ddnn_traces.store.places.place import is_url
-from ddnn_traces.store.whole_files import NO_SPACE
+from ddnn_traces.store.whole_files import no_space
 from ddnn_traces.store.writing import Writer, writer_of
 from ddnn_traces.text import counted
 
@@ -136,12 +136,12 @@ def _errors_of_writing(out: Path | str) -> Iterator[None]:
                 f"{out}: a name or path below it is too long for the file system; give the run a shorter name with "
                 "--run-id, or choose a shorter --out"
             ) from error
-        if error.errno not in NO_SPACE:
-            raise
-        raise _no_space(out, error.strerror or str(error)) from error
+        if reason := no_space(error):
+            raise _full_disk(out, reason) from error
+        raise
 
 
-def _no_space(out: Path | str, reason: str) -> StorageError:
+def _full_disk(out: Path | str, reason: str) -> StorageError:
     if is_url(out):
         return StorageError(
             f"{tempfile.gettempdir()}: no space to write ({reason}); {out} holds what was finished before; set "
@@ -301,10 +301,13 @@ class _Ingest:
         try:
             views.replace_views(dataset, dataset / views.FILE, self._writer.partial)
         except (OSError, duckdb.Error) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+            step = "free space in the folder of temporary files (TMPDIR) and ingest again"
+            reason = no_space(error)
+            if reason is None:
+                reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+                step = "correct that and ingest again" if isinstance(error, OSError) else REPORT
             self._messages.warn(
-                f"{self._writer.name}/{views.FILE}: not written ({reason}); the tables are complete: free space in the "
-                "folder of temporary files (TMPDIR) and ingest again"
+                f"{self._writer.name}/{views.FILE}: not written ({reason}); the tables are complete: {step}"
             )
 
     def _current(self) -> dict[str, RunRecord]:
@@ -411,7 +414,7 @@ def _write_run(facts: RunFacts, writer: Writer, options: IngestOptions) -> tuple
 
 @contextlib.contextmanager
 def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
-    """DuckDB's errors as KeyboardInterrupt and StorageError."""
+    """DuckDB's errors as KeyboardInterrupt, StorageError and InternalError."""
     import duckdb
 
     try:
@@ -420,10 +423,14 @@ def _errors_of_duckdb(out: Path | str, run_id: str) -> Iterator[None]:
         if str(error) != "Query interrupted":  # DuckDB's error after Ctrl-C
             raise
         raise KeyboardInterrupt from None
-    except duckdb.Error as error:  # mostly: no disk space for what does not fit into memory
+    except duckdb.Error as error:
         if "KeyboardInterrupt" in str(error):  # which came while it took rows from Python
             raise KeyboardInterrupt from None
-        raise _no_space(out, f"{run_id}: {str(error).splitlines()[0]}") from error
+        if reason := no_space(error):
+            raise _full_disk(out, f"{run_id}: {reason}") from error
+        raise InternalError(f"{run_id}: {str(error).splitlines()[0]}; {REPORT}") from error
+    except InternalError as error:
+        raise InternalError(f"{run_id}: {error}") from error
 
 
 def _report_loss(run_id: str, payload: float, packets: float, messages: Messages) -> list[str]:

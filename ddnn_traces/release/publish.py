@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import PublishError, StorageError, UsageError
+from ddnn_traces.errors import PublishError, QueryError, StorageError, UsageError
 from ddnn_traces.ingestors.schedule.threads import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
@@ -28,7 +28,7 @@ from ddnn_traces.release.anonymise.mapping import Anonymiser
 from ddnn_traces.release.anonymise.mapping import Options as MappingOptions
 from ddnn_traces.store import checksums, layout, schema
 from ddnn_traces.store.layout import write_marker
-from ddnn_traces.store.whole_files import NO_SPACE, make_folders, remove_left_behind, sha256_of, whole_folder
+from ddnn_traces.store.whole_files import make_folders, no_space, remove_left_behind, sha256_of, whole_folder
 from ddnn_traces.text import counted, listed, nearest
 
 #: Names of splits, which name files and configurations of the Hub.
@@ -149,18 +149,14 @@ def _open(dataset: str | Path, options: PublishOptions, out: Path, at_once: int 
 @contextlib.contextmanager
 def _removed_after_error(out: Path, new_key: Path | None) -> Iterator[None]:
     """Removes a new key after an error, as it belongs to no release. Raises StorageError for a full disk."""
-    import duckdb
-
     try:
         yield
     except BaseException as error:
         if new_key is not None:
             new_key.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            reason = error.strerror or str(error)
-        elif isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
-            reason = str(error).splitlines()[0]
-        else:
+        # a query's error is a QueryError
+        reason = no_space(error) or (no_space(error.__cause__) if isinstance(error, QueryError) else None)
+        if reason is None:
             raise
         raise StorageError(
             f"{out.resolve().parent}: no space to write ({reason}); nothing is left there; free some space and publish "

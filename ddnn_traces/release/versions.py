@@ -20,6 +20,7 @@ from typing import Any
 from ddnn_traces.errors import PublishError, UsageError
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.whole_files import no_space
 from ddnn_traces.text import counted, listed, sql_literal
 from ddnn_traces.text_files import MOST_LOG, read_text
 
@@ -225,6 +226,8 @@ def _rows(table: str, old: Sequence[Path], new: Sequence[Path], scratch: Path) -
                 for one, other in ((rows_of(new), rows_of(old)), (rows_of(old), rows_of(new)))
             )
     except duckdb.Error as error:
+        if no_space(error):
+            raise
         what = str(error).splitlines()[0]
         raise UsageError(f"{table}: cannot be compared with the previous release ({what})") from error
     runs = sorted(added.keys() | removed.keys())

@@ -29,6 +29,22 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 _SYNCS = 16
 
 
+def no_space(error: BaseException | None) -> str | None:
+    """Why nothing more can be written, where an error of the system or of DuckDB says that; else None.
+
+    DuckDB's errors of memory are among them: it spills to the disk what does not fit into memory. Its other I/O errors
+    are of Parquet files, which it only reads.
+    """
+    import duckdb
+
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return error.strerror or str(error)
+    unread = isinstance(error, duckdb.IOException) and ".parquet" in str(error)
+    if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) and not unread:
+        return str(error).splitlines()[0]
+    return None
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, in hex. Raises OSError."""
     with path.open("rb") as file:

@@ -29,7 +29,7 @@ from publishing import ABOUT
 from tools import RunCommand
 
 import ddnn_traces
-from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, StorageError, UsageError
+from ddnn_traces.errors import DdnnTracesError, LeakError, PublishError, QueryError, StorageError, UsageError
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.release import facts, packaging, publish, tables, versions
@@ -311,20 +311,26 @@ def full_disk(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def query_without_space(*_: object, **__: object) -> NoReturn:
+    error = duckdb.OutOfMemoryException("No space left on device")
+    raise QueryError(str(error)) from error
+
+
 @pytest.mark.parametrize(
-    ("module", "name"),
+    ("module", "name", "failure"),
     [
-        (tables.pq, "ParquetWriter"),
-        (packaging, "write_checksums"),
-        (packaging, "write_database"),
-        (publish, "write_marker"),
+        (tables.pq, "ParquetWriter", full_disk),
+        (packaging, "write_checksums", full_disk),
+        (packaging, "write_database", full_disk),
+        (publish, "write_marker", full_disk),
+        (checks, "run_checks", query_without_space),
     ],
-    ids=["tables", "checksums", "database", "descriptions"],
+    ids=["tables", "checksums", "database", "descriptions", "checks"],
 )
 def test_a_full_disk_leaves_nothing(
-    small: Path, tmp_path: Path, module: object, name: str, monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, module: object, name: str, failure: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, name, full_disk)
+    monkeypatch.setattr(module, name, failure)
     with pytest.raises(StorageError, match=r"no space to write \(No space left on device\); nothing is left there"):
         ddnn_traces.publish(small, tmp_path / "out", **ABOUT)
     assert list(tmp_path.iterdir()) == []

@@ -15,11 +15,13 @@ from small_runs import A, B, C, hashes_of, ring, write_captures
 from tools import COMMAND, needs_namespaces
 
 import ddnn_traces
-from ddnn_traces.errors import StorageError
+from ddnn_traces.errors import InternalError, StorageError
 from ddnn_traces.ingestors import pipeline
 from ddnn_traces.ingestors.facts import CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import numba_engine
+from ddnn_traces.ingestors.reconcile import tables
 from ddnn_traces.store import writer
+from ddnn_traces.store.whole_files import no_space
 
 pytestmark = pytest.mark.views
 
@@ -116,6 +118,21 @@ def test_whoever_finds_the_disk_full(
         ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset", jobs=jobs)
     assert hashes_of(tmp_path / "dataset") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "kept", "run"]
+
+
+def test_wrong_sql_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = tables._sql
+    monkeypatch.setattr(tables, "_sql", lambda name: "SELECT nosuch" if name == "merged" else right(name))
+    write_captures(tmp_path / "run", {"a.pcap": ring(A, B)})
+    with pytest.raises(InternalError, match=r'^run: reconcile/merged\.sql: Binder Error: .*"nosuch".* please report'):
+        ddnn_traces.ingest(tmp_path / "run", tmp_path / "dataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_errors_of_duckdb_that_mean_a_full_disk() -> None:
+    unread = duckdb.IOException('IO Error: Cannot open file "part-0.parquet": Permission denied')
+    assert [no_space(error) for error in (duckdb.BinderException("Binder Error: x"), unread, None)] == [None] * 3
+    assert no_space(duckdb.OutOfMemoryException("Out of Memory Error: y\nmore of it")) == "Out of Memory Error: y"
 
 
 def test_full_disk_before_anything_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

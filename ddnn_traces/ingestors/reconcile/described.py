@@ -6,13 +6,15 @@ the description has changed (stored.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from ddnn_traces.errors import REPORT, InternalError
 from ddnn_traces.ingestors.counters import COLUMNS as COUNTERS
 from ddnn_traces.ingestors.counters import OF_FILE
 from ddnn_traces.ingestors.description import Description
@@ -22,6 +24,7 @@ from ddnn_traces.ingestors.reconcile.vantage import is_host
 from ddnn_traces.ingestors.sources import role_of
 from ddnn_traces.query.views import hide_progress_bar
 from ddnn_traces.store import schema
+from ddnn_traces.store.whole_files import no_space
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,6 +45,22 @@ def connect(scratch: Path) -> duckdb.DuckDBPyConnection:
     )
     hide_progress_bar(connection)
     return connection
+
+
+@contextlib.contextmanager
+def running(statement: str) -> Iterator[None]:
+    """Names the statement, an .sql file or what makes a table, in an error of DuckDB. Raises InternalError.
+
+    Errors of memory and of the disk are not the statement's fault, and remain what they are.
+    """
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        if no_space(error) or "KeyboardInterrupt" in str(error):
+            raise
+        raise InternalError(f"{statement}: {str(error).splitlines()[0]}; {REPORT}") from error
 
 
 class DescribedTables:
@@ -171,12 +190,13 @@ class DescribedTables:
             f"({sources.get(c.name, c.name)})::{schema.TYPES[c.type].duckdb} AS {c.name}" for c in table.columns
         )
         order = ", ".join(f"{name} NULLS FIRST" for name in table.key if name != "run_id")
-        rows = self._con.sql(
-            f"SELECT {columns} FROM ({query}) ORDER BY {order}",
-            params={"run_id": self.run_id, **(parameters or {})},
-        )
-        for batch in rows.to_arrow_reader():
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow())
+        with running(f"reconcile, table {name}"):
+            rows = self._con.sql(
+                f"SELECT {columns} FROM ({query}) ORDER BY {order}",
+                params={"run_id": self.run_id, **(parameters or {})},
+            )
+            for batch in rows.to_arrow_reader():
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow())
 
 
 def _first_number(labels: Iterable[str | None]) -> int:

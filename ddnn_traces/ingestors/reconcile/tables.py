@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,16 @@ from ddnn_traces.ingestors.facts import (
     NO_STEP,
     CaptureFacts,
 )
-from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of
+from ddnn_traces.ingestors.reconcile.described import DescribedTables, connect, rows_of, running
 from ddnn_traces.ingestors.reconcile.host_clocks import host_offsets
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages, number_series, order_of_files
 from ddnn_traces.ingestors.reconcile.windows import CellFile, merge_windows
 from ddnn_traces.store import schema
 from ddnn_traces.text import sql_literal
+
+if TYPE_CHECKING:
+    import duckdb
 
 #: Parameters of the statements that create the intermediate tables, in this order; their meaning is in the .sql files.
 _STATEMENTS: dict[str, dict[str, object]] = {
@@ -98,7 +101,7 @@ class RunTables(DescribedTables):
         steps = [len(log.steps) if log else 0 for log in run.description.log_of_file]
         self._con.register("files", _files(run.files, self._vantages, clock_ns, run.step_workers, steps))
         for name, parameters in _STATEMENTS.items():
-            self._con.execute(_sql(name), parameters)
+            _execute(self._con, name, parameters)
             for dropped in _DROPPED.get(name, []):
                 self._con.execute(f"DROP TABLE {dropped}")
         self._capture_rows = self._rows_of_captures(self._missed_by_file())
@@ -228,7 +231,7 @@ def counting_rows(
         con.register("copies", _copies(files, ids))
         con.register("files", _files(files, vantages, clock_ns, [None] * len(files), [0] * len(files)))
         for name in ("missed", "ranked", "connections"):
-            con.execute(_sql(name), _STATEMENTS[name])
+            _execute(con, name, _STATEMENTS[name])
         rows = con.sql("FROM connections ORDER BY file, flow").to_arrow_table().to_pylist()
     return [{**row, "key": key_of(row, chains)} for row in rows]
 
@@ -280,6 +283,11 @@ def _files(
             "steps": pa.array(steps, pa.int32()),
         }
     )
+
+
+def _execute(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, object]) -> None:
+    with running(f"reconcile/{name}.sql"):
+        con.execute(_sql(name), parameters)
 
 
 def _sql(name: str) -> str:

@@ -348,6 +348,8 @@ def _in_duckdb(path: Path, searcher: Searcher) -> Iterator[Hit]:
                 quoted = '"' + table.replace('"', '""') + '"'
                 rows = connection.execute(f"SELECT * FROM {quoted} LIMIT 100000").fetchall()
                 yield from _in_text("\n".join(str(value) for row in rows for value in row), searcher, f"table {table}")
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
         raise UsageError(f"{path}: cannot be searched ({str(error).splitlines()[0]}); publish again") from error
 
