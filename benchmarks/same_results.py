@@ -5,14 +5,16 @@
     python benchmarks/same_results.py compare before after
 
 A record holds every table of the ingested sample, of a release of it (fixed key and date, with captures) and of
-generated runs; the result of every named query, with its column names and types; the files of the exports; the
-cut-down captures; the options and exit codes of the command line. Provenance and texts may differ.
+generated runs, of a simulated one and, where ns-3 is installed, of one on ns-3; the result of every named query, with
+its column names and types; every chart as Vega-Lite JSON; the JSON of `regress`; the report's page; the files of the
+exports; the cut-down captures; the options and exit codes of the command line. Provenance and texts may differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import re
 import shutil
@@ -27,7 +29,9 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import ddnn_traces  # noqa: E402  of this checkout
+from ddnn_traces.errors import NoDataError  # noqa: E402
 from ddnn_traces.export.targets import TARGETS  # noqa: E402
+from ddnn_traces.report.plot import DRAWN, SHOWN_BY, figures  # noqa: E402
 
 SAMPLE = ROOT / "tests" / "traces" / "runs"
 COMMAND = [
@@ -56,6 +60,38 @@ CALLS = (
     ["verify", "nowhere"],
     ["export", "{dataset}", "--to", "goal", "--run", "no_such_run", "--out", "{scratch}/x"],
 )
+#: Of `regress`, on the generated runs, whose settings differ.
+REGRESSIONS = (
+    [],
+    ["--verbose"],
+    ["--preset", "paper"],
+    ["--preset", "step-time"],
+    ["--rows", "steps"],
+    ["--errors", "hc3"],
+    ["--response", "payload", "--batch", "number"],
+)
+#: A job with each part of the simulator that changes tables, and a small one for ns-3.
+SIMULATED = {
+    "simulate": """
+workers = 4
+topology = "halving_doubling"
+iterations = 3
+layers = 20
+bandwidth_mbit = 1000
+queue = "priority"
+partition_bytes = 500000
+compute_jitter = 0.1
+seed = 7
+""",
+    "ns3": """
+workers = 3
+iterations = 2
+layers = 10
+model_bytes = 2000000
+compute_ms = 30
+bandwidth_mbit = 1000
+""",
+}
 #: Columns that say which software wrote a row, and how long it took.
 SOFTWARE = ("version",)
 
@@ -90,6 +126,11 @@ def record(out: Path) -> None:
         found |= {f"{name}: table {table}": digest for table, digest in tables(folder)}
     found |= {f"dataset: query {name}": digest for name, digest in queries(dataset)}
     found |= {f"release: file {name}": digest for name, digest in files(release / "pcap")}
+    for name, folder in (("dataset", dataset), ("generated", generated)):
+        found |= {f"{name}: chart {chart}": digest for chart, digest in charts(folder)}
+        found |= {f"{name}: report": report(folder, scratch)}
+        found |= {f"{name}: regress {' '.join(line)}": printed(["regress", folder, *line]) for line in REGRESSIONS}
+    found |= {name: digest for kind in SIMULATED for name, digest in simulated(kind, scratch)}
     found |= {f"export {name}": digest for name, digest in exports(dataset, scratch)}
     found |= {f"command {name}": options for name, options in commands()}
     found |= {f"exit {' '.join(line)}": code for line, code in exit_codes(dataset, scratch)}
@@ -111,6 +152,42 @@ def queries(dataset: Path) -> Iterator[tuple[str, str]]:
         opened.connection.execute("SET threads = 1")
         for path in sorted((ROOT / "queries").glob("*.sql")):
             yield path.stem, rows_hash(opened.query_arrow(path.stem, {}))
+
+
+def charts(dataset: Path) -> Iterator[tuple[str, str]]:
+    """Each query with a figure, and a hash of its figures as Vega-Lite JSON, or what is missing for them."""
+    with ddnn_traces.open(dataset) as opened:
+        opened.connection.execute("SET threads = 1")
+        for name in sorted({*DRAWN, *SHOWN_BY}):
+            try:
+                specs = [figure.file_spec for figure in figures(opened, name)]
+            except NoDataError as error:
+                yield name, str(error)
+            else:
+                yield name, text_hash(json.dumps(specs, sort_keys=True, default=str))
+
+
+def report(dataset: Path, scratch: Path) -> str:
+    """A hash of the report's page."""
+    page = scratch / "report.html"
+    run("report", dataset, "--out", page)
+    return text_hash(page.read_text())
+
+
+def printed(line: list[object]) -> str:
+    """What a command prints as JSON, or its exit code where it refuses."""
+    done = call(*line, "--format", "json")
+    return text_hash(done.stdout) if done.returncode == 0 else f"exit {done.returncode}"
+
+
+def simulated(kind: str, scratch: Path) -> Iterator[tuple[str, str]]:
+    """The tables of the job SIMULATED of the command `simulate run` or `ns3 run`; nothing without ns-3."""
+    if kind == "ns3" and importlib.util.find_spec("ns") is None:
+        return
+    job, out = scratch / f"{kind}.toml", scratch / kind
+    job.write_text(SIMULATED[kind])
+    run(kind, "run", job, "--out", out)
+    yield from ((f"{kind}: table {table}", digest) for table, digest in tables(out))
 
 
 def exports(dataset: Path, scratch: Path) -> Iterator[tuple[str, str]]:
@@ -149,6 +226,11 @@ def exit_codes(dataset: Path, scratch: Path) -> Iterator[tuple[list[str], int]]:
         done = call(*(word.format(dataset=dataset, scratch=scratch) for word in line))
         assert "Traceback" not in done.stderr, done.stderr
         yield [word.replace(str(ROOT), "") for word in line], done.returncode
+
+
+def text_hash(text: str) -> str:
+    """Length and a hash of a text."""
+    return f"{len(text)} characters {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def rows_hash(rows: pa.Table) -> str:
