@@ -1,7 +1,7 @@
 -- question: How accurate is the model after how much transmitted volume?
 -- row: a run and a training step at whose end the accuracy is known
 -- inputs: runs, hosts, steps, step_flows, framework_settings
--- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the begin); 1: as logged
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged
 -- param: points BIGINT > 0 = NULL; at most about this many steps of a run, evenly spaced, and the last; NULL: all
 -- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
 -- param: mark_high DOUBLE = 0.8; accuracy of the upper dashed line
@@ -14,7 +14,7 @@
 -- column: epoch; epoch, from 0
 -- column: accuracy share; training accuracy, mean over the last smooth_steps steps
 -- column: logged_accuracy share; training accuracy of this step as logged
--- column: wire_bytes bytes; volume of the run from its begin to the end of this step
+-- column: wire_bytes bytes; volume of the run from its start to the end of this step
 -- column: low_mark share; parameter mark_low
 -- column: high_mark share; parameter mark_high
 -- The accuracy is that of one worker: the first by rank whose log has one that is not always 0, which is what a

@@ -3,7 +3,7 @@
 -- inputs: runs, flows, steps, heaviest_pairs, flow_windows, run_spans, framework_settings
 -- param: window_ms DOUBLE > 0 = 2; length of a window, ms; at least the base window of the dataset
 -- param: length_ms DOUBLE > 0 = 250; length of the excerpt, ms
--- param: from_ms DOUBLE = NULL; begin of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
+-- param: from_ms DOUBLE = NULL; start of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
 -- figure: zerwas fig. 9 (window_ms 10)
 -- column: comparison; first run by name of the runs that are compared
 -- column: run_id; run
@@ -11,10 +11,10 @@
 -- column: model; name of the trained model; unknown where it is not declared
 -- column: batch_size samples; samples that a worker uses in one step
 -- column: pair; the pair of hosts, by their names in figures
--- column: excerpt_start_ms ms; begin of the excerpt since the run's first base window
+-- column: excerpt_start_ms ms; start of the excerpt since the run's first base window
 -- column: excerpt_ms ms; length of the excerpt
 -- column: sample_ms ms; length of a window
--- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt
+-- column: since_excerpt_ms ms; start of the window since the start of the excerpt
 -- column: wire_bytes bytes; wire bytes of the pair in the window
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- Runs are otherwise equal where framework, backend, model, optimizer, topology, workers, delay, loss, bandwidth,

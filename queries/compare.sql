@@ -20,7 +20,7 @@
 -- The interval is Welch's, with the degrees of freedom rounded down. replicated_by is runs where both groups have
 -- several with a value; else steps, for the figures that each step has; else nothing. Means are of the replicates.
 -- Steps of a run are rarely independent of one another, so an interval of steps holds for these runs only, and is
--- rather too narrow. The duration of a step is the mean over its workers, without a first step whose begin is
+-- rather too narrow. The duration of a step is the mean over its workers, without a first step whose start is
 -- estimated. Peak throughput is that of the busiest 10 ms, counted from the run's first packet; retransmitted is a
 -- share of packets; accuracy is the mean over the workers' last steps.
 WITH patterns AS (

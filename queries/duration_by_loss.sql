@@ -10,7 +10,7 @@
 -- column: loss_pct percent; packets dropped on purpose
 -- column: congestion_control; TCP's, where it is declared
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: duration_s s; from the first step's begin to the last step's end of any worker; without a log from the first packet to the last
+-- column: duration_s s; from the first step's start to the last step's end of any worker; without a log from the first packet to the last
 -- column: duration_source; how the duration is known: steps or packets
 -- column: steps steps; different steps in the run's logs; null without a log
 -- column: lossless_runs runs; runs with 0% loss that are otherwise equal

@@ -11,8 +11,8 @@
 -- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
 -- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
 -- column: packets packets; packets of the five-tuple
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- Connections that use the same ports one after the other are one five-tuple.
 SELECT run_id, min(flow_id) AS flow_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id, roce_dest_qp,
        sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes

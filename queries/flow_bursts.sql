@@ -11,13 +11,13 @@
 -- column: dst_port; receiver's port; 0 for protocols without ports
 -- column: flow_id; number of the flow in its run, as in flows
 -- column: burst; number of the burst in its flow, from 0
--- column: start_ns ns since the epoch, UTC; begin of the burst's first base window
+-- column: start_ns ns since the epoch, UTC; start of the burst's first base window
 -- column: end_ns ns since the epoch, UTC; end of its last base window
 -- column: gap_before_ms ms; silence since the flow's burst before; null for the first
 -- column: burst_ms ms; end_ns - start_ns
 -- column: packets packets; packets of the flow in the burst's windows that count as sending
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- A burst is a row of base windows with payload; windows without payload (acknowledgements) are silence, unless
 -- counted is wire. The query groups by run_id, not by a number for it, so that WHERE run_id = ... reads that run's
 -- files alone.
@@ -52,7 +52,7 @@ WITH stretches AS (  -- ten times as long as the gap
     SELECT *, first_ns - lag(last_ns) OVER (PARTITION BY run_id, flow_id ORDER BY first_ns) AS silence_ns,
            CASE WHEN coalesce(silence_ns >= gap_ns, true) THEN first_ns END AS edge_ns
     FROM parts
-), marked AS (  -- each part with its burst's begin: a running count of edges takes four times as long
+), marked AS (  -- each part with its burst's start: a running count of edges takes four times as long
     SELECT *, last_value(edge_ns IGNORE NULLS) OVER (PARTITION BY run_id, flow_id ORDER BY first_ns
                                                      ROWS UNBOUNDED PRECEDING) AS begin_ns
     FROM edges

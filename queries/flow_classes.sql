@@ -15,8 +15,8 @@
 -- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
 -- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
 -- column: packets packets; packets of the flow
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- column: size_class; small, medium or large, by wire_bytes
 -- column: small_below_bytes bytes; flows below are small
 -- column: large_from_bytes bytes; flows from here on are large

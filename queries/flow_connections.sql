@@ -12,8 +12,8 @@
 -- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
 -- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
 -- column: packets packets; packets of the connection
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- A five-tuple that was used again has several rows in flows.
 SELECT run_id, flow_id AS connection_id,
        min(flow_id) OVER (PARTITION BY run_id, src_ip, dst_ip, protocol, src_port, dst_port, encapsulation_id,

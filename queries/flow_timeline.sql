@@ -11,7 +11,7 @@
 -- column: is_large; whether the flow is one of those that together carry 99% of the wire bytes
 -- column: active_share share; part of the run's windows in which the flow sent something
 -- column: window_s s; length of a window
--- column: since_start_s s; begin of the window since the run's first base window
+-- column: since_start_s s; start of the window since the run's first base window
 -- column: wire_bytes bytes; wire bytes of the flow in the window
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window

@@ -6,7 +6,7 @@
 -- param: peak_window_ms DOUBLE > 0 = 10; length of the windows whose busiest is the peak, ms
 -- param: batches BIGINT > 0 = 30; most batches
 -- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
--- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 90000)
+-- param: from_ms DOUBLE = NULL; start of the stretch that counts, ms since the run's first packet; NULL: the training's start (the method paper: 90000)
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end, with the method paper that of the capture
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table II
@@ -19,7 +19,7 @@
 -- column: dst_host; receiver, by its name in figures
 -- column: dst_port; receiver's port; null with the method paper
 -- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper)
--- column: begin_ms ms; begin of the first batch since the run's first base window
+-- column: begin_ms ms; start of the first batch since the run's first base window
 -- column: end_ms ms; end of the last batch since then
 -- column: sample_ms ms; length of a batch
 -- column: samples batches; number of batches

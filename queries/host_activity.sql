@@ -4,7 +4,7 @@
 -- param: least_gbit_per_s DOUBLE = NULL; a flow's window with less payload is no communication, Gbit/s; NULL: a hundredth of the fastest one of the host's flows
 -- column: run_id; run
 -- column: host_ip; address of the host
--- column: stretch_start_ns ns since the epoch, UTC; begin of the stretch, a multiple of 60 base windows
+-- column: stretch_start_ns ns since the epoch, UTC; start of the stretch, a multiple of 60 base windows
 -- column: window_ns ns; length of a base window
 -- column: sent; bit mask of the windows in which a flow of the host sent as much payload, the lowest bit is the first window
 -- column: received; bit mask of the windows in which it received as much

@@ -5,7 +5,7 @@
 -- column: run_id; run
 -- column: structured; whether the traffic shows steps
 -- column: step; number of the step in the traffic, from 0
--- column: start_ns ns since the epoch, UTC; begin of the first base window with training traffic in the step
+-- column: start_ns ns since the epoch, UTC; start of the first base window with training traffic in the step
 -- column: end_ns ns since the epoch, UTC; end of the last one: comparable to a log's time stamp
 -- column: payload_bytes bytes; payload of the training traffic in the step
 -- column: pause_before_ms ms; length of the pause before the step; null where the traffic begins with it
@@ -25,7 +25,7 @@
 -- Asynchronous training moves its payload through other pairs each time; where it is joined every few steps, those
 -- rounds are the steps. Steps whose payload differs much from one to the next are not found. What a program does after
 -- its last data (a control message, an update) is in no payload: a log may end such a step later. Where workers fetch the
--- parameters at the begin of a step, the pause is inside the logged step, and the steps found are shifted.
+-- parameters at the start of a step, the pause is inside the logged step, and the steps found are shifted.
 WITH thresholds AS (
     SELECT 2000 AS least_pieces,            -- pauses with less than a step's payload over this between them are one
            100 AS bins_per_step,            -- of a step's payload, which is known to a hundredth or so
@@ -54,7 +54,7 @@ WITH thresholds AS (
     SELECT run_id, number, any_value(step_bytes) AS step_bytes, any_value(recurrence) AS recurrence,
            any_value(pause_ns) AS pause_ns, max(end_ns) AS end_ns,
            coalesce(max(start_ns) FILTER (idle_ns >= late_share * pause_ns AND piece_bytes >= late_bytes), min(start_ns)) AS start_ns,
-           sum(coalesce(idle_ns, pause_ns)) AS idle_ns,  -- the run's begin and end are as good as a pause
+           sum(coalesce(idle_ns, pause_ns)) AS idle_ns,  -- the run's start and end are as good as a pause
            min(payload_before_bytes) AS bytes, arg_min(mix_bytes, payload_before_bytes) AS mix_bytes,
            floor(min(payload_before_bytes) / any_value(step_bytes) * any_value(bins_per_step))::BIGINT AS bin
     FROM numbered

@@ -10,10 +10,10 @@
 -- column: worker; label of the worker
 -- column: step; number of the training step, from 0
 -- column: epoch; epoch, from 0
--- column: start_ns ns since the epoch, UTC; begin of the step
+-- column: start_ns ns since the epoch, UTC; start of the step
 -- column: end_ns ns since the epoch, UTC; its end
--- column: since_run_ms ms; begin of the step since the begin of the worker's first step
--- column: begin_ms ms; begin of the step since the begin of the excerpt's first step
+-- column: since_run_ms ms; start of the step since the start of the worker's first step
+-- column: begin_ms ms; start of the step since the start of the excerpt's first step
 -- column: end_ms ms; its end since then
 -- Each worker's log has marks of its own; those of a synchronous run are close together.
 WITH chosen AS (

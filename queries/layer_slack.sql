@@ -8,10 +8,10 @@
 -- column: layer; number of the layer, from the input on, from 0
 -- column: name; name of the layer
 -- column: gradient_bytes bytes; bytes of the layer's gradients
--- column: computed_ms ms; end of the layer's backward computation, since the step's begin
--- column: exchange_start_ms ms; begin of the exchange of the buffer that the gradients are in, since the step's begin
--- column: exchange_end_ms ms; end of that exchange, since the step's begin
--- column: needed_ms ms; begin of the layer's forward computation, since the step's begin
+-- column: computed_ms ms; end of the layer's backward computation, since the step's start
+-- column: exchange_start_ms ms; start of the exchange of the buffer that the gradients are in, since the step's start
+-- column: exchange_end_ms ms; end of that exchange, since the step's start
+-- column: needed_ms ms; start of the layer's forward computation, since the step's start
 -- column: slack_ms ms; needed_ms - exchange_end_ms: so much later the gradients could come
 -- Only simulated runs whose events are of layers have rows. With the barrier the forward pass waits for all gradients:
 -- then slack is also what it waits for others.

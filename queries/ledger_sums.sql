@@ -5,7 +5,7 @@
 -- column: runs runs; runs with packets under this reason
 -- column: captures captures; captures with packets under this reason
 -- column: packets packets; packets under this reason
--- column: wire_bytes bytes; their original lengths
+-- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: share_of_packets share; part of all captured packets
 SELECT reason, count(DISTINCT run_id) AS runs, count(*) AS captures,
        sum(packets)::BIGINT AS packets, sum(wire_bytes)::BIGINT AS wire_bytes,

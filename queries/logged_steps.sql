@@ -3,7 +3,7 @@
 -- inputs: steps
 -- column: run_id; run
 -- column: steps steps; different steps of all workers
--- column: start_ns ns since the epoch, UTC; begin of the first step of any worker
+-- column: start_ns ns since the epoch, UTC; start of the first step of any worker
 -- column: end_ns ns since the epoch, UTC; end of the last step of any worker
 SELECT run_id, count(DISTINCT step) AS steps, min(start_ns) AS start_ns, max(end_ns) AS end_ns
 FROM steps

@@ -1,4 +1,4 @@
--- question: When are packets sent, relative to the begin and end of the iterations?
+-- question: When are packets sent, relative to the start and end of the iterations?
 -- row: a run and a window of the excerpt in which something was sent
 -- inputs: flow_windows, iteration_markers
 -- param: window_ms DOUBLE > 0 = 5; length of a window, ms; at least the base window of the dataset
@@ -10,9 +10,9 @@
 -- figure: farhat section 3 (packets over marks of the iterations)
 -- column: run_id; run
 -- column: length_ms ms; length of a window
--- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt's first step; negative in the margin
+-- column: since_excerpt_ms ms; start of the window since the start of the excerpt's first step; negative in the margin
 -- column: packets packets; packets in the window
--- column: wire_bytes bytes; their original lengths
+-- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- The marks are iteration_markers with the same parameters; its begin_ms counts from the same time. Windows are counted
 -- from the base window of the excerpt's first step, so the first may begin up to a base window before it.

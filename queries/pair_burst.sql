@@ -8,10 +8,10 @@
 -- figure: zerwas fig. 7
 -- column: run_id; run
 -- column: pair; sender and receiver, by their names in figures
--- column: excerpt_start_ms ms; begin of the excerpt since the run's first base window
+-- column: excerpt_start_ms ms; start of the excerpt since the run's first base window
 -- column: excerpt_ms ms; length of the excerpt
 -- column: window_ms ms; length of a window
--- column: since_excerpt_ms ms; begin of the window since the begin of the excerpt
+-- column: since_excerpt_ms ms; start of the window since the start of the excerpt
 -- column: wire_bytes bytes; wire bytes of the pair in the window
 -- column: gbit_per_s Gbit/s; these bytes over the window's length
 -- The excerpt is the run's stretch of that length with the most wire bytes, the earliest of equals. Windows are counted

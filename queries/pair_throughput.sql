@@ -2,17 +2,17 @@
 -- row: a run, a directed pair of hosts and a window in which it sent something
 -- inputs: flows, flow_windows
 -- param: window_ms DOUBLE > 0 = 10; length of a window, ms; rounded to whole base windows of the run
--- param: from_ms DOUBLE = 0; begin of the first window, ms since the run's first packet
+-- param: from_ms DOUBLE = 0; start of the first window, ms since the run's first packet
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- figure: zerwas fig. 7 (window_ms 10, length_ms 250)
 -- column: run_id; run
 -- column: src_ip; sender's address
 -- column: dst_ip; receiver's address
--- column: window_start_ns ns since the epoch, UTC; begin of the window
--- column: since_start_ms ms; begin of the window since the run's first base window
+-- column: window_start_ns ns since the epoch, UTC; start of the window
+-- column: since_start_ms ms; start of the window since the run's first base window
 -- column: packets packets; packets of the pair in the window
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
 -- Windows are counted from from_ms after the base window of the run's first packet.
 WITH span AS MATERIALIZED (

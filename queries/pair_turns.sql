@@ -4,7 +4,7 @@
 -- column: run_id; run
 -- column: src_ip; sender's address
 -- column: dst_ip; receiver's address
--- column: first_after_ms ms; begin of the pair's first busy window since communication begins, mean over the steps
+-- column: first_after_ms ms; start of the pair's first busy window since communication begins, mean over the steps
 -- column: last_after_ms ms; end of its last busy window since then, mean over the steps
 -- The first steps of one worker's log (of the lowest rank) are examined, in base windows with payload. A step's
 -- communication begins after the longest pause (the earliest of equals) of the whole run in the step: what is still on

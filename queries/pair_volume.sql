@@ -10,7 +10,7 @@
 -- column: dst_place; number of the receiver
 -- column: dst_host; receiver, by its name in figures
 -- column: packets packets; packets from sender to receiver
--- column: wire_bytes bytes; their original lengths
+-- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: share_of_run share; part of the run's wire bytes
 -- column: is_heavy; whether the pair has at least half of the wire bytes of the run's heaviest pair
 WITH matrix AS (

@@ -8,13 +8,13 @@
 -- column: aggregation_payload_bytes bytes; payload that workers send to servers in the step
 -- column: aggregation_wire_bytes bytes; original lengths of its frames
 -- column: aggregation_transfers transfers; transfers from workers to servers
--- column: aggregation_start_ns ns since the epoch, UTC; begin of the first pair
+-- column: aggregation_start_ns ns since the epoch, UTC; start of the first pair
 -- column: aggregation_end_ns ns since the epoch, UTC; end of the last pair
 -- column: aggregation_ms ms; aggregation_end_ns - aggregation_start_ns
 -- column: distribution_payload_bytes bytes; payload that servers send to workers in the step
 -- column: distribution_wire_bytes bytes; original lengths of its frames
 -- column: distribution_transfers transfers; transfers from servers to workers
--- column: distribution_start_ns ns since the epoch, UTC; begin of the first pair
+-- column: distribution_start_ns ns since the epoch, UTC; start of the first pair
 -- column: distribution_end_ns ns since the epoch, UTC; end of the last pair
 -- column: distribution_ms ms; distribution_end_ns - distribution_start_ns
 -- column: aggregation_share share; aggregation's part of the payload of both phases

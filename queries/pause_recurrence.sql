@@ -4,7 +4,7 @@
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
 -- column: run_id; run
 -- column: window_ns ns; length of a base window
--- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
+-- column: start_ns ns since the epoch, UTC; start of the pause; null before all traffic
 -- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
 -- column: idle_ns ns; end_ns - start_ns
 -- column: payload_before_bytes bytes; payload of the training traffic before the pause

@@ -6,12 +6,12 @@
 -- column: position; before, during or after the training
 -- column: place; 1 before, 2 during, 3 after
 -- column: packets packets; packets in this position
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- column: share_of_packets share; part of the run's packets
 -- column: share_of_wire_bytes share; part of the run's wire bytes
 -- The position of a packet is given by the log of the worker at whose host it was captured, as in step_flows. Runs
--- without a log have no rows: the begin of their training is unknown.
+-- without a log have no rows: the start of their training is unknown.
 WITH positions AS (
     SELECT run_id, unnest(['before', 'during', 'after']) AS position, unnest([1, 2, 3]) AS place
     FROM (SELECT DISTINCT run_id FROM step_flows)

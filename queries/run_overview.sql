@@ -4,7 +4,7 @@
 -- column: run_id; run
 -- column: topology; declared topology
 -- column: hosts hosts; hosts of the run
--- column: wire_bytes bytes; their original lengths
+-- column: wire_bytes bytes; sum of all packets' original lengths
 -- column: packets packets; packets of all flows
 -- column: duration_s s; from the first packet to the last
 -- column: steps steps; different steps in the run's logs
@@ -16,8 +16,8 @@
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: captures captures; capture files
--- column: partial_captures captures; those of them that are truncated or corrupt
--- Nothing of a run whose source is synthetic was measured.
+-- column: partial_captures captures; capture files that are truncated or corrupt
+-- The values of a run whose source is synthetic are computed, not measured.
 WITH host_count AS (
     SELECT run_id, count(*) AS hosts
     FROM hosts

@@ -3,9 +3,9 @@
 -- inputs: flow_windows, logged_steps
 -- column: run_id; run
 -- column: base_ns ns; length of a base window
--- column: first_ns ns since the epoch, UTC; begin of the first base window with a packet
+-- column: first_ns ns since the epoch, UTC; start of the first base window with a packet
 -- column: last_ns ns since the epoch, UTC; end of the last one
--- column: begin_ns ns since the epoch, UTC; begin of the training: the first step's begin of any worker, not before first_ns
+-- column: begin_ns ns since the epoch, UTC; start of the training: the first step's start of any worker, not before first_ns
 -- column: end_ns ns since the epoch, UTC; end of the training: the last step's end of any worker, not after last_ns
 -- column: span_source; training, or capture: begin_ns and end_ns are first_ns and last_ns
 -- span_source is capture where there is no log, or one on another clock whose steps share no time with the traffic.

@@ -6,10 +6,10 @@
 -- column: run_id; run
 -- column: pair_place; number of the pair by wire bytes in the run, from 1; the other pairs are the last
 -- column: pair; sender and receiver, by their names in figures, or other pairs
--- column: since_start_s s; begin of the window since the run's first base window
+-- column: since_start_s s; start of the window since the run's first base window
 -- column: window_s s; length of a window
 -- column: packets packets; packets of the pair in the window
--- column: wire_bytes bytes; their original lengths
+-- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: retransmitted_bytes bytes; payload of them that was sent before, as sequence numbers prove; null where no flow's is known
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
 -- The IO graph of Wireshark, by pair. Windows are counted from the base window of the run's first packet.

@@ -10,7 +10,7 @@
 -- A step of a worker ends when it has received what it needs; what it has to send may then still wait in a socket. So
 -- payload belongs to the logged steps until the receiver's last step ends (training_spans). Where the receiver has no
 -- log, until the pair is first silent after the last end in any log, for a fifth of a mean step.
--- Windows count to the whole that begin at or after an end, or end at or before a begin; all else is exact, from
+-- Windows count to the whole that begin at or after an end, or end at or before a start; all else is exact, from
 -- step_flows. The sender's steps are those of the log by which step_flows bins its packets; where that is the receiver's
 -- own, nothing is spilled. Null without flow_windows.
 WITH thresholds AS (

@@ -5,7 +5,7 @@
 -- column: run_id; run
 -- column: step; number of the training step, from 0
 -- column: wire_bytes bytes; wire bytes of all flows in the step, as captured
--- column: payload_bytes bytes; their payload
+-- column: payload_bytes bytes; payload of these flows
 -- column: cable_bytes bytes; estimate of what crossed the cable: wire_bytes and the headers that segmentation offload adds after the capture; null where a flow's are not known
 -- A flow's added headers (cable_bytes_estimate less wire_bytes) count to its steps by their payload.
 WITH added AS (

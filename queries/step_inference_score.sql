@@ -24,10 +24,10 @@
 -- column: first_worker_recall share; part of in_log with an inferred boundary within the tolerance of the first worker's time stamp
 -- column: median_delay_ms ms; from the inferred boundary to the last worker's time stamp, median of the matches
 -- A boundary in the logs is an interval, because the workers end a step at different times: from the first worker's end
--- of communication (begin of its update, where events give it; else its log's time stamp) to the last worker's time
+-- of communication (start of its update, where events give it; else its log's time stamp) to the last worker's time
 -- stamp. Steps with one time stamp are one boundary. An inferred boundary, end_ns of inferred_steps, matches the
 -- nearest interval that contains it or is within the tolerance; each matches once. Wide intervals match by chance: the
--- corrected shares are Cohen's kappa against boundaries at random times from the first logged begin to the last end.
+-- corrected shares are Cohen's kappa against boundaries at random times from the first logged start to the last end.
 -- Errors are against the last worker's time stamp and count every boundary in the logs, matched or not. LLMPrism (arXiv
 -- 2505.00342) states an error within 0.3% for its timelines of large language models, whose steps last seconds; a log
 -- here also counts the update after the last data, which is a part of a step of 100 ms that is no error of the duration.

@@ -6,7 +6,7 @@
 -- column: workers hosts; workers with a log; parameter servers and a chief do not count
 -- column: compared_steps steps; steps in the logs of two or more of them
 -- column: common_share share; part of these steps in which no worker is done before the last one has begun; null with one worker, or without times
--- column: measured_by; events: begin and end of communication; logs: begin and end of the step, which shows less
+-- column: measured_by; events: start and end of communication; logs: start and end of the step, which shows less
 -- column: is_asynchronous; whether the logs show that workers do not wait; null as common_share
 -- In a synchronous step every worker needs the gradients of all others, so nobody can end its communication before the
 -- last worker has begun its own. Asynchronous workers drift apart, and common_share falls. Events count where every

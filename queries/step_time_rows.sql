@@ -20,7 +20,7 @@
 -- column: optimizer; optimizer
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
--- A log's first step whose begin is only estimated is left out.
+-- A log's first step whose start is only estimated is left out.
 WITH step_time AS (
     SELECT run_id, step, avg(end_ns - start_ns) / 1e6 AS step_ms
     FROM steps

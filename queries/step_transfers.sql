@@ -16,7 +16,7 @@
 -- column: flow_id; number of the flow in its run, as in flows
 -- column: burst; number of the burst in its flow, as in flow_bursts with the same parameters
 -- column: step; number of the step; null before the first, after the last, or without a log
--- column: start_ns ns since the epoch, UTC; begin of the burst, or of the step where that cuts it
+-- column: start_ns ns since the epoch, UTC; start of the burst, or of the step where that cuts it
 -- column: end_ns ns since the epoch, UTC; end of the burst, or of the step where that cuts it
 -- column: transfer_bytes bytes; payload, or with counted wire whole frames
 -- A burst (flow_bursts) that lasts over the end of a step is two transfers. step_flows gives the bytes in each step,

@@ -5,7 +5,7 @@
 -- column: run_id; run
 -- column: step; number of the training step, from 0
 -- column: wire_bytes bytes; wire bytes of all flows in the step
--- column: payload_bytes bytes; their payload
+-- column: payload_bytes bytes; payload of these flows
 SELECT run_id, step, sum(wire_bytes)::BIGINT AS wire_bytes, sum(payload_bytes)::BIGINT AS payload_bytes
 FROM step_flows
 WHERE position = 'during'

@@ -10,7 +10,7 @@
 -- column: mean_slack_ms ms; mean time by which it started before the last worker
 -- column: cost_ms ms; sum of the costs of the steps in which it was last
 -- column: mean_cost_ms ms; cost_ms over times_last
--- column: cost_share share; cost_ms over the time from the first step's begin to the last step's end
+-- column: cost_share share; cost_ms over the time from the first step's start to the last step's end
 -- column: run_cost_share share; cost of all workers together over the same time
 WITH durations AS (
     SELECT run_id, (end_ns - start_ns) / 1e6 AS duration_ms

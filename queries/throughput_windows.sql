@@ -9,11 +9,11 @@
 -- column: dst_ip; receiver's address
 -- column: src_port; sender's port; 0 for protocols without ports
 -- column: dst_port; receiver's port; 0 for protocols without ports
--- column: window_start_ns ns since the epoch, UTC; begin of the window
--- column: since_start_s s; begin of the window since the run's first base window
+-- column: window_start_ns ns since the epoch, UTC; start of the window
+-- column: since_start_s s; start of the window since the run's first base window
 -- column: packets packets; packets of the flow in the window
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
 -- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window
 -- Windows are counted from the base window of the run's first packet. A flow is a five-tuple (five_tuples).

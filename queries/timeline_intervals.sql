@@ -1,7 +1,7 @@
 -- question: What does each worker do when, in its steps and in the events inside them?
 -- row: a step or an event of a worker that is in the excerpt, if only in part
 -- inputs: steps, events, timeline_start, timeline_lanes
--- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
+-- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- column: run_id; run
 -- column: lane; number of the lane, as in timeline_lanes
@@ -10,7 +10,7 @@
 -- column: step; number of the training step, from 0
 -- column: kind; step, or the kind of the event: compute, forward, backward, communicate, allreduce, update
 -- column: name; layer or tensor of the event; null for steps
--- column: since_start_ns ns; begin since the run's start (timeline_start)
+-- column: since_start_ns ns; start since the run's start (timeline_start)
 -- column: duration_ns ns; duration of the interval
 -- column: is_nested; whether one lane can show it with the others of its worker
 -- column: epoch; epoch of a step, from 0; null for events

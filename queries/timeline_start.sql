@@ -2,7 +2,7 @@
 -- row: a run with a packet, a step or an event
 -- inputs: flows, steps, events
 -- column: run_id; run
--- column: run_start_ns ns since the epoch, UTC; earliest packet, or begin of a step or event
+-- column: run_start_ns ns since the epoch, UTC; earliest packet, or start of a step or event
 -- column: run_end_ns ns since the epoch, UTC; latest packet, or end of a step or event
 -- A step may begin before the first packet: a timeline that begins here has no negative times.
 WITH ends AS (

@@ -3,14 +3,14 @@
 -- inputs: flow_connections, five_tuples, flow_names, flow_windows, timeline_start, timeline_lanes
 -- param: window_ms DOUBLE > 0 = NULL; length of a window, ms, at least the base window; NULL: 1, 2 or 5 times a power of ten, by windows
 -- param: windows BIGINT > 0 = 1000; most windows of the excerpt where window_ms is NULL
--- param: from_ms DOUBLE = 0; begin of the excerpt, ms since the run's start
+-- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- param: flows BIGINT = 20; this many flows of a run, the largest; all others together are one
 -- column: run_id; run
 -- column: lane; lane of the sender (timeline_lanes); after the last one for the other flows
 -- column: flow_place; number of the flow by wire bytes in the whole run, from 1; the other flows are the last
 -- column: flow; sender and receiver with their ports (flow_names), or other flows
--- column: since_start_ns ns; begin of the window since the run's start (timeline_start), not below 0
+-- column: since_start_ns ns; start of the window since the run's start (timeline_start), not below 0
 -- column: window_ms ms; length of a window
 -- column: wire_bytes bytes; wire bytes of the flow in the window; 0 in the window after the last of a stretch
 -- column: gbit_per_s Gbit/s; these bytes over the window's length

@@ -7,11 +7,13 @@
 -- column: dst_ip; receiver's address
 -- column: payload_bytes bytes; payload of the pair, as in pair_payload
 -- column: irregularity ratio; irregularity of the pair, as in pair_payload
--- Hosts with less than a hundredth of the busiest host's payload do not take part. A level sets from where on a pair
--- counts, at 0 and 1 half and 0.7 of the heaviest pair's payload, right where all pairs carry about the same; 2 to 5,
--- less and less of it, for exchanges whose pairs differ by design (recursive halving, rings of rings), 4 and 5 only
--- with as much the other way; 6 and 7, half and three quarters of an even share among all other hosts, both of what the
--- sender sends and of what the receiver receives.
+-- Hosts with less than a hundredth of the busiest host's payload do not take part. The level sets the least payload of
+-- a pair that counts:
+--   level   least payload of the pair
+--   0, 1    0.5, 0.7 of the heaviest pair's: right where all pairs carry about the same
+--   2, 3    0.25, 0.1 of the heaviest pair's: for exchanges whose pairs differ by design (halving, rings of rings)
+--   4, 5    0.05, 0.025 of the heaviest pair's, in each direction: for the same exchanges, with traffic both ways
+--   6, 7    0.5, 0.75 of an even share among all other hosts, of the sender's payload and of the receiver's
 WITH thresholds AS (
     SELECT 0.01 AS member_share  -- of the busiest host's payload: a host from here on takes part
 ), pairs AS MATERIALIZED (

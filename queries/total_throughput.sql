@@ -4,7 +4,7 @@
 -- param: pool_by VARCHAR = NULL; settings of run_settings, separated by commas: runs that are equal in them are pooled; NULL: each run alone
 -- param: batches BIGINT > 0 = 30; most batches of a run, or of a group of runs together (the method paper takes all windows of its stretch)
 -- param: batch_ms DOUBLE > 0 = NULL; length of a batch, ms; NULL: the stretch in `batches` parts (the method paper: 1000)
--- param: from_ms DOUBLE = NULL; begin of the stretch that counts, ms since the run's first packet; NULL: the training's begin (the method paper: 200000)
+-- param: from_ms DOUBLE = NULL; start of the stretch that counts, ms since the run's first packet; NULL: the training's start (the method paper: 200000)
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end (the method paper: 300000)
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table I
@@ -16,7 +16,7 @@
 -- column: model; name of the trained model; null where the runs differ in it
 -- column: computation; how the interval was computed, or why there is none
 -- column: stretch; time examined: training, capture (no log covers the traffic) or chosen (by parameters or the method paper); null where the runs differ in it, as the next three
--- column: begin_ms ms; begin of the first batch since the run's first base window
+-- column: begin_ms ms; start of the first batch since the run's first base window
 -- column: end_ms ms; end of the last batch since then
 -- column: sample_ms ms; length of a batch
 -- column: samples batches; number of batches

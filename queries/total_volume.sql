@@ -12,8 +12,8 @@
 -- column: topology; declared topology
 -- column: flows flows; five-tuples (five_tuples)
 -- column: packets packets; packets of all flows
--- column: wire_bytes bytes; their original lengths
--- column: payload_bytes bytes; their payload
+-- column: wire_bytes bytes; sum of the packets' original lengths
+-- column: payload_bytes bytes; payload of these packets
 -- column: duration_s s; from the first packet to the last; null without packets
 -- column: steps steps; different steps in the run's logs
 WITH volume AS (

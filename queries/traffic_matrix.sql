@@ -5,9 +5,9 @@
 -- column: run_id; run
 -- column: src_ip; sender's address
 -- column: dst_ip; receiver's address
--- column: wire_bytes bytes; original lengths of the frames from sender to receiver
--- column: payload_bytes bytes; their payload
--- column: packets packets; packets
+-- column: wire_bytes bytes; original lengths of the packets from sender to receiver
+-- column: payload_bytes bytes; payload of these packets
+-- column: packets packets; packets from sender to receiver
 SELECT run_id, src_ip, dst_ip,
        sum(wire_bytes)::BIGINT AS wire_bytes,
        sum(payload_bytes)::BIGINT AS payload_bytes,

@@ -3,7 +3,7 @@
 -- inputs: flow_windows, training_flows
 -- column: run_id; run
 -- column: window_ns ns; length of a base window
--- column: start_ns ns since the epoch, UTC; begin of the pause; null before all traffic
+-- column: start_ns ns since the epoch, UTC; start of the pause; null before all traffic
 -- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
 -- column: idle_ns ns; end_ns - start_ns; null where one is
 -- column: payload_before_bytes bytes; payload of the training traffic before the pause

@@ -4,7 +4,7 @@
 -- column: run_id; run
 -- column: host_ip; address of the host
 -- column: worker; label of the host's log; null where it has none
--- column: start_ns ns since the epoch, UTC; begin of the first step in its log; where it has none, the first begin in any log
+-- column: start_ns ns since the epoch, UTC; start of the first step in its log; where it has none, the first start in any log
 -- column: end_ns ns since the epoch, UTC; end of the last step in its log; where it has none, the last end in any log
 WITH logs AS (
     SELECT run_id, worker, min(start_ns) AS start_ns, max(end_ns) AS end_ns

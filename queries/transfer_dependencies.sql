@@ -10,13 +10,13 @@
 -- column: transfer; number of the transfer, as in step_transfers with the same parameters
 -- column: after_transfer; transfer that its sender begins before it; null for the sender's first
 -- column: needs_transfer; transfer to its sender that must have ended; null where it waits for none
--- column: delay_ns ns; from the end of the last transfer or begin it waits for to its own begin
+-- column: delay_ns ns; from the end of the last transfer or start it waits for to its own start
 -- column: compute_ns ns; part of delay_ns in which the sender computed; null where it logs no computation
 -- A host begins its transfers one after the other: each waits until the one before has begun, and for all that the host
 -- has completely received since then: of each sending host the latest transfer, and that of this step or the one
--- before. delay_ns counts from the last of these, or from the begin of all transfers where nothing comes before. So a
+-- before. delay_ns counts from the last of these, or from the start of all transfers where nothing comes before. So a
 -- transfer waits only for what ended before it began, nothing waits in a circle, and with each end in its measured
--- place each begin is in its own.
+-- place each start is in its own.
 -- The sender computes in its compute, forward, backward and update events. The rest of delay_ns is waiting: for data
 -- that is not known to be needed, or that came too late.
 WITH transfers AS MATERIALIZED (

@@ -3,7 +3,7 @@
 -- inputs: accuracy_volume
 -- param: mark_low DOUBLE = 0.6; lower accuracy to reach, 0 to 1
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
--- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the begin); 1: as logged
+-- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged
 -- figure: zerwas fig. 8 (dashed lines)
 -- column: run_id; run
 -- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)

@@ -4,7 +4,7 @@
 -- column: run_id; run
 -- column: table_name; table of the row
 -- column: key; the row: worker and step (and kind of event), flow or capture
--- column: begin_ns ns since the epoch, UTC; begin
+-- column: begin_ns ns since the epoch, UTC; start
 -- column: end_ns ns since the epoch, UTC; end
 -- column: duration_ns ns; end_ns - begin_ns, negative
 WITH spans AS (

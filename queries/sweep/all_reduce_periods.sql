@@ -8,7 +8,7 @@
 -- column: seed; of the arrivals
 -- column: training_priority; same as the background's, or lower
 -- column: step; number of the step
--- column: start_s s; begin of its first transfer, since the simulation began
+-- column: start_s s; start of its first transfer, since the simulation began
 -- column: end_s s; end of its last transfer
 SELECT compute_to_network, flows_per_s, seed, training_priority, step,
     min(start_ns) / 1e9 AS start_s, max(end_ns) / 1e9 AS end_s

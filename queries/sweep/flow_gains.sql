@@ -7,7 +7,7 @@
 -- column: flows_per_s flows/s; background flows that begin at each host
 -- column: seed; of the arrivals
 -- column: flow; number of the flow in the order of the arrivals
--- column: start_s s; begin of the flow, since the simulation began
+-- column: start_s s; start of the flow, since the simulation began
 -- column: same_ms ms; duration with the training at the same priority
 -- column: lower_ms ms; duration with the training at the lower priority
 -- column: gain_ms ms; same_ms less lower_ms: what the lower priority saves

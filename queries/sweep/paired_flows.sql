@@ -7,7 +7,7 @@
 -- column: flow; number of the flow in the order of the arrivals
 -- column: size; small below 100 kB, large above 10 MB, medium between
 -- column: bytes bytes; payload
--- column: start_ns ns; begin of the flow, since the simulation began
+-- column: start_ns ns; start of the flow, since the simulation began
 -- column: same_ms ms; duration with the training at the same priority
 -- column: lower_ms ms; duration with the training at the lower priority
 WITH completed AS (

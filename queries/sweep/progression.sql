@@ -8,7 +8,7 @@
 -- column: step; number of the step
 -- column: layer; number of the layer from the input on; of a transfer the first of its buffer
 -- column: last_layer; of a transfer the last layer of its buffer; else the layer
--- column: start_ms ms; begin, since the simulation began
+-- column: start_ms ms; start, since the simulation began
 -- column: duration_ms ms; how long it took
 SELECT 'transfer' AS kind, step, first_layer AS layer, last_layer, start_ns / 1e6 AS start_ms,
     (end_ns - start_ns) / 1e6 AS duration_ms
