@@ -82,7 +82,7 @@ BY_HAND = {
         """sed -i 's/^title = .*/title = "Flow tables"/; s/^name = .*/name = "Ada Lovelace"/' release.toml"""
     ),
 }
-#: Lines of sh, and programs, that no test runs, and why; commands and options are checked. Each is named by its begin.
+#: Lines of sh, and programs, that no test runs, and why; commands and options are checked. Each is named by its start.
 _ROOT = "needs root, tcpdump and PyTorch; tests/testbed makes such runs"
 _SERVER = "needs a network and an account; tests/release pushes to servers of its own"
 NOT_RUN: dict[tuple[str, str], str] = {

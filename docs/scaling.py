@@ -107,7 +107,7 @@ def simulated(campaign: Campaign, cost: dict[str, float], workers: int) -> Resul
     left = [len(tasks.sizes)] * campaign.runs
     joined, written = [0.0] * campaign.ingests, [0.0] * campaign.ingests  # when what came has been; they are threads
     running: list[tuple[float, int]] = []  # what each running task has of the store when it ends (of `got`), its run
-    now = got = 0.0  # got: bytes of the store for a task that would have run from the begin
+    now = got = 0.0  # got: bytes of the store for a task that would have run from the start
     started = 0
     while waiting or running:
         rate = min(tasks.bytes_s, campaign.store_bytes_s / max(1, len(running)))

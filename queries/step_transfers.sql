@@ -7,7 +7,7 @@
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
 -- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
 -- column: run_id; run
--- column: transfer; number of the transfer in its run, from 0, in the order of their begins
+-- column: transfer; number of the transfer in its run, from 0, in the order of their starts
 -- column: src_ip; sender's address
 -- column: dst_ip; receiver's address
 -- column: protocol; IP protocol number: 6 TCP, 17 UDP

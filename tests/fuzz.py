@@ -39,7 +39,7 @@ EDGES = (
 
 @cache
 def seeds() -> list[bytes]:
-    """Sound captures: the begins of real ones, and those made by hand."""
+    """Sound captures: the starts of real ones, and those made by hand."""
     files = sorted(SAMPLE.glob("*/worker-1-tcpdump.pcap*"))
     real = [uncompressed(path)[:SAMPLE_BYTES] for path in files]
     made = [data[:20_000] for data in CAPTURES.values()]

@@ -3,7 +3,7 @@
 It reads what tests/traces/runs and the full captures are: little-endian pcap files of Ethernet or SLL2, TCP over IPv4,
 at least the first 54 bytes of each frame; training logs and phases. Whatever else is in a file is an error, except ARP.
 The rules are those of schemas/: sizes are from original lengths, a packet counts at its sender, and a step is
-[begin, end) by the log of the host that the packet was captured at, else by the run's first log.
+[start, end) by the log of the host that the packet was captured at, else by the run's first log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IPV4, _ARP = 0x0800, 0x0806
 
 @dataclass(frozen=True)
 class Log:
-    """The steps of a worker: begin and end of each, ns. phases: begin, begin and end of communication, end, ns, a row
+    """The steps of a worker: start and end of each, ns. phases: start, start and end of communication, end, ns, a row
     a step, without rows where the program did not write them."""
 
     begins: Array

@@ -145,7 +145,7 @@ class Matrix:
 
 
 def int32(text: str) -> int:
-    """std::stoi: a number at the text's begin, of 32 bits."""
+    """std::stoi: a number at the text's start, of 32 bits."""
     match = re.match(r"\s*[+-]?\d+", text)
     check(match and -(2**31) <= int(match[0]) < 2**31, f"no int: {text!r}")
     return int(text if match is None else match[0])

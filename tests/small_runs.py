@@ -167,7 +167,7 @@ def vantages(dataset: Dataset) -> dict[str, str | None]:
     return dict(dataset.sql("SELECT capture_id, vantage_ip FROM captures").rows())
 
 
-#: Pairs of flows with the ends exchanged, and the time between their begins.
+#: Pairs of flows with the ends exchanged, and the time between their starts.
 EXCHANGED = """
     SELECT f.run_id, f.flow_id, f.reverse_flow_id, r.flow_id AS other, r.reverse_flow_id AS others_reverse,
            abs(f.first_seen_ns - r.first_seen_ns) AS gap

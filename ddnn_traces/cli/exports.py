@@ -42,7 +42,7 @@ def _option(*declarations: str, help: str, **settings: Any) -> Callable[[_Comman
 @_option("--run", shell_complete=completion.run_ids, help="the run, where there are several.")
 @_option("--window-ms", type=float, help="window of the flows' throughput, ms. Default: at most 5,000 windows.")
 @_option(
-    "--from-ms", type=float, default=0.0, show_default=False, help="begin of the excerpt, ms since the run's start."
+    "--from-ms", type=float, default=0.0, show_default=False, help="start of the excerpt, ms since the run's start."
 )
 @_option("--length-ms", type=float, help="length of the excerpt, ms. Default: to the run's end.")
 @_option(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Width of a table that does not go to a terminal: nothing is folded in a file.
 _FILE_WIDTH = 4000
 _EARLIEST_NS = 10**17
-#: Characters of a run's name on a terminal, and of a common begin that is worth a legend.
+#: Characters of a run's name on a terminal, and of a common start that is worth a legend.
 _NAME, _SHORT = 40, 8
 
 
@@ -133,7 +133,7 @@ def _fitting(columns: list[_Column], rows: int, width: int) -> tuple[list[_Colum
 
 
 def _without_common_part(columns: list[_Column]) -> tuple[list[_Column], list[str]]:
-    """Names of runs without the begin that all have in common, and long ones without their middle; what that is."""
+    """Names of runs without the start that all have in common, and long ones without their middle; what that is."""
     for place, column in enumerate(columns):
         names = list(dict.fromkeys(column.cells))
         if column.name != "run_id" or len(names) < 2:

@@ -58,7 +58,7 @@ def throughput(contents: Contents) -> dict[str, Any]:
 
 
 def steps(contents: Contents) -> dict[str, Any]:
-    """Each step from its begin to its end, as high as it takes; of many steps, how long those of a window take."""
+    """Each step from its start to its end, as high as it takes; of many steps, how long those of a window take."""
     are_many = contents.steps > _STEPS
     return {
         "name": "steps",

@@ -22,7 +22,7 @@ MOST_WINDOWS = 400
 #: Colours that can be told apart.
 MOST_SERIES = 10
 
-# since_start_s is the column that brushes select by: the begin of a window or a step, by its run's first packet.
+# since_start_s is the column that brushes select by: the start of a window or a step, by its run's first packet.
 # series, the colour: the run, or of a single run the host that sends or trains.
 _TABLES = """
 CREATE TABLE explored_windows AS

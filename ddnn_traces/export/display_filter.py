@@ -64,7 +64,7 @@ def of_pair(one: Iterable[str], other: Iterable[str]) -> str:
 
 
 def of_step(senders: Iterable[tuple[str, int, int]]) -> str:
-    """What hosts sent between two times: address, begin and end (exclusive), ns."""
+    """What hosts sent between two times: address, start and end (exclusive), ns."""
     by_times = sorted((begin, end, address) for address, begin, end in set(senders))
     filters = []
     for (begin, end), group in groupby(by_times, key=lambda one: one[:2]):

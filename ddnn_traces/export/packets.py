@@ -273,7 +273,7 @@ class _Wanted:
         return sum(row["packets"] for row in rows), sum(row["wire_bytes"] for row in rows)
 
     def between(self, worker: str | None) -> tuple[int, int]:
-        """Begin and end (exclusive) of what is wanted of a capture that belongs to that worker's steps, ns."""
+        """Start and end (exclusive) of what is wanted of a capture that belongs to that worker's steps, ns."""
         if self.selection.step is None:
             return _ALWAYS
         return self.steps.get(worker or "", (0, 0))
@@ -326,7 +326,7 @@ class _Wanted:
         return found
 
     def _times_of_step(self, step: int) -> dict[str, tuple[int, int]]:
-        """Begin and end (exclusive) of a step by worker, as ingest assigns packets (logs.TrainingLog.bounds)."""
+        """Start and end (exclusive) of a step by worker, as ingest assigns packets (logs.TrainingLog.bounds)."""
         rows = self._run.rows(
             "SELECT worker, step, max(end_ns) OVER before AS end_ns, first_value(start_ns) OVER before AS first_ns "
             "FROM steps WHERE run_id = $run WINDOW before AS (PARTITION BY worker ORDER BY step) ORDER BY worker, step"

@@ -226,7 +226,7 @@ class Decompression:
         self._max_bytes = max_bytes
         self._again = again
         self._offset = 0  # in the stream, after the bytes taken from it
-        self._member = 0  # offset of the member's begin
+        self._member = 0  # offset of the member's start
 
     def pieces(self) -> Iterator[bytes]:
         """The decompressed bytes, up to the last before any damage; no bytes after that are taken from the stream."""
@@ -278,7 +278,7 @@ class Decompression:
             return
 
     def _replay(self, end: int) -> Decoder | None:
-        """A decoder in the state that it has at an offset of the stream: from the begin of the member once more."""
+        """A decoder in the state that it has at an offset of the stream: from the start of the member once more."""
         if self._again is None:
             return None
         decoder = self._decoder()

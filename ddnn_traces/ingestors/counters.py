@@ -80,7 +80,7 @@ class StatisticsFinder:
 
     def __init__(self) -> None:
         self.statistics = InterfaceStatistics()
-        self._waiting = bytearray()  # from the begin of a block on
+        self._waiting = bytearray()  # from the start of a block on
         self._skipped = 0  # bytes to come of a block that is of no interest
         self._byte_order = ""
         self._sections = 0

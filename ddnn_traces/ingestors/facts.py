@@ -38,7 +38,7 @@ Int64Array = npt.NDArray[np.int64]
 #: without one.
 #: first_sequence, next_sequence: number of the first segment that occupies sequence space, and the one after the
 #: highest, counted on beyond 2^32; null where there is none. first_acknowledged, acknowledged: the first and the
-#: highest acknowledgement number, in the same way. gaps: begin and end of the numbers between first_sequence and
+#: highest acknowledgement number, in the same way. gaps: start and end of the numbers between first_sequence and
 #: next_sequence that were not captured, ascending. forgotten_bytes: those of gaps that are not remembered. followed:
 #: whether the numbers of all packets are known (no fragments, none whose TCP header was not captured).
 #: large_*: packets whose IP length is above 1,500 bytes; huge_*: above 9,000, which are large, too.
@@ -186,7 +186,7 @@ class Pool(Protocol):
 class ReadOptions:
     """How to read one file.
 
-    step_bounds: begin of the first step and the end of every step, int64 ns, ascending; empty without a log.
+    step_bounds: start of the first step and the end of every step, int64 ns, ascending; empty without a log.
     spill: path (not yet existing) that the engine writes the cells to, as Parquet.
     packets: path (not yet existing) that it writes every packet in a flow to, as Parquet; None: not written.
     open_tunnels: whether the flow is what is inside a tunnel.

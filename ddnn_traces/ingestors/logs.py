@@ -1,8 +1,8 @@
-"""Training logs: begin and end of each worker's steps, and the phases of these steps.
+"""Training logs: start and end of each worker's steps, and the phases of these steps.
 
 `train_history.log` and `train_history-WORKER.log` have a header `Type,ID,Timestamp,Loss,Accuracy`; a row of type batch
 is a step, its time stamp (unix seconds) the step's end; a row of type epoch ends an epoch (Batch and Epoch in the
-published Zerwas logs). The begin of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the
+published Zerwas logs). The start of the very first step is not in such a log: it is in `phases-WORKER.csv`, where the
 training program wrote one. A row there is a step with four times in unix seconds:
 `step,t_begin,t_comm_begin,t_comm_end,t_end`. Computation comes before communication, and the update after it.
 `events-WORKER.csv` has single collectives and transfers, each with its bytes: `step,kind,name,t_begin,t_end,bytes`.
@@ -89,7 +89,7 @@ class TrainingLog:
 
     @property
     def bounds(self) -> Int64Array:
-        """Begin of the first step, end of every step, int64 ns, ascending: step i is [bounds[i], bounds[i+1])."""
+        """Start of the first step, end of every step, int64 ns, ascending: step i is [bounds[i], bounds[i+1])."""
         times = [self.steps[0].start_ns, *(step.end_ns for step in self.steps)]
         return np.maximum.accumulate(np.array(times, np.int64))
 
@@ -198,7 +198,7 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Phases:
-    """The content of a phases file: begin of its first step, ns (None: not known), and the intervals."""
+    """The content of a phases file: start of its first step, ns (None: not known), and the intervals."""
 
     first_begin_ns: int | None = None
     events: tuple[Event, ...] = ()
@@ -252,7 +252,7 @@ def _events(row: dict[str, str]) -> list[Event]:
 
 def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
     """The collectives and transfers in a file, none where it is missing; lines that cannot be read are left out with a
-    warning, also a second one of the same step, kind and begin."""
+    warning, also a second one of the same step, kind and start."""
     if is_missing(path):
         return ()
     try:
@@ -277,7 +277,7 @@ def read_events(path: Path, messages: Messages) -> tuple[Event, ...]:
     if unread:
         messages.warn(
             f"{path}: {len(unread)} lines are not used, the first is line {unread[0]}; a line has step, kind, name, "
-            "two times in order and bytes, and no other line the same step, kind and begin"
+            "two times in order and bytes, and no other line the same step, kind and start"
         )
     return tuple(events.values())
 

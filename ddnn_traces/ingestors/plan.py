@@ -1,4 +1,4 @@
-"""What an ingest will do, and how long it is expected to take, by reading the begin of one capture for real.
+"""What an ingest will do, and how long it is expected to take, by reading the start of one capture for real.
 
 The time of reading is that of the slower of two, which overlap: the store (or disk), and the packet loop with the hash.
 The time after it, in this process, is that of joining, reconciling and writing, by a line through two measured sizes.
@@ -51,7 +51,7 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured. path, bytes: of the capture's begin; fetch_s, read_s, hash_s: for its bytes, for the packet
+    """What was measured. path, bytes: of the capture's start; fetch_s, read_s, hash_s: for its bytes, for the packet
     loop and hash, and for the hash alone, 0 for none; after_s: of a run without packets, after_s_byte: for each byte of
     a capture; request_s: of a request for a few bytes."""
 
@@ -164,7 +164,7 @@ class Plan:
 
 
 def plan(sources: list[str], out: str, options: IngestOptions, messages: Messages) -> Plan:
-    """The plan of an ingest. Reads the begin of its largest capture. Raises errors as pipeline.ingest()."""
+    """The plan of an ingest. Reads the start of its largest capture. Raises errors as pipeline.ingest()."""
     options.check()
     if is_url(out):
         with object_store.errors(out):
@@ -204,7 +204,7 @@ def _reading(options: IngestOptions, spill: Path) -> ReadOptions:
 
 
 def _calibrated(path: Path, options: IngestOptions) -> Calibration:
-    """What the begin of a capture takes."""
+    """What the start of a capture takes."""
     with tempfile.TemporaryDirectory(prefix="ddnn-traces-") as name:
         begin = Path(name, path.name)
         fetch_s, request_s = _fetched(path, begin)
@@ -228,7 +228,7 @@ def _calibrated(path: Path, options: IngestOptions) -> Calibration:
 
 
 def _fetched(path: Path, begin: Path) -> tuple[float, float]:
-    """Copy the begin of a capture; return for how long its bytes were waited for, and one request takes, s."""
+    """Copy the start of a capture; return for how long its bytes were waited for, and one request takes, s."""
     started = time.perf_counter()
     opened(path, 1).close()
     request_s = time.perf_counter() - started

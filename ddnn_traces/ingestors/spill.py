@@ -41,7 +41,7 @@ class Spill:
         if not len(rows):
             return
         if self._writer is None:
-            # Read once, from begin to end: statistics would take a third of the time.
+            # Read once, from start to end: statistics would take a third of the time.
             self._writer = pq.ParquetWriter(
                 self.path, self._schema, compression="lz4", use_dictionary=False, write_statistics=False
             )

@@ -100,7 +100,7 @@ def errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def opened(path: Path, stop: int | None = None) -> RawFile:
-    """The file, to read from its begin or, after seek(), from another place.
+    """The file, to read from its start or, after seek(), from another place.
 
     stop: up to which it will be read, or a little further; None: to its end. Raises OSError for a file of this machine,
     StorageError for one on a store, also while it is read.
@@ -160,7 +160,7 @@ class StoreFile(io.RawIOBase):
         return True
 
     def seek(self, place: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go on at this place, counted from the begin."""
+        """Go on at this place, counted from the start."""
         assert whence == io.SEEK_SET
         self._waiting.clear()
         self._block, self._place = memoryview(b""), place

@@ -1,6 +1,6 @@
 """The named queries: one question per file in queries/, read with the head that describes it.
 
-A head is the comment lines `-- key: value` at the begin of a file: question, row (what a row stands for), inputs
+A head is the comment lines `-- key: value` at the start of a file: question, row (what a row stands for), inputs
 (tables and other queries, or none), optionally figure (of the papers) and needs (parameters without which there are no
 rows), a `param` line for each parameter and a `column` line for each result column, in their order:
 

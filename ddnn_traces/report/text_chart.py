@@ -18,7 +18,7 @@ from ddnn_traces.text import printable
 _WIDTH, _HEIGHT = 5.6, 12.0  # px of a cell: about those of a letter of 11 px
 _LEAST = 120  # px that a chart is narrowed to
 _TRIES = 4
-_TITLE_LEFT = 30  # px of a title's begin left of its y axis
+_TITLE_LEFT = 30  # px of a title's start left of its y axis
 _SHORT_NAME = 16  # letters of a run's name at least
 _SHADES = "█▓▒░"
 _QUIET_ROLES = {"axis-grid", "axis-tick", "legend-gradient", "legend-band"}

@@ -301,13 +301,13 @@ def training_log(steps: Iterable[tuple[int, int, str, str]]) -> str:
 
 
 def phases_csv(steps: Iterable[tuple[int, tuple[int, int, int, int]]]) -> str:
-    """phases-WORKER.csv of steps: number, then begin, begin and end of communication, and end in ns."""
+    """phases-WORKER.csv of steps: number, then start, start and end of communication, and end in ns."""
     rows = [",".join([str(step), *map(seconds, times)]) for step, times in steps]
     return "\n".join(["step,t_begin,t_comm_begin,t_comm_end,t_end", *rows, ""])
 
 
 def events_csv(events: Iterable[tuple[int, str, str | None, int, int, int | None]]) -> str:
-    """events-WORKER.csv of collectives and transfers: step, kind, name, begin and end in ns, bytes."""
+    """events-WORKER.csv of collectives and transfers: step, kind, name, start and end in ns, bytes."""
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["step", "kind", "name", "t_begin", "t_end", "bytes"])

@@ -111,7 +111,7 @@ def test_gzip_members_that_end_with_a_block(tmp_path: Path, monkeypatch: pytest.
 
 
 def whole_records(content: bytes) -> int:
-    """Records of PCAP that `content`, a part from its begin, holds to the last byte."""
+    """Records of PCAP that `content`, a part from its start, holds to the last byte."""
     return sum(len(p.pcap(RECORDS[: i + 1])) <= len(content) for i in range(len(RECORDS)))
 
 

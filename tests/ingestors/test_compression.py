@@ -357,7 +357,7 @@ def test_formats_are_recognised_by_their_first_bytes() -> None:
 
 @given(st.data())
 def test_any_members_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """What is read of a part is the begin of the truth, and only a cut between members passes unnoticed."""
+    """What is read of a part is the start of the truth, and only a cut between members passes unnoticed."""
     name = data.draw(st.sampled_from(sorted(ENCODERS)))
     parts = data.draw(st.lists(st.binary(max_size=300).map(lambda part: part * 7), min_size=1, max_size=5))
     members = [ENCODERS[name](part) for part in parts]

@@ -1,4 +1,4 @@
-"""`ingest --plan`: the tasks of each capture, and what the measured begin of one means for all."""
+"""`ingest --plan`: the tasks of each capture, and what the measured start of one means for all."""
 
 from __future__ import annotations
 

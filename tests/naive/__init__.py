@@ -46,7 +46,7 @@ class Facts:
 
 
 def read(data: bytes, window_ns: int, bounds: list[int], open_tunnels: bool = True) -> Facts:
-    """Facts of a whole capture. bounds: begin of the first step and the end of each, in order; empty: no log."""
+    """Facts of a whole capture. bounds: start of the first step and the end of each, in order; empty: no log."""
     found, status, end = records(data)
     facts = Facts(status=status, trailing_bytes=len(data) - end)
     table = flows.FlowTable(window_ns, bounds)

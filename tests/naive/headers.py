@@ -167,7 +167,7 @@ def cooked(part: Part, size: int) -> Datagram:
 
 
 def by_ethertype(part: Part, size: int) -> Datagram:
-    """By the EtherType at the begin of `part`, which is no length: the header `size` bytes after it."""
+    """By the EtherType at the start of `part`, which is no length: the header `size` bytes after it."""
     (ethertype,) = struct.unpack(">H", part.first(2))
     return of_ethertype(no_length(ethertype), part.after(size))
 

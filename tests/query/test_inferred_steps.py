@@ -123,7 +123,7 @@ class Training:
     seed: int = 1
 
     def run(self) -> tuple[Wire, list[int]]:
-        """The traffic, and the end of each step in ns after the begin."""
+        """The traffic, and the end of each step in ns after the start."""
         rng, now, ends = np.random.default_rng(self.seed), 0.0, []
         wire = Wire(self.window_ns, counts_packets=self.coordination is not None)
         if self.broadcast:

@@ -189,7 +189,7 @@ def test_on_a_gpu_times_are_those_of_its_events(folder: Path) -> None:
     done = subprocess.run([PYTHON, "-c", EVENTS], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     events, layers, *passes = json.loads(done.stdout.splitlines()[-1])
-    # of three passes: begin, end of forward, of backward and of update; a layer more is called twice
+    # of three passes: start, end of forward, of backward and of update; a layer more is called twice
     # and its gradients: two tensors of twice, four of attention, one each of model and first
     assert events == 3 * (4 + layers + 1 + 2 + 4 + 1 + 1)
     for forward, whole_forward, backward, whole_backward in passes:

@@ -162,7 +162,7 @@ def describe_hosts(truth: dict) -> list[dict]:
 
 
 def whole_epochs(history: Path) -> int | None:
-    """The epochs that a training history holds from begin to end; None where the cut ends inside the first."""
+    """The epochs that a training history holds from start to end; None where the cut ends inside the first."""
     return sum(line.startswith("epoch,") for line in history.read_text().splitlines()) or None
 
 

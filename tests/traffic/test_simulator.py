@@ -61,7 +61,7 @@ def test_priority_without_barrier_saves_about_12_percent_and_nothing_from_2_gbit
 
 
 def test_the_first_forward_layer_begins_around_950_ms() -> None:
-    """Figure 4.9, from the begin of the forward pass before."""
+    """Figure 4.9, from the start of the forward pass before."""
     run = SimulatedRun(**BASE, **RESCALED, queue="priority", barrier=False)
     assert first_forward(simulator.simulate(run))[0, 0] / MS == pytest.approx(945, abs=0.5)
 

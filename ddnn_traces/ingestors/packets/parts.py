@@ -35,7 +35,7 @@ PART_BYTES = 64 << 20
 #: Such parts that a cluster reads as one: a task has a cost of its own.
 PARTS_OF_A_TASK = 4
 BLOCK_BYTES = 1 << 20
-#: At the begin of a pcapng, where its interfaces are described mostly: read first, because all parts need them.
+#: At the start of a pcapng, where its interfaces are described mostly: read first, because all parts need them.
 DESCRIPTIONS_BYTES = 1 << 16
 #: With more flows than this, one pass is faster in threads, and does not need their table several times.
 MOST_FLOWS = 1 << 14

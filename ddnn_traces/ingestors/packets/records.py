@@ -82,7 +82,7 @@ class RecordReader:
         self.ended = False  # there was damage, or `stop` is reached
         self._stop = stop
         self._progress = progress
-        self._waiting = b""  # begin of a record whose rest is in the next block
+        self._waiting = b""  # start of a record whose rest is in the next block
 
     def go_on(self, stop: int) -> None:
         """Read on up to another `stop`: what is fed next begins at `position`."""
@@ -112,7 +112,7 @@ class RecordReader:
             self._progress(self.scanner.records - records)
 
     def _scan(self, block: memoryview | bytes) -> int:
-        """Bytes of complete records read from the begin of `block`."""
+        """Bytes of complete records read from the start of `block`."""
         stop = None if self._stop is None else self._stop - self.position
         pos = 0
         while not self.ended:

@@ -304,7 +304,7 @@ class Scanner:
 
 
 def _gaps(highest: Int64Array, holes: Int64Array) -> pa.Array:
-    """Begin and end of the holes of each flow, ascending. highest: row + 1 of each flow's highest hole."""
+    """Start and end of the holes of each flow, ascending. highest: row + 1 of each flow's highest hole."""
     flow, rows = np.arange(len(highest)), highest - 1
     found = []
     while len(rows):

@@ -50,7 +50,7 @@ _LEAST_STEPS, _LEAST_SHARE = 4, 0.6
 _MOST_SPREAD_NS = 4.0 * _MS
 #: From the fitted line, steps up to so far away count as matched: at first, and in the end.
 _REACHES_NS = (12.0 * _MS, 8.0 * _MS)
-#: Quantile of the times from a pause's begin to the step's end that counts as zero: an end is logged late, never
+#: Quantile of the times from a pause's start to the step's end that counts as zero: an end is logged late, never
 #: early.
 _FIRST_SHARE = 0.1
 #: Share of the time just after the steps' ends that may have packets. Above it, the ends found are wrong, or the worker
@@ -69,7 +69,7 @@ _ALIGNED_NS = 5 * _MS
 
 @dataclass(frozen=True)
 class Traffic:
-    """When a worker's captures have packets: ascending begins of the windows of window_ns that hold any.
+    """When a worker's captures have packets: ascending starts of the windows of window_ns that hold any.
 
     received_ns: those of start_ns in which the worker receives data, as far as its captures show.
     """
@@ -245,9 +245,9 @@ class _Match:
 
 
 def log_offset(step_bounds_ns: Int64Array, traffic: Traffic) -> LogOffset | None:
-    """Align the ends of the steps with the begins of pauses in the traffic; None where the result is not certain.
+    """Align the ends of the steps with the starts of pauses in the traffic; None where the result is not certain.
 
-    step_bounds_ns: begin of the first step and end of every step, ns, ascending (TrainingLog.bounds).
+    step_bounds_ns: start of the first step and end of every step, ns, ascending (TrainingLog.bounds).
     """
     ends = _distinct(step_bounds_ns[1:], 2 * traffic.window_ns)
     if ends.size < _LEAST_STEPS or traffic.start_ns.size < _LEAST_STEPS or not (ends % _SECOND_NS).any():
@@ -296,7 +296,7 @@ def _distinct(ends: Int64Array, least: int) -> Int64Array:
 
 
 def _pause_sets(active: FloatArray, window: float, step: float) -> Iterator[FloatArray]:
-    """Begins of all pauses at least as long as each of some lengths; the first packet after is never needed.
+    """Starts of all pauses at least as long as each of some lengths; the first packet after is never needed.
 
     The duration of the computation between two exchanges is not known, so all lengths are tried that occur in the
     traffic about as often as there are steps.
@@ -322,7 +322,7 @@ def _align(ends: FloatArray, pauses: FloatArray, window: float) -> _Fit | None:
 
 
 def _stretches(ends: FloatArray) -> Iterator[slice]:
-    """The whole of a short log; of a long one the middle, begin and end, in case the capture lacks some."""
+    """The whole of a short log; of a long one the middle, start and end, in case the capture lacks some."""
     if ends.size <= _SEARCH_STEPS and ends[-1] - ends[0] <= _SEARCH_NS:
         yield slice(0, ends.size)
         return
@@ -409,7 +409,7 @@ def _best_near(
 
 
 def _after_pause(at: FloatArray, pauses: FloatArray) -> FloatArray:
-    """By how much each time is after the nearest pause's begin; negative before it."""
+    """By how much each time is after the nearest pause's start; negative before it."""
     after: FloatArray = at - pauses[np.searchsorted((pauses[:-1] + pauses[1:]) / 2, at)]
     return after
 

@@ -1,7 +1,7 @@
 -- What each copy of a TCP flow misses: bytes that were sent, as sequence numbers of the flow or acknowledgement numbers of
 -- its reverse flow in the same file prove, and that are not in the file (docs/packets.md).
 -- One row: a TCP connection in one file, also one that the filter excludes; missed_bytes null where the numbers of some of
--- its packets are unknown. first_position, next_position: begin and end of the flow's numbers, null where it has none.
+-- its packets are unknown. first_position, next_position: start and end of the flow's numbers, null where it has none.
 CREATE TEMP TABLE missed AS
 WITH tcp AS (
     SELECT file, flow, src_ip, dst_ip, src_port, dst_port, encapsulation IS NOT NULL AS tunneled, encapsulation,

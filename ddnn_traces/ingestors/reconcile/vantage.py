@@ -78,7 +78,7 @@ def _candidates(flows: pa.Table) -> set[str]:
 def number_series(files: Sequence[CaptureFacts], vantages: Sequence[str | None]) -> list[int]:
     """Number of the series that each file belongs to: files of one vantage that follow each other are one series.
 
-    Each file continues the series of its name (x.pcap, x.pcap1), else the one whose end is nearest to its begin, or
+    Each file continues the series of its name (x.pcap, x.pcap1), else the one whose end is nearest to its start, or
     begins one.
     """
     numbers = [-1] * len(files)

@@ -42,7 +42,7 @@ from ddnn_traces.version import __version__
 
 #: How often a task is run again before ingest ends with an error.
 TRIES = 20
-#: How long to wait for the scheduler: at the begin, and when it is gone, s.
+#: How long to wait for the scheduler: at the start, and when it is gone, s.
 _CONNECT_S, _COME_BACK_S = 15.0, 300.0
 #: How often it is looked whether there are workers, s.
 _LOOK_S = 10.0
@@ -156,7 +156,7 @@ class Cluster:
     """A Scheduler on the Dask cluster at an address (tcp://HOST:PORT), or on N processes of this machine (local:N).
 
     A context manager: leaving it cancels what is not finished. files, total_bytes: what will be read. messages:
-    receives the begin, progress and end of each file, and a summary. Raises UsageError where there is no such
+    receives the start, progress and end of each file, and a summary. Raises UsageError where there is no such
     scheduler, ClusterError where its workers cannot do the tasks, or a task failed too often.
     """
 
@@ -439,7 +439,7 @@ class Cluster:
             f"cluster: {counted(totals.tasks, 'task')} by {counted(len(totals.busy_s), 'worker')}, "
             f"{totals.cost.bytes / 1e9:,.2f} GB at {totals.cost.bytes / busy / 1e6:,.0f} MB/s a worker; of their time "
             f"{waited / span:.0%} waiting for the files, {(busy - waited) / span:.0%} packet loop, "
-            f"{max(0.0, 1 - busy / span):.0%} without a task (begin, merge, end); "
+            f"{max(0.0, 1 - busy / span):.0%} without a task (start, merge, end); "
             f"{counted(totals.again, 'task')} run again{repeated}"
         )
 

@@ -35,7 +35,7 @@ class Threads:
     """A Scheduler with `jobs` threads. A context manager: leaving it cancels what is not finished.
 
     With one job the tasks run in the caller's own thread, where a signal interrupts even a read.
-    messages: receives the begin, progress and end of each file. work: what is done with a task.
+    messages: receives the start, progress and end of each file. work: what is done with a task.
     """
 
     def __init__(self, jobs: int, messages: Messages, work: Callable[[ReadTask, Progress], ReadResult] = read) -> None:

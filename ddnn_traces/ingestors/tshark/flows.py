@@ -132,7 +132,7 @@ class Flow:
     acknowledged: int | None = None  # the highest, counted on beyond 2^32
     forgotten_bytes: int = 0
     followed: bool = True
-    gaps: list[list[int]] = field(default_factory=list)  # begin and end, ascending
+    gaps: list[list[int]] = field(default_factory=list)  # start and end, ascending
 
     def goes_on_with(self, segment: Segment) -> bool:
         """Whether the segment belongs to this connection; only a SYN may begin another."""
@@ -249,7 +249,7 @@ class _Datagram:
 class FlowTable:
     """Adds the packets of a file up to flows, encapsulations, cells and packet rows. Lengths of windows: ns.
 
-    bounds: begin of the first step and the end of every step, ns, ascending; empty without a log.
+    bounds: start of the first step and the end of every step, ns, ascending; empty without a log.
     """
 
     def __init__(self, window_ns: int, bounds: list[int]) -> None:

@@ -145,7 +145,7 @@ def _stem(files: list[_Row], labels_by_ip: Mapping[str, str]) -> str:
 
 
 def run_parts(key: Key, run_id: str, found: Iterable[tuple[int, int]]) -> dict[str, str]:
-    """What takes the place of each part of a run's name: a tag of the key. found: begin and end of each such part."""
+    """What takes the place of each part of a run's name: a tag of the key. found: start and end of each such part."""
     parts = [run_id[begin:end] for begin, end in _merged(found)]
     return {part: tag(key, "run", part.lower()) for part in sorted(parts, key=len, reverse=True)}
 
@@ -286,7 +286,7 @@ _LINK_LOCAL = ipaddress.ip_network("fe80::/10")
 class CryptoPan:
     """Prefix-preserving addresses (Xu et al. 2002), the same in all runs: two that share n bits share n afterwards.
 
-    Crypto-PAn flips each bit or not by the bits before it. Where these are the begin of a range that is to stay
+    Crypto-PAn flips each bit or not by the bits before it. Where these are the start of a range that is to stay
     (_unflipped_bits), it is not flipped: so addresses that identify no host are unchanged, multicast, link-local and
     reserved ones remain such, no other becomes one, and every common prefix is kept, between them too. Raises
     MissingExtra.

@@ -64,7 +64,7 @@ def iteration_packets(section: Section, marks: pl.DataFrame) -> None:
         f"{counted(busiest['packets'], 'packet')} ({rate(busiest['gbit_per_s'])}), in "
         f"{busiest['run_id']}."
     )
-    caption = "Packets of all hosts in windows, with the begin and end of each iteration by one worker's log."
+    caption = "Packets of all hosts in windows, with the start and end of each iteration by one worker's log."
     section.figure(farhat.packets_over_iterations, frame, caption, source, _MARKS, others=[marks])
 
 

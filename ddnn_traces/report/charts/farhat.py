@@ -42,14 +42,14 @@ def position_volume(frame: pl.DataFrame) -> alt.TopLevelMixin:
     return alt.hconcat(bars(packets), bars(volume), spacing=14)
 
 
-@style.chart("Packets over time, with the begin and end of each iteration")
+@style.chart("Packets over time, with the start and end of each iteration")
 def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.TopLevelMixin:
-    """Packets over time with the begin and end of each iteration: farhat section 3.
+    """Packets over time with the start and end of each iteration: farhat section 3.
 
     frame: of query packets_over_iterations; markers: of iteration_markers with the same parameters.
     """
     marks_of = dict(panels.by_run(markers))
-    dashes = alt.Scale(domain=["begin", "end"], range=[[1, 0], [4, 3]])
+    dashes = alt.Scale(domain=["start", "end"], range=[[1, 0], [4, 3]])
 
     def panel(run_id: str, run: pl.DataFrame) -> Any:
         length_ms, marks = run["length_ms"][0], marks_of[run_id]
@@ -69,10 +69,10 @@ def packets_over_iterations(frame: pl.DataFrame, markers: pl.DataFrame) -> alt.T
             ),
         )  # fmt: skip
         ends = marks.unpivot(["begin_ms", "end_ms"], index=["step", "worker"], variable_name="mark", value_name="at_ms")
-        ends = ends.with_columns(pl.col("mark").replace({"begin_ms": "begin", "end_ms": "end"}))
+        ends = ends.with_columns(pl.col("mark").replace({"begin_ms": "start", "end_ms": "end"}))
         rules = style.run_chart(run_id, ends).mark_rule(strokeWidth=1.2).encode(
             x="at_ms:Q",
-            color=style.kind_color("mark:N", "iteration", {"begin": "#009E73", "end": "#D55E00"}),
+            color=style.kind_color("mark:N", "iteration", {"start": "#009E73", "end": "#D55E00"}),
             strokeDash=alt.StrokeDash("mark:N", title="iteration", scale=dashes),
             tooltip=style.tips(
                 ("mark:N", "mark"), ("step:Q", "step"), ("at_ms:Q", "time (ms)", ".4~f"),

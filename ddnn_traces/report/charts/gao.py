@@ -223,7 +223,7 @@ def flow_gains(gains: pl.DataFrame, periods: pl.DataFrame) -> alt.TopLevelMixin:
         )
         y = alt.Y("same_ms:Q", title=y_title, scale=scale, axis=style.positive_axis(scale))
         tips = style.tips(
-            ("flow:Q", "flow"), ("start_s:Q", "begin (s)", ",.4~g"),
+            ("flow:Q", "flow"), ("start_s:Q", "start (s)", ",.4~g"),
             ("same_ms:Q", "at the same priority (ms)", ",.4~g"), ("lower_ms:Q", "at the lower priority (ms)", ",.4~g"),
         )  # fmt: skip
         color = style.kind_color("kind:N", "at the lower priority", {"shorter": BLUE, "longer": ORANGE})
@@ -300,7 +300,7 @@ def progression(frame: pl.DataFrame) -> alt.TopLevelMixin:
         y=alt.Y("layer:Q", title="layer (number from the input on)", scale=alt.Scale(nice=False)),
         color=style.kind_color("kind:N", None, colors),
         tooltip=style.tips(
-            ("kind:N", "what"), ("step:Q", "step"), ("layer:Q", "layer"), ("start_s:Q", "begin (s)", ",.4f")
+            ("kind:N", "what"), ("step:Q", "step"), ("layer:Q", "layer"), ("start_s:Q", "start (s)", ",.4f")
         ),
     )
     drawn: alt.TopLevelMixin = base.mark_rule(strokeWidth=2).properties(width=760, height=260)

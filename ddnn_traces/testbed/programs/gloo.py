@@ -368,7 +368,7 @@ class AsyncParameterServer(ParameterServer):
             self.send(answer, rank)
 
     def after_backward(self, model: nn.Module) -> None:
-        # the server's weights are the sum of gradients since the begin; what is new in them is the gradient to apply
+        # the server's weights are the sum of gradients since the start; what is new in them is the gradient to apply
         gradient = flat_gradient(model)
         self.exchange(gradient)
         before = getattr(self, "_known", torch.zeros_like(gradient))

@@ -43,7 +43,7 @@ class Recorder:
         self._begin = time.time()
 
     def end_step(self, loss: float = 0.0, accuracy: float = 0.0) -> None:
-        """The step is over. Its communication is from the begin of its first event to the end of its last."""
+        """The step is over. Its communication is from the start of its first event to the end of its last."""
         end = time.time()
         events, self._events = self._events, []
         first = min((begin for _, _, begin, _, _ in events), default=end)

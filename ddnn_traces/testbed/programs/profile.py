@@ -134,7 +134,7 @@ def loss(out: Any) -> torch.Tensor:
 def measure(model: nn.Module, inputs: torch.Tensor, device: str, repeat: int) -> tuple[list[Layer], list[Pass]]:
     """The layers, and `repeat` passes after two that are not counted (memory is allocated, kernels are chosen).
 
-    Forward: from the begin of a layer to that of the next, so that the time of modules without parameters is in that of
+    Forward: from the start of a layer to that of the next, so that the time of modules without parameters is in that of
     the layer before. Backward: from the gradients of the layer behind it to its own. The first layer has also what is
     before it, the last what is behind it.
     """

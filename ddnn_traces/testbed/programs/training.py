@@ -98,7 +98,7 @@ def train(
 
 
 def run(arguments: Arguments, communication: Communication, recorder: Recorder) -> None:
-    """One process of a program from its begin to its end: write the truth, train or serve."""
+    """One process of a program from its start to its end: write the truth, train or serve."""
     model = communication.model(arguments)
     size = models.parameters(model)
     checkpoints, begin = Checkpoints(arguments), time.time()

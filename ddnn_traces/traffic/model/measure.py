@@ -308,7 +308,7 @@ def _law_transfers(run: MeasuredRun) -> dict[tuple[int, int], list[tuple[int, in
 
 
 def _unsmeared(run: MeasuredRun, data: pl.DataFrame) -> tuple[Floats, Floats]:
-    """Begin and end of bursts, ns: one that lasts d touches d / window + 1 windows on average.
+    """Start and end of bursts, ns: one that lasts d touches d / window + 1 windows on average.
 
     None is shorter than at the rate of the fastest ones.
     """

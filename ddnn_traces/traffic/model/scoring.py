@@ -182,7 +182,7 @@ def baseline(kind: str, by_model: Traffic, seed: int = 0, training_ns: float | N
 
 
 def _stretched(times: StepTimes, training_ns: float) -> StepTimes:
-    """Steps of the same proportions from the same begin."""
+    """Steps of the same proportions from the same start."""
     begin_ns = times.start_ns.min()
     factor = training_ns / (times.end_ns.max() - begin_ns)
     columns = (times.start_ns, times.communicate_ns, times.communicated_ns, times.end_ns)

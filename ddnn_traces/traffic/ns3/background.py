@@ -73,7 +73,7 @@ def read_sizes(path: Path) -> Sizes:
 
 @dataclass(frozen=True)
 class Flows:
-    """Background flows in the order of their begin, as parallel arrays: ns, sending and receiving host, bytes."""
+    """Background flows in the order of their start, as parallel arrays: ns, sending and receiving host, bytes."""
 
     start_ns: Ints
     src: Ints

@@ -82,7 +82,7 @@ class Ns3Result(Timeline):
         return replace(self, flows=kept(flows.drop("number")), windows=windows, step_flows=step_flows)
 
     def measured_ns(self) -> tuple[float, float]:
-        """Begin and end of what is measured: without warm-up and cool-down."""
+        """Start and end of what is measured: without warm-up and cool-down."""
         return self.run.warm_up_s * 1e9, self.simulated_ns - self.run.cool_down_s * 1e9
 
 

@@ -45,7 +45,7 @@ def simulate(run: SimulatedRun, durations: Sequence[Floats]) -> Schedule:
     ends[0] = start + factors[0] * run.profile.forward_ns.sum()
     begun, done = (np.empty((run.steps, buffers, phases)) for _ in range(2))
     first = np.array([buffer.first for buffer in run.buffers])
-    elapsed = np.cumsum(run.profile.backward_ns[::-1])[::-1]  # from the begin of the pass to a layer's end
+    elapsed = np.cumsum(run.profile.backward_ns[::-1])[::-1]  # from the start of the pass to a layer's end
     for step in range(run.steps):
         factor = factors[step + 1]
         ready = (ends[step] + factor * elapsed[first][:, None]).max(1)

@@ -19,7 +19,7 @@ from ddnn_traces.traffic.traffic import Floats, Ints
 
 @dataclass(frozen=True)
 class Transmissions:
-    """Transfers at a constant rate, as parallel arrays: sender, receiver, begin and end in ns, payload bytes, and bytes
+    """Transfers at a constant rate, as parallel arrays: sender, receiver, start and end in ns, payload bytes, and bytes
     on the wire, which are exact: the payload of a transfer that is cut is rounded to whole packets.
     """
 
@@ -36,7 +36,7 @@ class Transmissions:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of an exchange that has its links for itself: duration in ns, and transmissions from its begin on."""
+    """A part of an exchange that has its links for itself: duration in ns, and transmissions from its start on."""
 
     duration_ns: float
     transmissions: Transmissions

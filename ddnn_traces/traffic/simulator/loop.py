@@ -69,7 +69,7 @@ class State(NamedTuple):
     forward_end: steps + 1 by workers, ns. step, waits_at (layer): a worker. pending (buffers), received (steps): a
     layer. missing, aggregated (buffers), complete (steps): a job. computed (workers), buffer_step: a buffer. waiting:
     the turn in which a buffer came into the queue of a phase. in_flight (buffer), round, open (transfers): a job and
-    phase. exchanged: begin and end of each exchange, ns. flows: the open transfers, in the places below `open`; owner:
+    phase. exchanged: start and end of each exchange, ns. flows: the open transfers, in the places below `open`; owner:
     their jobs and phases; left, rate, moved (bytes), since (ns): of each. link_left (bytes a ns), link_number
     (transfers), link_is_full: work space of share().
     """
@@ -105,7 +105,7 @@ class State(NamedTuple):
 def simulate(model, state, most_events):
     """Run all jobs to their ends; state then holds when.
 
-    Returns transmissions (transfer, exchange, begin, end and bytes; one more each time the rate of a transfer changes)
+    Returns transmissions (transfer, exchange, start, end and bytes; one more each time the rate of a transfer changes)
     and the number of events: of the heap, and ends of transfers.
     """
     heap = [(0.0, 0, 0, 0, 0)]

@@ -15,7 +15,7 @@ from ddnn_traces.traffic.traffic import Events, Floats, Ints, Port, StepTimes, T
 
 #: Rows of events that a run has at most.
 MOST_EVENTS = 20_000_000
-SETUP_NS = 1_000_000_000  # from the first connection to the begin of the simulation
+SETUP_NS = 1_000_000_000  # from the first connection to the start of the simulation
 _KINDS = {1: ("allreduce",), 2: ("reduce", "broadcast")}
 
 
@@ -66,7 +66,7 @@ def summary(result: Result) -> dict[str, float | None]:
     """Times of a run: means over steps and workers.
 
     iteration_ms: from the end of one forward pass to the end of the next. exposed_ms: of it without computation.
-    first_forward_ms: from its begin to the begin of the first layer's forward pass. sent_bytes: payload of a step of
+    first_forward_ms: from its start to the start of the first layer's forward pass. sent_bytes: payload of a step of
     all hosts, and transfers. aggregation_remaining_ms, distribution_remaining_ms: parameter servers, what is left to
     send when the last worker's backward pass, and the servers' computation, have ended (Chang 2018, figure 2).
     samples_per_s: workers x batch_size over iteration_ms.
@@ -198,7 +198,7 @@ _Column = tuple[Floats, Floats, Ints, Ints, Ints, Ints]
 
 
 def _column(start: Floats, end: Floats, kind: str, names: list[str], size: list[int], priority: list[int]) -> _Column:
-    """Events of a kind: begin and end, steps by workers by rows; kind, name, bytes and priority of a row; -1: none."""
+    """Events of a kind: start and end, steps by workers by rows; kind, name, bytes and priority of a row; -1: none."""
     columns = np.array([kind] * len(names), object), np.array(names, object), np.array(size), np.array(priority)
     return (start, end, *columns)
 

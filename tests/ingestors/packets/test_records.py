@@ -187,7 +187,7 @@ def damaged_blocks() -> dict[str, bytes]:
     packet = section.enhanced(0, p.segment())
 
     def block(length: int, at_end: int | None = None) -> bytes:
-        """A block with these lengths at its begin and end, and at most 100 bytes between them."""
+        """A block with these lengths at its start and end, and at most 100 bytes between them."""
         return (
             struct.pack("<II", 5, length) + bytes(min(max(0, length - 12), 100)) + struct.pack("<I", at_end or length)
         )

@@ -62,7 +62,7 @@ def missed_of(folder: Path, frames: list[bytes]) -> tuple[int | None, int | None
 )
 @pytest.mark.long_after(1)
 def test_sixteen_of_a_hundred_segments(start: int, lost: range, tmp_path: Path) -> None:
-    """Acknowledged, and not captured: at the begin, in the middle, at the end, and scattered in 16 gaps."""
+    """Acknowledged, and not captured: at the start, in the middle, at the end, and scattered in 16 gaps."""
     frames = opening(start) + data(start, range(100), lost) + closing(start + 100 * SIZE)
     with ingest_frames(tmp_path, {"a.pcap": frames}) as dataset:
         assert missed(dataset) == (16 * SIZE, 0)

@@ -13,7 +13,7 @@ OTHER_LINK, NO_TIME = 100, 101
 LATEST_NS = (1 << 32) * 10**9
 RECORD_HEADER = 16
 
-# Columns of `rows`: time in ns, begin and length of the record in `out`.
+# Columns of `rows`: time in ns, start and length of the record in `out`.
 TIME, BEGIN, LENGTH = range(3)
 ROW_COLUMNS = 3
 # Entries of `sums`: records read so far, time of the last one, records copied, their original and captured bytes.

@@ -195,7 +195,7 @@ def _put_hardware(link, start, out, shift, src, dst):
 
 @helper
 def _stub(buf, start, end, link, out, shift):
-    """Write the begin of a frame without a known IP packet, which ingest reads as not_ip: offset after it."""
+    """Write the start of a frame without a known IP packet, which ingest reads as not_ip: offset after it."""
     if link in (ETHERNET, SLL, SLL2):
         size = 14 if link == ETHERNET else 16 if link == SLL else 20
         at = start + (12 if link == ETHERNET else 14 if link == SLL else 0)

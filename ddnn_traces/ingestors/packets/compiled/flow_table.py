@@ -60,7 +60,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Options(NamedTuple):
-    """The options for reading a file. window_ns: length of a base window. bounds: begin of the first step,
+    """The options for reading a file. window_ns: length of a base window. bounds: start of the first step,
     then the end of every step, ascending, ns; empty: every packet gets `no_step`. salt: of the hash."""
 
     window_ns: int

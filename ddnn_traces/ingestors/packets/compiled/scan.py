@@ -146,8 +146,8 @@ def _block_time(high, low, interfaces, number):
 
 @helper
 def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
-    """The block at pos: (why to stop, or -1; packet, 0 or 1; begin of the frame, captured and original length, time,
-    interface; untimed; begin of the next block)."""
+    """The block at pos: (why to stop, or -1; packet, 0 or 1; start of the frame, captured and original length, time,
+    interface; untimed; start of the next block)."""
     nothing = np.int64(0)
     if pos + 8 > size:
         return np.int64(NEED_BYTES), False, nothing, nothing, nothing, nothing, nothing, False, pos

@@ -21,7 +21,7 @@ struct Piece
     Number step = 0, buffer = -1, bytes = 0;
 };
 
-/// Rows of transfers: step, buffer, interval, worker that receives, partition, bytes, begin, end.
+/// Rows of transfers: step, buffer, interval, worker that receives, partition, bytes, start, end.
 using Transfers = StepRows<8, 2>;
 
 /// Exchanges one buffer at a time in each of its phases, and calls `ended` with the phase.

@@ -29,7 +29,7 @@ class Counters
     {
     }
 
-    /// Count a packet at the begin of its transmission: PPP, IPv4 without options, TCP.
+    /// Count a packet at the start of its transmission: PPP, IPv4 without options, TCP.
     void Sent(Number host, Ptr<const Packet> packet)
     {
         uint8_t head[42];
@@ -104,7 +104,7 @@ class Counters
         Number last = 0, packets = 0, wire = 0, ip = 0, payload = 0, captured = 0, syn = 0, fin = 0, rst = 0;
         Number again_packets = 0, again = 0, late_packets = 0, late = 0;
         Number next = -1;                ///< sequence number after the highest that was sent, not modulo 2^32
-        std::map<Number, Number> gaps{}; ///< begin and end of what is below and was not sent: lost in the host's queue
+        std::map<Number, Number> gaps{}; ///< start and end of what is below and was not sent: lost in the host's queue
         Part in_window{}, in_step{};
     };
 
