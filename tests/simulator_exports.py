@@ -16,6 +16,7 @@ from simulator_formats import Node
 
 from ddnn_traces.export import simulators
 from ddnn_traces.export.simulators import Replay, ReplayOptions
+from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
 
 #: What `export` writes of each simulator: a file, or a folder of the target's name.
@@ -48,7 +49,7 @@ def export(dataset: Dataset, folder: Path, **options: Any) -> Exported:
     lines = []
     for target, name in TARGETS.items():
         out = folder / (target if name == "folder" else name)
-        lines += simulators.write(dataset, target, out, ReplayOptions(**options))
+        lines += SIMULATORS[target].write_run(dataset, out, ReplayOptions(**options))
     return Exported(dataset, simulators.load(dataset, ReplayOptions(**options)), folder, lines)
 
 

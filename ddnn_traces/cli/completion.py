@@ -33,11 +33,11 @@ def run_ids(context: click.Context, _parameter: click.Parameter, incomplete: str
     """Runs of the dataset on the command line."""
     dataset = _argument(context, "dataset", 0)
     from ddnn_traces.errors import DdnnTracesError
-    from ddnn_traces.store.places import place
+    from ddnn_traces.store.places import in_folder
 
     names: set[str] = set()
     with contextlib.suppress(DdnnTracesError, OSError):  # nothing is printed while a line is typed
-        names = place.in_folder(Path(dataset)).run_ids()
+        names = in_folder(Path(dataset)).run_ids()
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 

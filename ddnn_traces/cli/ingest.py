@@ -12,7 +12,7 @@ import click
 from ddnn_traces.ingestors.engines import DEFAULT_ENGINE, ENGINES
 from ddnn_traces.store import hashes
 from ddnn_traces.store.object_store import shown
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url
 
 if TYPE_CHECKING:
     from ddnn_traces.ingestors.options import IngestOptions

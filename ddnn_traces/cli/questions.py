@@ -159,7 +159,7 @@ def check(dataset: str | Path) -> None:
     """
     from ddnn_traces.cli import terminal
     from ddnn_traces.query import checks
-    from ddnn_traces.query.views import StoredViews
+    from ddnn_traces.query.dataset import StoredViews
 
     damaged = _check_files(dataset)
     if damaged and not (sound := tuple(checks.sound_runs(dataset, damaged))):

@@ -15,7 +15,7 @@ import click
 from ddnn_traces.cli import completion
 from ddnn_traces.cli.lines import say
 from ddnn_traces.errors import UsageError
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url
 from ddnn_traces.text import printable
 
 if TYPE_CHECKING:

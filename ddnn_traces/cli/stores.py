@@ -29,8 +29,7 @@ def copy(source: str | Path, target: str | Path, runs: tuple[str, ...]) -> None:
     replaced; its other runs stay. Readers of TO see all of it at once. Needs the extra cluster.
     """
     from ddnn_traces.cli import lines
-    from ddnn_traces.store import object_store
-    from ddnn_traces.store.delta import copying
+    from ddnn_traces.store import copying, object_store
 
     done = copying.copy(source, target, runs or None, lines.messages().info)
     replaced = f", {done.replaced} of them in place of an older one of that name" if done.replaced else ""

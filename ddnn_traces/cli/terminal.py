@@ -1,10 +1,9 @@
-"""Output for people: tables on stdout, progress and warnings on stderr."""
+"""Tables for people, on stdout."""
 
 from __future__ import annotations
 
 import io
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
-from ddnn_traces.cli.lines import is_quiet
-from ddnn_traces.messages import Messages
+from ddnn_traces.cli.lines import is_quiet, stderr
 from ddnn_traces.text import counted, digits, printable
 
 if TYPE_CHECKING:
@@ -34,11 +31,6 @@ _NAME, _SHORT = 40, 8
 def stdout() -> Console:
     """Console for data."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
-
-
-def stderr() -> Console:
-    """Console for messages."""
-    return Console(file=sys.stderr, stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_table(rows: pa.Table, title: str = "", limit: int = 0, wide: bool = False, ns: bool = False) -> None:
@@ -189,70 +181,3 @@ def cell(value: Any, column: str = "") -> str:
 def _number(value: float) -> str:
     """A number with four digits, and with an exponent only where there would be more than three zeros before them."""
     return digits(value, 4) if abs(value) >= 1e-4 else f"{value:.3g}"
-
-
-class BarMessages(Messages):
-    """A progress bar over the bytes of all files, for terminals, instead of lines about them."""
-
-    def __init__(self, unit: str = "packets") -> None:
-        super().__init__()
-        self.console = stderr()
-        self._unit = unit
-        self._progress: Progress | None = None
-        self._lock = threading.Lock()
-        self._current: list[str] = []
-        self._packets = 0
-
-    def warn(self, message: str) -> None:
-        super().warn(message)
-        self.console.print(Text.assemble(("warning: ", "yellow"), printable(message)))
-
-    def info(self, message: str) -> None:
-        self.console.print(Text(printable(message)))
-
-    def start_reading(self, total_bytes: int | None) -> None:
-        columns = (BarColumn(bar_width=12), DownloadColumn(), _Rate(self._unit), TimeRemainingColumn())
-        file = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self._progress = Progress(*columns, file, console=self.console)
-        self._task = self._progress.add_task("", total=total_bytes, packets=0)
-        self._progress.start()
-
-    def start_file(self, name: str) -> None:
-        with self._lock:
-            self._current.append(name)
-            self._show_current()
-
-    def end_file(self, name: str) -> None:
-        with self._lock:
-            self._current.remove(name)
-            self._show_current()
-
-    def _show_current(self) -> None:
-        """The file that has been read for longest, and how many others are being read."""
-        if self._progress and self._current:
-            name, others = self._current[0], len(self._current) - 1
-            shown = name if len(name) <= 60 else "..." + name[-57:]
-            self._progress.update(self._task, description=printable(shown) + (f" +{others}" if others else ""))
-
-    def advance(self, size: int, packets: int) -> None:
-        if self._progress:
-            with self._lock:
-                self._packets += packets
-                self._progress.update(self._task, advance=size, packets=self._packets)
-
-    def end_reading(self) -> None:
-        if self._progress:
-            self._progress.stop()
-            self._progress = None
-
-
-class _Rate(ProgressColumn):
-    """Packets, or another unit, per second since the start."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: Task) -> Text:
-        rate = task.fields["packets"] / task.elapsed if task.elapsed else 0.0
-        return Text(f"{rate / 1e6:.2f} M {self._unit}/s" if rate >= 1e5 else f"{rate:,.0f} {self._unit}/s")

@@ -8,7 +8,7 @@ from ddnn_traces.errors import UsageError
 from ddnn_traces.query import views
 from ddnn_traces.store import layout
 from ddnn_traces.store.layout import read_marker
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url
 
 
 def write(where: str | Path, out: Path | None = None) -> Path:

@@ -5,30 +5,25 @@ of the first transfer. Queries step_transfers and transfer_dependencies define a
 
 A Replay is not a traffic.Traffic. Traffic holds every packet of a run that was never captured, to be written as tables
 or captures; a Replay is read from a dataset's tables, holds no packets, and adds the dependencies by which a simulator
-decides when a transfer starts. A module a target (targets.py) writes it in that target's format.
+decides when a transfer starts. A module a target writes it in that target's format; targets.py puts its files in place.
 """
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.store.whole_files import sync, whole_file
 
 #: Most transfers of a file: numbers that the tags and ids of every format can hold.
 MAX_TRANSFERS = 2**31 - 2
 
-#: The table of nodes and their hosts: NAME.nodes.csv next to a file NAME.*, nodes.csv in a folder.
-NODES = "nodes.csv"
+#: Columns of the table of nodes and their hosts.
 NODE_COLUMNS = ("node", "host_ip", "host", "label", "role")
 
 
@@ -112,55 +107,6 @@ class Replay:
             yield row["turn"], row
 
 
-def export(target: str, where: str | Path, out: Path, run: str | None, **options: Any) -> list[str]:
-    """Write a run of the dataset of a path or URL; return what write() returns."""
-    with Dataset(where, [run] if run else None) as dataset:
-        return write(dataset, target, out, ReplayOptions(**options))
-
-
-def write(dataset: Dataset, target: str, out: Path, options: ReplayOptions | None = None) -> list[str]:
-    """Write the run of a dataset opened for a single one: a file or a folder, as targets.Simulator says.
-
-    NODES lists the node of each host, in the folder or next to the file. Returns a line for everything that was left
-    out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where the
-    dataset has several runs, no transfer is selected, or `out` cannot be written.
-    """
-    simulator = SIMULATORS[target]
-    module = simulator.imported()
-    replay = load(dataset, options or ReplayOptions())
-    try:
-        if simulator.files and out.suffix != simulator.single:
-            _prepare(out, module.files(replay))
-            _write_nodes(replay, out / NODES)
-            notes = module.write(replay, out)
-        else:
-            notes = module.write(replay, out)
-            _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    return [*(f"left out: {line}" for line in replay.left_out), *(f"note: {line}" for line in notes)]
-
-
-def _prepare(folder: Path, written: Collection[str]) -> None:
-    """Make the folder, or take one of an earlier export and delete the files of it that are not written again."""
-    if folder.exists() and not _is_export(folder):
-        raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
-    folder.mkdir(exist_ok=True)
-    sync([folder.parent])
-    for path in folder.iterdir():
-        earlier = any(re.fullmatch(simulator.files, path.name) for simulator in SIMULATORS.values())
-        if earlier and path.name not in written:
-            path.unlink()
-
-
-def _is_export(folder: Path) -> bool:
-    """Whether a folder is empty, or was written by an export: then it has NODES with its columns."""
-    if not (folder / NODES).is_file():
-        return folder.is_dir() and not any(folder.iterdir())
-    with (folder / NODES).open(encoding="utf-8", errors="replace") as file:
-        return file.readline() == ",".join(NODE_COLUMNS) + "\n"
-
-
 def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     """The transfers of a dataset opened for a single run.
 
@@ -180,14 +126,6 @@ def load(dataset: Dataset, options: ReplayOptions) -> Replay:
     link_mbit, delay_ms = dataset.sql("SELECT bandwidth_mbit, delay_ms FROM runs").row(0)
     left_out = _left_out(dataset.query("traffic_matrix"), number, int(every["size"].sum()), options)
     return Replay(run, options, nodes, _timed(every, needs, options), link_mbit, delay_ms, left_out)
-
-
-def _write_nodes(replay: Replay, path: Path) -> None:
-    with (
-        whole_file(path) as half_written,
-        half_written.open("w", newline="", encoding="utf-8", errors="replace") as file,
-    ):
-        csv.writer(file, lineterminator="\n").writerows([replay.nodes.columns, *replay.nodes.iter_rows()])
 
 
 def _nodes(dataset: Dataset) -> pl.DataFrame:

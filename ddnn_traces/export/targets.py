@@ -6,10 +6,23 @@ imported at each start of the command line.
 
 from __future__ import annotations
 
+import csv
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ddnn_traces.errors import UsageError
+from ddnn_traces.store.whole_files import sync, whole_file
+
+if TYPE_CHECKING:
+    from ddnn_traces.export.simulators import Replay, ReplayOptions
+    from ddnn_traces.query.dataset import Dataset
+
+#: The table of nodes and their hosts: NAME.nodes.csv next to a file NAME.*, nodes.csv in a folder.
+NODES = "nodes.csv"
 
 
 @dataclass(frozen=True)
@@ -54,10 +67,68 @@ class Simulator(Target):
 
     def write(self, where: str | Path, out: Path | None, options: dict[str, Any]) -> tuple[Path, list[str]]:
         """As Target.write."""
-        from ddnn_traces.export import simulators
+        from ddnn_traces.export.simulators import ReplayOptions
+        from ddnn_traces.query.dataset import Dataset
 
         assert out is not None, "a simulator's example makes --out necessary"
-        return out, simulators.export(self.name, where, out, **options)
+        given = {**options}
+        run = given.pop("run")
+        with Dataset(where, [run] if run else None) as dataset:
+            return out, self.write_run(dataset, out, ReplayOptions(**given))
+
+    def write_run(self, dataset: Dataset, out: Path, options: ReplayOptions | None = None) -> list[str]:
+        """Write the run of a dataset opened for a single one: a file or a folder.
+
+        NODES lists the node of each host, in the folder or next to the file. Returns a line for everything that was
+        left out or that the format cannot hold. The same run and options give the same bytes. Raises UsageError where
+        the dataset has several runs, no transfer is selected, or `out` cannot be written.
+        """
+        from ddnn_traces.export import simulators
+
+        module = self.imported()
+        replay = simulators.load(dataset, options or simulators.ReplayOptions())
+        try:
+            if self.files and out.suffix != self.single:
+                _prepare(out, replay.nodes.columns, module.files(replay))
+                _write_nodes(replay, out / NODES)
+                notes = module.write(replay, out)
+            else:
+                notes = module.write(replay, out)
+                _write_nodes(replay, out.with_name(f"{out.stem}.{NODES}"))
+        except OSError as error:
+            raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+        return [*(f"left out: {line}" for line in replay.left_out), *(f"note: {line}" for line in notes)]
+
+
+def _prepare(folder: Path, columns: Sequence[str], written: Collection[str]) -> None:
+    """Make the folder, or take one of an earlier export and delete the files of it that are not written again.
+
+    columns: of NODES.
+    """
+    if folder.exists() and not _is_export(folder, columns):
+        raise UsageError(f"{folder}: exists and is no earlier export; choose another --out")
+    folder.mkdir(exist_ok=True)
+    sync([folder.parent])
+    for path in folder.iterdir():
+        earlier = any(re.fullmatch(simulator.files, path.name) for simulator in SIMULATORS.values())
+        if earlier and path.name not in written:
+            path.unlink()
+
+
+def _is_export(folder: Path, columns: Sequence[str]) -> bool:
+    """Whether a folder is empty, or was written by an export: then it has NODES with its columns."""
+    if not (folder / NODES).is_file():
+        return folder.is_dir() and not any(folder.iterdir())
+    with (folder / NODES).open(encoding="utf-8", errors="replace") as file:
+        return file.readline() == ",".join(columns) + "\n"
+
+
+def _write_nodes(replay: Replay, path: Path) -> None:
+    with (
+        whole_file(path) as half_written,
+        half_written.open("w", newline="", encoding="utf-8", errors="replace") as file,
+    ):
+        csv.writer(file, lineterminator="\n").writerows([replay.nodes.columns, *replay.nodes.iter_rows()])
 
 
 _ALL: tuple[Target, ...] = (

@@ -15,9 +15,11 @@ from pathlib import Path
 from ddnn_traces.ingestors.counters import Counters, closing_lines
 from ddnn_traces.ingestors.logs import TrainingLog, natural_order, read_logs
 from ddnn_traces.ingestors.metadata import RunMetadata
-from ddnn_traces.ingestors.reconcile.log_clocks import LOGS_TRIED, files_of
 from ddnn_traces.ingestors.sources import RunInput, host_stem, role_of
 from ddnn_traces.messages import Messages
+
+#: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
+LOGS_TRIED = 2
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Description:
         of_file = zip(names, self.log_of_file, strict=True)
         steps = {name: (log.worker, _hash(log)) if log else None for name, log in of_file}
         clock = [
-            (_hash(log), sorted(names[number] for number in files_of(log, self.labels)))
+            (_hash(log), sorted(names[number] for number in captures_of(log, self.labels)))
             for log in self.clock_logs[:LOGS_TRIED]
         ]
         return PacketNeeds(steps, hashlib.sha256(json.dumps(clock).encode()).hexdigest())
@@ -98,6 +100,11 @@ def describe(run: RunInput, metadata: RunMetadata, clock_offset_ns: int | None) 
     first = logs[0] if logs else None
     of_file = tuple(by_worker.get(label or "", first) for label in labels)
     return Description(run, metadata, labels, tuple(logs), of_file, _counters(run), tuple(messages.warnings))
+
+
+def captures_of(log: TrainingLog, labels: Sequence[str | None]) -> list[int]:
+    """Numbers of the captures of a log's worker, of all where none is. labels: host in each file's name."""
+    return [i for i, label in enumerate(labels) if label == log.worker] or list(range(len(labels)))
 
 
 def _logs(run: RunInput, messages: Messages) -> list[TrainingLog]:

@@ -27,9 +27,9 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.query import views
 from ddnn_traces.store import hashes, schema
 from ddnn_traces.store.parquet import check_name
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url, writer_of
 from ddnn_traces.store.whole_files import no_space
-from ddnn_traces.store.writing import Writer, writer_of
+from ddnn_traces.store.writer import Writer
 from ddnn_traces.text import counted
 
 #: Finished runs are put in place when this many seconds have passed since the last time,

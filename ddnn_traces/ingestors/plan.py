@@ -26,7 +26,7 @@ from ddnn_traces.ingestors.sources import RunInput, find_runs
 from ddnn_traces.ingestors.streams import REQUEST_BYTES, digests_of, is_local, measured, opened
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes, object_store, schema
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url
 from ddnn_traces.text import counted
 
 #: Bytes of a capture that are read to measure with, and the share that is written a second time.

@@ -31,7 +31,7 @@ from ddnn_traces.ingestors.metadata import RunMetadata
 from ddnn_traces.ingestors.streams import is_local, path_of
 from ddnn_traces.store import object_store
 from ddnn_traces.store.layout import is_dataset
-from ddnn_traces.store.places.place import is_url
+from ddnn_traces.store.places import is_url
 from ddnn_traces.text import counted, listed, valid_text
 from ddnn_traces.text_files import name_of_kind, why_it_leads_nowhere
 

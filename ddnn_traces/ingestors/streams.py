@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ddnn_traces import extras
 from ddnn_traces.store import hashes, object_store
-from ddnn_traces.store.places.place import is_url, path_of_url
+from ddnn_traces.store.places import is_url, path_of_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import catalogue
-from ddnn_traces.query.views import StoredViews
-from ddnn_traces.store import checksums, layout, object_store, schema
-from ddnn_traces.store.places import place
+from ddnn_traces.query.dataset import StoredViews
+from ddnn_traces.store import checksums, layout, object_store, places, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,24 +47,24 @@ def damaged_files(where: str | Path) -> list[checksums.Damage] | None:
 
     Raises UsageError where there is no dataset.
     """
-    if place.is_url(where):
-        on_store = place.find(where) if object_store.is_store(where) else None
+    if places.is_url(where):
+        on_store = places.find(where) if object_store.is_store(where) else None
         return None if on_store is None or on_store.damages is None else on_store.damages()
-    if place.is_zip(Path(where)):
+    if places.is_zip(Path(where)):
         return None
-    found = place.in_folder(Path(where))
+    found = places.in_folder(Path(where))
     folder = found.on_this_machine()
     return checksums.all_damages(folder) if found.listed is None else checksums.listed_damages(folder, found.listed)
 
 
 def unrecorded_runs(where: str | Path) -> int:
     """How many runs of a dataset lack a record of sizes and checksums; those on a store all have one."""
-    return 0 if place.is_url(where) else len(checksums.unrecorded(layout.content(Path(where))))
+    return 0 if places.is_url(where) else len(checksums.unrecorded(layout.content(Path(where))))
 
 
 def sound_runs(where: str | Path, damaged: list[checksums.Damage]) -> list[str]:
     """The runs of a dataset, in a folder or on a store, that have no damaged file."""
-    return sorted(place.find(where).run_ids() - {damage.run_id for damage in damaged})
+    return sorted(places.find(where).run_ids() - {damage.run_id for damage in damaged})
 
 
 def run_in_groups(open_runs: OpenRuns, rows: Mapping[str, int], threads: int) -> dict[str, pa.Table]:

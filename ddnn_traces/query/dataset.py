@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,7 @@ import duckdb
 
 from ddnn_traces.errors import QueryError, UsageError
 from ddnn_traces.query import catalogue, missing, read_only, views
-from ddnn_traces.store import schema
-from ddnn_traces.store.places import place
+from ddnn_traces.store import places, schema
 from ddnn_traces.text import counted, nearest
 
 if TYPE_CHECKING:
@@ -119,12 +118,12 @@ class Dataset:
     ) -> None:
         self._where, self._cache = where, None if cache is None else Path(cache)
         runs = _matching([runs] if isinstance(runs, str) else runs, where, self._cache) if runs is not None else None
-        self.place = place.find(where, runs, self._cache)
+        self.place = places.find(where, runs, self._cache)
         self.name = self.place.name
         spill = _spill_folder()
         self._config = _CONFIG | {"temp_directory": spill}
         self._running = threading.Lock()
-        #: Whether views.StoredViews has tables in the place of views; a query must not compute them itself then.
+        #: Whether StoredViews has tables in the place of views; a query must not compute them itself then.
         self.has_stored_views = False
         self._connection = duckdb.connect(config=self._config)
         self._remove_spilled = weakref.finalize(self._connection, shutil.rmtree, spill, ignore_errors=True)
@@ -364,3 +363,38 @@ class Dataset:
             raise QueryError(f"{error}; cast that column, for example to VARCHAR") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
+
+
+class StoredViews:
+    """Views that queries read, stored as temporary tables of the same names within a `with` block.
+
+    DuckDB finds the tables before the views: many queries read topology or pair_payload, and would compute them again
+    each time. Raises QueryError.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._names: dict[str, None] = {}  # in order
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._dataset.has_stored_views = False
+        for name in reversed(self._names):
+            self._dataset.sql_arrow(f"DROP TABLE temp.{name}")
+
+    def store_inputs(self, name: str) -> None:
+        """Store the views that the query of this name reads, and those that they read."""
+        self.store(catalogue.find(name).inputs)
+
+    def store(self, names: Collection[str]) -> None:
+        """Store the views among these tables and queries, and those that they read."""
+        self._dataset.provide(" ".join(names))
+        for name in names:
+            if name in catalogue.catalogue() and name not in self._names:
+                self.store_inputs(name)
+                if not catalogue.find(name).params:
+                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {name} AS FROM {name}")
+                    self._names[name] = None
+                    self._dataset.has_stored_views = True

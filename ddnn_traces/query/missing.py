@@ -14,7 +14,7 @@ from ddnn_traces.text import counted
 if TYPE_CHECKING:
     import duckdb
 
-    from ddnn_traces.store.places.place import Place
+    from ddnn_traces.store.places import Place
 
 #: Table -> the table whose missing rows explain its own: each cause is reported once.
 _EXPLAINED_BY = {"step_flows": "steps", "flow_windows": "flows", "hosts": "flows", "capture_ledger": "captures"}

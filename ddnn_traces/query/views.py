@@ -12,27 +12,23 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ddnn_traces import cache
 from ddnn_traces.errors import UsageError
 from ddnn_traces.query import catalogue
 from ddnn_traces.store import schema
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.store.places import place
-from ddnn_traces.store.places.place import Place
+from ddnn_traces.store.places import Place, in_folder
 from ddnn_traces.store.whole_files import whole_file
 from ddnn_traces.text import sql_literal
 from ddnn_traces.version import __version__
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import duckdb
 
-    from ddnn_traces.query.dataset import Dataset
 
 FILE = "traces.duckdb"
 
@@ -94,41 +90,6 @@ class Views:
                 ) from error
 
 
-class StoredViews:
-    """Views that queries read, stored as temporary tables of the same names within a `with` block.
-
-    DuckDB finds the tables before the views: many queries read topology or pair_payload, and would compute them again
-    each time. Raises QueryError.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self._names: dict[str, None] = {}  # in order
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._dataset.has_stored_views = False
-        for name in reversed(self._names):
-            self._dataset.sql_arrow(f"DROP TABLE temp.{name}")
-
-    def store_inputs(self, name: str) -> None:
-        """Store the views that the query of this name reads, and those that they read."""
-        self.store(catalogue.find(name).inputs)
-
-    def store(self, names: Collection[str]) -> None:
-        """Store the views among these tables and queries, and those that they read."""
-        self._dataset.provide(" ".join(names))
-        for name in names:
-            if name in catalogue.catalogue() and name not in self._names:
-                self.store_inputs(name)
-                if not catalogue.find(name).params:
-                    self._dataset.sql_arrow(f"CREATE TEMP TABLE {name} AS FROM {name}")
-                    self._names[name] = None
-                    self._dataset.has_stored_views = True
-
-
 def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
     """Switch off DuckDB's progress bar, which it draws on stdout, among the data.
 
@@ -152,7 +113,7 @@ def write(file: Path, dataset: Path) -> None:
     """Make a database file of the dataset's views and macros. Raises UsageError, OSError, duckdb.Error."""
     import duckdb
 
-    here = place.in_folder(dataset.resolve())
+    here = in_folder(dataset.resolve())
     _cached(file, _definitions(here)[:16], lambda new: _make_definitions(new, here))
     about = {"dataset": str(dataset.resolve()), "version": __version__, "definitions": _fingerprint(dataset)}
     columns = ", ".join(f"{sql_literal(value)} AS {name}" for name, value in about.items())
@@ -282,7 +243,7 @@ def is_current(file: Path, dataset: Path) -> bool:
 
 def _fingerprint(dataset: Path) -> str:
     """SHA-256 of all that is in the database file of a dataset."""
-    here = place.in_folder(dataset.resolve())
+    here = in_folder(dataset.resolve())
     return hashlib.sha256(f"{dataset.resolve()}\0{_definitions(here)}".encode(errors="surrogateescape")).hexdigest()
 
 

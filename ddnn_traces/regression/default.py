@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.regression import design
-from ddnn_traces.regression.design import RUN, Vector
-from ddnn_traces.regression.estimate import Estimate
+from ddnn_traces.regression.design import RUN
+from ddnn_traces.regression.estimate import Estimate, Vector
 from ddnn_traces.regression.formula import parse
 from ddnn_traces.regression.results import SIZES
 

@@ -18,21 +18,15 @@ import polars as pl
 import polars.selectors as cs
 
 from ddnn_traces.errors import RegressionError
+from ddnn_traces.regression.estimate import INDEPENDENT, ROUNDING, Column, Vector
 from ddnn_traces.regression.formula import INTERCEPT, Formula, not_evaluated, variables
 from ddnn_traces.regression.results import SIZES, Excluded
 from ddnn_traces.text import counted
 
-#: Numbers, of any shape.
-Vector = np.ndarray[Any, np.dtype[np.float64]]
 #: Columns that identify a row, and are never part of a formula's result.
 RUN, STEP = "run_id", "step"
 #: Usable runs that a fit needs.
 MIN_RUNS = 3
-# Differences below this share of the values are rounding, and a test against rounding means nothing.
-ROUNDING = 1e-12
-# The part of a column, scaled to length 1, that must remain after projection on the columns before it. Rounding leaves
-# 1e-15; the nearly collinear Longley data leaves 1e-5.
-INDEPENDENT = 1e-9
 # Largest values of a column, between which sums of squares neither vanish nor overflow.
 _SQUARABLE = (1e-140, 1e140)
 
@@ -121,16 +115,6 @@ class Term:
     variables: tuple[str, ...]
     categorical: bool
     reference: str | None
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`."""
-
-    name: str
-    term: str
-    label: str
-    values: Vector
 
 
 @dataclass(frozen=True)

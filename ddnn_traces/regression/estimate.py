@@ -14,13 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from ddnn_traces.regression.design import INDEPENDENT, ROUNDING, Column, Vector
-
+#: Numbers, of any shape.
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+# Differences below this share of the values are rounding, and a test against rounding means nothing.
+ROUNDING = 1e-12
+# The part of a column, scaled to length 1, that must remain after projection on the columns before it. Rounding leaves
+# 1e-15; the nearly collinear Longley data leaves 1e-5.
+INDEPENDENT = 1e-9
 # Leverage from which a row determines a direction alone; part of a row in a lost direction that is not rounding.
 ALL = 1 - 1e-8
 _SOME = 1e-6
 # Condition number up to which a step on the normal equations, which square it, gains digits.
 _WELL_CONDITIONED = 1e6
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the design, named as in `C(topology)[T.star]` and labelled `topology = star`."""
+
+    name: str
+    term: str
+    label: str
+    values: Vector
 
 
 @dataclass(frozen=True)

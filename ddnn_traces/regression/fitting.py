@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from ddnn_traces.errors import RegressionError
-from ddnn_traces.regression import design, inference, robustness
+from ddnn_traces.regression import design, documents, inference, robustness
 from ddnn_traces.regression.default import FORMS, default_formula
 from ddnn_traces.regression.design import MIN_RUNS, RUN, STEP, make_design, split_aliased
 from ddnn_traces.regression.estimate import Estimate
@@ -253,6 +253,7 @@ def fit(
         **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
         synthetic_runs=generated(sources), correlation=correlation, size_column=size, log_log=logs,
         excluded=excluded, refits=found, points=_points(usable, outcome, size, parsed),
+        text_of=documents.text,
     )  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ddnn_traces.regression.design import Column, Design, Share, Vector, split_aliased, unit
-from ddnn_traces.regression.estimate import ALL, Estimate, Scatter, Without, overlap
+from ddnn_traces.regression.design import Design, Share, split_aliased, unit
+from ddnn_traces.regression.estimate import ALL, Column, Estimate, Scatter, Vector, Without, overlap
 from ddnn_traces.regression.formula import INTERCEPT, Formula, inverse
 from ddnn_traces.regression.results import ALPHA, Coefficient, Excluded, LeftOut, LogLog, Nested, RunInfluence, TermTest
 

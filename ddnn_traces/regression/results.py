@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -275,6 +275,10 @@ class OlsFit:
         return sorted(found, key=lambda run: -(run.cooks_distance or 0))
 
 
+def _no_text(regression: Regression, _: bool) -> str:
+    return regression.formula
+
+
 @dataclass(frozen=True)
 class Regression(OlsFit):
     """The regression of a dataset's runs, or of their steps.
@@ -301,12 +305,12 @@ class Regression(OlsFit):
     excluded: tuple[Excluded, ...] = ()
     refits: tuple[Refit, ...] = ()
     points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
+    #: What writes summary(): documents.text.
+    text_of: Callable[[Regression, bool], str] = field(default=_no_text, compare=False, repr=False)
 
     def summary(self, verbose: bool = False) -> str:
         """Coefficients, tests, verdicts and diagnostics as text, as `ddnn-traces regress` prints them."""
-        from ddnn_traces.regression import documents
-
-        return documents.text(self, verbose)
+        return self.text_of(self, verbose)
 
     @property
     def left(self) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 import vl_convert
 
 from ddnn_traces import regression
-from ddnn_traces.query.views import StoredViews
+from ddnn_traces.query.dataset import StoredViews
 from ddnn_traces.regression.results import generated
 from ddnn_traces.report.charts import style
 from ddnn_traces.report.charts.panels import choosable, panels

@@ -11,17 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from ddnn_traces.store import hashes, schema
-from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, marker_is_as_written
+from ddnn_traces.store.layout import INPUTS, MARKER, STORED_FILES, ListedFile, marker_is_as_written
 from ddnn_traces.store.parquet import partition
 from ddnn_traces.store.whole_files import sha256_of
 from ddnn_traces.text import counted
-
-if TYPE_CHECKING:
-    from ddnn_traces.store.places.place import ListedFile
 
 FILE = STORED_FILES
 

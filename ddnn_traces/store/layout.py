@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddnn_traces.errors import UsageError
+from ddnn_traces.errors import ReleaseError, UsageError
 from ddnn_traces.store import schema
 from ddnn_traces.text_files import MOST_DOCUMENT, read_bytes
 
@@ -194,3 +195,67 @@ def _text(marker: dict[str, Any]) -> str:
 
 def _no_dataset(name: str) -> UsageError:
     return UsageError(f"{name}: not a ddnn_traces dataset (no readable {MARKER}); make one with 'ddnn-traces ingest'")
+
+
+# --- the files of a release, which release.json lists
+
+# no *, ? or [, which fsspec and DuckDB would take for a pattern
+_TABLE_FILE = re.compile(r"(\w+)/[\w.-]+\.parquet")
+
+#: Longest path, in characters, that every common file system can store.
+_LONGEST = 1024
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A Parquet file of a release: path, table, length in bytes, SHA-256 (hex), runs with rows in it."""
+
+    path: str
+    table: str
+    bytes: int
+    sha256: str
+    runs: frozenset[str]
+
+
+def is_safe(path: str) -> bool:
+    """Whether a relative path, with slashes, stays in its folder, also on a system with backslashes and drives."""
+    parts = path.split("/")
+    odd = any(part in ("", ".", "..") for part in parts)
+    return not odd and len(path) <= _LONGEST and path.isprintable() and not {"\\", ":"} & set(path)
+
+
+def table_of(path: str) -> str | None:
+    """Table of TABLE/NAME.parquet; None for every other path."""
+    found = _TABLE_FILE.fullmatch(path)
+    return found[1] if found and found[1] in schema.TABLES and is_safe(path) else None
+
+
+def listed_files(text: bytes, name: str) -> list[ListedFile]:
+    """The Parquet files that a release.json lists. name: of the release. Raises ReleaseError."""
+    file = f"{name}/{RELEASE}"
+    try:
+        listed = [file for table in json.loads(text)["tables"] for file in table["files"]]
+        found = [
+            ListedFile(
+                one["path"], table_of(one["path"]) or "", int(one["bytes"]), str(one["sha256"]), frozenset(one["runs"])
+            )
+            for one in listed
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseError(f"{file}: cannot be read ({error!r:.200}); ask the publisher") from error
+    for one in found:
+        if not one.table:
+            raise ReleaseError(f"{file}: {one.path[:200]!r} is not a file of a table; not opened")
+    return found
+
+
+def chosen(listed: Iterable[ListedFile], runs: Iterable[str] | None) -> dict[str, list[str]]:
+    """Paths of each table's files that have rows of these runs (None: of all); of the table runs, which lists the runs,
+    all.
+    """
+    wanted = None if runs is None else set(runs)
+    found: dict[str, list[str]] = {table: [] for table in schema.TABLES}
+    for file in sorted(listed, key=lambda file: file.path):
+        if wanted is None or file.table == "runs" or file.runs & wanted:
+            found[file.table].append(file.path)
+    return found

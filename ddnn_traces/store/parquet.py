@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import pyarrow as pa
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _KEY = "run_id="
 _PLAIN = " +,@~"
@@ -101,6 +102,8 @@ def encodings(name: str, plain_times: bool = False) -> dict[str, Any]:
 
 def row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, size: int) -> Iterable[pa.Table]:
     """Tables of `size` rows in this schema, the last one shorter: the same groups for any cut of the batches."""
+    import pyarrow as pa
+
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -117,6 +120,8 @@ def row_groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, size: int) -
 
 def _annotated(table: pa.Table, arrow: pa.Schema) -> pa.Table:
     """The table in this schema. Raises ValueError for null where there may be none."""
+    import pyarrow as pa
+
     same = (table.schema.names, table.schema.types) == (arrow.names, arrow.types)
     if same and not any(
         column.null_count for column, known in zip(table.columns, arrow, strict=True) if not known.nullable

@@ -1,4 +1,5 @@
-"""Writing a dataset: next to the old one, then in its place by one rename.
+"""Writing a dataset: what every writer does, and that of a folder: next to the old dataset, then in its place by one
+rename. delta/writer.py has that of an object store.
 
 DATASET/dataset.json marks a dataset; DATASET/TABLE/run_id=RUN/part-0.parquet holds a run's rows; DATASET/traces.duckdb
 (query/views.py) is written after a commit. A new version is built
@@ -14,13 +15,15 @@ files and all new folders are on the disk before they are exchanged, the exchang
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import glob
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -33,13 +36,108 @@ from ddnn_traces.store.layout import MARKER, has_marker, is_dataset, read_marker
 from ddnn_traces.store.locking import DatasetLock
 from ddnn_traces.store.parquet import annotated, encodings, partition, row_groups
 from ddnn_traces.store.whole_files import is_running, make_folders, sync, sync_tree, whole_file
-from ddnn_traces.store.writing import Writer
 
 ROW_GROUP_ROWS = 1 << 17
 
 _OLD = "old"
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+
+
+class Writer(ABC):
+    """New versions of a dataset: commit() puts one in place, leaving the context discards the rest.
+
+    name: of the dataset as users see it.
+    """
+
+    #: Folder for what is not finished, on this machine.
+    partial: Path
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Whether it had to wait for another ingest.
+        self.waited = False
+        #: Runs that were written, and how many of them are in the dataset.
+        self.written: list[str] = []
+        self.committed = 0
+        self._kept: set[str] = set()  # runs whose other tables are those in the dataset
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    @abstractmethod
+    def scratch(self) -> Path:
+        """Folder for temporary files."""
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a dataset now."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path | None:
+        """The folder of the dataset, None where it is on a store."""
+
+    @abstractmethod
+    def is_there(self, run_id: str) -> bool:
+        """Whether the dataset has the run now."""
+
+    @abstractmethod
+    def texts(self) -> dict[str, str]:
+        """Content of inputs.json and sources.json of the dataset now, without those that are missing or no text."""
+
+    @abstractmethod
+    def damages(self, run_id: str) -> Sequence[checksums.Damage]:
+        """What is damaged of a run in the dataset."""
+
+    @abstractmethod
+    def damaged_records(self) -> Sequence[checksums.Damage]:
+        """Damaged files that belong to no run, which a commit writes again."""
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether there is a run that is not in the dataset yet."""
+        return self.committed < len(self.written)
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether the next version will hold the run."""
+        return run_id in self.written or self.is_there(run_id)
+
+    @contextlib.contextmanager
+    def new_run(self, run_id: str, keep: bool = False) -> Iterator[None]:
+        """Around the writing of a run's tables; the run counts when it is left without an error.
+
+        keep: tables that are not written remain as they are in the dataset, of a run without damages().
+        """
+        yield
+        self.written.append(run_id)
+        if keep:
+            self._kept.add(run_id)
+
+    @abstractmethod
+    def write(self, table: str, run_id: str, batches: Iterable[pa.RecordBatch], provenance: dict[str, str]) -> None:
+        """Write a run's rows of one table. batches: in the table's schema and order."""
+
+    @abstractmethod
+    def put(self, table: str, run_id: str, file: Path) -> None:
+        """As write(), of a Parquet file of another dataset, which is left as it is."""
+
+    @abstractmethod
+    def commit(self, files: Mapping[str, str]) -> None:
+        """Put the old dataset's other runs and the ones written in its place, with these text files (name: content)."""
+
+    @abstractmethod
+    def commit_finished(self, files: Mapping[str, str]) -> None:
+        """As commit(), after an interrupt."""
+
+    @abstractmethod
+    def replace_files(self, files: Mapping[str, str]) -> None:
+        """Write these text files where they differ, and nothing else of the dataset."""
 
 
 class DatasetWriter(Writer):

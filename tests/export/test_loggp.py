@@ -14,8 +14,8 @@ import pytest
 import simulator_formats as formats
 
 import ddnn_traces
-from ddnn_traces.export import simulators
 from ddnn_traces.export.simulators import ReplayOptions
+from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.traffic import simulator
 from ddnn_traces.traffic.simulator.job import SimulatedRun
 from ddnn_traces.traffic.simulator.profile import thesis
@@ -113,7 +113,7 @@ def test_an_exported_simulation_ends_when_the_simulation_does(values: dict[str, 
     result = simulator.simulate(run)
     write_traffic(tmp_path / "dataset", [simulator.traffic(result)])
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
-        simulators.write(dataset, "goal", tmp_path / "run.goal", ReplayOptions(traffic="steps"))
+        SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(traffic="steps"))
     ranks = formats.goal((tmp_path / "run.goal").read_text())
     predicted = completion_ns(ranks, latency=0, overhead=0, gap=0, byte_gap=8)
     sent = result.transmissions

@@ -14,7 +14,7 @@ from tools import RunCommand
 import ddnn_traces
 from ddnn_traces.cli import exports
 from ddnn_traces.errors import UsageError
-from ddnn_traces.export import basic_sim, htsim, simulators, targets
+from ddnn_traces.export import basic_sim, htsim, targets
 from ddnn_traces.export.simulators import ReplayOptions
 from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
@@ -113,7 +113,7 @@ def test_what_is_no_host_s_is_left_out(tmp_path: Path) -> None:
     flows = "r,0,10.0.0.1,10.0.0.2,17,1,2,10,20\nr,1,10.0.0.1,224.0.0.251,17,1,2,7,20\nr,2,10.0.0.1,10.0.0.1,6,1,2,5,20"
     windows = f"r,0,{MS},0,1,20,10\nr,0,{MS},1,1,20,7\nr,0,{MS},2,1,20,5"
     with make(tmp_path, flows, windows) as dataset:
-        lines = simulators.write(dataset, "basic-sim", tmp_path / "out")
+        lines = SIMULATORS["basic-sim"].write_run(dataset, tmp_path / "out")
     assert lines[:2] == [
         "left out: 5 of 22 payload bytes, of hosts to themselves",
         "left out: 7 of 22 payload bytes, to or from addresses that are no hosts (multicast, broadcast)",
@@ -136,28 +136,28 @@ def test_what_is_no_host_s_is_left_out(tmp_path: Path) -> None:
 )
 def test_wrong_options(sample_dataset: Dataset, tmp_path: Path, options: dict[str, Any], words: str) -> None:
     with ddnn_traces.open(sample_dataset.path, [RUN]) as opened, pytest.raises(UsageError, match=words):
-        simulators.write(opened, "goal", tmp_path / "run.goal", ReplayOptions(**options))
+        SIMULATORS["goal"].write_run(opened, tmp_path / "run.goal", ReplayOptions(**options))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_htsim_s_network_is_a_fat_tree_or_as_requested(tmp_path: Path) -> None:
     with chain(tmp_path) as dataset:
         for nodes, found in ((None, 16), (3, 3), (54, 54)):
-            simulators.write(dataset, "htsim", tmp_path / "run.cm", ReplayOptions(nodes=nodes))
+            SIMULATORS["htsim"].write_run(dataset, tmp_path / "run.cm", ReplayOptions(nodes=nodes))
             assert formats.htsim((tmp_path / "run.cm").read_text()).nodes == found
         with pytest.raises(UsageError, match="--nodes 2: the run has 3 hosts"):
-            simulators.write(dataset, "htsim", tmp_path / "run.cm", ReplayOptions(nodes=2))
+            SIMULATORS["htsim"].write_run(dataset, tmp_path / "run.cm", ReplayOptions(nodes=2))
 
 
 def test_nothing_to_replay(sample_dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--run"):
-        simulators.write(sample_dataset, "goal", tmp_path / "run.goal")
+        SIMULATORS["goal"].write_run(sample_dataset, tmp_path / "run.goal")
     with chain(tmp_path) as dataset, pytest.raises(UsageError, match="it has no steps"):
-        simulators.write(dataset, "goal", tmp_path / "run.goal", ReplayOptions(traffic="steps"))
+        SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal", ReplayOptions(traffic="steps"))
     (tmp_path / "empty").mkdir()
     empty = make(tmp_path / "empty", "r,0,10.0.0.1,10.0.0.2,6,1,2,0,66", f"r,0,{MS},0,1,66,0")
     with empty as dataset, pytest.raises(UsageError, match="nothing between two hosts"):
-        simulators.write(dataset, "goal", tmp_path / "run.goal")
+        SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal")
     assert not (tmp_path / "run.goal").exists()
 
 
@@ -167,31 +167,31 @@ def test_folders_of_others_stay(tmp_path: Path) -> None:
         theirs.mkdir()
         (theirs / "notes").write_text("mine")
         with pytest.raises(UsageError, match="no earlier export"):
-            simulators.write(dataset, "chakra", theirs)
+            SIMULATORS["chakra"].write_run(dataset, theirs)
         assert [path.name for path in theirs.iterdir()] == ["notes"]
         ours = tmp_path / "ours"
-        simulators.write(dataset, "chakra", ours)
+        SIMULATORS["chakra"].write_run(dataset, ours)
         (ours / "trace.3.et").write_bytes(b"of a rank that this run does not have")
         (ours / "notes").write_text("mine")
-        simulators.write(dataset, "chakra", ours)
+        SIMULATORS["chakra"].write_run(dataset, ours)
         assert sorted(path.name for path in ours.iterdir()) == [
             "nodes.csv",
             "notes",
             *(f"trace.{i}.et" for i in range(3)),
         ]
-        simulators.write(dataset, "basic-sim", ours)
+        SIMULATORS["basic-sim"].write_run(dataset, ours)
         assert sorted(path.name for path in ours.iterdir()) == sorted([*basic_sim.FILES, "nodes.csv", "notes"])
         (theirs / "nodes.csv").write_text("node,place\n")
         with pytest.raises(UsageError, match="no earlier export"):
-            simulators.write(dataset, "chakra", theirs)
+            SIMULATORS["chakra"].write_run(dataset, theirs)
         with pytest.raises(UsageError, match="cannot be written"):
-            simulators.write(dataset, "goal", tmp_path / "nowhere" / "run.goal")
+            SIMULATORS["goal"].write_run(dataset, tmp_path / "nowhere" / "run.goal")
 
 
 def test_basic_sim_s_schedule_alone(tmp_path: Path) -> None:
     with chain(tmp_path) as dataset:
-        simulators.write(dataset, "basic-sim", tmp_path / "folder")
-        simulators.write(dataset, "basic-sim", tmp_path / "run.csv")
+        SIMULATORS["basic-sim"].write_run(dataset, tmp_path / "folder")
+        SIMULATORS["basic-sim"].write_run(dataset, tmp_path / "run.csv")
     assert (tmp_path / "run.csv").read_text() == (tmp_path / "folder" / "tcp_flow_schedule.csv").read_text() != ""
     assert (tmp_path / "run.nodes.csv").read_text() == (tmp_path / "folder" / "nodes.csv").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 import simulator_formats as formats
 from simulator_exports import chain
 
-from ddnn_traces.export import simulators
+from ddnn_traces.export.targets import SIMULATORS
 
 Change = Callable[[str], str]
 
@@ -28,7 +28,7 @@ Change = Callable[[str], str]
 @pytest.mark.long_after(2)
 def test_broken_goal_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
-        simulators.write(dataset, "goal", tmp_path / "run.goal")
+        SIMULATORS["goal"].write_run(dataset, tmp_path / "run.goal")
     text = (tmp_path / "run.goal").read_text()
     assert len(formats.goal(text)) == 3
     with pytest.raises(ValueError, match=words):
@@ -50,7 +50,7 @@ def test_broken_goal_is_refused(tmp_path: Path, words: str, change: Change) -> N
 @pytest.mark.long_after(3)
 def test_broken_matrix_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
-        simulators.write(dataset, "htsim", tmp_path / "run.cm")
+        SIMULATORS["htsim"].write_run(dataset, tmp_path / "run.cm")
     text = (tmp_path / "run.cm").read_text()
     assert len(formats.htsim(text).connections) == 3
     with pytest.raises(ValueError, match=words):
@@ -70,7 +70,7 @@ def test_broken_matrix_is_refused(tmp_path: Path, words: str, change: Change) ->
 @pytest.mark.long_after(2)
 def test_broken_schedule_is_refused(tmp_path: Path, words: str, change: Change) -> None:
     with chain(tmp_path) as dataset:
-        simulators.write(dataset, "basic-sim", tmp_path / "out")
+        SIMULATORS["basic-sim"].write_run(dataset, tmp_path / "out")
     assert len(formats.basic_sim(tmp_path / "out")[0]) == 3
     path = tmp_path / "out" / "tcp_flow_schedule.csv"
     path.write_text(change(path.read_text()))

@@ -15,8 +15,8 @@ from simulator_formats import Node, Operation
 from tools import mostly_long
 
 import ddnn_traces
-from ddnn_traces.export import simulators
 from ddnn_traces.export.simulators import ReplayOptions
+from ddnn_traces.export.targets import SIMULATORS
 from ddnn_traces.query.dataset import Dataset
 
 RUNS = (
@@ -54,7 +54,7 @@ def test_steps_hold_what_was_sent_in_them(sample_dataset: Dataset, tmp_path: Pat
             f"SELECT src_ip, dst_ip, sum(s.{size}_bytes)::BIGINT FROM step_flows AS s "
             f"JOIN flows USING (run_id, flow_id) WHERE step BETWEEN 2 AND 4 AND s.{size}_bytes > 0 GROUP BY ALL"
         ).rows()
-        lines = simulators.write(opened, "goal", tmp_path / "steps.goal", ReplayOptions(size=size, traffic="steps"))
+        lines = SIMULATORS["goal"].write_run(opened, tmp_path / "steps.goal", ReplayOptions(size=size, traffic="steps"))
         whole, inside = opened.sql(
             f"SELECT sum({size}_bytes)::BIGINT, "
             f"(SELECT sum({size}_bytes)::BIGINT FROM step_flows WHERE position = 'during') FROM flows"

@@ -36,8 +36,7 @@ from small_runs import (
 import ddnn_traces
 from ddnn_traces.errors import QueryError
 from ddnn_traces.query import checks
-from ddnn_traces.query.dataset import Dataset
-from ddnn_traces.query.views import StoredViews
+from ddnn_traces.query.dataset import Dataset, StoredViews
 from ddnn_traces.store import schema
 from ddnn_traces.store.writer import partition
 

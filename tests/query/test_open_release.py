@@ -19,7 +19,7 @@ from ddnn_traces.errors import DdnnTracesError, ReleaseError, StorageError, Usag
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import layout, schema
 from ddnn_traces.store.parquet import part
-from ddnn_traces.store.places import place, zipped
+from ddnn_traces.store.places import zipped
 from ddnn_traces.store.whole_files import sha256_of
 
 TABLES = ("runs", "hosts", "flows", "flow_windows")
@@ -179,6 +179,6 @@ def test_a_marker_with_odd_tables(tmp_path: Path, tables: object) -> None:
 
 def test_which_paths_are_safe() -> None:
     for name in ("a", "flows/run_id=a%2Fb/part-0.parquet", "ä/b c", "...", "run."):
-        assert place.is_safe(name), name
+        assert layout.is_safe(name), name
     for name in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "C:a", "a\nb", "a" * 2000):
-        assert not place.is_safe(name), name
+        assert not layout.is_safe(name), name

@@ -26,8 +26,8 @@ import ddnn_traces
 from ddnn_traces.errors import MissingExtra, ReleaseError, UsageError
 from ddnn_traces.release import tables as release_tables
 from ddnn_traces.store import layout, places
+from ddnn_traces.store.layout import ListedFile
 from ddnn_traces.store.places import remote
-from ddnn_traces.store.places.place import ListedFile
 
 RUN = "torch-mlp1-sgd-32-gloo-0ms-ring"
 

@@ -19,7 +19,7 @@ from ddnn_traces.store import checksums, hashes, records, schema
 from ddnn_traces.store.delta.dataset import Head, StoredDataset
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.store.writing import Writer
+from ddnn_traces.store.writer import Writer
 
 RUN = "mpi-mlp1-sgd-32-openmpi-0ms-ring-sll2"
 OTHER = "mpi-mlp12-sgd-32-openmpi-0ms-ring-tso"
@@ -112,7 +112,8 @@ KILLED = (
     CODE.rsplit("from", 1)[0]
     + """
 import itertools, os, signal
-from ddnn_traces.store.delta import commit, copying, dataset
+from ddnn_traces.store import copying
+from ddnn_traces.store.delta import commit, dataset
 
 source, url, last, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
 calls = itertools.count(1)

@@ -17,8 +17,8 @@ from tools import RunCommand
 import ddnn_traces
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import checksums, layout, schema
+from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta import commit as commits
-from ddnn_traces.store.delta.copying import copy
 from ddnn_traces.store.delta.dataset import StoredDataset
 from ddnn_traces.store.delta.vacuum import vacuum
 from ddnn_traces.store.delta.writer import StoreWriter

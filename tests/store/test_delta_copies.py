@@ -12,7 +12,7 @@ from tools import RunCommand
 import ddnn_traces
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store import checksums
-from ddnn_traces.store.delta.copying import copy
+from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta.dataset import StoredDataset
 from ddnn_traces.store.delta.vacuum import vacuum
 from ddnn_traces.store.parquet import partition

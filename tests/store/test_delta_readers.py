@@ -15,7 +15,7 @@ from tools import CODE
 import ddnn_traces
 from ddnn_traces.errors import StorageError, UsageError
 from ddnn_traces.store import schema
-from ddnn_traces.store.delta.copying import copy
+from ddnn_traces.store.copying import copy
 from ddnn_traces.store.delta.dataset import StoredDataset
 from ddnn_traces.store.delta.vacuum import vacuum
 from ddnn_traces.store.delta.writer import StoreWriter

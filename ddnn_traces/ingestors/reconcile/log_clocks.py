@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from ddnn_traces.ingestors.description import LOGS_TRIED, captures_of
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
 from ddnn_traces.ingestors.logs import TrainingLog
 from ddnn_traces.ingestors.reconcile.vantage import find_vantages
@@ -24,8 +25,6 @@ _MS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _TCP = 6
 
-#: Logs of a run that are tried until one lines up with its captures: where two do not, the others mostly do not either.
-LOGS_TRIED = 2
 #: Time zones differ by multiples of this; an offset so near to one, ns, is one.
 _ZONE_NS, _NEAR_ZONE_NS = 15 * 60 * 10**9, 10_000_000
 #: Largest drift of the search, and the largest error of a step's time that the grid of drifts leaves.
@@ -186,7 +185,7 @@ def estimate_clock(
     """
     vantages = find_vantages(files)
     for log in logs[:LOGS_TRIED]:
-        own = files_of(log, labels)
+        own = captures_of(log, labels)
         hosts = {vantages[i] for i in own}
         host = next(iter(hosts)) if len(hosts) == 1 else None
         estimate = log_offset(log.bounds, read_traffic([files[i] for i in own], host, window_ns))
@@ -194,11 +193,6 @@ def estimate_clock(
             estimate = replace(estimate, offset_ns=_whole_zones(estimate.offset_ns))
             return LogClock(0, estimate, int(log.bounds[0] + (log.bounds[-1] - log.bounds[0]) // 2))
     return LogClock(0 if logs else None)
-
-
-def files_of(log: TrainingLog, labels: Sequence[str | None]) -> list[int]:
-    """Numbers of the captures of a log's worker, of all where none is. labels: host in each file's name."""
-    return [i for i, label in enumerate(labels) if label == log.worker] or list(range(len(labels)))
 
 
 def _whole_zones(offset_ns: int) -> int:

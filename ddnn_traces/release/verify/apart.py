@@ -7,11 +7,9 @@ crash. Then the check that it was in fails, and another process makes the checks
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -32,8 +30,8 @@ _LOOK_SECONDS = 0.2
 _CODE = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from ddnn_traces.release.verify import apart
-apart.main()
+from ddnn_traces.release.verify import running
+running.main()
 """
 
 
@@ -127,29 +125,3 @@ def _memory(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def main() -> None:
-    """The process: makes the checks after those that are done, and writes what it finds as lines of JSON."""
-    from ddnn_traces.release.verify import running
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after a Ctrl-C the caller ends this process
-    given = json.loads(sys.argv[2])
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no finding
-
-    def send(**message: Any) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
-
-    examined = Examined(
-        Path(given["folder"]),
-        Path(given["scratch"]),
-        given["jobs"],
-        archive=Path(given["archive"]) if given["archive"] else None,
-        fast=given["fast"],
-        report=lambda line: send(say=line),
-    )
-    for result in running.results(examined, lambda name: send(check=name), done=given["done"]):
-        send(result=dataclasses.asdict(result))
-    send(end=True)

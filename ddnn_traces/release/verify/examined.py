@@ -16,7 +16,7 @@ from typing import Any
 from ddnn_traces import extras
 from ddnn_traces.release import facts
 from ddnn_traces.store import layout
-from ddnn_traces.store.places.place import is_safe
+from ddnn_traces.store.layout import is_safe
 
 PASSED, FAILED, FLAGGED, NOT_CHECKED = "passed", "failed", "flagged", "not checked"
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
@@ -189,3 +194,30 @@ def _expected() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return (DdnnTracesError, OSError, RecursionError, MemoryError, ValueError, duckdb.Error, pa.ArrowException)
+
+
+def main() -> None:
+    """The process that apart.results() starts: makes the checks after those that are done, and writes what it finds.
+
+    Each finding is a line of JSON.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after a Ctrl-C the caller ends this process
+    given = json.loads(sys.argv[2])
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no finding
+
+    def send(**message: Any) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    examined = Examined(
+        Path(given["folder"]),
+        Path(given["scratch"]),
+        given["jobs"],
+        archive=Path(given["archive"]) if given["archive"] else None,
+        fast=given["fast"],
+        report=lambda line: send(say=line),
+    )
+    for result in results(examined, lambda name: send(check=name), done=given["done"]):
+        send(result=asdict(result))
+    send(end=True)

@@ -20,8 +20,7 @@ from ddnn_traces.store.delta.commit import commit
 from ddnn_traces.store.delta.dataset import FILES, LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import MARKER
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.store.writer import schema_version, write_rows
-from ddnn_traces.store.writing import Writer
+from ddnn_traces.store.writer import Writer, schema_version, write_rows
 from ddnn_traces.text import counted
 
 #: Files that are uploaded at the same time.

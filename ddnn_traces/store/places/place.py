@@ -1,35 +1,26 @@
-"""Where the files of a dataset or release are: a folder, a zip file (zipped.py), a URL (remote.py, delta.py)."""
+"""Where the files of an open dataset or release are, and those of one in a folder."""
 
 from __future__ import annotations
 
 import glob
-import json
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
-from ddnn_traces.store import layout, object_store, schema
-from ddnn_traces.store.layout import read_marker
+from ddnn_traces.store import checksums, layout, schema
+from ddnn_traces.store.layout import ListedFile, read_marker
+from ddnn_traces.store.parquet import partition
 from ddnn_traces.text_files import MOST_LOG, read_bytes
 
 if TYPE_CHECKING:
     import duckdb
 
-    from ddnn_traces.store.checksums import Damage
-
-# no *, ? or [, which fsspec and DuckDB would take for a pattern
-_TABLE_FILE = re.compile(r"(\w+)/[\w.-]+\.parquet")
-
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://.+", re.S)
-
-#: Longest path, in characters, that every common file system can store.
-_LONGEST = 1024
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Place:
     close: Callable[[], None] = lambda: None
     known_runs: frozenset[str] | None = None
     filled: Mapping[str, Collection[str]] | None = None
-    damages: Callable[[], list[Damage]] | None = None
+    damages: Callable[[], list[checksums.Damage]] | None = None
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Let a connection read the files."""
@@ -66,8 +57,6 @@ class Place:
             return failure
         if self.folder is None or not self.folder.is_dir():
             return None
-        from ddnn_traces.store import checksums
-
         if self.listed is None:
             damaged = [
                 damage for damage in checksums.all_damages(self.folder, pages=False) if damage.run_id is not None
@@ -81,8 +70,6 @@ class Place:
 
     def run_ids(self) -> set[str]:
         """All runs of a dataset in a folder or on a store, or of a release."""
-        from ddnn_traces.store import checksums
-
         if self.known_runs is not None:
             return {*self.known_runs}
         if self.listed is not None:
@@ -95,31 +82,6 @@ class Place:
             step = "download the release" if self.known_runs is None else "copy the dataset with 'ddnn-traces copy'"
             raise UsageError(f"{self.name}: this works only on files of this machine; {step} first")
         return self.folder
-
-
-def find(where: str | Path, runs: Sequence[str] | None = None, cache: Path | None = None) -> Place:
-    """The place of a dataset. runs: those that will be read; None: all. cache: folder that keeps the files of a dataset
-    on a store. Raises errors.DdnnTracesError.
-    """
-    if object_store.is_store(where):
-        with extras.required("cluster"):
-            from ddnn_traces.store.places import delta
-
-        if found := delta.place(str(where), runs, cache):
-            return found
-    if cache is not None:
-        raise UsageError(f"{object_store.shown(str(where))}: a cache is for a dataset on an object store; leave it out")
-    if is_url(where) and not str(where).lower().startswith("file://"):
-        with extras.required():
-            from ddnn_traces.store.places import remote
-
-        return remote.place(str(where), runs)
-    path = path_of_url(str(where)) if is_url(where) else Path(where)
-    if is_zip(path):
-        from ddnn_traces.store.places import zipped
-
-        return zipped.place(path, runs)
-    return in_folder(path, runs)
 
 
 def is_zip(path: Path) -> bool:
@@ -153,10 +115,10 @@ def in_folder(path: Path, runs: Sequence[str] | None = None) -> Place:
     if not (content / layout.RELEASE).is_file():
         files = table_globs(content, tables_of(marker, content), runs)
         return Place(str(path), files, None, content, marker.has_older_runs)
-    listed = listed_files(read_bytes(content / layout.RELEASE, MOST_LOG, ReleaseError), str(path))
+    listed = layout.listed_files(read_bytes(content / layout.RELEASE, MOST_LOG, ReleaseError), str(path))
     paths = {
         table: [glob.escape(f"{content}/{path}") for path in paths] if table in marker.tables else []
-        for table, paths in chosen(listed, runs).items()
+        for table, paths in layout.chosen(listed, runs).items()
     }
     return Place(str(path), paths, listed, content, marker.has_older_runs)
 
@@ -176,8 +138,6 @@ def table_globs(
 
     A release without its release.json has files directly in a table's folder.
     """
-    from ddnn_traces.store.parquet import partition  # which imports pyarrow
-
     flat = {table for table in tables if any((folder / table).glob("*.parquet"))}
     if runs is None or flat:
         globs = {
@@ -196,61 +156,3 @@ def table_globs(
 def is_url(text: object) -> bool:
     """Whether a value is the text of a URL; a Path never is."""
     return isinstance(text, str) and bool(_URL.fullmatch(text))
-
-
-def is_safe(path: str) -> bool:
-    """Whether a relative path, with slashes, stays in its folder, also on a system with backslashes and drives."""
-    parts = path.split("/")
-    odd = any(part in ("", ".", "..") for part in parts)
-    return not odd and len(path) <= _LONGEST and path.isprintable() and not {"\\", ":"} & set(path)
-
-
-# --- the files of a release, which release.json lists
-
-
-@dataclass(frozen=True)
-class ListedFile:
-    """A Parquet file of a release: path, table, length in bytes, SHA-256 (hex), runs with rows in it."""
-
-    path: str
-    table: str
-    bytes: int
-    sha256: str
-    runs: frozenset[str]
-
-
-def table_of(path: str) -> str | None:
-    """Table of TABLE/NAME.parquet; None for every other path."""
-    found = _TABLE_FILE.fullmatch(path)
-    return found[1] if found and found[1] in schema.TABLES and is_safe(path) else None
-
-
-def listed_files(text: bytes, name: str) -> list[ListedFile]:
-    """The Parquet files that a release.json lists. name: of the release. Raises ReleaseError."""
-    file = f"{name}/{layout.RELEASE}"
-    try:
-        listed = [file for table in json.loads(text)["tables"] for file in table["files"]]
-        found = [
-            ListedFile(
-                one["path"], table_of(one["path"]) or "", int(one["bytes"]), str(one["sha256"]), frozenset(one["runs"])
-            )
-            for one in listed
-        ]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ReleaseError(f"{file}: cannot be read ({error!r:.200}); ask the publisher") from error
-    for one in found:
-        if not one.table:
-            raise ReleaseError(f"{file}: {one.path[:200]!r} is not a file of a table; not opened")
-    return found
-
-
-def chosen(listed: Iterable[ListedFile], runs: Iterable[str] | None) -> dict[str, list[str]]:
-    """Paths of each table's files that have rows of these runs (None: of all); of the table runs, which lists the runs,
-    all.
-    """
-    wanted = None if runs is None else set(runs)
-    found: dict[str, list[str]] = {table: [] for table in schema.TABLES}
-    for file in sorted(listed, key=lambda file: file.path):
-        if wanted is None or file.table == "runs" or file.runs & wanted:
-            found[file.table].append(file.path)
-    return found

@@ -19,10 +19,11 @@ from fsspec.core import url_to_fs
 
 from ddnn_traces.errors import DdnnTracesError, ReleaseError, UsageError
 from ddnn_traces.store import layout, schema
+from ddnn_traces.store.layout import ListedFile, chosen, listed_files
 from ddnn_traces.store.object_store import shown
 from ddnn_traces.store.places import zipped
 from ddnn_traces.store.places.known_files import KnownFiles, Reader
-from ddnn_traces.store.places.place import ListedFile, Place, chosen, listed_files
+from ddnn_traces.store.places.place import Place
 
 #: Files up to so many bytes are fetched whole; a range read of a Parquet file takes three requests at least.
 _WHOLE = 1 << 20

@@ -19,8 +19,8 @@ from typing import IO
 
 from ddnn_traces.errors import ReleaseError, StorageError, UsageError
 from ddnn_traces.store import schema
-from ddnn_traces.store.layout import MARKER, RELEASE, read_marker
-from ddnn_traces.store.places.place import Place, chosen, in_folder, is_safe, listed_files
+from ddnn_traces.store.layout import MARKER, RELEASE, chosen, is_safe, listed_files, read_marker
+from ddnn_traces.store.places.place import Place, in_folder
 from ddnn_traces.text_files import MOST_LOG, read_bytes
 
 #: Largest ratio of unpacked to packed size: deflate reaches 1,032; Parquet, already compressed, 1 to 3; JSON 20.

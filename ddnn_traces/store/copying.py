@@ -14,7 +14,8 @@ from ddnn_traces.store import checksums, hashes, layout, object_store, records, 
 from ddnn_traces.store.delta.dataset import LAST, Head, StoredDataset, TableFile
 from ddnn_traces.store.layout import INPUTS, SOURCES
 from ddnn_traces.store.parquet import partition
-from ddnn_traces.store.writing import Writer, writer_of
+from ddnn_traces.store.places import writer_of
+from ddnn_traces.store.writer import Writer
 from ddnn_traces.text import nearest
 
 _DOWNLOADS = 8
