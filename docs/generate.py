@@ -231,7 +231,8 @@ def _class(name: str, kind: type, *, inherited: type | None = None, hidden: tupl
     """A class: docstring, fields or signature, and each public property and method but the hidden ones."""
     parts = [f"### {name}\n"]
     if dataclasses.is_dataclass(kind):
-        parts.append("```python\n" + "\n".join(_field(field) for field in dataclasses.fields(kind)) + "\n```\n")
+        fields = [field for field in dataclasses.fields(kind) if not field.name.startswith("_")]
+        parts.append("```python\n" + "\n".join(map(_field, fields)) + "\n```\n")
     elif "__init__" in vars(kind):
         parts.append(f"```python\n{_signature(kind.__name__, kind)}\n```\n")
     parts.append(_prose(kind) + "\n")

@@ -253,7 +253,7 @@ def fit(
         **parts, formula=parsed.text, grain=grain, rows=usable.height, runs=runs,
         synthetic_runs=generated(sources), correlation=correlation, size_column=size, log_log=logs,
         excluded=excluded, refits=found, points=_points(usable, outcome, size, parsed),
-        text_of=documents.text,
+        _text=documents.text,
     )  # fmt: skip
 
 

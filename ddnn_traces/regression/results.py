@@ -306,11 +306,11 @@ class Regression(OlsFit):
     refits: tuple[Refit, ...] = ()
     points: pl.DataFrame = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
     #: What writes summary(): documents.text.
-    text_of: Callable[[Regression, bool], str] = field(default=_no_text, compare=False, repr=False)
+    _text: Callable[[Regression, bool], str] = field(default=_no_text, compare=False, repr=False)
 
     def summary(self, verbose: bool = False) -> str:
         """Coefficients, tests, verdicts and diagnostics as text, as `ddnn-traces regress` prints them."""
-        return self.text_of(self, verbose)
+        return self._text(self, verbose)
 
     @property
     def left(self) -> str:
