@@ -65,7 +65,7 @@ def agreement() -> None:
 def by_hand() -> None:
     """The default command, and the program that g++ makes, on the same scenario; each three times, by turns."""
     program = [str(Path(sys.executable).with_name("ddnn-traces")), "ns3"]
-    options = [word for name, value in CELL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    options = [word for name, value in CELL.items() for word in ("--set", f"{name}={value}")]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         by_gpp = engine.find("g++")

@@ -15,6 +15,9 @@ from ddnn_traces.errors import NoDataError
 from ddnn_traces.report import plot
 from ddnn_traces.report.charts import style
 from ddnn_traces.store import schema
+from ddnn_traces.traffic.ns3.job import KEYS as NS3_KEYS
+from ddnn_traces.traffic.ns3.job import SHORT_KEYS
+from ddnn_traces.traffic.simulator import specification
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -77,6 +80,17 @@ def test_the_keys_of_a_run_are_documented():
     columns = {column.name for column in schema.table("runs").columns if "metadata" in column.source}
     assert columns - named == set()
     assert named <= {column.name for column in schema.table("runs").columns}
+
+
+def test_the_keys_of_a_simulated_job_are_documented():
+    keys = {
+        "docs/simulator.md": {*specification.KEYS, *specification.LIST_KEYS},
+        "docs/ns3.md": {*NS3_KEYS, *SHORT_KEYS},
+    }
+    for page, known in keys.items():
+        text = (ROOT / page).read_text().partition("## Keys of a job")[2].partition("\n## ")[0]
+        rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+        assert set(re.findall(r"`(\w+)`", " ".join(rows))) == known, page
 
 
 def test_the_cookbook_has_twenty_questions():

@@ -14,7 +14,7 @@ import click
 from ddnn_traces import __version__
 from ddnn_traces.cli.analysis import explore, plot, predict, regress, report
 from ddnn_traces.cli.exports import export, packets
-from ddnn_traces.cli.generate import generate, model
+from ddnn_traces.cli.generate import generate
 from ddnn_traces.cli.ingest import ingest
 from ddnn_traces.cli.lines import with_quiet
 from ddnn_traces.cli.ns3 import ns3
@@ -22,7 +22,7 @@ from ddnn_traces.cli.questions import check, describe, query, runs, sql
 from ddnn_traces.cli.releases import publish, push, verify
 from ddnn_traces.cli.simulate import profile, simulate
 from ddnn_traces.cli.stores import copy, vacuum
-from ddnn_traces.cli.testbed import sweep, testbed
+from ddnn_traces.cli.testbed import earlier_sweep, testbed
 from ddnn_traces.errors import DdnnTracesError, LeakError, PredictionError, PublishError, QueryError
 from ddnn_traces.text import printable, printable_lines
 
@@ -84,6 +84,6 @@ def demo(sample: Path | None, out: Path) -> None:
 
 for command in (
     ingest, runs, describe, query, sql, check, regress, predict, report, plot, explore, export, packets, publish,
-    verify, push, copy, vacuum, generate, model, testbed, sweep, profile, simulate, ns3,
+    verify, push, copy, vacuum, generate, testbed, earlier_sweep, profile, simulate, ns3,
 ):  # fmt: skip
     cli.add_command(with_quiet(command))

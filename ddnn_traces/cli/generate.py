@@ -154,12 +154,3 @@ def score(
     output.emit(scores.to_arrow())
     if output.format == "table" and output.out is None:
         output.emit(model.wins(scores).to_arrow())
-
-
-@click.group(hidden=True)
-def model() -> None:
-    """Earlier names of `generate fit`, `generate traffic` and `generate score`."""
-
-
-for name, command in (("fit", fit), ("generate", traffic), ("score", score)):
-    model.add_command(command, name)

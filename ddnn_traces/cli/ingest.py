@@ -54,7 +54,6 @@ def _clock_offset(_context: click.Context, _option: click.Parameter, value: str 
     help="What identifies an input file, in captures and provenance: BLAKE3 (b3sum prints it), SHA-256 "
     "(sha256sum; four times as much CPU), or nothing.",
 )
-@click.option("--sha256/--no-sha256", "sha256", default=None, hidden=True)  # before --hash
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -120,7 +119,6 @@ def ingest(
     plan: bool,
     no_wait: bool,
     strict: bool,
-    sha256: bool | None,
     **options: Any,
 ) -> None:
     """Read captures and training logs into a dataset.
@@ -146,8 +144,6 @@ def ingest(
     from ddnn_traces.ingestors import pipeline
     from ddnn_traces.ingestors.options import IngestOptions
 
-    if sha256 is not None:
-        options["hash"] = "sha256" if sha256 else hashes.NONE
     messages = lines.messages()
     if plan:
         _print_plan(list(sources), out, IngestOptions(**options), messages)

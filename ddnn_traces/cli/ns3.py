@@ -11,7 +11,8 @@ import click
 from ddnn_traces.cli import lines
 from ddnn_traces.cli.lines import say, warn
 from ddnn_traces.cli.shared import CommandByDefault, RowsOutput, key_values, params_option, prints_rows
-from ddnn_traces.cli.simulate import JOB_OPTIONS, job_options
+from ddnn_traces.cli.simulate import given_keys, job_options
+from ddnn_traces.errors import UsageError
 
 
 @click.group(cls=CommandByDefault, default="run", suffix=".toml")
@@ -22,51 +23,23 @@ def ns3() -> None:
     """
 
 
-#: Options of the simulator that a ring on ns-3 has, too; where others are the defaults, their help.
-_SHARED = {
-    "--run-id": "Name of the run. Default: ns3.", "--delay-ms": "Propagation delay between two hosts, half of it on "
-    "each of the two links, ms. Default: 0.02.", "--profile": "", "--layers": "", "--model-bytes": "",
-    "--compute-ms": "", "--rescale/--no-rescale": "", "--layer-sizes": "", "--forward-times": "",
-    "--backward-times": "", "--workers": "", "--topology": "ring, or star: a parameter server. Default: ring.",
-    "--shape": "Of a star: worker, the first worker is the server, or server, a host of its own. Default: worker.",
-    "--server-mbit": "", "--iterations": "Iterations. Default: 2; with --seconds what fits.",
-    "--bandwidth-mbit": "", "--queue": "", "--barrier/--no-barrier": "", "--fusion-bytes": "", "--fuse-from": "",
-    "--split-tensors/--no-split-tensors": "", "--partition-bytes": "", "--compression": "", "--compute-jitter": "",
-    "--compute-distribution": "", "--update-ms": "", "--batch-size": "",
-    "--seed": "Of the jitter and of the background flows. Default: 0.",
-}  # fmt: skip
-_OWN: list[tuple[str, Any, str]] = [
+#: Options of a job: keys that people change between two runs. All keys: docs/ns3.md, and --set.
+_OPTIONS: list[tuple[str, Any, str]] = [
+    ("--run-id", str, "Name of the run. Default: ns3."),
     ("--preset", click.Choice(["thesis", "fast"]), "Values of the thesis (docs/ns3.md), or these with jumbo packets."),
-    ("--compute-to-network", float, "Computation over transmission time (equation 5.1); sets --compute-ms."),
+    ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file. Default: thesis."),
+    ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
+    ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
+    ("--compute-to-network", float, "Computation over transmission time (equation 5.1); sets the compute-ms."),
+    ("--workers", int, "Number of workers. Default: 2."),
+    ("--iterations", int, "Iterations. Default: 2; with --seconds what fits."),
     ("--seconds", float, "Simulated time at which the run ends, s."),
-    ("--warm-up-s", float, "What begins in the first so many seconds is not measured. Default: 0."),
-    ("--cool-down-s", float, "Nor what ends (flows: begins) in the last so many seconds. Default: 0."),
+    ("--bandwidth-mbit", float, "Rate of each host's link, Mbit/s. Default: 10,000."),
     ("--training-priority", click.Choice(["same", "lower", "layers", "deadline"]), "Against the background: layers and "
      "deadline are lower but for the first layers, or for what would come too late. Default: same."),
-    ("--high-layers", int, "Layers that are not lower by --training-priority layers. Default: half of them."),
     ("--flows-per-s", float, "Background flows that begin at each host, per second; needs --seconds. Default: 0."),
-    ("--flow-sizes", click.Path(), "File of their sizes: bytes and cumulative share, a line a point. Default: web."),
-    ("--segment-bytes", int, "Payload of a full packet. Default: 8940."),
-    ("--buffer-bytes", int, "Buffers of a socket, each way. Default: 1,048,576."),
-    ("--queue-disc", click.Choice(["prio", "pfifo_fast"]), "Three queues, a limit each or one. Default: prio."),
-    ("--queue-limit", str, "Packets (1000p) or bytes (1500000B) of a queue. Default: 1500000B."),
-    ("--congestion-control", click.Choice(["newreno", "cubic", "linuxreno", "dctcp"]), "Of TCP. Default: newreno."),
-    ("--ecn-threshold", int, "Bytes in a switch's queue above which dctcp marks. Default: 97,500 at 10 Gbit/s."),
-    ("--initial-window", int, "Initial congestion window, segments. Default: 10."),
-    ("--min-rto-ms", float, "Shortest retransmission timeout, ms. Default: twice the longest round trip."),
-    ("--training-min-rto-ms", float, "The training's. Default: the same; where it has a lower priority 200."),
-    ("--delayed-ack", int, "Packets that an acknowledgement is for. Default: 2."),
-    ("--leaves", int, "Top-of-rack switches, hosts in blocks on them, joined by --spines. Default: 1."),
-    ("--spines", int, "Switches that join the leaves; flows are hashed to them (ECMP). Default: 2."),
-    ("--oversubscription", float, "Rate of a leaf's hosts over that of its links to the spines. Default: 1."),
-    ("--straggler", float, "Computation of the first worker over that of the others. Default: 1."),
-    ("--other-jobs", int, "Further jobs like this one on the same hosts. Default: 0."),
-    ("--other-jobs-after-ms", float, "Each begins so long after the one before, ms. Default: 0."),
-    ("--skip-tolerance", float, "Skip iterations that would repeat the one before within this share; as 0.001. "
-     "Default: 0, none."),
-    ("--time-limit-s", float, "Wall clock; a run that has not ended by then stops, marked. Default: 3600."),
+    ("--seed", int, "Of the background flows and of compute_jitter. Default: 0."),
 ]  # fmt: skip
-_OPTIONS = _OWN + [(name, kind, _SHARED[name] or text) for name, kind, text in JOB_OPTIONS if name in _SHARED]
 
 compiler_option = click.option(
     "--compiler", type=click.Choice(["cppyy", "g++"]), help="Compiles the model. Default: g++ where it is installed."
@@ -81,7 +54,7 @@ training_option = click.option(
 
 @ns3.command()
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
-@job_options(_OPTIONS)
+@job_options(_OPTIONS, "docs/ns3.md")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -101,18 +74,22 @@ def run(
     compiler: str | None,
     debug_build: bool,
     training_only: bool,
+    settings: tuple[str, ...],
     output: RowsOutput,
     **options: Any,
 ) -> None:
     """Simulate a job on ns-3 and print its measures: iteration time, flow completion times, utilization, drops.
 
-    With --out the run is written as a dataset with the tables of a capture; runs.source is ns3. A TOML file has the
-    options' names with underscores as keys; options win over it. Exit code 1: the run stopped at its time limit.
+    With --out the run is written as a dataset with the tables of a capture; runs.source is ns3. docs/ns3.md has the
+    keys of a file; options and --set win over it. Exit code 1: the run stopped at its time limit.
     """
     from ddnn_traces.traffic import ns3 as package
+    from ddnn_traces.traffic.ns3.job import ALL_KEYS
     from ddnn_traces.traffic.ns3.results import TIME_LIMIT
 
-    given = {name: value for name, value in options.items() if value is not None}
+    if training_only and out is None:
+        raise UsageError("--training-only: is for --out DATASET, which has the flows")
+    given = given_keys(options, settings, ALL_KEYS)
     rows = package.run(specification, given, out, pcap, pcap_hosts, compiler, debug_build, training_only, say, warn)
     output.emit(rows.select(column.name for column in rows if column.null_count() < len(rows)).to_arrow())
     sys.exit(1 if rows["ended"].eq(TIME_LIMIT).any() else 0)
@@ -141,13 +118,15 @@ def sweep(
 ) -> None:
     """Simulate every combination of the values that a TOML file has lists of: OUT/cells.parquet, tables and charts.
 
-    The keys are those of `ns3 run`. Without a file: the campaign of Gao 2020, section 5.4, with preset fast, 96 cells.
-    An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
+    The keys are those of `ns3 run` (docs/ns3.md). Without a file: the campaign of Gao 2020, section 5.4, with preset
+    fast, 96 cells. An interrupted sweep goes on with the same command. docs/sharing.md describes what is written.
     """
     from ddnn_traces.report.charts import gao
     from ddnn_traces.traffic.ns3 import sweep as sweeps
     from ddnn_traces.traffic.ns3.results import TIME_LIMIT
 
+    if training_only and not dataset:
+        raise UsageError("--training-only: is for --dataset, which has the flows")
     cells = sweeps.run(specification, out, jobs, dataset, lines.messages("cells"), compiler, debug_build, training_only)
     for chart in gao.write(out, sweeps.axes(specification)):
         say(f"wrote {chart}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -86,12 +86,18 @@ def open_dataset(dataset: str | Path, runs: tuple[str, ...] = (), read_only: boo
     return opened
 
 
-def key_values(params: tuple[str, ...], option: str = "--param") -> dict[str, str]:
-    """KEY=VALUE texts as a dictionary. Raises UsageError for one without `=`."""
+def key_values(params: tuple[str, ...], option: str = "--param", given: Collection[str] = ()) -> dict[str, str]:
+    """KEY=VALUE texts as a dictionary. given: keys of other options. Raises UsageError for a text without `=`, and for
+    a key that is given twice."""
+    found: dict[str, str] = {}
     for param in params:
-        if "=" not in param:
+        key, equals, value = param.partition("=")
+        if not equals:
             raise UsageError(f"{option} {param}: write it as {option} {param}=VALUE")
-    return dict(param.split("=", 1) for param in params)
+        if key in found or key in given:
+            raise UsageError(f"{option} {param}: {key} is given twice; leave out one of them")
+        found[key] = value
+    return found
 
 
 def emit_text(text: str, out: Path | None) -> None:

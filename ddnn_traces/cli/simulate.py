@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,11 +17,15 @@ from ddnn_traces.cli.shared import (
     DatasetPath,
     RowsOutput,
     dataset_argument,
+    key_values,
     open_dataset,
     prints_rows,
 )
 from ddnn_traces.errors import UsageError
 from ddnn_traces.traffic.collectives import SHAPES
+
+if TYPE_CHECKING:
+    from ddnn_traces.traffic.simulator.specification import Keys
 
 
 @click.group(cls=CommandByDefault, default="run", suffix=".toml")
@@ -32,50 +36,34 @@ def simulate() -> None:
     """
 
 
-#: Options of a job; those of ns3, too, where they are keys of a ring.
-JOB_OPTIONS: list[tuple[str, Any, str]] = [
+#: Options of a job: keys that people change between two runs. All keys: docs/simulator.md, and --set.
+_OPTIONS: list[tuple[str, Any, str]] = [
     ("--run-id", str, "Name of the run. Default: simulation."),
-    ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file with layer, "
-     "forward_ms, backward_ms, gradient_bytes. Default: thesis."),
-    ("--layers", int, "Layers of the thesis's profile. Default: 100."),
+    ("--profile", str, "Layers: thesis, a shipped profile (resnet50, ...), or a CSV or Parquet file. Default: thesis."),
     ("--model-bytes", int, "Bytes of all gradients. Default: 100,000,000; of another profile its own."),
     ("--compute-ms", float, "Forward and backward pass, ms. Default: 900; of another profile its own."),
-    ("--rescale/--no-rescale", bool, "The thesis's sizes add up to 98% of model-bytes; rescaled: to all of it."),
-    ("--layer-sizes", click.Path(), "File of bytes, a layer a line, with the two below: a profile as the thesis has."),
-    ("--forward-times", click.Path(), "File of ms, a layer a line."),
-    ("--backward-times", click.Path(), "File of ms, a layer a line."),
     ("--workers", int, "Number of workers. Default: 2."),
     ("--topology", str, f"Collective: {', '.join(SHAPES)}. Default: ring."),
-    ("--shape", str, "Its variant (docs/scenarios.md). Default: the first."),
-    ("--servers", int, "Parameter servers of sharded_parameter_server."),
-    ("--group-size", int, "Hosts a group (binary_tree_star, hierarchical_ring)."),
     ("--iterations", int, "Iterations. Default: 2."),
     ("--bandwidth-mbit", float, "Rate of each host's link, Mbit/s. Default: 10,000."),
-    ("--server-mbit", float, "Rate of the parameter servers' links. Default: as the others."),
     ("--delay-ms", float, "Propagation delay, in each round of a collective, ms. Default: 0.01."),
     ("--queue", click.Choice(["fifo", "priority"]), "Which buffer that is ready goes first. Default: fifo."),
     ("--barrier/--no-barrier", bool, "Whether the forward pass waits for all gradients. Default: it does."),
     ("--fusion-bytes", int, "Tensor fusion: bytes of a buffer. Default: 6,280,000."),
-    ("--fuse-from", click.Choice(["first", "last"]), "The layer that fusing begins with. Default: first."),
-    ("--split-tensors/--no-split-tensors", bool, "Split a tensor that is larger than a buffer. Default: refuse it."),
-    ("--partition-bytes", int, "Exchange buffers in parts of so many bytes: priority pre-empts between parts."),
-    ("--compression", float, "Gradient bytes over bytes exchanged. Default: 1."),
-    ("--compute-jitter", float, "Relative standard deviation of each worker's computation. Default: 0."),
-    ("--compute-distribution", click.Choice(["normal", "lognormal", "exponential"]), "Of the jitter. Default: normal."),
-    ("--update-ms", float, "Between aggregation and distribution of a buffer, or after its exchange, ms. Default: 0."),
-    ("--server-barrier/--no-server-barrier", bool, "Distribute when all buffers are aggregated (chang, section 2)."),
-    ("--multicast/--no-multicast", bool, "Distribution is sent once, the switch copies it."),
-    ("--in-network-aggregation/--no-in-network-aggregation", bool, "Aggregation is received once, the switch sums it."),
-    ("--header-bytes", int, "Headers of each packet of 1448 bytes; 66: Ethernet, IPv4, TCP. Default: 0, the thesis's."),
-    ("--batch-size", int, "Samples of a worker in an iteration, for samples/s. Default: 32."),
-    ("--seed", int, "Of the jitter and of pair averaging. Default: 0."),
 ]  # fmt: skip
 
 
-def job_options(names: Sequence[tuple[str, Any, str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that gives a command these options: name, type and help of each; they have no defaults."""
+def job_options(
+    names: Sequence[tuple[str, Any, str]], page: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that gives a command these options of a job (name, type, help), and --set for its other keys.
+
+    page: where the keys are described.
+    """
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
+        said = f"Any key of JOB.toml, as --set update_ms=5; may be repeated. {page} has all keys."
+        command = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=said)(command)
         for name, kind, text in reversed(names):
             options: dict[str, Any] = {"help": text, "default": None, "show_default": False}
             command = click.option(name, **options, **({} if kind is bool else {"type": kind}))(command)
@@ -84,9 +72,17 @@ def job_options(names: Sequence[tuple[str, Any, str]]) -> Callable[[Callable[...
     return declare
 
 
+def given_keys(options: Mapping[str, Any], settings: tuple[str, ...], keys: Keys) -> dict[str, Any]:
+    """The keys of a job that the command line gives. Raises UsageError for one that is given twice."""
+    from ddnn_traces.traffic.simulator import specification
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return given | specification.parsed(key_values(settings, "--set", given), keys)
+
+
 @simulate.command()
 @click.argument("specification", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path))
-@job_options(JOB_OPTIONS)
+@job_options(_OPTIONS, "docs/simulator.md")
 @click.option("--out", type=click.Path(path_type=Path), help="Dataset to write the run into: new, or next to others.")
 @click.option(
     "--layer-events/--no-layer-events",
@@ -105,6 +101,7 @@ def run(
     layer_events: bool | None,
     like: str | None,
     dataset: str | Path | None,
+    settings: tuple[str, ...],
     bandwidth_factor: float | None,
     more_delay_ms: float | None,
     output: RowsOutput,
@@ -113,7 +110,7 @@ def run(
     """Simulate a job, or several that share links ([[jobs]] of a TOML file), and print the times of an iteration.
 
     With --out the run is written as a dataset with the tables of a capture; runs.source is simulation. The defaults are
-    those of Gao 2020, table 4.1. A TOML file has the options' names with underscores as keys; options win over it.
+    those of Gao 2020, table 4.1. docs/simulator.md has the keys of a file; options and --set win over it.
 
     With --like a measured run is replayed, its replay compared with the measured time of a step, and the time on
     another network predicted: --bandwidth-mbit or --bandwidth-factor, --delay-ms or --more-delay-ms, --workers,
@@ -121,19 +118,21 @@ def run(
     """
     from ddnn_traces.traffic import simulator
 
-    given = {name: value for name, value in options.items() if value is not None}
+    given = given_keys(options, settings, simulator.specification.KEYS)
     changes = {"bandwidth_factor": bandwidth_factor, "more_delay_ms": more_delay_ms}
     if like is not None or dataset is not None:
         if like is None or dataset is None:
             raise UsageError("--like and --dataset go together: the run, and the dataset that has it")
-        if specification or out:
-            raise UsageError("--like: takes no JOB.toml and no --out; it prints the times of a step")
+        if specification or out or layer_events is not None:
+            raise UsageError("--like: takes no JOB.toml, --out and --layer-events; it prints the times of a step")
         with open_dataset(dataset) as opened:
             rows = simulator.what_if.of_run(opened, like, given | changes)
         output.emit(rows.to_arrow())
         return
     if wrong := [name for name, value in changes.items() if value is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')}: is for --like RUN")
+    if layer_events is not None and out is None:
+        raise UsageError("--layer-events: is for --out DATASET, which has the events")
     rows = simulator.run(specification, given, out, layer_events, lambda line: say(line))
     output.emit(rows.to_arrow())
 

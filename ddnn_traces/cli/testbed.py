@@ -10,21 +10,10 @@ import click
 
 from ddnn_traces.cli import lines
 from ddnn_traces.cli.lines import say
-from ddnn_traces.cli.shared import key_values
+from ddnn_traces.cli.shared import CommandByDefault, key_values
 
 
-class _RunByDefault(click.Group):
-    """A group in which the name of a TOML file stands for `run` with that file."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0].endswith(".toml"):
-            args = ["run", *args]
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_RunByDefault)
+@click.group(cls=CommandByDefault, default="run", suffix=".toml")
 def testbed() -> None:
     """Real training, captured: runs of a matrix in network namespaces (root), or on machines reached by ssh."""
 
@@ -76,7 +65,7 @@ def clean(where: Path) -> None:
         say(f"{where}: nothing of an ended testbed is there")
 
 
-@click.command()
+@testbed.command()
 @click.argument("matrix", metavar="SWEEP.toml", type=click.Path(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for captures/ and dataset/."
@@ -90,13 +79,13 @@ def sweep(matrix: Path, out: Path, pythons: tuple[str, ...]) -> None:
     run; a run that fails is tried once more. The same command goes on where it was. The table is query sweep_cells.
     """
     import ddnn_traces
-    from ddnn_traces import testbed
+    from ddnn_traces import testbed as package
     from ddnn_traces.cli import terminal
     from ddnn_traces.errors import UsageError
     from ddnn_traces.ingestors import pipeline
 
     captures, dataset = out / "captures", out / "dataset"
-    outcomes = testbed.run(matrix, captures, lines.messages("runs"), key_values(pythons, "--python"), sweep=True)
+    outcomes = package.run(matrix, captures, lines.messages("runs"), key_values(pythons, "--python"), sweep=True)
     failed = [outcome.name for outcome in outcomes if not outcome.is_there]
     if len(failed) == len(outcomes):
         raise UsageError(f"{matrix}: no run was made; the messages above say why")
@@ -106,3 +95,9 @@ def sweep(matrix: Path, out: Path, pythons: tuple[str, ...]) -> None:
     for name in failed:
         say(f"{name}: not made, and in no cell")
     sys.exit(1 if failed else 0)
+
+
+earlier_sweep = click.Command(
+    "sweep", callback=sweep.callback, params=sweep.params, hidden=True, help=sweep.help,
+    deprecated="It is 'testbed sweep' now; the next version does not know this name.",
+)  # fmt: skip

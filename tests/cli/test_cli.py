@@ -316,11 +316,8 @@ def test_ingest_talks_on_stderr_only(command: RunCommand, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("options", "column"),
-    [
-        ([], "blake3"), (["--hash", "sha256"], "sha256"), (["--hash", "none"], None),
-        (["--sha256"], "sha256"), (["--no-sha256"], None),  # before --hash, and not in the help
-    ],
-)  # fmt: skip
+    [([], "blake3"), (["--hash", "sha256"], "sha256"), (["--hash", "none"], None)],
+)
 @pytest.mark.long_after(1)
 def test_hash_is_what_b3sum_and_sha256sum_print(
     command: RunCommand, tmp_path: Path, options: list[str], column: str | None

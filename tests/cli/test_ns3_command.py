@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,42 @@ import ddnn_traces
 from ddnn_traces.cli import cli
 from ddnn_traces.errors import UsageError
 
-SMALL = ["--workers", "3", "--layers", "20", "--model-bytes", "3000000", "--compute-ms", "60"]
+SMALL = ["--workers", "3", "--set", "layers=20", "--model-bytes", "3000000", "--compute-ms", "60"]
 
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(cli, ["ns3", *words], catch_exceptions=False, standalone_mode=False)
 
 
-def test_options_of_the_simulator_are_there_and_those_of_other_topologies_are_not() -> None:
-    text = run("run", "--help").stdout
-    assert "--fusion-bytes" in text and "--flows-per-s" in text and "--multicast" not in text
+def test_a_job_is_in_a_file_and_the_command_has_the_options_that_change_between_two_runs() -> None:
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run("run", "--help").stdout, re.M)
+    of_the_job = options[: options.index("--set")]
+    assert {"--workers", "--flows-per-s", "--training-priority"} <= set(of_the_job) and len(of_the_job) <= 14
 
 
 def test_a_wrong_value_is_refused_before_ns3_is_looked_for() -> None:
     with pytest.raises(UsageError, match=r"flows_per_s = 23\.0; it must be given with seconds"):
         run("--flows-per-s", "23")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "spines=4"], "spines: has no effect without leaves = 2 or more"),
+        (["--set", "flow_sizes=sizes.txt", "--seconds", "1"], "flow_sizes: has no effect without flows_per_s"),
+        (["--set", "other_jobs_after_ms=5"], "other_jobs_after_ms: has no effect without other_jobs"),
+        (["--seed", "1"], "seed: has no effect without compute_jitter or flows_per_s"),
+        (["--set", "wrokers=3"], "wrokers: no such key; did you mean workers"),
+        (["--set", "workers=three"], "workers = 'three'; it must be a whole number"),
+        (["--set", "workers=3", "--workers", "4"], "--set workers=3: workers is given twice"),
+        (["--set", "workers"], "--set workers: write it as --set workers=VALUE"),
+        (["--training-only"], "--training-only: is for --out DATASET"),
+    ],
+)
+def test_a_wrong_or_unused_key_is_an_error_before_ns3_is_looked_for(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(*words)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.ns3
@@ -50,7 +72,7 @@ def test_a_run_is_printed_written_and_captured(tmp_path: Path) -> None:
 @pytest.mark.ns3
 def test_a_run_stopped_at_its_time_limit_is_marked(tmp_path: Path) -> None:
     """By the exit code, a warning in spite of --quiet, and in what is written."""
-    result = run(*SMALL, "--seconds", "1000", "--time-limit-s", "1", "--out", str(tmp_path / "dataset"), "--quiet")
+    result = run(*SMALL, "--seconds", "1000", "--set", "time_limit_s=1", "--out", str(tmp_path / "dataset"), "--quiet")
     assert result.exit_code == 1
     assert result.stderr == "warning: ns3: stopped at the time limit of 1 s; measured is what is there\n"
     with ddnn_traces.open(tmp_path / "dataset") as dataset:
@@ -61,7 +83,7 @@ def test_a_run_stopped_at_its_time_limit_is_marked(tmp_path: Path) -> None:
 def test_what_cannot_be_captured_is_refused_before_the_simulation(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="leave it out with --pcap, which has no packets of skipped iterations"):
-        run(*SMALL, "--skip-tolerance", "0.001", "--pcap", str(tmp_path / "captures"))
+        run(*SMALL, "--set", "skip_tolerance=0.001", "--pcap", str(tmp_path / "captures"))
     with pytest.raises(FileExistsError):
         run(*SMALL, "--pcap", str(tmp_path / "file"))
 
@@ -81,14 +103,14 @@ def test_chosen_links_are_captured(tmp_path: Path) -> None:
 
 @pytest.mark.ns3
 def test_a_warm_up_that_leaves_nothing_is_said() -> None:
-    result = run(*SMALL, "--iterations", "1", "--warm-up-s", "5")
+    result = run(*SMALL, "--iterations", "1", "--set", "warm_up_s=5")
     assert "warning: ns3: no iteration lies between warm-up and cool-down" in result.stderr
 
 
 @pytest.mark.ns3
 def test_a_sweep_is_written_printed_drawn_and_goes_on(tmp_path: Path) -> None:
-    words = [f"{name[2:].replace('-', '_')} = {value}" for name, value in zip(SMALL[::2], SMALL[1::2], strict=True)]
-    (tmp_path / "sweep.toml").write_text("\n".join([*words, "iterations = 1", "queue = ['fifo', 'priority']"]))
+    words = "workers = 3\nlayers = 20\nmodel_bytes = 3_000_000\ncompute_ms = 60\niterations = 1\n"
+    (tmp_path / "sweep.toml").write_text(f"{words}queue = ['fifo', 'priority']\n")
     command = ["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--jobs", "2", "--format", "json"]
     first = run(*command)
     assert [(row["cell"], row["queue"], row["ended"]) for row in json.loads(first.stdout)] == [
@@ -118,6 +140,7 @@ def test_a_sweep_without_an_axis_is_refused_before_ns3_is_looked_for(tmp_path: P
         ("workers = [3, 4]\nmodle_bytes = 4", r"modle_bytes: no such key; did you mean model_bytes"),
         ("wrokers = [3, 4]", r"wrokers: no such key; did you mean workers"),
         ("workers = [3, 'four']", r"workers = 'four'; it must be a whole number"),
+        ("workers = [3, 4]\nspines = 4", r"spines: has no effect without leaves"),
     ],
 )
 def test_a_key_that_no_cell_can_have_is_one_line(text: str, message: str, tmp_path: Path) -> None:

@@ -39,6 +39,23 @@ def test_options_alone_are_a_run() -> None:
     assert [row["run_id"] for row in rows("--run-id", "mine", "--bandwidth-mbit", "1000")] == ["mine"]
 
 
+def test_set_gives_every_key_as_toml_has_it() -> None:
+    words = ["barrier=false", "queue=priority", "bandwidth_mbit=1000", "run_id=2020", "compute_factors=[1, 1.5]"]
+    [row] = rows(*(word for each in words for word in ("--set", each)))
+    assert (row["variant"], row["run_id"], row["bandwidth_mbit"]) == ("priority-no_barrier", "2020", 1000)
+    with pytest.raises(DdnnTracesError, match=r"compute_factors = .*it must be 2 numbers above 0"):
+        run("--set", "compute_factors=[1, 2, 3]")
+
+
+def test_a_key_that_one_of_several_jobs_uses_is_a_default_of_all(tmp_path: Path) -> None:
+    text = "seed = 7\nlayers = 20\nmodel_bytes = 900_000\n[[jobs]]\n[[jobs]]\ncompute_jitter = 0.1\nfirst_host = 2\n"
+    (tmp_path / "jobs.toml").write_text(text)
+    assert [row["run_id"] for row in rows(str(tmp_path / "jobs.toml"))] == ["job-1", "job-2"]
+    (tmp_path / "jobs.toml").write_text(text.replace("compute_jitter = 0.1\n", ""))
+    with pytest.raises(DdnnTracesError, match="seed: has no effect"):
+        run(str(tmp_path / "jobs.toml"))
+
+
 def test_a_file_is_a_run_and_options_win_over_it(tmp_path: Path) -> None:
     text = 'workers = 4\ntopology = "tree"\nbandwidth_mbit = 500\niterations = 3\ncompute_factors = [1, 1, 2, 1]\n'
     (tmp_path / "job.toml").write_text(text + "link_mbit = [1000, 1000, 500, 1000]\n")
@@ -128,14 +145,17 @@ def test_a_wrong_sweep_is_one_line(text: str, message: str, tmp_path: Path) -> N
         (["--workers", "1"], "workers = 1; it must be 2"),
         (["--fusion-bytes", "10"], "the largest tensor of thesis has"),
         (["--bandwidth-mbit", "0"], "bandwidth_mbit = 0.0; it must be above 0"),
-        (["--profile", "resnet50", "--layers", "5"], "layers: is of the thesis's profile"),
-        (["--layer-sizes", "x"], "give all three and no profile"),
+        (["--profile", "resnet50", "--set", "layers=5"], "layers: is of the thesis's profile"),
+        (["--set", "layer_sizes=x"], "give all three and no profile"),
+        (["--set", "compute_distribution=lognormal"], "compute_distribution: has no effect without compute_jitter"),
+        (["--set", "seed=3"], "seed: has no effect without compute_jitter or topology = 'pair_averaging'"),
+        (["--layer-events"], "--layer-events: is for --out DATASET"),
         (["--profile", "nothing"], "no such file, and no shipped profile"),
         (["--like", "x"], "--like and --dataset go together"),
         (["--more-delay-ms", "3"], "--more-delay-ms: is for --like RUN"),
         (["--like", "x", "--dataset", str(MEASURED), "--queue", "fifo"], "queue: --like does not change it"),
         (["--like", "x", "--dataset", str(MEASURED)], "x: no run of this name"),
-        (["--servers", "2"], "servers = 2; it must be left out for the topology ring"),
+        (["--set", "servers=2"], "servers = 2; it must be left out for the topology ring"),
     ],
 )
 def test_a_wrong_call_is_one_line_that_names_the_field(words: list[str], message: str) -> None:

@@ -60,7 +60,7 @@ def test_a_run_without_a_time_limit_is_refused(tmp_path: Path) -> None:
 @pytest.mark.testbed
 def test_a_sweep_from_the_command_line(tmp_path: Path, process: RunCommand) -> None:
     (tmp_path / "sweep.toml").write_text(f"{MATRIX}link.rate_mbit = [200, 400]\n")
-    done = process("sweep", "sweep.toml", "--out", "out", "--python", f"torch={toy_python(tmp_path)}")
+    done = process("testbed", "sweep", "sweep.toml", "--out", "out", "--python", f"torch={toy_python(tmp_path)}")
     assert done.returncode == 0, done.stderr
     assert b"Samples a second in each cell" in done.stdout
     with ddnn_traces.open(tmp_path / "out" / "dataset") as dataset:

@@ -157,14 +157,14 @@ def test_a_plain_name_may_be_of_any_script(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_from_the_command_line(command: Any, generated: Dataset, tmp_path: Path) -> None:
-    done = command("model", "fit", generated.path, "--run", "known", "--out", "model.json")
+    done = command("generate", "fit", generated.path, "--run", "known", "--out", "model.json")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"wrote model.json: fitted to 1 run\n"
     job = ("--workers", "6", "--model-bytes", "400000", "--topology", "tree", "--shape", "chain", "--steps", "4")
-    done = command("model", "generate", "model.json", *job, "--to", "pcap", "--out", "generated")
+    done = command("generate", "traffic", "model.json", *job, "--to", "pcap", "--out", "generated")
     assert done.returncode == 0
     assert len(list((tmp_path / "generated" / "synthetic").glob("*.pcap"))) == 6
-    done = command("model", "score", generated.path, "--holdout", "pull", "--model", "model.json", "--format", "csv")
+    done = command("generate", "score", generated.path, "--holdout", "pull", "--model", "model.json", "--format", "csv")
     rows = list(csv.DictReader(done.stdout.decode().splitlines()))
     assert [row["generator"] for row in rows] == ["model", *BASELINES]
     assert {row["fitted_by"] for row in rows} == {"given"}

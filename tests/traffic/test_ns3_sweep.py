@@ -51,7 +51,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Message
 
 
 def test_without_a_file_it_is_the_thesis_s_campaign() -> None:
-    cells = list(specification.cells(sweeps.THESIS, sweeps.AXES))
+    cells = list(specification.cells(sweeps.THESIS, sweeps.ALL_KEYS))
     assert len(cells) == 96
     jobs = [ns3.job(cell) for cell in cells]
     passes = [round(float(job.profile.forward_ns.sum() + job.profile.backward_ns.sum()) / 1e6) for job in jobs]
@@ -64,17 +64,17 @@ def test_without_a_file_it_is_the_thesis_s_campaign() -> None:
 
 def test_the_documented_campaigns() -> None:
     values = specification.read_file(DOCUMENTED / "gao_5.toml")
-    whole = [ns3.job(cell) for cell in specification.cells(values, sweeps.AXES)]
-    own = [ns3.job(cell) for cell in specification.cells(sweeps.THESIS, sweeps.AXES)]
+    whole = [ns3.job(cell) for cell in specification.cells(values, sweeps.ALL_KEYS)]
+    own = [ns3.job(cell) for cell in specification.cells(sweeps.THESIS, sweeps.ALL_KEYS)]
     assert [job.parameters() for job in whole] == [job.parameters() for job in own]
     values = specification.read_file(DOCUMENTED / "gao_5_cut.toml")
-    cut = [ns3.job(cell) for cell in specification.cells(values, sweeps.AXES)]
+    cut = [ns3.job(cell) for cell in specification.cells(values, sweeps.ALL_KEYS)]
     assert len(cut) == 32
     assert {(job.seconds, job.warm_up_s, job.cool_down_s, job.seed) for job in cut} == {(5.5, 0.5, 0.25, 0)}
 
 
 def test_cells_with_more_packets_are_the_first() -> None:
-    cells = specification.cells({**sweeps.THESIS, "seed": 0}, sweeps.AXES)
+    cells = specification.cells({**sweeps.THESIS, "seed": 0}, sweeps.ALL_KEYS)
     costs = {(cell["compute_to_network"], cell["flows_per_s"]): sweeps.packets(cell) for cell in cells}
     assert max(costs, key=costs.__getitem__) == (2, 184) and min(costs, key=costs.__getitem__) == (16, 23)
     # 8 hosts send 175 MB in 280 ms and 184 flows/s in 12 s, in packets of 8940 bytes
@@ -97,7 +97,7 @@ def test_what_is_missing_for_all_cells_is_no_error_of_a_cell(tmp_path: Path) -> 
         raise MissingExtra("a header is missing")
 
     with pytest.raises(MissingExtra, match="a header is missing"):
-        sweep.sweep({"seed": [1, 2]}, tmp_path, simulation=sweep.Simulation(measures, sweeps.AXES))
+        sweep.sweep({"seed": [1, 2]}, tmp_path, simulation=sweep.Simulation(measures, sweeps.ALL_KEYS))
     assert (tmp_path / sweep.JOURNAL).read_text() == ""
 
 
@@ -110,7 +110,7 @@ def test_cells_are_given_out_by_cost_and_finished_ones_are_kept(tmp_path: Path) 
             raise KeyboardInterrupt
         return {"twice": 2 * cell["seed"]}
 
-    simulation = sweep.Simulation(measures, sweeps.AXES, cost=lambda cell: float(cell["seed"]))
+    simulation = sweep.Simulation(measures, sweeps.ALL_KEYS, cost=lambda cell: float(cell["seed"]))
     values = {"seed": [1, 2, 3]}
     with pytest.raises(KeyboardInterrupt):
         sweep.sweep(values, tmp_path, simulation=simulation)
@@ -129,7 +129,7 @@ def test_two_sweeps_do_not_write_one_folder(tmp_path: Path) -> None:
             sweep.sweep({"seed": [1]}, tmp_path, simulation=simulation)
         return {"is_refused": True}
 
-    simulation = sweep.Simulation(measures, sweeps.AXES)
+    simulation = sweep.Simulation(measures, sweeps.ALL_KEYS)
     assert sweep.sweep({"seed": [1]}, tmp_path, simulation=simulation)["is_refused"].to_list() == [True]
 
 

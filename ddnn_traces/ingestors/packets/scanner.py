@@ -83,7 +83,6 @@ class Scanner:
         self.framing = framing
         self.interfaces = np.zeros((0, loop.INTERFACE_COLUMNS), np.int64)
         self._cells, self._packets = cells, packets
-        self._read_options = options
         salt = np.uint64(secrets.randbits(63))
         want = options.packets is not None
         self._options = Options(options.window_ns, options.step_bounds, NO_STEP, options.open_tunnels, want, salt)

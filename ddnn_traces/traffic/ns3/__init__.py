@@ -17,7 +17,7 @@ import polars as pl
 from ddnn_traces.errors import UsageError
 from ddnn_traces.text import nearest
 from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.job import Ns3Run
+from ddnn_traces.traffic.ns3.job import CONDITIONS, Ns3Run
 from ddnn_traces.traffic.ns3.job import job as job
 from ddnn_traces.traffic.ns3.results import Ns3Result
 from ddnn_traces.traffic.run_folder import write_description
@@ -43,7 +43,9 @@ def run(
     folder with a capture of each host's link, or of those of pcap_hosts, labels of hosts. compiler, debug: as of
     engine.find. Raises UsageError and SimulationError.
     """
-    wanted = job((specification.read_file(path) if path else {}) | dict(given))
+    values = (specification.read_file(path) if path else {}) | dict(given)
+    wanted = job(values)
+    specification.check_used([values], CONDITIONS)
     chosen = engine.find(compiler, debug)
     say(str(chosen))
     folder = pcap / wanted.run_id if pcap else None

@@ -43,6 +43,14 @@ KEYS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 #: Keys that stand for others.
 SHORT_KEYS: dict[str, tuple[type, ...]] = {"preset": (str,), "compute_to_network": _NUMBER, "straggler": _NUMBER}
+ALL_KEYS: specification.Keys = {**specification.KEYS, **KEYS, **SHORT_KEYS}
+CONDITIONS: specification.Conditions = {
+    "compute_distribution": specification.CONDITIONS["compute_distribution"],
+    "seed": (lambda values: values.get("compute_jitter") or values.get("flows_per_s"), "compute_jitter or flows_per_s"),
+    "flow_sizes": (lambda values: values.get("flows_per_s"), "flows_per_s"),
+    "spines": (lambda values: (values.get("leaves") or 1) > 1, "leaves = 2 or more"),
+    "other_jobs_after_ms": (lambda values: values.get("other_jobs"), "other_jobs"),
+}
 #: Values by preset. The thesis's fusion buffer (5,333,329 bytes) is 4 bytes less than the largest layer of its formula.
 PRESETS: dict[str, dict[str, Any]] = {
     "thesis": {

@@ -25,7 +25,7 @@ from ddnn_traces.messages import Messages
 from ddnn_traces.store.whole_files import is_running, whole_file, whole_folder
 from ddnn_traces.text import counted
 from ddnn_traces.traffic.ns3 import engine, results
-from ddnn_traces.traffic.ns3.job import KEYS, SHORT_KEYS, Ns3Run, job
+from ddnn_traces.traffic.ns3.job import ALL_KEYS, CONDITIONS, Ns3Run, job
 from ddnn_traces.traffic.ns3.results import CountedTraffic, Ns3Result
 from ddnn_traces.traffic.simulator import specification, sweep
 from ddnn_traces.traffic.simulator.sweep import DATASET, Row
@@ -40,7 +40,6 @@ THESIS: dict[str, Any] = {
 CELLS = "cells"
 TABLES = ("background_flows", "transfers", "layers")
 _OF_NS3 = "ns3"
-AXES = {**specification.KEYS, **KEYS, **SHORT_KEYS}
 
 
 def run(
@@ -59,14 +58,15 @@ def run(
     compiler, debug: as of engine.find. Raises UsageError and MissingExtra.
     """
     values = _specified(path)
-    cells = list(specification.cells(values, AXES))
+    cells = list(specification.cells(values, ALL_KEYS))
+    specification.check_used(cells, CONDITIONS)
     chosen = engine.find(compiler, debug)
     messages.info(
         f"{chosen}; {counted(len(cells), 'cell')} into {out}, finished ones are kept: the same command goes on"
     )
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     cell = Cell(chosen, out / CELLS, dataset)
-    simulation = sweep.Simulation(cell.measures, AXES, cost=packets, is_kept=cell.is_kept, apart=True)
+    simulation = sweep.Simulation(cell.measures, ALL_KEYS, cost=packets, is_kept=cell.is_kept, apart=True)
     try:
         frame = sweep.sweep_and_say(values, out, jobs, messages, simulation)
     finally:
@@ -83,7 +83,7 @@ def run(
         _join(name, {number: cell.folder(keys) for number, keys in done.items()}, out)
     _write(_buffers(done), out / "buffers.parquet")
     if dataset:
-        names = sweep.named(values, frame, AXES)
+        names = sweep.named(values, frame, ALL_KEYS)
         runs = (cell.traffic(*pair, training_only) for pair in zip(done.values(), names, strict=True))
         write_traffic(out / DATASET, runs, tables=results.CountedTables)
     return frame
@@ -91,7 +91,7 @@ def run(
 
 def axes(path: Path | None) -> list[str]:
     """Names of the axes of a TOML file, or of THESIS."""
-    return list(specification.axes(_specified(path), AXES))
+    return list(specification.axes(_specified(path), ALL_KEYS))
 
 
 def _specified(path: Path | None) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _specified(path: Path | None) -> dict[str, Any]:
 
 
 def _values(values: Mapping[str, Any], row: Row) -> str:
-    return ", ".join(f"{name} {row[name]}" for name in specification.axes(values, AXES))
+    return ", ".join(f"{name} {row[name]}" for name in specification.axes(values, ALL_KEYS))
 
 
 def _remove_under_way(folder: Path) -> None:

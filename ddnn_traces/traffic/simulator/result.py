@@ -177,7 +177,7 @@ def events(result: Timeline, begin: int, labels: list[str], layers: bool) -> Eve
     columns = [*_exchanges(result), *(_passes(result) if layers else _whole_passes(result))]
     start, end = (np.concatenate([column[i] for column in columns], 2) for i in (0, 1))  # steps, workers, rows
     if start.size > MOST_EVENTS:
-        raise UsageError(f"{run.run_id}: {start.size:,} events are more than {MOST_EVENTS:,}; give --no-layers")
+        raise UsageError(f"{run.run_id}: {start.size:,} events are more than {MOST_EVENTS:,}; give --no-layer-events")
     kind, name, size, priority = (np.concatenate([column[i] for column in columns]) for i in (2, 3, 4, 5))
     by_label = sorted(range(run.workers), key=lambda i: labels[i])
     start, end = (_whole(times, begin)[:, by_label].swapaxes(0, 1) for times in (start, end))

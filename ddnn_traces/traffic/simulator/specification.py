@@ -6,7 +6,8 @@ an axis of a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -40,6 +41,15 @@ PROFILE_KEYS: dict[str, tuple[type, ...]] = {
 KEYS = JOB_KEYS | PROFILE_KEYS
 #: KEYS, which cannot be changed: a default.
 BY_NAME: Keys = MappingProxyType(KEYS)
+#: Keys that have an effect under a condition only: the condition of the other keys' values, and it in words.
+Conditions = Mapping[str, tuple[Callable[[Mapping[str, Any]], Any], str]]
+CONDITIONS: Conditions = {
+    "compute_distribution": (lambda values: values.get("compute_jitter"), "compute_jitter"),
+    "seed": (
+        lambda values: values.get("compute_jitter") or values.get("topology") == "pair_averaging",
+        "compute_jitter or topology = 'pair_averaging'",
+    ),
+}
 _WORDS = {(str,): "text", (int,): "a whole number", (bool,): "true or false", _NUMBER: "a number"}
 _FILES = ("layer_sizes", "forward_times", "backward_times")
 
@@ -59,6 +69,27 @@ def fields(values: Mapping[str, Any], more: Keys = MappingProxyType({})) -> dict
     for name in run.keys() & {"bandwidth_mbit", "delay_ms", "server_mbit"}:
         run[name] = float(run[name])
     return run | {"profile": profile(given)}
+
+
+def parsed(texts: Mapping[str, str], keys: Keys = BY_NAME) -> dict[str, Any]:
+    """Values of a command line by their keys: as TOML writes them, texts also without quotation marks."""
+    return {name: text if keys.get(name) == (str,) else _of_toml(text) for name, text in texts.items()}
+
+
+def _of_toml(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check_used(several: Iterable[Mapping[str, Any]], conditions: Conditions = CONDITIONS) -> None:
+    """Raise UsageError for a key that has no effect in any of the jobs that it is given in."""
+    several = list(several)
+    for name, (holds, wanted) in conditions.items():
+        given = [values for values in several if values.get(name) is not None]
+        if given and not any(map(holds, given)):
+            raise UsageError(f"{name}: has no effect without {wanted}; give that, or leave it out")
 
 
 def _check_names(values: Mapping[str, Any], keys: Keys) -> None:
@@ -108,12 +139,11 @@ def read_file(path: Path) -> dict[str, Any]:
 def jobs(values: Mapping[str, Any]) -> list[SimulatedRun]:
     """The runs of a file's keys: one, or one of each of [[jobs]], which take the other keys as their defaults."""
     shared = {name: value for name, value in values.items() if name != "jobs"}
-    entries = values.get("jobs") or [{}]
-    runs = (
-        [job({"run_id": f"job-{i + 1}"} | shared | entry) for i, entry in enumerate(entries)]
-        if len(entries) > 1
-        else [job(shared | entries[0])]
-    )
+    entries = [shared | entry for entry in values.get("jobs") or [{}]]
+    if len(entries) > 1:
+        entries = [{"run_id": f"job-{i + 1}"} | entry for i, entry in enumerate(entries)]
+    runs = [job(entry) for entry in entries]
+    check_used(entries)
     names = [run.run_id for run in runs]
     if len(set(names)) < len(names):
         raise UsageError(f"run_id: {', '.join(names)}; give each of [[jobs]] its own")

@@ -73,6 +73,7 @@ _SIMULATOR = Simulation(_measures, specification.BY_NAME, _COLUMNS, block=8)
 def run(path: Path, out: Path, jobs: int | None, dataset: bool, messages: Messages) -> pl.DataFrame:
     """The sweep of a TOML file. dataset: whether each cell becomes a run of OUT/dataset, too. Errors as of sweep."""
     values = specification.read_file(path)
+    specification.check_used(specification.cells(values))
     frame = sweep_and_say(values, out, jobs, messages)
     if dataset:
         runs = (simulator.simulate(specification.job(cell)) for cell in named(values, frame))
