@@ -18,7 +18,7 @@ from typing import Any
 from ddnn_traces.testbed import faults
 from ddnn_traces.testbed.hosts import Host, free_port, last_lines
 from ddnn_traces.testbed.matrix import Job, Run
-from ddnn_traces.testbed.programs.mpi import mca_settings
+from ddnn_traces.testbed.programs.catalogue import mca_settings
 
 #: In a namespace nothing else listens. Jobs on the same hosts have ports of their own, a hundred apart.
 _FIRST_PORT = 29_500

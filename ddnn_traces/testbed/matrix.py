@@ -16,8 +16,7 @@ from typing import Any
 
 from ddnn_traces.errors import UsageError
 from ddnn_traces.testbed.programs.background import read_flows
-from ddnn_traces.testbed.programs.catalogue import PROFILES, PROGRAMS, Program, read_profile
-from ddnn_traces.testbed.programs.mpi import ALGORITHMS
+from ddnn_traces.testbed.programs.catalogue import LAUNCHERS, OPTIONS, PROFILES, PROGRAMS, Program, read_profile
 from ddnn_traces.text import counted, is_plain_name, nearest, shown
 from ddnn_traces.text_files import read_toml
 
@@ -193,7 +192,6 @@ _RUN_KEYS = {
     "time_limit_s": "float", "variant": "str", "repeat": "int", **dict.fromkeys(_TABLES, "table"),
 }  # fmt: skip
 _NOT_EXPANDED = ("jobs",)
-_PYTHONS = ("torch", "mpi", "tensorflow", "horovod")
 
 
 def read(path: Path) -> Matrix:
@@ -293,7 +291,10 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     }
     values.setdefault("servers", max(0, *(job.kind.servers for job in jobs)))
     for job in jobs:
-        _check_workers(where, job, values.get("workers", Run.workers))
+        try:
+            job.kind.check(values.get("workers", Run.workers), job.batch_size, job.options)
+        except ValueError as error:
+            raise UsageError(f"{where}: {job.program}: {error}") from error
         if values["servers"] < job.kind.servers:
             raise UsageError(f"{where}: program {job.program} needs a server; give servers = 1 or more")
         if values["servers"] and job.kind.servers < 0:
@@ -318,31 +319,6 @@ def _run(where: str, cells: Mapping[str, Any], repetition: str) -> Run:
     if not isinstance(name, str) or not is_plain_name(name):
         raise UsageError(f"{where}: name = {shown(name)} cannot be a folder's; give letters, digits and -")
     return replace(run, name=name)
-
-
-def _check_workers(where: str, job: Job, workers: int) -> None:
-    """Raise UsageError where the workers, the batch or an option do not fit each other."""
-    options = job.options
-    ranks = [str(rank) for rank in range(workers)]
-    if sorted(options.get("order", ",".join(ranks)).split(",")) != sorted(ranks):
-        raise UsageError(f"{where}: order = {shown(options['order'])}; give each of the ranks 0 to {ranks[-1]} once")
-    if job.program == "halving_doubling" and workers & (workers - 1):
-        raise UsageError(f"{where}: workers = {workers}; halving_doubling needs a power of two")
-    for option, whole, what in (
-        ("tensor", workers, "workers"), ("microbatches", job.batch_size, "batch_size"), ("group", 0, ""),
-        ("checkpoint", 0, ""), ("least", 0, ""),
-    ):  # fmt: skip
-        text = options.get(option, "1")
-        if not text.isdecimal() or not int(text):
-            raise UsageError(f"{where}: {option} = {shown(text)}; it is a whole number, 1 or more")
-        if whole % int(text):
-            raise UsageError(f"{where}: {option} = {text} does not divide {what} = {whole}")
-    if job.program == "tensor_data" and workers % 2 and "tensor" not in options:
-        raise UsageError(f"{where}: workers = {workers} in groups of two; give an even number, or option tensor")
-    if job.program == "pipeline" and job.batch_size % 4 and "microbatches" not in options:
-        raise UsageError(f"{where}: batch_size = {job.batch_size} in 4 micro-batches; give option microbatches")
-    if job.program == "moe" and job.batch_size % workers:
-        raise UsageError(f"{where}: batch_size = {job.batch_size} on {workers} experts; give a multiple of {workers}")
 
 
 def _with_profiles(where: str, path: Path, run: Run) -> Run:
@@ -454,8 +430,8 @@ def _check_options(where: str, values: Mapping[str, Any]) -> None:
         if option not in known_options:
             known = nearest(option, known_options) if known_options else "it has none"
             raise UsageError(f"{where}: option {shown(option)} of {values['program']}; {known}")
-        allowed = {"algorithm": tuple(ALGORITHMS), "shape": ("binomial", "heap")}.get(option)
-        if allowed and value not in allowed:
+        allowed = OPTIONS[option]
+        if not callable(allowed) and value not in allowed:
             raise UsageError(f"{where}: {option} = {shown(value)}; {nearest(value, allowed)}")
 
 
@@ -514,16 +490,14 @@ def _name(run: Run, variant: str, repetition: str) -> str:
     """framework-model-optimizer-batch-backend-condition-topology-variant, the published scheme; of several jobs, which
     have no one model or topology, jobs-PROGRAM-...-condition-variant."""
     job = run.jobs[0]
-    topology = job.kind.topology
-    if job.kind.by_mpirun:
-        _, topology = ALGORITHMS[job.options.get("algorithm", "ring")]
+    topology = job.kind.topology_with(job.options)
     condition, *conditions = _conditions(run.link)
     topology = "recdoubling" if topology == "recursive_doubling" else topology
     scheme = [job.kind.framework, job.model, job.optimizer, str(job.batch_size), job.kind.backend, condition, topology]
     parts = [
         *(scheme if len(run.jobs) == 1 else ["jobs", *(job.program for job in run.jobs), condition]), f"n{run.workers}",
         *conditions, run.link.congestion_control, f"s{run.servers}" if run.servers > 1 else "",
-        "" if job.compute == "real" else "sleep", "async" if job.program == "ps_async" else "",
+        "" if job.compute == "real" else "sleep", job.kind.variant,
         "" if run.background is None else _beside(run.background),
         "elastic" if job.kind.elastic else "", "" if run.fault is None else _killed(run.fault),
         "checkpoint" if "checkpoint" in job.options else "", "" if run.capture.offload else "nooffload",
@@ -564,6 +538,6 @@ def pythons(where: str, table: Any) -> dict[str, str]:
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise UsageError(f'{where} has the Python of each framework, torch = "/opt/torch/bin/python"')
     for key in table:
-        if key not in _PYTHONS:
-            raise UsageError(f"{where} has {shown(key)}; {nearest(key, _PYTHONS)}")
+        if key not in LAUNCHERS:
+            raise UsageError(f"{where} has {shown(key)}; {nearest(key, LAUNCHERS)}")
     return dict(table)

@@ -23,7 +23,7 @@ import pytest
 from ddnn_traces.ingestors.logs import read_logs
 from ddnn_traces.messages import Messages
 from ddnn_traces.testbed.hosts import PROGRAMS
-from ddnn_traces.testbed.programs import catalogue, mpi
+from ddnn_traces.testbed.programs import catalogue
 from ddnn_traces.traffic.collectives import Collective
 
 PYTHON = os.environ.get("DDNN_TRACES_TORCH_PYTHON", sys.executable)
@@ -253,8 +253,13 @@ print(json.dumps([counted, models.MODELS]))
 
 
 def test_the_settings_of_open_mpi() -> None:
-    assert mpi.mca_settings("ring") == {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
-    assert {mpi.mca_settings(name)["coll_tuned_allreduce_algorithm"] for name in mpi.ALGORITHMS} == set("12346")
+    assert catalogue.mca_settings("ring") == {
+        "coll_tuned_use_dynamic_rules": "1",
+        "coll_tuned_allreduce_algorithm": "4",
+    }
+    assert {catalogue.mca_settings(name)["coll_tuned_allreduce_algorithm"] for name in catalogue.ALGORITHMS} == set(
+        "12346"
+    )
 
 
 PARAMETERS = {

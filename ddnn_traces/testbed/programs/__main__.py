@@ -29,8 +29,12 @@ def main() -> None:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     given = vars(parser.parse_args())
     options = dict(option.split("=", 1) for option in given.pop("option"))
-    given["out"].mkdir(parents=True, exist_ok=True)
     program = PROGRAMS[given["program"]]
+    try:
+        program.check(int(os.environ.get("WORKERS", os.environ.get("WORLD_SIZE", "1"))), given["batch_size"], options)
+    except ValueError as error:
+        sys.exit(f"{given['program']}: {error}")
+    given["out"].mkdir(parents=True, exist_ok=True)
     try:
         if program.launcher == "tensorflow":
             from . import tensorflow_programs

@@ -6,8 +6,10 @@ Only the standard library: the testbed reads it without a framework.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 WIDTHS = {"mlp1": (784, 256, 128, 10), "mlp4": (784, 640, 640, 10), "mlp12": (784, 1500, 1200, 10)}
 #: Parameters of each model that trains here.
@@ -43,6 +45,74 @@ def read_profile(name: str) -> list[tuple[float, float, int]]:
         ) from error
 
 
+#: Open MPI 4.1's numbers of coll_tuned_allreduce_algorithm, and the topology that each is in the tables.
+ALGORITHMS = {
+    "linear": (1, "star"), "binary": (2, "tree"), "recursive_doubling": (3, "recursive_doubling"),
+    "ring": (4, "ring"), "rabenseifner": (6, "halving_doubling"),
+}  # fmt: skip
+#: Of binary: a reduction and a broadcast along the same tree. (Open MPI's binomial ones are along different trees.)
+_BINARY = {"coll_tuned_reduce_algorithm": "4", "coll_tuned_bcast_algorithm": "5"}
+
+
+def mca_settings(algorithm: str) -> dict[str, str]:
+    """Settings of mpirun that choose the all-reduce. Raises KeyError for an unknown name."""
+    number, _ = ALGORITHMS[algorithm]
+    settings = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": str(number)}
+    return settings | (_BINARY if algorithm == "binary" else {})
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What options are compared with."""
+
+    workers: int
+    batch_size: int
+
+
+#: What is wrong with the text of an option; empty: nothing.
+Rule = Callable[[str, Sizes], str]
+
+
+def _ranks(text: str, sizes: Sizes) -> str:
+    ranks = [str(rank) for rank in range(sizes.workers)]
+    return "" if sorted(text.split(",")) == sorted(ranks) else f"give each of the ranks 0 to {ranks[-1]} once"
+
+
+def _whole(text: str, _: Sizes) -> str:
+    return "" if text.isdecimal() and int(text) else "it is a whole number, 1 or more"
+
+
+def _divisor(of: str) -> Rule:
+    def rule(text: str, sizes: Sizes) -> str:
+        whole = getattr(sizes, of)
+        return _whole(text, sizes) or (f"it does not divide {of} = {whole}" if whole % int(text) else "")
+
+    return rule
+
+
+def _factor(text: str, _: Sizes) -> str:
+    try:
+        return "" if 0 < float(text) < 1e6 else "it is above 0"
+    except ValueError:
+        return "it is a number"
+
+
+#: The words that an option may be, or its rule.
+OPTIONS: dict[str, tuple[str, ...] | Rule] = {
+    "algorithm": tuple(ALGORITHMS), "shape": ("binomial", "heap"), "order": _ranks, "group": _whole, "least": _whole,
+    "checkpoint": _whole, "tensor": _divisor("workers"), "microbatches": _divisor("batch_size"), "time_scale": _factor,
+}  # fmt: skip
+
+
+def _power_of_two(sizes: Sizes) -> str:
+    return f"workers = {sizes.workers}; give a power of two" if sizes.workers & (sizes.workers - 1) else ""
+
+
+def _equal_experts(sizes: Sizes) -> str:
+    workers, batch = sizes.workers, sizes.batch_size
+    return f"batch_size = {batch} on {workers} experts; give a multiple of {workers}" if batch % workers else ""
+
+
 @dataclass(frozen=True)
 class Program:
     """A training program. framework, backend, topology: as in the table runs (topology: unless its options say more).
@@ -50,8 +120,9 @@ class Program:
     launcher: torch (a process a host), mpi and horovod (mpirun on the first host), tensorflow (a process a host;
     servers and, with chief, one more host); a matrix gives the Python of each by this name. servers: hosts beside the
     workers that it needs at least; -1 where it takes none. model: the name of the model that it has of its own,
-    whatever a matrix says. elastic: torchrun starts the process of each host, again where it ends. options: names of
-    those that it has alone.
+    whatever a matrix says. elastic: torchrun starts the process of each host, again where it ends. options: those that
+    it has alone, with their defaults (empty: none). variant: word in the names of its runs. fits: what is wrong with
+    the workers or the batch; empty: nothing.
     """
 
     framework: str
@@ -62,7 +133,24 @@ class Program:
     chief: bool = False
     elastic: bool = False
     model: str = ""
-    options: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    variant: str = ""
+    fits: Callable[[Sizes], str] = lambda _: ""
+
+    def check(self, workers: int, batch_size: int, options: Mapping[str, str]) -> None:
+        """Raise ValueError where the workers, the batch size or an option do not fit the program."""
+        sizes = Sizes(workers, batch_size)
+        problem = self.fits(sizes)
+        for name, text in {**self.options, **options}.items():
+            rule = OPTIONS[name]
+            said = rule(text, sizes) if callable(rule) and text else ""
+            problem = problem or (f"{name} = {text!r}; {said}" if said else "")
+        if problem:
+            raise ValueError(problem)
+
+    def topology_with(self, options: Mapping[str, str]) -> str:
+        """The topology with these options."""
+        return ALGORITHMS[options.get("algorithm", "ring")][1] if self.by_mpirun else self.topology
 
     @property
     def known_options(self) -> tuple[str, ...]:
@@ -95,29 +183,31 @@ class Program:
         }[self.launcher]  # fmt: skip
 
 
-def _torch(topology: str, servers: int = -1, options: tuple[str, ...] = ()) -> Program:
-    return Program("torchp2p", "gloo", topology, servers=servers, options=options)
+def _torch(topology: str, **more: Any) -> Program:
+    return Program("torchp2p", "gloo", topology, **more)
 
 
 PROGRAMS = {
     "ddp": Program("torch", "gloo", "ring"),
-    "elastic": Program("torch", "gloo", "ring", elastic=True, options=("least",)),
-    "ring": _torch("ring", options=("order",)),
-    "tree": _torch("tree", options=("shape",)),
-    "binary_tree_star": _torch("binary_tree_star", options=("group",)),
+    "elastic": Program("torch", "gloo", "ring", elastic=True, options={"least": ""}),
+    "ring": _torch("ring", options={"order": ""}),
+    "tree": _torch("tree", options={"shape": "binomial"}),
+    "binary_tree_star": _torch("binary_tree_star", options={"group": "2"}),
     "star": _torch("star"),
     "clique": _torch("clique"),
-    "halving_doubling": _torch("halving_doubling"),
+    "halving_doubling": _torch("halving_doubling", fits=_power_of_two),
     "ps": _torch("ps", servers=1),
-    "ps_async": _torch("ps", servers=1),
+    "ps_async": _torch("ps", servers=1, variant="async"),
     "pair_averaging": _torch("gossip"),
     "fsdp": Program("torch", "gloo", "fsdp"),
-    "pipeline": Program("torch", "gloo", "pipeline", model="blocks", options=("microbatches",)),
-    "tensor_data": Program("torch", "gloo", "tensor_data", model="blocks", options=("tensor",)),
-    "moe": Program("torch", "gloo", "moe", model="experts"),
-    "two_rings": Program("torch", "gloo", "two_rings", options=("order",)),
+    "pipeline": Program("torch", "gloo", "pipeline", model="blocks", options={"microbatches": "4"}),
+    "tensor_data": Program("torch", "gloo", "tensor_data", model="blocks", options={"tensor": "2"}),
+    "moe": Program("torch", "gloo", "moe", model="experts", fits=_equal_experts),
+    "two_rings": Program("torch", "gloo", "two_rings", options={"order": ""}),
     "mpi": Program("mpi", "openmpi", "ring", launcher="mpi"),
     "tf_mirrored": Program("tf", "grpc", "ring", launcher="tensorflow"),
     "tf_ps": Program("tf", "grpc", "ps", launcher="tensorflow", servers=1, chief=True),
     "horovod": Program("horovod", "openmpi", "ring", launcher="horovod"),
 }
+#: Names by which a matrix gives the Python of programs.
+LAUNCHERS = tuple(dict.fromkeys(program.launcher for program in PROGRAMS.values()))

@@ -45,14 +45,6 @@ def size(parameters: int) -> dict[str, int]:
     return {"model_params": parameters, "model_bytes": 4 * parameters}
 
 
-def whole_number(options: dict[str, str], name: str, default: int) -> int:
-    """An option that is 1 or more. Raises SystemExit for anything else."""
-    text = options.get(name, str(default))
-    if not text.isdecimal() or not int(text):
-        raise SystemExit(f"option {name}={text}: it is a whole number, 1 or more")
-    return int(text)
-
-
 def _mlp(widths: tuple[int, ...]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):

@@ -94,12 +94,8 @@ class Pipeline(Communication):
         torch.manual_seed(models.SEED + self.rank)
         first = [nn.Linear(784, WIDTH)] if self.rank == 0 else []
         last = [nn.Linear(WIDTH, models.CLASSES)] if self.rank == self.workers - 1 else []
-        self._microbatches = models.whole_number(self.options, "microbatches", 4)
-        self._rows, rest = divmod(arguments.batch_size, self._microbatches)
-        if rest or not self._rows:
-            raise SystemExit(
-                f"a batch of {arguments.batch_size} in {self._microbatches} micro-batches; give a divisor of it"
-            )
+        self._microbatches = int(self.options.get("microbatches", 4))
+        self._rows = arguments.batch_size // self._microbatches
         return nn.Sequential(*first, _Block(), _Block(), *last)
 
     def forward_backward(self, model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
@@ -198,9 +194,7 @@ class TensorData(Communication):
 
     def __init__(self, recorder: Recorder, options: Options) -> None:
         super().__init__(recorder, options)
-        self.tensor = models.whole_number(options, "tensor", 2)
-        if self.workers % self.tensor:
-            raise SystemExit(f"tensor={self.tensor} does not divide {self.workers} workers; choose another")
+        self.tensor = int(options.get("tensor", 2))
         self._tensors = [list(range(i, i + self.tensor)) for i in range(0, self.workers, self.tensor)]
         self._datas = [list(range(i, self.workers, self.tensor)) for i in range(self.tensor)]
         groups = [dist.new_group(ranks) for ranks in self._tensors + self._datas]
@@ -278,8 +272,6 @@ class Moe(Communication):
 
     def model(self, arguments: Any) -> nn.Module:
         self._batch = arguments.batch_size
-        if self._batch % self.workers:
-            raise SystemExit(f"a batch of {self._batch} on {self.workers} experts; give a multiple of {self.workers}")
         torch.manual_seed(models.SEED)
         first, last = nn.Linear(784, WIDTH), nn.Linear(WIDTH, models.CLASSES)
         torch.manual_seed(models.SEED + 1 + self.rank)
