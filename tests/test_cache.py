@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,7 +47,7 @@ def test_where_nothing_is_writable_nothing_is_cached(
     package.parent.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache.folder("some") is None
-    from ddnn_traces.ingestors.packets.compiled import jit
+    from ddnn_traces import jit
 
     assert jit.compiled(lambda number: number + 1, folder=None)(1) == 2
 
@@ -53,7 +55,7 @@ def test_where_nothing_is_writable_nothing_is_cached(
 def test_compiled_code_of_older_versions_is_removed_with_the_first_compilation_of_a_new_one(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ddnn_traces.ingestors.packets.compiled import jit
+    from ddnn_traces import jit
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     above = tmp_path / "ddnn_traces"
@@ -62,13 +64,37 @@ def test_compiled_code_of_older_versions_is_removed_with_the_first_compilation_o
         (above / name / "inside" / "code.nbc").write_bytes(b"code")
         if name != "packet-loop-of-a-second-checkout":
             os.utime(above / name, (0, 0))
-    current = jit._cache_folder()
+    current = jit.cache_folder("packet-loop", [Path(__file__)])
     assert current
     assert {path.name for path in above.iterdir()} == {"packet-loop-of-a-second-checkout", "queries", current.name}
     (current / "code").mkdir()
     os.utime(above / "packet-loop-of-a-second-checkout", (0, 0))
-    assert jit._cache_folder() == current  # it is compiled: nothing is looked for
+    assert jit.cache_folder("packet-loop", [Path(__file__)]) == current  # it is compiled: nothing is looked for
     assert (above / "packet-loop-of-a-second-checkout").exists()
+
+
+def test_the_folder_of_the_packet_loop_is_named_by_all_that_is_compiled_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba checks the file of a function only: a constant of another module would keep its value of then."""
+    from ddnn_traces import jit
+    from ddnn_traces.ingestors.packets import compiled
+
+    sources = {*compiled.SOURCES, Path(jit.__file__)}
+    for path in compiled.SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            names = [f"{module}.{name.name}" for name in node.names] if module == "ddnn_traces" else [module]
+            for name in names:
+                if name.startswith("ddnn_traces."):
+                    assert Path(str(import_module(name).__file__)) in sources, f"{path.name} imports {name}"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "constants.py"
+    source.write_text("LIMIT = 1")
+    folder = jit.cache_folder("loop", [source])
+    assert jit.cache_folder("loop", [source]) == folder
+    source.write_text("LIMIT = 2")
+    assert jit.cache_folder("loop", [source]) != folder
 
 
 def test_older_files_are_removed_and_others_stay(tmp_path: Path) -> None:

@@ -19,6 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ddnn_traces.capture_format import (
+    INTERFACE_DESCRIPTION,
+    SECTION_HEADER,
+    pcap_header,
+    pcapng_block,
+    pcapng_option,
+)
 from ddnn_traces.errors import UsageError
 from ddnn_traces.export import display_filter
 from ddnn_traces.ingestors.inputs import RunRecord, read_inputs
@@ -420,7 +427,7 @@ class _Search:
     def _read(self, captures: Sequence[_Row], found: _Found) -> None:
         """Read captures, several at once, and add them to what was found."""
         from ddnn_traces.ingestors.packets.chosen import FlowSearch
-        from ddnn_traces.ingestors.schedule.threads import available_cpus
+        from ddnn_traces.jobs import available_cpus
 
         tuples = sorted({_five_tuple(row) for row in self._wanted.flows})
         searches: list[FlowSearch] = []
@@ -529,7 +536,7 @@ class _Writer:
         self._links: dict[int, str] = {}
         self._interfaces = 0
         if is_pcapng:
-            self._file.write(_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)))
+            self._file.write(pcapng_block(SECTION_HEADER, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)))
 
     def interfaces_of(self, capture_id: str, snaplen: int | None) -> Callable[[int], int]:
         """The function that gives the interface of a link type of a capture, and describes it before its packets."""
@@ -537,8 +544,8 @@ class _Writer:
 
     def _interface(self, capture_id: str, snaplen: int, link: int) -> int:
         if self.is_pcapng:
-            options = _option(2, capture_id.encode()) + _option(9, b"\x09") + _option(0, b"")
-            self._file.write(_block(1, struct.pack("<HHI", link, 0, snaplen) + options))
+            options = pcapng_option(2, capture_id.encode()) + pcapng_option(9, b"\x09") + pcapng_option(0, b"")
+            self._file.write(pcapng_block(INTERFACE_DESCRIPTION, struct.pack("<HHI", link, 0, snaplen) + options))
             self._interfaces += 1
             return self._interfaces - 1
         if not self._links:
@@ -552,7 +559,7 @@ class _Writer:
         return 0
 
     def _begin(self, link: int) -> None:
-        self._file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, _SNAPLEN, link))
+        self._file.write(pcap_header(_SNAPLEN, link))
 
     def write(self, data: Any) -> None:
         """Write records or blocks, uint8."""
@@ -562,16 +569,6 @@ class _Writer:
         """A file without packets is its header alone."""
         if not self.is_pcapng and not self._links:
             self._begin(1)
-
-
-def _block(kind: int, body: bytes) -> bytes:
-    """A block of a pcapng (draft-ietf-opsawg-pcapng, 3.1), whose body is padded already."""
-    length = 12 + len(body)
-    return struct.pack("<II", kind, length) + body + struct.pack("<I", length)
-
-
-def _option(code: int, value: bytes) -> bytes:
-    return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)
 
 
 def lines(cut: Cut, out: Path, selection: Selection) -> Iterable[str]:

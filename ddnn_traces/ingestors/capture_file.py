@@ -23,13 +23,13 @@ from threading import Semaphore, Thread
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from ddnn_traces.capture_format import PCAP_HEADER_BYTES, PCAP_MAGICS, PCAPNG
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors.compression import Compression, Decompression, compression_of
 from ddnn_traces.ingestors.facts import STDIN, CaptureFacts
 from ddnn_traces.ingestors.streams import RawFile, opened
 from ddnn_traces.store import hashes
 
-HEADER_BYTES = 24
 #: Bytes of the file that are read at once: fastest for a plain file here.
 BLOCK_BYTES = 1 << 22
 #: About the size of decompressed blocks, and how many of them may wait for the reader.
@@ -39,15 +39,7 @@ _SNIFFED_BYTES = 4096
 #: In this many bytes every format has a complete block (lz4's are the largest), so that something comes out.
 _START_BYTES = 5 << 20
 
-_PCAP = {  # magic number as in the file -> byte order, ns a tick of the fraction
-    b"\xd4\xc3\xb2\xa1": ("<", 1000),
-    b"\xa1\xb2\xc3\xd4": (">", 1000),
-    b"\x4d\x3c\xb2\xa1": ("<", 1),
-    b"\xa1\xb2\x3c\x4d": (">", 1),
-}
 _MAJOR = 2  # of the version; libpcap refuses all others but 543.0 of DG/UX, whose two lengths are exchanged
-PCAP_MAGICS = tuple(_PCAP)
-PCAPNG = b"\x0a\x0d\x0d\x0a"
 _KUZNETZOV = (b"\x34\xcd\xb2\xa1", b"\xa1\xb2\xcd\x34")
 
 
@@ -69,11 +61,11 @@ class PcapHeader:
             return "pcap in Kuznetzov's modified form is not read: convert it with 'editcap -F pcap'"
         if header.startswith(PCAPNG):
             return "pcapng, which has no pcap file header"
-        if not any(magic.startswith(header[:4]) for magic in _PCAP):
+        if not any(magic.startswith(header[:4]) for magic in PCAP_MAGICS):
             return "not a capture (no pcap magic number)"
-        if len(header) < HEADER_BYTES:
-            return f"cut short inside the pcap file header, after {len(header)} of {HEADER_BYTES} bytes"
-        byte_order, tick_ns = _PCAP[header[:4]]
+        if len(header) < PCAP_HEADER_BYTES:
+            return f"cut short inside the pcap file header, after {len(header)} of {PCAP_HEADER_BYTES} bytes"
+        byte_order, tick_ns = PCAP_MAGICS[header[:4]]
         major, minor = struct.unpack(byte_order + "HH", header[4:8])
         if major != _MAJOR:
             return (
@@ -100,7 +92,7 @@ def looks_like_capture(path: Path) -> bool:
             file.seek(0)
             blocks = (file.read(_SNIFFED_BYTES) for _ in range(_START_BYTES // _SNIFFED_BYTES))
             start = _at_least(4, Decompression(kind, blocks, 16).pieces())
-    return start[:4] in (*_PCAP, PCAPNG, *_KUZNETZOV)
+    return start[:4] in (*PCAP_MAGICS, PCAPNG, *_KUZNETZOV)
 
 
 def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ddnn_traces.ingestors.capture_file import PCAPNG
+from ddnn_traces.capture_format import (
+    BYTE_ORDERS,
+    INTERFACE_STATISTICS,
+    LEAST_BLOCK_BYTES,
+    MOST_BLOCK_BYTES,
+    PCAPNG,
+    pcapng_options,
+)
 from ddnn_traces.ingestors.sources import host_label, run_name
 
 Counters = dict[str, int | str]
@@ -25,10 +32,6 @@ COLUMNS = (*_OPTIONS.values(), "counter_source")
 OF_FILE = "pcapng"
 _STATISTICS_BYTES = 24  # of the shortest block
 _MOST_COUNT = 2**63 - 1
-STATISTICS_BLOCK = 5
-#: Byte order of a pcapng's section by the magic number in its header.
-BYTE_ORDERS = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
-_SECTION_START, _MOST_BLOCK_BYTES = 12, 1 << 24
 
 #: Endings of files in a run's folder that may hold the closing lines of a capturing program.
 LOG_ENDINGS = (".log", ".txt", ".err", ".stderr", ".out")
@@ -54,7 +57,7 @@ class InterfaceStatistics:
             return
         (interface,) = struct.unpack_from(byte_order + "I", block, 8)
         counts: dict[str, int] = {}
-        for code, value in block_options(byte_order, block[20:-4]):
+        for code, value in pcapng_options(byte_order, block[20:-4]):
             if code in _OPTIONS and len(value) == 8:
                 (count,) = struct.unpack(byte_order + "Q", value)
                 if count <= _MOST_COUNT:
@@ -93,9 +96,9 @@ class StatisticsFinder:
         self._waiting += data[self._skipped :]
         self._skipped = max(0, self._skipped - len(data))
         at = 0
-        while len(self._waiting) - at >= _SECTION_START and not self._ended:
+        while len(self._waiting) - at >= LEAST_BLOCK_BYTES and not self._ended:
             size = self._block_bytes(at)
-            is_wanted = size and self._waiting[at : at + 4] == struct.pack(self._byte_order + "I", STATISTICS_BLOCK)
+            is_wanted = size and self._waiting[at : at + 4] == struct.pack(self._byte_order + "I", INTERFACE_STATISTICS)
             if is_wanted and at + size > len(self._waiting):
                 break
             if is_wanted:
@@ -110,25 +113,13 @@ class StatisticsFinder:
             self._byte_order = BYTE_ORDERS.get(bytes(self._waiting[at + 8 : at + 12]), "")
             self._sections += 1
         size = int(struct.unpack_from(self._byte_order + "I", self._waiting, at + 4)[0]) if self._byte_order else 0
-        self._ended = not _SECTION_START <= size <= _MOST_BLOCK_BYTES or size % 4 != 0
+        self._ended = not LEAST_BLOCK_BYTES <= size <= MOST_BLOCK_BYTES or size % 4 != 0
         return 0 if self._ended else size
 
 
 def is_counter_log(path: Path) -> bool:
     """Whether a file holds the closing lines of a capturing program."""
     return path.suffix.lower() in LOG_ENDINGS and bool(_last_counters(path))
-
-
-def block_options(byte_order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Options of a pcapng block (code, value) up to the end of options, or to bytes that are not an option."""
-    at = 0
-    while at + 4 <= len(data):
-        code, size = struct.unpack_from(byte_order + "HH", data, at)
-        at += 4
-        if code == 0 or at + size > len(data):
-            break
-        yield code, data[at : at + size]
-        at += size + -size % 4
 
 
 # --- closing lines

@@ -21,8 +21,9 @@ from ddnn_traces.ingestors.options import IngestOptions
 from ddnn_traces.ingestors.reconcile.log_clocks import LogClock, estimate_clock
 from ddnn_traces.ingestors.reconcile.tables import RunFacts
 from ddnn_traces.ingestors.schedule.tasks import ReadResult, ReadTask, Scheduler
-from ddnn_traces.ingestors.schedule.threads import Threads, available_cpus
+from ddnn_traces.ingestors.schedule.threads import Threads
 from ddnn_traces.ingestors.sources import RunInput
+from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.store import hashes
 from ddnn_traces.text import counted, valid_text

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import struct
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.errors import UsageError
 from ddnn_traces.ingestors import originals
 from ddnn_traces.ingestors.capture_file import CaptureFile
@@ -180,8 +180,7 @@ class _Pcap:
     def write(self, records: memoryview, link: int) -> None:
         """Write records of packets. link: their link type, which the first ones tell."""
         if not self._begun:
-            header = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, self._snaplen, max(link, 0))
-            self._out.write(self._gzip.compress(header))
+            self._out.write(self._gzip.compress(pcap_header(self._snaplen, max(link, 0))))
             self._begun = True
         self._out.write(self._gzip.compress(records))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ddnn_traces.errors import PublishError, QueryError, StorageError, UsageError
-from ddnn_traces.ingestors.schedule.threads import available_cpus
+from ddnn_traces.jobs import available_cpus
 from ddnn_traces.messages import Messages
 from ddnn_traces.query import checks
 from ddnn_traces.query.dataset import Dataset

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import ip_address
@@ -21,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from ddnn_traces.capture_format import pcap_header
 from ddnn_traces.errors import UsageError
 from ddnn_traces.store.whole_files import whole_folder
 from ddnn_traces.traffic.traffic import HEADER_BYTES, SNAPLEN, Ints, Traffic, learning_curve
@@ -49,13 +49,9 @@ _DONT_FRAGMENT = 0x4000
 _LOG_LINE_BYTES = 130  # a line of a log and one of phases
 _LATEST_NS = (1 << 32) * 10**9
 
+_ETHERNET = 1  # LINKTYPE_
+
 Records = npt.NDArray[np.void]
-
-
-def file_header(nanoseconds: bool) -> bytes:
-    """Header of a pcap in little endian of Ethernet frames, times in nanoseconds or microseconds."""
-    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
-    return struct.pack("<IHHiIII", magic, 2, 4, 0, 0, SNAPLEN, 1)
 
 
 def new_records(count: int) -> Records:
@@ -102,7 +98,7 @@ def _write_captures(folder: Path, traffic: Traffic) -> None:
         paths = [folder / f"{label}-tcpdump.pcap" for label in traffic.labels]
         files: list[IO[bytes]] = [stack.enter_context(path.open("wb")) for path in paths]
         for file in files:
-            file.write(file_header(nanoseconds=True))
+            file.write(pcap_header(SNAPLEN, _ETHERNET))
         vantage = traffic.vantage
         for flow, records in _blocks(traffic):
             at = vantage[flow]

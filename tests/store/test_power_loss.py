@@ -17,11 +17,10 @@ from small_runs import A, B, C, contradictions, hashes_of, ring, write_captures
 from tools import COMMAND, mostly_long, needs_tool
 
 import ddnn_traces
-from ddnn_traces import cache
+from ddnn_traces import cache, jit
 from ddnn_traces.errors import StorageError
 from ddnn_traces.export import targets
 from ddnn_traces.ingestors import pipeline
-from ddnn_traces.ingestors.packets.compiled import jit
 from ddnn_traces.query import views
 from ddnn_traces.query.dataset import Dataset
 from ddnn_traces.store import writer

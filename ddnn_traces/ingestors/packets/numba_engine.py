@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, CaptureFile, PcapHeader
+from ddnn_traces.capture_format import PCAP_HEADER_BYTES
+from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.ingestors.facts import PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.packets import parts
+from ddnn_traces.ingestors.packets.compiled import is_cached
 from ddnn_traces.ingestors.packets.compiled import scan as loop
-from ddnn_traces.ingestors.packets.compiled.jit import is_cached
 from ddnn_traces.ingestors.packets.compiled.scan import Framing
 from ddnn_traces.ingestors.packets.records import pcap_framing, reader_of, split_header
 from ddnn_traces.ingestors.packets.scanner import Scanner
@@ -75,8 +76,8 @@ def _is_large(path: Path, options: ReadOptions) -> bool:
 
 def _plain_start(path: Path) -> tuple[PcapHeader | str, Framing] | None:
     """What split_header says of a capture that is not compressed."""
-    with opened(path, HEADER_BYTES) as file:
-        header, framing, _ = split_header(iter([memoryview(file.read(HEADER_BYTES))]))
+    with opened(path, PCAP_HEADER_BYTES) as file:
+        header, framing, _ = split_header(iter([memoryview(file.read(PCAP_HEADER_BYTES))]))
     return (header, framing) if framing else None
 
 

@@ -20,7 +20,8 @@ from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, page_aligned
+from ddnn_traces.capture_format import PCAP_HEADER_BYTES
+from ddnn_traces.ingestors.capture_file import page_aligned
 from ddnn_traces.ingestors.facts import Answer, Int64Array, Pool, ReadOptions, ignore_progress
 from ddnn_traces.ingestors.packets.compiled.flow_table import State
 from ddnn_traces.ingestors.packets.compiled.join import find_record
@@ -48,7 +49,7 @@ _Result = TypeVar("_Result")
 class PartTask:
     """The records of a capture that begin in [start, stop), bytes of the file. Can be pickled.
 
-    start is the first record's offset for HEADER_BYTES, else that of a cut. framing, interfaces: as of a Scanner.
+    start is the first record's offset for PCAP_HEADER_BYTES, else that of a cut. framing, interfaces: as of a Scanner.
     options: without progress and pool.
     """
 
@@ -80,7 +81,7 @@ def read_part(task: PartTask) -> Part:
     reader = RecordReader(scanner, 0, task.stop)
     blocks = _blocks(task.path, task.start, task.stop)
     first = next(blocks, memoryview(b""))
-    skipped = 0 if task.start == HEADER_BYTES else _guess(first, scanner)
+    skipped = 0 if task.start == PCAP_HEADER_BYTES else _guess(first, scanner)
     begin = -1
     if skipped >= 0:
         begin = reader.position = task.start + skipped
@@ -171,7 +172,7 @@ class PartsReader:
 
     def _task(self, start: int) -> PartTask:
         options = replace(self._options, progress=ignore_progress, pool=None)
-        begin, stop = max(start, HEADER_BYTES), min(start + self._pool.part_bytes, self._size)
+        begin, stop = max(start, PCAP_HEADER_BYTES), min(start + self._pool.part_bytes, self._size)
         return PartTask(self._path, self._whole.framing, self._whole.interfaces, options, begin, stop)
 
     def _append(self, part: Part, task: PartTask) -> None:

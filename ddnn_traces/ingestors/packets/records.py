@@ -14,11 +14,20 @@ from typing import Literal
 
 import numpy as np
 
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAP_MAGICS, PCAPNG, PcapHeader
-from ddnn_traces.ingestors.counters import BYTE_ORDERS, STATISTICS_BLOCK, InterfaceStatistics, block_options
+from ddnn_traces.capture_format import (
+    BYTE_ORDERS,
+    INTERFACE_STATISTICS,
+    MOST_BLOCK_BYTES,
+    PCAP_HEADER_BYTES,
+    PCAP_MAGICS,
+    PCAPNG,
+    pcapng_options,
+)
+from ddnn_traces.ingestors.capture_file import PcapHeader
+from ddnn_traces.ingestors.counters import InterfaceStatistics
 from ddnn_traces.ingestors.facts import CaptureFacts, Int64Array
 from ddnn_traces.ingestors.packets.compiled import scan as loop
-from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS, MOST_BLOCK_BYTES, Framing
+from ddnn_traces.ingestors.packets.compiled.scan import INTERFACE_COLUMNS, Framing
 from ddnn_traces.ingestors.packets.scanner import Scanner
 
 _AT_ONCE = 4096  # bytes that are tried first to complete a record that is cut by the end of a block
@@ -47,12 +56,12 @@ def split_header(blocks: Iterator[memoryview]) -> tuple[PcapHeader | str, Framin
     with the first byte of any other file.
     """
     start = b""
-    while len(start) < HEADER_BYTES and (block := next(blocks, None)) is not None:
+    while len(start) < PCAP_HEADER_BYTES and (block := next(blocks, None)) is not None:
         start += bytes(block)
-    header = PcapHeader.parse(start[:HEADER_BYTES])
+    header = PcapHeader.parse(start[:PCAP_HEADER_BYTES])
     framing, begin = None, 0
     if isinstance(header, PcapHeader):
-        framing, begin = pcap_framing(header), HEADER_BYTES
+        framing, begin = pcap_framing(header), PCAP_HEADER_BYTES
     elif start.startswith(PCAPNG):
         framing = _pcapng_framing("<")
     return header, framing, itertools.chain([memoryview(start)[begin:]], blocks)
@@ -62,7 +71,7 @@ def reader_of(scanner: Scanner, progress: Callable[[int], None] | None = None) -
     """The reader for the bytes that `split_header` leaves, by the scanner's framing."""
     if scanner.framing.is_pcapng:
         return PcapngReader(scanner, progress)
-    return RecordReader(scanner, HEADER_BYTES, progress=progress)
+    return RecordReader(scanner, PCAP_HEADER_BYTES, progress=progress)
 
 
 class RecordReader:
@@ -177,7 +186,7 @@ class PcapngReader(RecordReader):
                 order: Literal["little", "big"] = "little" if self._section.byte_order == "<" else "big"
                 size = int.from_bytes(block[pos + 4 : pos + 8], order)
                 content = bytes(block[pos : pos + size])
-                if int.from_bytes(content[:4], order) == STATISTICS_BLOCK:
+                if int.from_bytes(content[:4], order) == INTERFACE_STATISTICS:
                     self._statistics.add(self._sections, self._section.byte_order, content)
                 else:
                     self._described.append(_add_interface(self._section, content))
@@ -255,7 +264,7 @@ def _add_interface(section: _Section, block: bytes) -> _Interface:
         raise _BadBlock(f"an interface description of {len(block)} bytes")
     link, snaplen = struct.unpack_from(section.byte_order + "8xH2xI", block)
     resolution, seconds = 6, 0
-    for code, value in block_options(section.byte_order, block[16:-4]):
+    for code, value in pcapng_options(section.byte_order, block[16:-4]):
         if code == _IF_TSRESOL and len(value) == 1:
             resolution = value[0]
         elif code == _IF_TSOFFSET and len(value) == 8:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -24,11 +23,6 @@ _AHEAD = 2
 
 class Cancelled(BaseException):
     """Raised in a thread whose result is no longer needed. Not an Exception, so that no handler catches it."""
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 class Threads:

@@ -40,8 +40,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ddnn_traces.capture_format import PCAP_HEADER_BYTES, PCAPNG
 from ddnn_traces.errors import EngineError
-from ddnn_traces.ingestors.capture_file import HEADER_BYTES, PCAPNG, CaptureFile, PcapHeader
+from ddnn_traces.ingestors.capture_file import CaptureFile, PcapHeader
 from ddnn_traces.ingestors.counters import StatisticsFinder
 from ddnn_traces.ingestors.facts import ENCAPSULATIONS, FLOW_FACTS, PACKETS, CaptureFacts, ReadOptions
 from ddnn_traces.ingestors.spill import CellSpill, Spill
@@ -104,7 +105,7 @@ def read_capture(path: Path, options: ReadOptions) -> CaptureFacts:
     _describe(facts, file, feed, reader)
     header = PcapHeader.parse(feed.start)
     if isinstance(header, PcapHeader):
-        facts.trailing_bytes = max(0, feed.size - HEADER_BYTES - reader.record_bytes)
+        facts.trailing_bytes = max(0, feed.size - PCAP_HEADER_BYTES - reader.record_bytes)
     elif not facts.records and facts.format is None:  # not a file that either engine reads
         complaint = header
         facts.trailing_bytes = feed.size
@@ -174,7 +175,7 @@ class _Feed:
         with open(write_end, "wb", buffering=0) as pipe:  # a descriptor, not a path
             broken = False
             for block in self.file.blocks():
-                self.start += bytes(block[: HEADER_BYTES - len(self.start)])
+                self.start += bytes(block[: PCAP_HEADER_BYTES - len(self.start)])
                 self.size += len(block)
                 self.finder.feed(block)
                 while len(block) and not broken:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ddnn_traces.ingestors.capture_file import PCAPNG, CaptureFile
-from ddnn_traces.ingestors.counters import block_options
+from ddnn_traces import capture_format as form
+from ddnn_traces.ingestors.capture_file import CaptureFile
 from ddnn_traces.ingestors.facts import STDIN
 from ddnn_traces.store import hashes
 
@@ -114,31 +114,31 @@ class _HardwareCollector:
 def pcapng_texts(path: Path) -> set[str]:
     """Texts in a pcapng, compressed or not: comments, hardware, system, program, names of interfaces and hosts."""
     data = _begin(path, _MOST_PCAPNG_BYTES)
-    if not data.startswith(PCAPNG) or len(data) < 12:
+    if not data.startswith(form.PCAPNG) or len(data) < form.LEAST_BLOCK_BYTES:
         return set()
-    order = "<" if data[8:12] == b"\x4d\x3c\x2b\x1a" else ">"
+    order = form.BYTE_ORDERS.get(data[8:12], ">")
     found: set[str] = set()
     at = 0
-    while at + 12 <= len(data):
+    while at + form.LEAST_BLOCK_BYTES <= len(data):
         kind, size = struct.unpack_from(order + "II", data, at)
-        if size < 12 or at + size > len(data):
+        if size < form.LEAST_BLOCK_BYTES or at + size > len(data):
             break
         body = data[at + 8 : at + size - 4]
-        if kind == 0x0A0D0D0A:
+        if kind == form.SECTION_HEADER:
             found |= _option_texts(order, body[16:], (1, 2, 3, 4))
-        elif kind == 1:
+        elif kind == form.INTERFACE_DESCRIPTION:
             found |= _option_texts(order, body[8:], (1, 2, 3, 11, 12, 15))
-        elif kind == 5:
+        elif kind == form.INTERFACE_STATISTICS:
             found |= _option_texts(order, body[12:], (1,))
-        elif kind == 4:
+        elif kind == form.NAME_RESOLUTION:
             found |= {
                 text
-                for code, value in block_options(order, body)
+                for code, value in form.pcapng_options(order, body)
                 if code in (1, 2)
                 for text in value[4 if code == 1 else 16 :].decode(errors="replace").split("\0")
                 if text
             }
-        elif kind == 6 and len(body) >= 20:
+        elif kind == form.ENHANCED_PACKET and len(body) >= 20:
             captured = struct.unpack_from(order + "I", body, 12)[0]
             found |= _option_texts(order, body[20 + captured + -captured % 4 :], (1,))
         at += size
@@ -146,7 +146,9 @@ def pcapng_texts(path: Path) -> set[str]:
 
 
 def _option_texts(order: str, data: bytes, codes: tuple[int, ...]) -> set[str]:
-    return {value.decode(errors="replace").strip("\0") for code, value in block_options(order, data) if code in codes}
+    return {
+        value.decode(errors="replace").strip("\0") for code, value in form.pcapng_options(order, data) if code in codes
+    }
 
 
 def _begin(path: Path, most: int) -> bytes:

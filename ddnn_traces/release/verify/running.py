@@ -16,7 +16,7 @@ from typing import Any
 
 from ddnn_traces import extras
 from ddnn_traces.errors import DdnnTracesError, MissingExtra, UsageError
-from ddnn_traces.ingestors.schedule.threads import available_cpus
+from ddnn_traces.jobs import available_cpus
 from ddnn_traces.release.verify import agreement, apart, captures, database, descriptions, files, tables
 from ddnn_traces.release.verify.examined import (
     FAILED,

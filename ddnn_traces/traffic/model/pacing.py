@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ddnn_traces import cache
-from ddnn_traces.ingestors.packets.compiled import jit
+from ddnn_traces import cache, jit
 from ddnn_traces.traffic.traffic import HEADER_BYTES, Floats, Ints, Transfers
 
 #: numba compares the compiled code in the folder with this file only, which has all that is compiled here.

@@ -11,7 +11,6 @@ from captures_by_hand import MS, T0, US, in_time
 from readings import read, read_frames, the_flow
 
 from ddnn_traces.ingestors.facts import NO_STEP
-from ddnn_traces.ingestors.packets.compiled import jit
 
 # --- large packets, and packets one by one
 
@@ -108,8 +107,3 @@ def test_cells_are_spilled(cells: int) -> None:
     records = [p.Record(T0 + i * MS // 2, p.segment(source=1 + i % 3)) for i in range(60)]
     facts = read(p.pcap(records), window_ns=MS, bounds=[T0 + 5 * MS, T0 + 10 * MS], cells=cells)
     assert len(facts.cells) == 60
-
-
-def test_compiles_without_a_folder_to_keep_the_result_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "_FOLDER", None)
-    assert jit.compiled(lambda number: number + 1)(2) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.cut import packet_at
 from ddnn_traces.ingestors.packets.compiled.headers import (
     ETHERNET,
@@ -18,8 +19,8 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     inside,
     network_header,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, FULL, LINK, NEED_BYTES, STOPPED, pcapng_block
+from ddnn_traces.jit import helper, u16, u32, u32_little
 
 
 @helper

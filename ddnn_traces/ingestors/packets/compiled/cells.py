@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, inlined
+from ddnn_traces.ingestors.packets.compiled import compiled
+from ddnn_traces.jit import inlined
 
 _DIGIT_BITS = 11
 _DIGITS = 1 << _DIGIT_BITS

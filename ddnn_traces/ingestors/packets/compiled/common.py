@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddnn_traces.capture_format import ENHANCED_PACKET
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     ACK,
     CAPTURED,
@@ -33,12 +34,10 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     sample_identity,
 )
 from ddnn_traces.ingestors.packets.compiled.headers import SLL, SLL2
-from ddnn_traces.ingestors.packets.compiled.jit import helper, inlined, prefetch, u16, u32, u32_little, u64_little
+from ddnn_traces.jit import helper, inlined, prefetch, u16, u32, u32_little, u64_little
 
 # From so many flows on, their table is not in the caches, and is prefetched for records so far ahead: twice the speed.
 MANY_FLOWS, NEAR_AHEAD, FAR_AHEAD = 2048, 8, 16
-
-ENHANCED_PACKET = 6
 
 
 class Expected(NamedTuple):

@@ -33,7 +33,7 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
     RST,
     SYN,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import helper, inlined, u16
+from ddnn_traces.jit import helper, inlined, u16
 
 FIN_FLAG, SYN_FLAG, RST_FLAG, ACK_FLAG = 1, 2, 4, 16
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper
-from ddnn_traces.ingestors.packets.compiled.scan import ENHANCED_PACKET, FULL, STOPPED, record_at
+from ddnn_traces.capture_format import ENHANCED_PACKET
+from ddnn_traces.ingestors.packets.compiled import compiled
+from ddnn_traces.ingestors.packets.compiled.scan import FULL, STOPPED, record_at
+from ddnn_traces.jit import helper
 
 #: Why copy() and cut() return, besides scan()'s reasons: a record of a link type that the output does not have, or
 #: whose time does not fit into a pcap.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.copy import (
     LATEST_NS,
     NO_TIME,
@@ -47,8 +48,8 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     ports,
     ppp_type,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u16, u32
 from ddnn_traces.ingestors.packets.compiled.scan import STOPPED, record_at
+from ddnn_traces.jit import helper, u16, u32
 
 #: Why cut() returned, besides the reasons of scan() and OTHER_LINK and NO_TIME: headers of that link are not written.
 UNWRITTEN_LINK = 102

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ddnn_traces.ingestors.packets.compiled.jit import borrowed, compiled, inlined
+from ddnn_traces.ingestors.packets.compiled import compiled
+from ddnn_traces.jit import borrowed, inlined
 
 # Columns of `flows`, int64, one row a connection: two cache lines, which every packet touches.
 CELL_STEP, CELL_PACKETS, CELL_WIRE, CELL_PAYLOAD, IP, CAPTURED, NEXT, IDENTITY = range(8)

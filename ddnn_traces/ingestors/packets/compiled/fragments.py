@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.connections import NOT_FOLLOWED
 from ddnn_traces.ingestors.packets.compiled.flow_table import (
     DATAGRAMS,
@@ -28,7 +29,7 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     IP_BYTES,
     PAYLOAD,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper
+from ddnn_traces.jit import helper
 
 MOST_DATAGRAMS, MOST_WAITING = 1024, 4096
 MOST_AGE_NS = 30_000_000_000

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.flow_table import TUNNEL_COUNT, find_slot
-from ddnn_traces.ingestors.packets.compiled.jit import (
-    compiled,
-    helper,
-    inlined,
-    u16,
-    u16_little,
-    u32,
-    u32_little,
-    u64,
-)
+from ddnn_traces.jit import helper, inlined, u16, u16_little, u32, u32_little, u64
 
 # Outcomes: in a flow, or an index into facts.SKIP_REASONS.
 FOLLOW, NOT_IP, MALFORMED, CUT_SHORT, UNKNOWN_LINK = -1, 0, 1, 2, 3

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.connections import (
     BEGAN_WITH_SYN,
     BELOW_FIRST,
@@ -77,8 +78,8 @@ from ddnn_traces.ingestors.packets.compiled.flow_table import (
 )
 from ddnn_traces.ingestors.packets.compiled.flow_table import FIN as FINS
 from ddnn_traces.ingestors.packets.compiled.headers import TCP
-from ddnn_traces.ingestors.packets.compiled.jit import compiled, helper, u32, u32_little
 from ddnn_traces.ingestors.packets.compiled.scan import CORRUPT, pcapng_block
+from ddnn_traces.jit import helper, u32, u32_little
 
 _FLOW_SUMS = (IP, CAPTURED, PACKETS, WIRE, PAYLOAD, LARGE_PAYLOAD)
 _DETAIL_SUMS = (

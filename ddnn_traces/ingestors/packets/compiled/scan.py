@@ -6,6 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddnn_traces.capture_format import (
+    ENHANCED_PACKET,
+    INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS,
+    LEAST_BLOCK_BYTES,
+    MOST_BLOCK_BYTES,
+    OLD_PACKET,
+    SECTION_HEADER,
+    SIMPLE_PACKET,
+)
+from ddnn_traces.ingestors.packets.compiled import compiled
 from ddnn_traces.ingestors.packets.compiled.common import Expected, common_packets, remember
 from ddnn_traces.ingestors.packets.compiled.connections import (
     ACK_FLAG,
@@ -71,16 +82,7 @@ from ddnn_traces.ingestors.packets.compiled.headers import (
     ports,
     protocol_word,
 )
-from ddnn_traces.ingestors.packets.compiled.jit import (
-    borrowed,
-    compiled,
-    helper,
-    u16,
-    u16_little,
-    u32,
-    u32_little,
-    u64,
-)
+from ddnn_traces.jit import borrowed, helper, u16, u16_little, u32, u32_little, u64
 
 # Why scan() returned: the next record is not complete, a table is full, damage follows, a section or an interface is
 # described here, or `stop` is reached.
@@ -96,10 +98,6 @@ BILLION, MOST_SECONDS = 10**9, (2**63 - 1) // 10**9
 # In place of TCP flags: of a packet without a TCP header, and of one whose header was not captured. Both are negative;
 # the second one has the bit of SYN, so that it takes that rare branch.
 NO_HEADER, CUT_HEADER, NO_FLAGS = -8, -6, np.int64(-1)
-
-SECTION_HEADER, INTERFACE_DESCRIPTION, OLD_PACKET, SIMPLE_PACKET = 0x0A0D0D0A, 1, 2, 3
-INTERFACE_STATISTICS, ENHANCED_PACKET = 5, 6
-MOST_BLOCK_BYTES = 1 << 24
 
 
 class Framing(NamedTuple):
@@ -156,7 +154,7 @@ def pcapng_block(buf, pos, size, big_endian, interfaces, last_time):
         return np.int64(SECTION), False, nothing, nothing, nothing, nothing, nothing, False, pos
     length = u32(buf, pos + 4) if big_endian else u32_little(buf, pos + 4)
     corrupt = np.int64(CORRUPT), False, nothing, nothing, nothing, nothing, nothing, False, pos
-    if length < 12 or length > MOST_BLOCK_BYTES or length & 3:
+    if length < LEAST_BLOCK_BYTES or length > MOST_BLOCK_BYTES or length & 3:
         return corrupt
     following = pos + length
     if following > size:

@@ -1,12 +1,13 @@
-"""How the functions of the packet loop are compiled, cached on disk, and read integers from bytes.
+"""How functions are compiled by numba and cached on disk, and how they read integers from bytes.
 
-numba caches compiled code next to the source, but checks only the one file that a function is in. The loop's functions
-are in several; so the code goes into a folder named by the content of all of them.
+numba caches compiled code next to the source, but checks only the one file that a function is in. Where functions of
+several files are compiled into one, the code goes into a folder named by the content of all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from llvmlite import ir
@@ -22,16 +23,14 @@ from ddnn_traces import cache
 CHECKED = bool(config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: for tests; every read is checked, slowly
 
 
-def _cache_folder() -> Path | None:
-    """Folder for the compiled code, named by all sources. Where it is new, those of older versions are removed."""
-    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    folder = cache.folder("packet-loop-" + "checked-" * CHECKED + hashlib.sha256(sources).hexdigest()[:16])
+def cache_folder(name: str, sources: Iterable[Path]) -> Path | None:
+    """Folder for the compiled code of these sources, named by their content and that of this module; None where none is
+    writable. Where it is new, those of older versions are removed."""
+    content = b"".join(path.read_bytes() for path in (*sources, Path(__file__)))
+    folder = cache.folder(f"{name}-" + "checked-" * CHECKED + hashlib.sha256(content).hexdigest()[:16])
     if folder and not any(folder.iterdir()):
-        cache.remove_older(folder, "packet-loop-*")
+        cache.remove_older(folder, f"{name}-*")
     return folder
-
-
-_FOLDER = _cache_folder()
 
 
 class _Cache(FunctionCache):
@@ -47,8 +46,8 @@ class _Cache(FunctionCache):
             return self._load_overload(sig, target_context)
 
 
-def compiled(function, folder=_FOLDER):
-    """Compile a function that Python calls, and cache the result on disk where there is a folder for it."""
+def compiled(function, folder):
+    """Compile a function that Python calls, and cache the result on disk in `folder`; None: not cached."""
     if folder is None:
         return njit(nogil=True, boundscheck=False)(function)
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)  # read once, when the cache is made
@@ -58,11 +57,6 @@ def compiled(function, folder=_FOLDER):
         return dispatcher
     finally:
         config.CACHE_DIR = before
-
-
-def is_cached() -> bool:
-    """Whether the packet loop was compiled before, and its code is on disk."""
-    return _FOLDER is not None and any(_FOLDER.rglob("*.nbc"))
 
 
 #: A function that compiled ones call for few packets.
