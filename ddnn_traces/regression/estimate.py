@@ -21,9 +21,11 @@ ROUNDING = 1e-12
 # The part of a column, scaled to length 1, that must remain after projection on the columns before it. Rounding leaves
 # 1e-15; the nearly collinear Longley data leaves 1e-5.
 INDEPENDENT = 1e-9
-# Leverage from which a row determines a direction alone; part of a row in a lost direction that is not rounding.
+# Leverage from which a row determines a direction of the coefficients alone: without rounding it would be 1.
 ALL = 1 - 1e-8
-_SOME = 1e-6
+# A row, coefficient or direction depends on a lost direction where more than this share of its length lies in it.
+# Less is rounding.
+_PART_OF_LOST = 1e-6
 # Condition number up to which a step on the normal equations, which square it, gains digits.
 _WELL_CONDITIONED = 1e6
 
@@ -120,12 +122,6 @@ class Estimate:
         return np.asarray(np.sqrt(np.mean(self.matrix**2, axis=0)))
 
     @cached_property
-    def has_constant(self) -> bool:
-        """Whether the columns span the constant: by an intercept, or by all levels of a term."""
-        ones = np.full(len(self.response), len(self.response) ** -0.5)
-        return bool(np.linalg.norm(ones - self.basis @ (self.basis.T @ ones)) < INDEPENDENT)
-
-    @cached_property
     def is_exact(self) -> bool:
         """Whether all rows lie on the fit to within rounding: a test against rounding means nothing."""
         return bool(np.sqrt(self.result.ssr) <= ROUNDING * np.linalg.norm(self.response))
@@ -186,7 +182,7 @@ class Estimate:
         stay, lost = directions[:, stays], directions[:, ~stays]
         shift = stay @ ((stay.T @ (basis.T @ residuals)) / (1 - shares[stays]))
         errors = residuals + basis @ shift
-        errors[np.linalg.norm(basis @ lost, axis=1) > _SOME] = np.nan
+        errors[np.linalg.norm(basis @ lost, axis=1) > _PART_OF_LOST] = np.nan
         return Without(shift, lost, errors)
 
     @cached_property
@@ -200,7 +196,7 @@ class Estimate:
             return []
         norms = np.linalg.norm(self.matrix, axis=0)
         moves = np.linalg.norm((self.to_coefficients @ lost) * norms[:, None], axis=1)
-        return [int(i) for i in np.flatnonzero(moves > _SOME * moves.max())]
+        return [int(i) for i in np.flatnonzero(moves > _PART_OF_LOST * moves.max())]
 
     def labels_without(self, part: Without) -> list[str]:
         """Labels of the columns that the fit without some rows cannot estimate."""
@@ -249,11 +245,9 @@ class Estimate:
     @property
     def information_criteria(self) -> tuple[float, float]:
         """AIC and BIC with the residual variance counted as a parameter, as in R's AIC() and BIC()."""
-        count, free = len(self.response), len(self.columns) + 1
-        minus_two_log_likelihood = count * (np.log(2 * np.pi * self.result.ssr / count) + 1)
-        return float(minus_two_log_likelihood + 2 * free), float(minus_two_log_likelihood + np.log(count) * free)
+        return float(self.result.aic) + 2, float(self.result.bic + np.log(self.result.nobs))
 
 
 def overlap(lost: Vector, directions: Vector) -> bool:
     """Whether a lost direction has a part in any of the directions; both are orthonormal columns."""
-    return bool((np.linalg.norm(lost.T @ directions, axis=0) > _SOME).any())
+    return bool((np.linalg.norm(lost.T @ directions, axis=0) > _PART_OF_LOST).any())

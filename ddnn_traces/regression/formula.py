@@ -69,7 +69,7 @@ def parse(formula: str, columns: Iterable[str]) -> Formula:
     unknown = (left_names | right_names) - set(columns)
     if unknown:
         raise RegressionError(
-            f"No column {', '.join(sorted(unknown))} for the formula {text}. There are: {', '.join(sorted(columns))}"
+            f"unknown columns: {', '.join(sorted(unknown))} (formula {text}). There are: {', '.join(sorted(columns))}"
         )
     if left_names & right_names:
         raise RegressionError(f"{', '.join(sorted(left_names & right_names))} is on both sides of the formula {text}")

@@ -2,6 +2,11 @@
 
 The diagnostics are the influence of single runs, scatter that grows, predictions of left-out runs, and the comparison
 with shorter formulas and with logarithms.
+
+statsmodels gives the F-tests of whole and nested formulas, and the R² of the Breusch-Pagan test. Where one row or run
+determines a coefficient alone, it has no usable value, so these are computed here: robust covariances (HC3 is infinite
+for all coefficients, the clustered error of that one is too small), tests of terms (it tests what a pseudo-inverse
+leaves of a singular covariance), Cook's distance (of rows only, infinite) and studentized residuals (a refit a row).
 """
 
 from __future__ import annotations
@@ -133,12 +138,9 @@ def _log_volume(columns: Vector) -> float:
 
 def whole_f(estimate: Estimate) -> tuple[float | None, float | None]:
     """The classic F-test that there is nothing but a constant (without one: nothing at all), and its p-value."""
-    count = len(estimate.columns) - estimate.has_constant
-    if estimate.is_exact or not count:
+    if estimate.is_exact or not estimate.result.df_model:
         return None, None
-    total = estimate.result.centered_tss if estimate.has_constant else estimate.result.uncentered_tss
-    f = float(total - estimate.result.ssr) / count / estimate.variance
-    return f, _upper_tail(f, count, estimate.df_resid)
+    return float(estimate.result.fvalue), float(estimate.result.f_pvalue)
 
 
 # --- influence and scatter
@@ -182,13 +184,12 @@ def breusch_pagan(estimate: Estimate) -> tuple[float | None, float | None]:
     """
     from scipy import stats
 
-    if estimate.is_exact or not estimate.has_constant or len(estimate.columns) == 1:
+    if estimate.is_exact or not estimate.result.k_constant or len(estimate.columns) == 1:
         return None, None
-    squares = estimate.residuals**2
-    centred = squares - squares.mean()
-    explained = estimate.basis.T @ centred
-    statistic = float(len(squares) * (explained @ explained) / (centred @ centred))
-    return statistic, float(stats.chi2.sf(statistic, len(estimate.columns) - 1))
+    # statsmodels' het_breuschpagan refuses a constant that the levels of a term make
+    squares = replace(estimate, response=estimate.residuals**2).result
+    statistic = float(squares.nobs * squares.rsquared)
+    return statistic, float(stats.chi2.sf(statistic, squares.df_model))
 
 
 # --- predictions of left-out runs
@@ -271,11 +272,9 @@ def nested(
 def _nested(whole: Estimate, columns: Sequence[Column], change: str) -> Nested:
     part = replace(whole, columns=tuple(columns))
     aic, bic = part.information_criteria
-    df = len(whole.columns) - len(columns)
     f = p = None
-    if df > 0:
-        f = float((part.result.ssr - whole.result.ssr) / df / whole.variance)
-        p = _upper_tail(f, df, whole.df_resid)
+    if len(columns) < len(whole.columns):
+        f, p, _ = map(float, whole.result.compare_f_test(part.result))
     return Nested(change, len(columns), float(part.result.rsquared), aic, bic, f, p)
 
 

@@ -11,7 +11,7 @@ from ddnn_traces.regression import fit
 
 
 def test_the_error_of_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(RegressionError, match="No column sise for the formula") as caught:
+    with pytest.raises(RegressionError, match="unknown columns: sise ") as caught:
         fit(make_runs(), "step_bytes ~ model_bytes + C(sise)")
     for name in (*make_runs().columns, "model_bytes"):
         assert name in str(caught.value)

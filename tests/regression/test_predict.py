@@ -450,7 +450,7 @@ def test_an_incomplete_or_invalid_description(given: dict[str, Any], message: st
         ("step_bytes / model_bytes ~ C(topology)", "left side"),
         ("np.exp(step_bytes / 1000000000) ~ C(topology)", "cannot be inverted"),
         ("step_ms ~ C(topology)", "must be step_bytes"),
-        ("step_bytes ~ colour", "No column colour"),
+        ("step_bytes ~ colour", "unknown columns: colour"),
     ],
 )
 def test_formulas_that_cannot_be_used(formula: str, message: str) -> None:
