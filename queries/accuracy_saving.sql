@@ -6,8 +6,8 @@
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged
 -- param: chosen_runs VARCHAR = NULL; only runs whose name matches this pattern (GLOB: * any text, ? any character); NULL: all
 -- figure: zerwas section V-D (pair averaging needs about 30% less)
--- column: model; name of the trained model; unknown where it is not declared
--- column: mark share; accuracy to reach: mark_low or mark_high
+-- column: model
+-- column: mark
 -- column: framework_setting; setting that needs less volume
 -- column: runs runs; runs of this setting
 -- column: reaching_runs runs; those of them that reach the mark

@@ -6,12 +6,12 @@
 -- param: mark_low DOUBLE = 0.6; accuracy of the lower dashed line of the figure, 0 to 1
 -- param: mark_high DOUBLE = 0.8; accuracy of the upper dashed line
 -- figure: zerwas fig. 8
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: run_id from hosts
+-- column: framework_setting
 -- column: model; name of the trained model; unknown where it is not declared
 -- column: worker; label of the worker whose log gives the accuracy
--- column: step; number of the training step, from 0
--- column: epoch; epoch, from 0
+-- column: step from steps
+-- column: epoch
 -- column: accuracy share; training accuracy, mean over the last smooth_steps steps
 -- column: logged_accuracy share; training accuracy of this step as logged
 -- column: wire_bytes bytes; volume of the run from its start to the end of this step

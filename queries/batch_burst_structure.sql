@@ -5,12 +5,12 @@
 -- param: gap_ms DOUBLE = 10; where the traffic shows no steps, a burst ends when no window reaches the threshold for longer than this, ms (the paper's windows are 10 ms)
 -- param: threshold DOUBLE = 0.05; least volume of a window that belongs to a burst, as a share of the volume of the busiest window
 -- figure: zerwas fig. 9
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
--- column: model; name of the trained model
--- column: topology; declared topology
--- column: batch_size samples; samples that a worker uses in one step
--- column: pair; the pair of hosts, by their names in figures
+-- column: run_id from flows
+-- column: framework_setting
+-- column: model
+-- column: topology
+-- column: batch_size
+-- column: pair
 -- column: stretch; time examined: training, or capture where no log covers the traffic (run_spans)
 -- column: bursts_of; step: a burst is what the pair sends in a step that the traffic shows; pause: what it sends between two pauses
 -- column: bursts bursts; bursts of the pair in it

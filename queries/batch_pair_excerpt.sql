@@ -6,11 +6,11 @@
 -- param: from_ms DOUBLE = NULL; start of the excerpt, ms since the run's first packet; NULL: the first step that begins after the middle of the training
 -- figure: zerwas fig. 9 (window_ms 10)
 -- column: comparison; first run by name of the runs that are compared
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: run_id from flows
+-- column: framework_setting
 -- column: model; name of the trained model; unknown where it is not declared
--- column: batch_size samples; samples that a worker uses in one step
--- column: pair; the pair of hosts, by their names in figures
+-- column: batch_size
+-- column: pair
 -- column: excerpt_start_ms ms; start of the excerpt since the run's first base window
 -- column: excerpt_ms ms; length of the excerpt
 -- column: sample_ms ms; length of a window

@@ -2,8 +2,8 @@
 -- row: a capture file
 -- inputs: captures
 -- param: most_percent_lost DOUBLE = 0.1; a capture is flagged beyond this percentage
--- column: run_id; run
--- column: capture_id; name of the capture file
+-- column: run_id
+-- column: capture_id
 -- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and are not in this file
 -- column: unacknowledged_missed_bytes bytes; part of them that the network may have lost
 -- column: followed_bytes bytes; different payload bytes of these flows in this file

@@ -1,8 +1,8 @@
 -- question: When is the exchange of each step complete, and what delays it?
 -- row: a run, a step and a way of measuring it
 -- inputs: collective_flows, flow_windows, steps, hosts, events, parameter_servers, step_synchrony
--- column: run_id; run
--- column: step; number of the training step, from 0
+-- column: run_id
+-- column: step from steps
 -- column: measured_by; events: the program logged its communication; wire: base windows of the flows that carry the exchange
 -- column: begin_ns ns since the epoch, UTC; when the first worker starts its communication (events), or of the interval (wire)
 -- column: end_ns ns since the epoch, UTC; when the last worker ends it, or of the interval

@@ -1,10 +1,10 @@
 -- question: Which flows carry the exchange of a run, and by whose log do their bytes belong to steps?
 -- row: a run and a flow that carries a part of the exchange
 -- inputs: topology, topology_edges, flows, step_flows, hosts, steps, step_synchrony
--- column: run_id; run
--- column: flow_id; number of the flow in its run, as in flows
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: flow_id from flows
+-- column: src_ip
+-- column: dst_ip
 -- column: worker; label of the worker whose steps the flow's bytes are in: the receiver's, see below
 -- column: sender; label of the worker that ends a step too: the sender's; the same as worker where it has no log or nobody waits
 -- The flows of the pairs that carry the exchange (topology_edges; in pair averaging of all pairs) with at least a tenth

@@ -4,19 +4,19 @@
 -- figure: cheng figs. 2 to 10
 -- column: condition; delay_ms, bandwidth_mbit or loss_pct: the one that changes
 -- column: value; its value: one-way delay in ms, rate in Mbit/s, or packets dropped on purpose in percent
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: topology; declared topology
--- column: model; name of the trained model
--- column: batch_size samples; samples that a worker uses in one step
--- column: workers hosts; declared number of workers
--- column: congestion_control; TCP's, where it is declared
--- column: runs runs; runs of the cell
+-- column: framework_backend
+-- column: topology
+-- column: model
+-- column: batch_size
+-- column: workers
+-- column: congestion_control
+-- column: runs
 -- column: finished_runs runs; those that did all their steps
 -- column: step_ms ms; duration of a step (sweep_cells)
--- column: samples_per_s samples/s; workers x batch_size over step_ms; null where no run finished
+-- column: samples_per_s
 -- column: low_samples_per_s samples/s; lower end of its 95% interval (sweep_cells)
--- column: high_samples_per_s samples/s; upper end
--- column: interval_of; whose means the interval is of: runs, or steps, where only one run finished
+-- column: high_samples_per_s
+-- column: interval_of
 -- column: of_best share; samples_per_s over that at the best value of the condition; null where it is not known
 -- column: low_of_best share; lower end of its 95% interval; null where one of the two cells has a single mean
 -- column: high_of_best share; upper end

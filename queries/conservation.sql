@@ -2,10 +2,10 @@
 -- row: a run
 -- inputs: runs, flows, hosts, steps, events, logged_steps, step_flows, exchange_laws, topology_edges, training_spans, spilled_payload, first_steps_received, step_synchrony, parameter_servers, topology_words
 -- param: most_unexplained DOUBLE = 0.02; a run is flagged beyond this share of the expected bytes
--- column: run_id; run
--- column: topology; inferred topology
+-- column: run_id from flows
+-- column: topology from exchange_laws
 -- column: law; law of the exchange that leaves least unexplained (exchange_laws); where nothing can be compared the one that moves most
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
+-- column: model_bytes
 -- column: steps steps; different steps in the run's logs; null without a log
 -- column: exchanges steps; how often the exchange takes place: steps; in asynchronous runs the mean number of steps in a worker's log
 -- column: expected_bytes bytes; model_bytes times total_factor times exchanges

@@ -2,12 +2,12 @@
 -- row: a run and a data flow
 -- inputs: flow_connections, step_flows, flow_classes
 -- figure: farhat section 3 (the large flows primarily send the model)
--- column: run_id; run
--- column: flow_id; number of the five-tuple: the flow_id of its first connection
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
+-- column: run_id
+-- column: flow_id from flow_connections
+-- column: src_ip
+-- column: dst_ip
+-- column: src_port
+-- column: dst_port
 -- column: wire_bytes bytes; wire bytes of the flow
 -- column: payload_bytes bytes; payload of the flow
 -- column: step_wire_bytes bytes; part of wire_bytes that was sent inside steps

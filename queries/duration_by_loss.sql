@@ -2,13 +2,13 @@
 -- row: a run that has a duration
 -- inputs: runs, flows, logged_steps, framework_settings, segmentation_offload
 -- figure: zerwas fig. 10
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: run_id from flows
+-- column: framework_setting
 -- column: model; name of the trained model; unknown where it is not declared
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: loss_pct percent; packets dropped on purpose
--- column: congestion_control; TCP's, where it is declared
+-- column: batch_size
+-- column: topology
+-- column: loss_pct
+-- column: congestion_control
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: duration_s s; from the first step's start to the last step's end of any worker; without a log from the first packet to the last
 -- column: duration_source; how the duration is known: steps or packets

@@ -1,7 +1,7 @@
 -- question: How much payload must the algorithm of a run move in a step, for each byte of the model?
 -- row: a run and a law that its exchange may follow; one row with a null law where the topology is unknown
 -- inputs: topology_matches
--- column: run_id; run
+-- column: run_id
 -- column: topology; inferred topology
 -- column: level; level of topology_edges on which it was found
 -- column: hosts hosts; N, hosts that take part in the exchange

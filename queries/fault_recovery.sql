@@ -2,10 +2,10 @@
 -- row: a run in which something was killed on purpose
 -- inputs: runs, run_attributes, steps, events, hosts
 -- figure: cheng section 4.4
--- column: run_id; run
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: topology; declared topology
--- column: workers hosts; declared number of workers
+-- column: run_id from run_attributes
+-- column: framework_backend
+-- column: topology
+-- column: workers
 -- column: killed; label of the host
 -- column: role; its role (hosts.role)
 -- column: what; process (of the training alone) or host (also what would start it again)

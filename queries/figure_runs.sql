@@ -1,7 +1,7 @@
 -- question: In which order do runs enter a figure that cannot show all of them?
 -- row: a run that has a flow
 -- inputs: runs, flows
--- column: run_id; run
+-- column: run_id from flows
 -- column: place; number of the run in the order, from 1
 -- One run of every framework, backend and topology comes before the second of any of them.
 WITH numbered AS (

@@ -1,9 +1,9 @@
 -- question: How much payload does each host receive from each other one in the first steps of its own log?
 -- row: a run with a log, a directed pair of hosts and a step
 -- inputs: flows, flow_windows, steps, hosts, training_spans
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: step; number of the step in the receiver's log, from 0 to 5
 -- column: payload_bytes bytes; payload, without what was sent again, in the windows that begin in the step; in step 0 also since the sender's first step began
 -- Where the receiver has no log, the steps are those of the log of the lowest rank.

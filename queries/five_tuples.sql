@@ -1,15 +1,15 @@
 -- question: How much does each five-tuple of a run send?
 -- row: a run and a directed five-tuple, in its tunnel and of its RoCEv2 queue pair
 -- inputs: flows
--- column: run_id; run
+-- column: run_id
 -- column: flow_id; number of the five-tuple: the flow_id of its first connection
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: protocol; IP protocol number: 6 TCP, 17 UDP
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
--- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
--- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
+-- column: src_ip
+-- column: dst_ip
+-- column: protocol
+-- column: src_port
+-- column: dst_port
+-- column: encapsulation_id
+-- column: roce_dest_qp
 -- column: packets packets; packets of the five-tuple
 -- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: payload_bytes bytes; payload of these packets

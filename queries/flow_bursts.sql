@@ -3,13 +3,13 @@
 -- inputs: flows, flow_windows
 -- param: gap_ms DOUBLE > 0 = 5; a silence of this length or longer ends a burst, ms; at least the base window of the dataset
 -- param: counted VARCHAR = payload; what counts as sending: payload (windows without payload are silence), or wire: every packet
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: protocol; IP protocol number: 6 TCP, 17 UDP
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
--- column: flow_id; number of the flow in its run, as in flows
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
+-- column: protocol
+-- column: src_port
+-- column: dst_port
+-- column: flow_id from flows
 -- column: burst; number of the burst in its flow, from 0
 -- column: start_ns ns since the epoch, UTC; start of the burst's first base window
 -- column: end_ns ns since the epoch, UTC; end of its last base window

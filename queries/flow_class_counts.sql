@@ -5,7 +5,7 @@
 -- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
 -- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before
 -- figure: farhat section 3 (small, medium and large flows)
--- column: run_id; run
+-- column: run_id
 -- column: size_class; small, medium or large
 -- column: place; 1 small, 2 medium, 3 large
 -- column: flows flows; five-tuples in the class
@@ -15,8 +15,8 @@
 -- column: share_of_wire_bytes share; part of the run's wire bytes
 -- column: least_bytes bytes; wire bytes of the smallest flow of the class; null for a class without flows
 -- column: most_bytes bytes; wire bytes of the largest one
--- column: small_below_bytes bytes; flows below are small
--- column: large_from_bytes bytes; flows from here on are large
+-- column: small_below_bytes
+-- column: large_from_bytes
 -- column: thresholds; how the two are known, as in flow_classes
 WITH classified AS (
     FROM flow_classes(small_below := $small_below, large_from := $large_from, least_gap := $least_gap)

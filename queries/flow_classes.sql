@@ -5,18 +5,18 @@
 -- param: large_from DOUBLE = NULL; flows from this many wire bytes on are large; NULL: found from the data
 -- param: least_gap DOUBLE = 2; a gap separates classes where the next size is at least this many times the one before
 -- figure: farhat section 3 (small, medium and large flows)
--- column: run_id; run
--- column: flow_id; number of the five-tuple: the flow_id of its first connection
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: protocol; IP protocol number: 6 TCP, 17 UDP
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
--- column: encapsulation_id; tunnel of the flow, as in encapsulations; null outside tunnels
--- column: roce_dest_qp; RoCEv2: destination queue pair; null otherwise
+-- column: run_id
+-- column: flow_id
+-- column: src_ip
+-- column: dst_ip
+-- column: protocol
+-- column: src_port
+-- column: dst_port
+-- column: encapsulation_id
+-- column: roce_dest_qp
 -- column: packets packets; packets of the flow
--- column: wire_bytes bytes; sum of the packets' original lengths
--- column: payload_bytes bytes; payload of these packets
+-- column: wire_bytes
+-- column: payload_bytes
 -- column: size_class; small, medium or large, by wire_bytes
 -- column: small_below_bytes bytes; flows below are small
 -- column: large_from_bytes bytes; flows from here on are large

@@ -4,7 +4,7 @@
 -- param: share DOUBLE = 0.99; part of the run's wire bytes that the large flows must carry together
 -- param: ack_share DOUBLE = 0.01; most payload of an acknowledgement flow, as a share of the payload of the flow that it answers
 -- figure: zerwas fig. 5
--- column: run_id; run
+-- column: run_id from five_tuples
 -- column: flows flows; five-tuples (five_tuples)
 -- column: large_flows flows; fewest flows that together carry the share of the run's wire bytes
 -- column: flows_without_payload flows; flows that carry no payload at all

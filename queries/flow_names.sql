@@ -1,8 +1,8 @@
 -- question: What is each flow called in a figure?
 -- row: a run and a five-tuple
 -- inputs: five_tuples, host_names
--- column: run_id; run
--- column: flow_id; number of the five-tuple: the flow_id of its first connection
+-- column: run_id
+-- column: flow_id
 -- column: flow; sender and receiver (host_names) with their ports; the protocol unless it is TCP, RoCEv2 queue pair and tunnel
 SELECT f.run_id, flow_id,
        coalesce(src.host, src_ip) || ':' || src_port || ' → ' || coalesce(dst.host, dst_ip) || ':' || dst_port

@@ -5,7 +5,7 @@
 -- param: flows BIGINT = NULL; only this many flows of a run, the largest; NULL: all
 -- param: windows BIGINT > 0 = 100; most windows from a run's first packet to its last; a window is 1, 2 or 5 times a power of ten
 -- figure: zerwas fig. 6 (10 s windows)
--- column: run_id; run
+-- column: run_id
 -- column: flow_place; number of the flow in its run by wire bytes, from 1
 -- column: flow; sender and receiver with their ports, by the names of host_names (flow_names)
 -- column: is_large; whether the flow is one of those that together carry 99% of the wire bytes

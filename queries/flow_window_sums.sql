@@ -1,7 +1,7 @@
 -- question: What do the windows of each flow add up to?
 -- row: a flow with windows
 -- inputs: flow_windows
--- column: run_id; run
+-- column: run_id
 -- column: flow_id; number of the flow in its run, as in flows
 -- column: packets packets; sum over its windows
 -- column: wire_bytes bytes; sum over its windows

@@ -10,9 +10,9 @@
 -- param: until_ms DOUBLE = NULL; end of the stretch; NULL: the training's end, with the method paper that of the capture
 -- param: method VARCHAR = student; student: 95% interval by Student's t on the batch means; paper: as the authors' notebook computes it
 -- figure: zerwas table II
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
--- column: model; name of the trained model
+-- column: run_id from flows
+-- column: framework_setting
+-- column: model
 -- column: computation; how the interval was computed, or why there is none
 -- column: src_host; sender, by its name in figures; null without a gradient flow
 -- column: src_port; sender's port; null with the method paper, which takes a pair of hosts

@@ -2,10 +2,10 @@
 -- row: a flow
 -- inputs: flows, flow_step_payload
 -- figure: zerwas table II (gradient-carrying flow)
--- column: run_id; run
--- column: flow_id; number of the flow in its run, as in flows
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: flow_id from flows
+-- column: src_ip
+-- column: dst_ip
 -- column: by_steps; whether only payload inside steps counts: at least a tenth of the run's payload is inside steps
 -- column: training_payload_bytes bytes; payload of the flow inside steps; all of it where by_steps is false
 -- Less than a tenth of a run's payload is inside steps where there is no log, or one on another clock.

@@ -1,9 +1,9 @@
 -- question: Which pair of hosts of a run carries the most payload of the training?
 -- row: a run with payload
 -- inputs: gradient_payload, host_names
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: pair; sender and receiver, by their names in figures
 -- column: payload_bytes bytes; payload of the pair, as training_payload_bytes of gradient_payload
 -- Of pairs with equal payload the first by address.

@@ -2,10 +2,10 @@
 -- row: a run, a host and a stretch of 60 base windows in which it sent or received payload
 -- inputs: flows, flow_windows
 -- param: least_gbit_per_s DOUBLE = NULL; a flow's window with less payload is no communication, Gbit/s; NULL: a hundredth of the fastest one of the host's flows
--- column: run_id; run
+-- column: run_id
 -- column: host_ip; address of the host
 -- column: stretch_start_ns ns since the epoch, UTC; start of the stretch, a multiple of 60 base windows
--- column: window_ns ns; length of a base window
+-- column: window_ns
 -- column: sent; bit mask of the windows in which a flow of the host sent as much payload, the lowest bit is the first window
 -- column: received; bit mask of the windows in which it received as much
 -- column: threshold_gbit_per_s Gbit/s; the rate from which on a window of a flow counts

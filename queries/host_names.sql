@@ -2,8 +2,8 @@
 -- row: a host in a run
 -- inputs: hosts
 -- figure: zerwas fig. 4 (W1, Ch.)
--- column: run_id; run
--- column: host_ip; address of the host
+-- column: run_id
+-- column: host_ip
 -- column: host; short name: W1 for worker-1, Ch. for a chief, PS for a parameter server, else the label, else the address; with a number where several would have the same
 -- column: place; number of the host in its run by rank, from 1
 WITH short AS (

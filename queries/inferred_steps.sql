@@ -2,7 +2,7 @@
 -- row: a run and a step; one row with structured false and nothing else for a run whose traffic shows none
 -- inputs: runs, pause_recurrence, flow_windows, training_flows
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
--- column: run_id; run
+-- column: run_id from pause_recurrence
 -- column: structured; whether the traffic shows steps
 -- column: step; number of the step in the traffic, from 0
 -- column: start_ns ns since the epoch, UTC; start of the first base window with training traffic in the step

@@ -3,7 +3,7 @@
 -- inputs: steps
 -- param: points BIGINT > 0 = NULL; at most this many rows per run (2 or more), evenly over the iterations; NULL: every duration
 -- figure: farhat fig. 4
--- column: run_id; run
+-- column: run_id
 -- column: duration_ms ms; duration of an iteration
 -- column: iterations iterations; iterations of exactly this duration
 -- column: cumulative_share share; part of the run's iterations that take this long or less

@@ -2,11 +2,11 @@
 -- row: a run
 -- inputs: runs, flow_connections, step_flows, data_flows
 -- figure: farhat section 3 (flow sizes around twice the model)
--- column: run_id; run
--- column: framework; training framework
--- column: backend; communication library
--- column: model; name of the trained model
--- column: topology; declared topology
+-- column: run_id from flow_connections
+-- column: framework
+-- column: backend
+-- column: model
+-- column: topology
 -- column: model_size_bytes bytes; model_bytes, else the nominal size
 -- column: data_flows flows; data flows that sent something in a step
 -- column: flow_iterations flow iterations; pairs of a data flow and a step in which it sent something

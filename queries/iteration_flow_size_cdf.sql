@@ -4,7 +4,7 @@
 -- param: flow_kind VARCHAR = data; data (as in data_flows), small, medium or large (as in flow_classes) flows; NULL: all flows
 -- param: points BIGINT > 0 = NULL; at most this many rows per run (2 or more), evenly over the sizes; NULL: every size
 -- figure: farhat fig. 5
--- column: run_id; run
+-- column: run_id
 -- column: wire_bytes bytes; wire bytes of a flow in an iteration
 -- column: flow_iterations flow iterations; pairs of a flow and a step with exactly this size
 -- column: cumulative_share share; part of them with this size or less

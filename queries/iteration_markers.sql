@@ -6,10 +6,10 @@
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the marks; NULL: the run's first, worker-2 before worker-10
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- figure: farhat section 3 (marks of the iterations)
--- column: run_id; run
+-- column: run_id
 -- column: worker; label of the worker
--- column: step; number of the training step, from 0
--- column: epoch; epoch, from 0
+-- column: step
+-- column: epoch
 -- column: start_ns ns since the epoch, UTC; start of the step
 -- column: end_ns ns since the epoch, UTC; its end
 -- column: since_run_ms ms; start of the step since the start of the worker's first step

@@ -2,7 +2,7 @@
 -- row: a run, a worker, a step and a layer with gradients
 -- inputs: runs, events, steps
 -- figure: gao figs. 4.8 to 4.11
--- column: run_id; run
+-- column: run_id from events
 -- column: worker; label of the worker
 -- column: step; number of the training step, from 0; it begins with the backward pass
 -- column: layer; number of the layer, from the input on, from 0

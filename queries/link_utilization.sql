@@ -2,13 +2,13 @@
 -- row: a run with a declared link rate and with steps
 -- inputs: runs, run_step_time, step_flows, flows, hosts
 -- figure: gao equations 5.1 and 5.2, table 5.3
--- column: run_id; run
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
--- column: topology; declared topology
+-- column: run_id from run_step_time
+-- column: source
+-- column: topology
 -- column: model; name of the model
--- column: workers hosts; declared number of workers
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: delay_ms ms; one-way delay added between any two hosts
+-- column: workers
+-- column: bandwidth_mbit
+-- column: delay_ms
 -- column: variant; of a simulated run its queue and barrier
 -- column: step_ms ms; mean of the run's steps
 -- column: link_bytes bytes; wire bytes that the busiest host sends or receives in a step, the mean over steps

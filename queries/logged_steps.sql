@@ -1,7 +1,7 @@
 -- question: How many training steps do the logs of a run have, and from when to when?
 -- row: a run with a log
 -- inputs: steps
--- column: run_id; run
+-- column: run_id
 -- column: steps steps; different steps of all workers
 -- column: start_ns ns since the epoch, UTC; start of the first step of any worker
 -- column: end_ns ns since the epoch, UTC; end of the last step of any worker

@@ -2,8 +2,8 @@
 -- row: a run and a worker
 -- inputs: step_overlap
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are no communication, Gbit/s; NULL: as in step_overlap
--- column: run_id; run
--- column: worker; label of the worker
+-- column: run_id
+-- column: worker
 -- column: measured_by; source of the computation: events, estimate, or both
 -- column: steps steps; steps of the worker
 -- column: step_ms ms; mean duration of a step

@@ -8,7 +8,7 @@
 -- param: by_worker VARCHAR = NULL; label of the worker whose log gives the steps; NULL: the run's first, worker-2 before worker-10
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- figure: farhat section 3 (packets over marks of the iterations)
--- column: run_id; run
+-- column: run_id
 -- column: length_ms ms; length of a window
 -- column: since_excerpt_ms ms; start of the window since the start of the excerpt's first step; negative in the margin
 -- column: packets packets; packets in the window

@@ -6,7 +6,7 @@
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- param: pairs BIGINT = NULL; only this many pairs of a run, those that send most in the excerpt; NULL: all
 -- figure: zerwas fig. 7
--- column: run_id; run
+-- column: run_id
 -- column: pair; sender and receiver, by their names in figures
 -- column: excerpt_start_ms ms; start of the excerpt since the run's first base window
 -- column: excerpt_ms ms; length of the excerpt

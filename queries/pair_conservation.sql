@@ -1,10 +1,10 @@
 -- question: Does each pair of hosts transmit in each step what the algorithm must move between them?
 -- row: a run, a step and a directed pair of hosts that carries the exchange
 -- inputs: step_pairs, topology_edges, conservation
--- column: run_id; run
--- column: step; number of the training step, from 0
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: step
+-- column: src_ip
+-- column: dst_ip
 -- column: expected_by; law: the algorithm fixes what each pair moves; share: it fixes only the sum, shared out as measured over the run
 -- column: expected_bytes bytes; payload that the pair must move in a step
 -- column: payload_bytes bytes; payload that it moved inside the step

@@ -1,9 +1,9 @@
 -- question: How much payload does each pair of hosts exchange inside the training steps?
 -- row: a run and a directed pair of hosts with payload
 -- inputs: step_pairs, gradient_payload
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: by_steps; whether only payload inside steps counts, as in gradient_payload
 -- column: payload_bytes bytes; payload of the pair inside steps; all of it where by_steps is false
 -- column: irregularity ratio; standard deviation of what the pair sends in a step, over its mean; null where by_steps is false

@@ -5,10 +5,10 @@
 -- param: from_ms DOUBLE = 0; start of the first window, ms since the run's first packet
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- figure: zerwas fig. 7 (window_ms 10, length_ms 250)
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: window_start_ns ns since the epoch, UTC; start of the window
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
+-- column: window_start_ns
 -- column: since_start_ms ms; start of the window since the run's first base window
 -- column: packets packets; packets of the pair in the window
 -- column: wire_bytes bytes; sum of the packets' original lengths

@@ -1,9 +1,9 @@
 -- question: When in the communication of a step does each pair of hosts send?
 -- row: a run and a directed pair of hosts with payload in its first steps
 -- inputs: hosts, flows, flow_windows, steps
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: first_after_ms ms; start of the pair's first busy window since communication begins, mean over the steps
 -- column: last_after_ms ms; end of its last busy window since then, mean over the steps
 -- The first steps of one worker's log (of the lowest rank) are examined, in base windows with payload. A step's

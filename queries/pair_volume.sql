@@ -4,12 +4,12 @@
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- param: hosts BIGINT = NULL; only the pairs among this many hosts of a run, those with the most traffic; NULL: all
 -- figure: zerwas fig. 4
--- column: run_id; run
+-- column: run_id
 -- column: src_place; number of the sender among the run's hosts shown, from 1
 -- column: src_host; sender, by its name in figures
 -- column: dst_place; number of the receiver
 -- column: dst_host; receiver, by its name in figures
--- column: packets packets; packets from sender to receiver
+-- column: packets
 -- column: wire_bytes bytes; sum of the packets' original lengths
 -- column: share_of_run share; part of the run's wire bytes
 -- column: is_heavy; whether the pair has at least half of the wire bytes of the run's heaviest pair

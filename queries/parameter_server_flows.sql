@@ -2,13 +2,13 @@
 -- row: a run and a flow
 -- inputs: flows, flow_step_payload, hosts, parameter_servers
 -- figure: chang section 3 (aggregation and distribution)
--- column: run_id; run
--- column: flow_id; number of the flow in its run, as in flows
+-- column: run_id
+-- column: flow_id from flows
 -- column: phase; aggregation: to a server; distribution: from a server
 -- column: server_ip; address of the parameter server
 -- column: worker_ip; address of the worker
 -- column: worker; label of the worker; null where it has none
--- column: step_payload_bytes bytes; payload of the flow inside steps
+-- column: step_payload_bytes
 -- Flows between two servers are in neither phase. A flow carries data when its payload in steps is at least 1% of that
 -- of the run's heaviest such flow: requests, barriers and acknowledgements are not transfers. Connections on the same
 -- ports stay separate, as in flows.

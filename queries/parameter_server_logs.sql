@@ -1,7 +1,7 @@
 -- question: Which runs have parameter servers, and are the steps of their workers known?
 -- row: a run with a parameter server
 -- inputs: hosts, steps, parameter_servers, parameter_server_flows
--- column: run_id; run
+-- column: run_id
 -- column: servers hosts; number of parameter servers
 -- column: known_by; how the servers are known: role or traffic (parameter_servers)
 -- column: workers hosts; hosts with the role worker that are no server, else those that exchange data with a server

@@ -2,11 +2,11 @@
 -- row: a run, a step, a phase (aggregation or distribution), a parameter server and a worker
 -- inputs: flow_windows, steps, parameter_server_flows, parameter_server_logs
 -- figure: chang section 3 (aggregation and distribution)
--- column: run_id; run
--- column: step; number of the training step, from 0
--- column: phase; aggregation: to a server; distribution: from a server
--- column: server_ip; address of the parameter server
--- column: worker_ip; address of the worker
+-- column: run_id
+-- column: step
+-- column: phase
+-- column: server_ip
+-- column: worker_ip
 -- column: payload_bytes bytes; payload of the pair in the step, in this direction
 -- column: wire_bytes bytes; original lengths of its frames
 -- column: begin_ns ns since the epoch, UTC; start of the first window in which a flow of the pair is busy

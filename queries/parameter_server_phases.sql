@@ -2,9 +2,9 @@
 -- row: a run with a parameter server and a step; one row with a problem, and without a step, where phases cannot be separated
 -- inputs: runs, steps, hosts, events, parameter_servers, parameter_server_flows, parameter_server_runs, parameter_server_pairs
 -- figure: chang fig. 2 and section 3
--- column: run_id; run
--- column: step; number of the training step, from 0
--- column: problem; why phases cannot be separated; null where they can
+-- column: run_id from steps
+-- column: step from steps
+-- column: problem
 -- column: aggregation_payload_bytes bytes; payload that workers send to servers in the step
 -- column: aggregation_wire_bytes bytes; original lengths of its frames
 -- column: aggregation_transfers transfers; transfers from workers to servers

@@ -2,12 +2,12 @@
 -- row: a run with a parameter server
 -- inputs: parameter_server_logs, parameter_server_pairs, step_synchrony
 -- figure: chang section 2 (synchronous training with n servers and w workers)
--- column: run_id; run
--- column: servers hosts; number of parameter servers
--- column: known_by; how the servers are known: role or traffic (parameter_servers)
--- column: workers hosts; hosts with the role worker that are no server, else those that exchange data with a server
--- column: workers_with_data hosts; workers that exchange data with a server
--- column: workers_with_log hosts; those of them with a log
+-- column: run_id
+-- column: servers
+-- column: known_by
+-- column: workers from parameter_server_logs
+-- column: workers_with_data
+-- column: workers_with_log
 -- column: common_share share; part of the steps in which no worker is done before the last has begun (step_synchrony)
 -- column: waiting_share share; part of the steps in which no worker has all its parameters before the last worker has sent its gradients
 -- column: is_asynchronous; whether workers do not wait for each other; null where one worker exchanges data, or steps are not known

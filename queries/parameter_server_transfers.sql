@@ -2,10 +2,10 @@
 -- row: a run with a parameter server and a phase: aggregation, distribution, both; one row with a problem where they cannot be separated
 -- inputs: runs, parameter_server_runs, parameter_server_phases
 -- figure: chang section 2 (transfers, throughput) and fig. 2
--- column: run_id; run
+-- column: run_id from parameter_server_runs
 -- column: phase; aggregation, distribution or both
 -- column: place; 1 aggregation, 2 distribution, 3 both
--- column: problem; why phases cannot be separated; null where they can
+-- column: problem
 -- column: servers hosts; n, number of parameter servers
 -- column: workers hosts; w, number of workers
 -- column: model_size_bytes bytes; m: model_bytes, else the nominal size

@@ -2,7 +2,7 @@
 -- row: a run and a parameter server
 -- inputs: runs, hosts, flows, flow_step_payload
 -- figure: chang section 2 (n parameter servers)
--- column: run_id; run
+-- column: run_id from hosts
 -- column: host_ip; address of the parameter server
 -- column: known_by; role: declared to be one; traffic: inferred
 -- column: payload_share share; part of the run's payload that the host sends or receives

@@ -1,8 +1,8 @@
 -- question: Which captures could not be read to their end, and what is missing?
 -- row: a capture file that is truncated or corrupt
 -- inputs: captures
--- column: run_id; run
--- column: capture_id; name of the capture file
+-- column: run_id
+-- column: capture_id
 -- column: status; truncated or corrupt
 -- column: status_detail; what is wrong and from which byte on
 -- column: records packets; complete records that were read

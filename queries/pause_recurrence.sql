@@ -2,12 +2,12 @@
 -- row: a pause of traffic_pauses, with the values of its run
 -- inputs: traffic_pauses
 -- param: longest_step_s DOUBLE > 0 = 20; longest step that is searched for, s; epochs that end in a pause are longer
--- column: run_id; run
--- column: window_ns ns; length of a base window
--- column: start_ns ns since the epoch, UTC; start of the pause; null before all traffic
--- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
+-- column: run_id
+-- column: window_ns
+-- column: start_ns
+-- column: end_ns
 -- column: idle_ns ns; end_ns - start_ns
--- column: payload_before_bytes bytes; payload of the training traffic before the pause
+-- column: payload_before_bytes
 -- column: mix_bytes bytes; the same, weighted by pairs (traffic_pauses)
 -- column: step_bytes bytes; payload of a step of the run; null where none recurs
 -- column: recurrence ratio; part of the idle time that is matched by a pause one step payload later, beyond chance

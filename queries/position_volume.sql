@@ -2,7 +2,7 @@
 -- row: a run with a log and a position: before the first step, during training, after the last step
 -- inputs: step_flows
 -- figure: farhat figs. 2 and 3
--- column: run_id; run
+-- column: run_id
 -- column: position; before, during or after the training
 -- column: place; 1 before, 2 during, 3 after
 -- column: packets packets; packets in this position

@@ -1,20 +1,20 @@
 -- question: What does a replay of a run need: the time of a step, its computation, and the conditions of the network?
 -- row: a run with two steps or more
 -- inputs: runs, steps, events, topology, step_volume, flows, flow_windows
--- column: run_id; run
+-- column: run_id from steps
 -- column: job; framework, backend, topology, model, batch size and workers: runs of a job differ in their network only
 -- column: program; framework, backend and topology
 -- column: topology; declared topology, else the inferred one
--- column: model_bytes bytes; bytes of trainable parameters, which a step exchanges
--- column: batch_size samples; samples that a worker uses in one step
--- column: workers hosts; declared number of workers
+-- column: model_bytes
+-- column: batch_size
+-- column: workers
 -- column: step_payload_bytes bytes; payload of all hosts in a step, the median of these steps
 -- column: bandwidth_mbit Mbit/s; rate that every link was shaped to; where none is declared measured_mbit
 -- column: measured_mbit Mbit/s; 99th percentile of what a host sent in 10 ms, of the host with the largest
 -- column: delay_ms ms; one-way delay added between any two hosts; 0 where none is declared
 -- column: loss_pct percent; packets dropped on purpose; 0 where none is declared
 -- column: congestion_control; congestion control of TCP
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: source
 -- column: steps steps; steps that step_ms is of: all but the first, in which connections and code are new
 -- column: step_ms ms; median over these steps of the mean over workers
 -- column: compute_ms ms; the same of the slowest worker's compute, forward and backward events; null without them

@@ -2,10 +2,10 @@
 -- row: a position in a run's ring, from 0, in the direction in which data flows; one row with is_ring false and null positions for any other run
 -- inputs: runs, hosts, pair_payload
 -- figure: zerwas fig. 4(a)
--- column: run_id; run
+-- column: run_id from hosts
 -- column: is_ring; whether the run's payload forms a ring
 -- column: position; number of the host in the ring, from 0; null where is_ring is false
--- column: host_ip; address of the host
+-- column: host_ip
 -- column: next_host_ip; address of the host to which it sends
 -- Payload inside steps counts, as in pair_payload. In a ring each host has one heavy pair to send on and one to receive
 -- on, one walk along them visits every one of these hosts, and together they carry most of the payload. The limits are

@@ -2,7 +2,7 @@
 -- row: a run
 -- inputs: runs, flows, captures
 -- param: most_percent_lost DOUBLE = 0.1; a run is flagged beyond this percentage
--- column: run_id; run
+-- column: run_id from flows
 -- column: missed_bytes bytes; bytes of TCP flows that were sent, as their numbers prove, and not captured (flows.missed_bytes); null where no flow's are known
 -- column: unacknowledged_missed_bytes bytes; part of them that the network may have lost
 -- column: lost_bytes bytes; missed_bytes - unacknowledged_missed_bytes: what only the capture can have lost

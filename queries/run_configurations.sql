@@ -1,10 +1,10 @@
 -- question: Which runs should send the same, so that a mean over them means something?
 -- row: a run
 -- inputs: runs, hosts, logged_steps, framework_settings, ring_comparison, ring_order, pair_payload, step_synchrony, host_names
--- column: run_id; run
+-- column: run_id from hosts
 -- column: configuration; setting and model in one text: the same for runs that should send the same
 -- column: setting; framework setting, topology, order, workers and steps in one text, without what is not known
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: framework_setting
 -- column: model; name of the trained model; null where it is not declared
 -- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size
 -- column: topology; declared topology in the terms of the query topology; where none is declared or the traffic shows another, the inferred one, too

@@ -1,19 +1,19 @@
 -- question: What runs are there, and is what was captured of them whole?
 -- row: a run
 -- inputs: runs, total_volume, hosts, captures, segmentation_offload
--- column: run_id; run
--- column: topology; declared topology
+-- column: run_id from total_volume
+-- column: topology
 -- column: hosts hosts; hosts of the run
 -- column: wire_bytes bytes; sum of all packets' original lengths
--- column: packets packets; packets of all flows
+-- column: packets
 -- column: duration_s s; from the first packet to the last
--- column: steps steps; different steps in the run's logs
--- column: framework; training framework
--- column: backend; communication library
--- column: model; name of the trained model
+-- column: steps
+-- column: framework
+-- column: backend
+-- column: model
 -- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size
--- column: batch_size samples; samples that a worker uses in one step
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: batch_size
+-- column: source
 -- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
 -- column: captures captures; capture files
 -- column: partial_captures captures; capture files that are truncated or corrupt

@@ -2,26 +2,26 @@
 -- row: a run
 -- inputs: duration_by_loss, run_attributes
 -- figure: zerwas fig. 10, as the data of a regression
--- column: run_id; run
+-- column: run_id
 -- column: duration_s s; duration of the run, as in duration_by_loss; null where it has none
 -- column: normalised_duration ratio; as in duration_by_loss; null without lossless runs that are otherwise equal
 -- column: comparable_s s; duration over the number of steps; without a log the whole duration
 -- column: setting; all that duration_by_loss holds equal, as text
 -- column: left_out_reason; why the run shows nothing of the effect of loss within its setting; null where it does
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
--- column: model_size_mb MB (10^6 bytes); nominal model size as published
--- column: nominal_bytes bytes; model_size_mb in bytes
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added between any two hosts
--- column: loss_pct percent; packets dropped on purpose
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: model; name of the trained model
--- column: optimizer; optimizer
--- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: model_bytes
+-- column: model_size_mb
+-- column: nominal_bytes
+-- column: framework_backend
+-- column: batch_size
+-- column: topology
+-- column: workers
+-- column: delay_ms
+-- column: loss_pct
+-- column: bandwidth_mbit
+-- column: model from run_attributes
+-- column: optimizer
+-- column: offload
+-- column: source
 -- normalised_duration is for reading: the lossless runs of a setting have mean 1 by construction, so that a regression
 -- of it would count degrees of freedom that do not exist. comparable_s can be compared within a setting.
 WITH measured AS (

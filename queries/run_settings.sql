@@ -1,7 +1,7 @@
 -- question: By which settings are runs grouped, and which may a mean pool?
 -- row: a run and a setting
 -- inputs: runs, logged_steps, segmentation_offload, framework_settings
--- column: run_id; run
+-- column: run_id from logged_steps
 -- column: setting; framework_setting, framework, backend, model, topology, workers, batch_size, optimizer, delay_ms, loss_pct, bandwidth_mbit, congestion_control, variant, source, offload (segmentation_offload) or steps (of the log)
 -- column: value; its value; unknown where it is not declared, or without a log
 WITH texts AS (

@@ -1,7 +1,7 @@
 -- question: From when to when was each run captured, and when did it train?
 -- row: a run that has windows
 -- inputs: flow_windows, logged_steps
--- column: run_id; run
+-- column: run_id
 -- column: base_ns ns; length of a base window
 -- column: first_ns ns since the epoch, UTC; start of the first base window with a packet
 -- column: last_ns ns since the epoch, UTC; end of the last one

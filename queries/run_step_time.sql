@@ -2,23 +2,23 @@
 -- row: a run
 -- inputs: step_time_rows, run_attributes
 -- figure: cheng figs. 2 to 10
--- column: run_id; run
+-- column: run_id
 -- column: step_ms ms; mean of the run's steps, as in step_time_rows; null without a log
 -- column: samples_per_s samples/s; workers x batch_size over the mean step; null where one is unknown
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
--- column: model_size_mb MB (10^6 bytes); nominal model size as published
--- column: nominal_bytes bytes; model_size_mb in bytes
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added between any two hosts
--- column: loss_pct percent; packets dropped on purpose
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: model; name of the trained model
--- column: optimizer; optimizer
--- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: model_bytes
+-- column: model_size_mb
+-- column: nominal_bytes
+-- column: framework_backend
+-- column: batch_size
+-- column: topology
+-- column: workers
+-- column: delay_ms
+-- column: loss_pct
+-- column: bandwidth_mbit
+-- column: model
+-- column: optimizer
+-- column: offload
+-- column: source
 WITH step_time AS (
     SELECT run_id, avg(step_ms) AS mean_ms
     FROM step_time_rows

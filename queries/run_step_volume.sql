@@ -3,23 +3,23 @@
 -- inputs: logged_steps, step_cable_volume, spilled_payload, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, the data of equation (1)
--- column: run_id; run
+-- column: run_id
 -- column: step_bytes bytes; mean bytes of a step, over all steps in the logs, with the payload that belongs to them but was sent outside (spilled_payload) and its share of the headers; null without packets in steps, and on the cable where a step's are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
--- column: model_size_mb MB (10^6 bytes); nominal model size as published
--- column: nominal_bytes bytes; model_size_mb in bytes
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added between any two hosts
--- column: loss_pct percent; packets dropped on purpose
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: model; name of the trained model
--- column: optimizer; optimizer
--- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: model_bytes
+-- column: model_size_mb
+-- column: nominal_bytes
+-- column: framework_backend
+-- column: batch_size
+-- column: topology
+-- column: workers
+-- column: delay_ms
+-- column: loss_pct
+-- column: bandwidth_mbit
+-- column: model
+-- column: optimizer
+-- column: offload
+-- column: source
 WITH counted AS (
     SELECT run_id, payload_bytes,
            CASE $response WHEN 'cable' THEN cable_bytes WHEN 'wire' THEN wire_bytes WHEN 'payload' THEN payload_bytes

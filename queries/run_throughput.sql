@@ -3,7 +3,7 @@
 -- inputs: flows, flow_windows, host_names
 -- param: windows BIGINT > 0 = 300; most windows of a run; a window is 1, 2 or 5 times a power of ten, at least the base window
 -- param: pairs BIGINT > 0 = 8; this many pairs of a run, those that send most; all others together are one
--- column: run_id; run
+-- column: run_id
 -- column: pair_place; number of the pair by wire bytes in the run, from 1; the other pairs are the last
 -- column: pair; sender and receiver, by their names in figures, or other pairs
 -- column: since_start_s s; start of the window since the run's first base window

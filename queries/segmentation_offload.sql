@@ -1,7 +1,7 @@
 -- question: Was a run captured with segmentation offload, so that its packets are super-frames of several segments?
 -- row: a run
 -- inputs: runs, flows
--- column: run_id; run
+-- column: run_id from flows
 -- column: offload; whether a flow has packets of more payload than its segments may have; null without flows, and where they have more than 1,500 bytes and their MSS is unknown
 -- column: saved_header_share ratio; bytes of headers that the capture lacks, over the bytes on the cable; null where offload is
 -- Offload cuts super-frames into segments in the network card, after the capture (tcpdump's man page, section BUGS, and

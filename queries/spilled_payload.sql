@@ -1,9 +1,9 @@
 -- question: How much payload that belongs to the logged steps does each pair of hosts send outside the sender's steps?
 -- row: a run with a log and a directed pair of hosts
 -- inputs: flows, flow_windows, step_flows, steps, training_spans
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: early_bytes bytes; payload before the sender's first step, but in the receiver's
 -- column: late_bytes bytes; payload after the sender's last step, but not after the receiver's, less payload in the sender's steps that is after the receiver's
 -- column: retransmitted_bytes bytes; part of early_bytes and late_bytes that was sent again; null in runs that were not captured

@@ -2,7 +2,7 @@
 -- row: a run of a split and a task
 -- inputs: runs, ring_comparison, step_inference_score, step_volume, run_attributes
 -- column: split; split of the published data that the run belongs to (runs.split)
--- column: run_id; run
+-- column: run_id from ring_comparison
 -- column: task; topology (of the traffic), steps (boundaries in the traffic) or volume (of a step, without the traffic)
 -- column: truth; declared topology (as declared_as in ring_comparison), boundaries in the logs, or mean payload of a step, bytes; null where it is not known
 -- column: predicted; inferred topology, boundaries inferred, or mean payload of a step, bytes; null where nothing is

@@ -3,7 +3,7 @@
 -- inputs: steps, inferred_steps, figure_runs
 -- param: runs BIGINT = NULL; only this many runs, in the order of figure_runs; NULL: all
 -- param: boundaries BIGINT = 12; only the first this many of each source; NULL: all
--- column: run_id; run
+-- column: run_id
 -- column: source; traffic (inferred_steps), or the worker whose log it is
 -- column: step; number of the step in this source, from 0
 -- column: end_ns ns since the epoch, UTC; end of the step

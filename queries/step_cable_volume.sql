@@ -2,7 +2,7 @@
 -- row: a run and a step
 -- inputs: step_flows, flows
 -- figure: zerwas section VI
--- column: run_id; run
+-- column: run_id
 -- column: step; number of the training step, from 0
 -- column: wire_bytes bytes; wire bytes of all flows in the step, as captured
 -- column: payload_bytes bytes; payload of these flows

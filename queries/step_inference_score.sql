@@ -3,7 +3,7 @@
 -- inputs: runs, steps, events, inferred_steps, step_synchrony
 -- param: tolerance_ms DOUBLE = 5; greatest distance of an inferred boundary from the log's, ms
 -- param: longest_step_s DOUBLE > 0 = 20; as in inferred_steps
--- column: run_id; run
+-- column: run_id from steps
 -- column: is_asynchronous; whether the logs show that workers do not wait for each other (step_synchrony); null where they cannot
 -- column: structured; whether steps were inferred
 -- column: confidence share; confidence of inferred_steps; null where structured is false

@@ -2,9 +2,9 @@
 -- row: a run, a worker and a step
 -- inputs: steps, worker_hosts, events, flows, flow_windows, host_activity
 -- param: least_gbit_per_s DOUBLE = NULL; windows with less payload of a flow are not in wire_ms and overlap_ms, Gbit/s; NULL: as in host_activity
--- column: run_id; run
--- column: worker; label of the worker
--- column: step; number of the training step, from 0
+-- column: run_id
+-- column: worker from worker_hosts
+-- column: step from steps
 -- column: measured_by; events: the program logged its computation; estimate: it did not
 -- column: step_ms ms; duration of the step
 -- column: compute_ms ms; events: time within compute, forward and backward events; estimate: step_ms - wire_ms

@@ -1,10 +1,10 @@
 -- question: How much does each pair of hosts send in each training step?
 -- row: a run, a step and a directed pair of hosts that sent something in it
 -- inputs: flows, step_flows
--- column: run_id; run
+-- column: run_id
 -- column: step; number of the training step, from 0
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: src_ip
+-- column: dst_ip
 -- column: wire_bytes bytes; original lengths of the pair's frames in the step
 -- column: payload_bytes bytes; payload of these frames
 -- The steps of a flow are those of the worker at whose host it was captured, as in step_flows.

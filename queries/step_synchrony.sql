@@ -2,7 +2,7 @@
 -- row: a run with a training log
 -- inputs: steps, events, hosts, parameter_servers
 -- figure: zerwas section II-A (synchronous and asynchronous training)
--- column: run_id; run
+-- column: run_id
 -- column: workers hosts; workers with a log; parameter servers and a chief do not count
 -- column: compared_steps steps; steps in the logs of two or more of them
 -- column: common_share share; part of these steps in which no worker is done before the last one has begun; null with one worker, or without times

@@ -6,14 +6,14 @@
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
 -- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
--- column: run_id; run
+-- column: run_id
 -- column: transfer; number of the transfer in its run, from 0, in the order of their starts
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: protocol; IP protocol number: 6 TCP, 17 UDP
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
--- column: flow_id; number of the flow in its run, as in flows
+-- column: src_ip
+-- column: dst_ip
+-- column: protocol
+-- column: src_port
+-- column: dst_port
+-- column: flow_id from flow_bursts
 -- column: burst; number of the burst in its flow, as in flow_bursts with the same parameters
 -- column: step; number of the step; null before the first, after the last, or without a log
 -- column: start_ns ns since the epoch, UTC; start of the burst, or of the step where that cuts it

@@ -3,24 +3,24 @@
 -- inputs: steps, step_cable_volume, run_attributes
 -- param: response VARCHAR = cable; bytes that are counted: on the cable (cable), as captured (wire), or payload
 -- figure: zerwas section VI, equation (1) with a row per step
--- column: run_id; run
+-- column: run_id
 -- column: step; number of the step; null for a run without steps
 -- column: step_bytes bytes; bytes of the step, 0 for a step without a packet; null where the run has no packets in steps, and on the cable where they are not known
 -- column: worker_bytes bytes; step_bytes over workers: what a worker sends
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
--- column: model_size_mb MB (10^6 bytes); nominal model size as published
--- column: nominal_bytes bytes; model_size_mb in bytes
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
--- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added between any two hosts
--- column: loss_pct percent; packets dropped on purpose
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: model; name of the trained model
--- column: optimizer; optimizer
--- column: offload; whether the run was captured with segmentation offload (segmentation_offload)
--- column: source; origin of the run: capture, testbed, simulation, ns3 or synthetic
+-- column: model_bytes
+-- column: model_size_mb
+-- column: nominal_bytes
+-- column: framework_backend
+-- column: batch_size
+-- column: topology
+-- column: workers
+-- column: delay_ms
+-- column: loss_pct
+-- column: bandwidth_mbit
+-- column: model
+-- column: optimizer
+-- column: offload
+-- column: source
 WITH run_steps AS (
     SELECT DISTINCT run_id, step
     FROM steps

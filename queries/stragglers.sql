@@ -1,7 +1,7 @@
 -- question: Which worker starts the communication of each step last, and what does it cost?
 -- row: a run, a step and a worker; one row with null step and worker for a run without steps of several workers that wait
 -- inputs: runs, steps, worker_hosts, events, host_activity
--- column: run_id; run
+-- column: run_id from steps
 -- column: synchronous; whether the workers wait for each other; null with fewer than two workers in the steps
 -- column: step; number of the step; null in the row of a run without a wait
 -- column: worker; label of the worker; null as step

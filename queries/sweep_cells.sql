@@ -3,15 +3,15 @@
 -- inputs: runs, events, run_attributes, step_time_rows, logged_steps, student_t
 -- param: first_step BIGINT = 1; steps before it are not counted: in step 0 connections begin
 -- figure: cheng figs. 2 to 10
--- column: framework_backend; framework and backend, joined by a hyphen
--- column: topology; declared topology
--- column: model; name of the trained model
--- column: batch_size samples; samples that a worker uses in one step
--- column: workers hosts; declared number of workers
--- column: delay_ms ms; one-way delay added between any two hosts
--- column: bandwidth_mbit Mbit/s; rate that every link was shaped to
--- column: loss_pct percent; packets dropped on purpose
--- column: congestion_control; TCP's, where it is declared
+-- column: framework_backend
+-- column: topology
+-- column: model
+-- column: batch_size
+-- column: workers
+-- column: delay_ms
+-- column: bandwidth_mbit
+-- column: loss_pct
+-- column: congestion_control
 -- column: runs runs; runs of the cell
 -- column: finished_runs runs; those whose log has all planned steps, or, where none are planned, any step
 -- column: step_ms ms; duration of a step, mean over the means of the finished runs

@@ -3,17 +3,17 @@
 -- inputs: flow_connections, flow_windows
 -- param: window_ms DOUBLE > 0 = 10000; length of a window, ms; rounded to whole base windows of the run
 -- figure: zerwas fig. 6
--- column: run_id; run
--- column: flow_id; number of the five-tuple: the flow_id of its first connection
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
--- column: src_port; sender's port; 0 for protocols without ports
--- column: dst_port; receiver's port; 0 for protocols without ports
--- column: window_start_ns ns since the epoch, UTC; start of the window
+-- column: run_id
+-- column: flow_id from flow_connections
+-- column: src_ip
+-- column: dst_ip
+-- column: src_port
+-- column: dst_port
+-- column: window_start_ns
 -- column: since_start_s s; start of the window since the run's first base window
 -- column: packets packets; packets of the flow in the window
--- column: wire_bytes bytes; sum of the packets' original lengths
--- column: payload_bytes bytes; payload of these packets
+-- column: wire_bytes from flow_connections
+-- column: payload_bytes from flow_connections
 -- column: gbit_per_s Gbit/s; wire_bytes over the window's length
 -- column: share_of_peak share; wire_bytes over those of the run's busiest flow and window
 -- Windows are counted from the base window of the run's first packet. A flow is a five-tuple (five_tuples).

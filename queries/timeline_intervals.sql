@@ -3,11 +3,11 @@
 -- inputs: steps, events, timeline_start, timeline_lanes
 -- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
--- column: run_id; run
+-- column: run_id
 -- column: lane; number of the lane, as in timeline_lanes
 -- column: worker; label of the worker
 -- column: level; 0 for a step, 1 for an event
--- column: step; number of the training step, from 0
+-- column: step from steps
 -- column: kind; step, or the kind of the event: compute, forward, backward, communicate, allreduce, update
 -- column: name; layer or tensor of the event; null for steps
 -- column: since_start_ns ns; start since the run's start (timeline_start)

@@ -1,7 +1,7 @@
 -- question: Which lanes does a timeline of a run have?
 -- row: a run and a lane: a host, or a worker with steps or events whose host is not known
 -- inputs: hosts, host_names, steps, events
--- column: run_id; run
+-- column: run_id
 -- column: lane; number of the lane in its run, from 1
 -- column: name; name of the host and its address, or label of the worker
 -- column: host_ip; address of the host; null for a worker whose host is not known

@@ -1,7 +1,7 @@
 -- question: When does each run begin and end, by its packets, steps and events?
 -- row: a run with a packet, a step or an event
 -- inputs: flows, steps, events
--- column: run_id; run
+-- column: run_id
 -- column: run_start_ns ns since the epoch, UTC; earliest packet, or start of a step or event
 -- column: run_end_ns ns since the epoch, UTC; latest packet, or end of a step or event
 -- A step may begin before the first packet: a timeline that begins here has no negative times.

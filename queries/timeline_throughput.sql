@@ -6,7 +6,7 @@
 -- param: from_ms DOUBLE = 0; start of the excerpt, ms since the run's start
 -- param: length_ms DOUBLE > 0 = NULL; how much time from there on, ms; NULL: to the end
 -- param: flows BIGINT = 20; this many flows of a run, the largest; all others together are one
--- column: run_id; run
+-- column: run_id
 -- column: lane; lane of the sender (timeline_lanes); after the last one for the other flows
 -- column: flow_place; number of the flow by wire bytes in the whole run, from 1; the other flows are the last
 -- column: flow; sender and receiver with their ports (flow_names), or other flows

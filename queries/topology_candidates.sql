@@ -1,7 +1,7 @@
 -- question: How much of a run's payload would a ring, a star, a tree or a clique carry?
 -- row: a run with payload and a candidate: ring, star, tree or clique
 -- inputs: pair_payload
--- column: run_id; run
+-- column: run_id
 -- column: candidate; ring, star, tree or clique
 -- column: place; number of the candidate in its run, by payload_bytes, from 1
 -- column: payload_bytes bytes; payload that the best pairs of the candidate carry

@@ -1,10 +1,10 @@
 -- question: Which directed pairs of hosts carry the exchange of a run?
 -- row: a run, a level and a directed pair of hosts that carries a part of the exchange
 -- inputs: pair_payload
--- column: run_id; run
+-- column: run_id
 -- column: level; how strict the choice of pairs is: 0 to 7, see below
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: src_ip
+-- column: dst_ip
 -- column: payload_bytes bytes; payload of the pair, as in pair_payload
 -- column: irregularity ratio; irregularity of the pair, as in pair_payload
 -- Hosts with less than a hundredth of the busiest host's payload do not take part. The level sets the least payload of

@@ -2,7 +2,7 @@
 -- row: a run and a directed pair of hosts that sends payload
 -- inputs: flows, host_names, topology, ring_order
 -- param: most_hosts BIGINT > 0 = 64; only pairs among this many hosts of a run, the first by rank
--- column: run_id; run
+-- column: run_id
 -- column: topology; inferred topology (topology)
 -- column: confidence share; of topologies inferred with this confidence, so many are right
 -- column: src_host; sender, by its name in figures

@@ -1,7 +1,7 @@
 -- question: Which shape does the graph of the pairs that carry a run's exchange have?
 -- row: a run
 -- inputs: runs, hosts, pair_payload, topology_edges, topology_shapes, topology_candidates, pair_turns
--- column: run_id; run
+-- column: run_id from hosts
 -- column: topology; topology of that shape; unknown where no shape fits
 -- column: root_ip; centre of a star or binary_tree_star, root of a tree: all links are first used towards it; null for other shapes
 -- column: hosts hosts; hosts that take part in the exchange; null where no shape fits, as all columns of the shape

@@ -1,7 +1,7 @@
 -- question: Do the pairs that carry a run's exchange form rings of rings?
 -- row: a run and a level of topology_edges on which every host sends to one or two others and receives from as many
 -- inputs: topology_edges
--- column: run_id; run
+-- column: run_id
 -- column: level; level of topology_edges
 -- column: is_led; whether every group of hosts is a ring, and one host of each, its leader, is in a ring of leaders
 -- column: is_grid; whether every host is in the ring of its group and in one across the groups, all of one size each

@@ -1,8 +1,8 @@
 -- question: What does the graph of the pairs that carry a run's exchange look like?
 -- row: a run and a level of topology_edges
 -- inputs: pair_payload, topology_edges, topology_rings
--- column: run_id; run
--- column: level; level of topology_edges
+-- column: run_id
+-- column: level from topology_rings
 -- column: hosts hosts; hosts with an edge
 -- column: links links; undirected pairs of hosts
 -- column: edges edges; directed pairs of hosts

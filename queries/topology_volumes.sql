@@ -1,7 +1,7 @@
 -- question: Do the pairs of an inferred topology send what its law makes them send?
 -- row: a run whose topology is known
 -- inputs: runs, hosts, flows, step_flows, logged_steps, pair_payload, topology_edges, exchange_laws
--- column: run_id; run
+-- column: run_id from hosts
 -- column: law; law of the exchange (exchange_laws) that is nearest to what was sent; null without model_bytes or a log
 -- column: volume_ratio ratio; payload of the pairs over model_bytes times the law's total_factor times steps; null without model_bytes or a log
 -- column: misplaced_share share; part of the pairs' payload that is on other pairs than the law would have it; null where it fixes only the sum

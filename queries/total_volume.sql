@@ -2,14 +2,14 @@
 -- row: a run
 -- inputs: runs, flows, logged_steps
 -- figure: zerwas fig. 3
--- column: run_id; run
--- column: framework; training framework
--- column: backend; communication library
--- column: model; name of the trained model
--- column: model_bytes bytes; bytes of trainable parameters, which is what a step exchanges
--- column: model_size_mb MB (10^6 bytes); nominal model size as published
--- column: batch_size samples; samples that a worker uses in one step
--- column: topology; declared topology
+-- column: run_id from flows
+-- column: framework
+-- column: backend
+-- column: model
+-- column: model_bytes
+-- column: model_size_mb
+-- column: batch_size
+-- column: topology
 -- column: flows flows; five-tuples (five_tuples)
 -- column: packets packets; packets of all flows
 -- column: wire_bytes bytes; sum of the packets' original lengths

@@ -2,9 +2,9 @@
 -- row: a run and a directed pair of hosts
 -- inputs: flows
 -- figure: zerwas fig. 4
--- column: run_id; run
--- column: src_ip; sender's address
--- column: dst_ip; receiver's address
+-- column: run_id
+-- column: src_ip
+-- column: dst_ip
 -- column: wire_bytes bytes; original lengths of the packets from sender to receiver
 -- column: payload_bytes bytes; payload of these packets
 -- column: packets packets; packets from sender to receiver

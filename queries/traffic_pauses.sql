@@ -1,8 +1,8 @@
 -- question: When does the training traffic of a run pause, and how much was sent until then?
 -- row: a run and a pause: base windows without payload between two with payload; the first is before all traffic, the last after it
 -- inputs: flow_windows, training_flows
--- column: run_id; run
--- column: window_ns ns; length of a base window
+-- column: run_id
+-- column: window_ns
 -- column: start_ns ns since the epoch, UTC; start of the pause; null before all traffic
 -- column: end_ns ns since the epoch, UTC; end of the pause; null after all traffic
 -- column: idle_ns ns; end_ns - start_ns; null where one is

@@ -1,9 +1,9 @@
 -- question: Which flows carry a run's training traffic, and in which of their windows?
 -- row: a run and a large flow
 -- inputs: flows
--- column: run_id; run
+-- column: run_id
 -- column: run_number; number of the run among all runs, from 1: grouping by text takes twice as long
--- column: flow_id; number of the flow in its run, as in flows
+-- column: flow_id
 -- column: weight; weight of the flow's directed pair of hosts in a mix (traffic_pauses), 0 to 996
 -- column: least_mean_bytes bytes; payload per packet in a window of the flow, acknowledgements included, from which on it is training traffic
 -- A flow is large with at least 2% of the payload of the run's largest: acknowledgements, remote shells, heartbeats and

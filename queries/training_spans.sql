@@ -1,8 +1,8 @@
 -- question: From when to when does each host take part in the training, by its log?
 -- row: a host of a run with a log
 -- inputs: hosts, steps, logged_steps
--- column: run_id; run
--- column: host_ip; address of the host
+-- column: run_id
+-- column: host_ip
 -- column: worker; label of the host's log; null where it has none
 -- column: start_ns ns since the epoch, UTC; start of the first step in its log; where it has none, the first start in any log
 -- column: end_ns ns since the epoch, UTC; end of the last step in its log; where it has none, the last end in any log

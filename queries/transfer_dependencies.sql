@@ -6,7 +6,7 @@
 -- param: traffic VARCHAR = all; all of the run, or steps: only what was sent in its training steps
 -- param: first_step BIGINT = NULL; only what was sent in this step and later ones; NULL: from the first
 -- param: last_step BIGINT = NULL; only what was sent in this step and earlier ones; NULL: to the last
--- column: run_id; run
+-- column: run_id
 -- column: transfer; number of the transfer, as in step_transfers with the same parameters
 -- column: after_transfer; transfer that its sender begins before it; null for the sender's first
 -- column: needs_transfer; transfer to its sender that must have ended; null where it waits for none

@@ -1,7 +1,7 @@
 -- question: Which data checks have nothing, or not all that they need, to examine in a run, and why?
 -- row: a run and a check
 -- inputs: runs, captures, capture_ledger, flows, steps, conservation, run_capture_loss
--- column: run_id; run
+-- column: run_id from captures
 -- column: check_name; name of the check (queries/checks/)
 -- column: is_partial; whether the check examines something all the same; false: it can find nothing there
 -- column: reason; what the run lacks

@@ -5,14 +5,14 @@
 -- figure: zerwas fig. 3
 -- column: model; name of the trained model; unknown where it is not declared
 -- column: setting; framework setting, topology, order, workers and steps in one text (run_configurations)
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
+-- column: framework_setting
 -- column: topology; as in run_configurations
 -- column: worker_order; as in run_configurations
--- column: workers hosts; number of workers
+-- column: workers
 -- column: steps steps; different steps in the logs of each of the runs; null without a log
 -- column: runs runs; runs with a packet
 -- column: pooled; settings in which these runs differ, with their values (run_settings); null where there are none
--- column: model_mb MB (10^6 bytes); model_bytes, else the nominal size
+-- column: model_mb
 -- column: mean_step_cable_bytes bytes; bytes on the cable in a step, mean over the runs; null where one's are not known
 -- column: mean_step_payload_bytes bytes; payload in a step, mean over the runs; null where a run has no traffic in steps
 -- column: step_model_sizes ratio; mean_step_payload_bytes over the model's size

@@ -5,9 +5,9 @@
 -- param: mark_high DOUBLE = 0.8; higher accuracy to reach
 -- param: smooth_steps BIGINT = 1; the accuracy is the mean of this many last steps (fewer at the start); 1: as logged
 -- figure: zerwas fig. 8 (dashed lines)
--- column: run_id; run
--- column: framework_setting; framework and backend, and whether it averages pairs (framework_settings)
--- column: model; name of the trained model; unknown where it is not declared
+-- column: run_id
+-- column: framework_setting
+-- column: model
 -- column: mark share; accuracy to reach: mark_low or mark_high
 -- column: is_reached; whether a step has this accuracy or more
 -- column: step; first such step; null where it is never reached

@@ -1,7 +1,7 @@
 -- question: Which host belongs to each worker of the logs?
 -- row: a run and a label
 -- inputs: hosts
--- column: run_id; run
+-- column: run_id
 -- column: worker; label of the worker
 -- column: host_ip; address of the host; of several with the label the first as text
 SELECT run_id, label AS worker, min(host_ip) AS host_ip

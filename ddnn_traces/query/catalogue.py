@@ -6,9 +6,12 @@ rows), a `param` line for each parameter and a `column` line for each result col
 
     -- param: window_ms DOUBLE = 10; length of a window, ms
     -- column: wire_bytes bytes; sum of the frames' original lengths
-    -- column: run_id; run
+    -- column: is_ring; whether the pairs are a ring
+    -- column: run_id
+    -- column: flow_id from flows
 
-In the SQL a parameter is `$window_ms`. A column without a unit (a name, number or truth value) has none in its line.
+In the SQL a parameter is `$window_ms`. A column without a unit (a name, number or truth value) has none in its line. A
+name alone takes unit and meaning from the inputs; `from` says from which one, where they differ.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import difflib
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -33,7 +37,7 @@ _HEAD_LINE = re.compile(r"--\s*(\w+):\s*(.*)")
 _PARAM = re.compile(
     r"(?P<name>\w+)\s+(?P<type>BIGINT|DOUBLE|VARCHAR)(?P<positive> > 0)?\s*=\s*(?P<default>[^;]+);\s*(?P<meaning>.+)"
 )
-_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<unit>[^;]+))?; (?P<meaning>.+)")
+_COLUMN = re.compile(r"(?P<name>\w+)(?:(?: (?P<unit>[^;]+))?; (?P<meaning>.+)|(?: from (?P<source>\w+))?)")
 _PYTHON_TYPES = {"BIGINT": int, "DOUBLE": float, "VARCHAR": str}
 
 
@@ -226,43 +230,105 @@ def read_by(name: str) -> frozenset[str]:
 @cache
 def catalogue() -> dict[str, Query]:
     """All named queries, each after the queries that it reads."""
-    queries = {path.stem: read(path) for path in sorted(schema.shipped_folder("queries").glob("*.sql"))}
-    order = TopologicalSorter(
-        {name: [read for read in query.inputs if read in queries] for name, query in queries.items()}
-    )
-    return {name: queries[name] for name in order.static_order()}
+    return read_folder(schema.shipped_folder("queries"))
+
+
+def read_folder(folder: Path) -> dict[str, Query]:
+    """The queries of a folder by name, each after those that it reads. Raises ValueError for a wrong head."""
+    heads = {path.stem: _Head(path) for path in sorted(folder.glob("*.sql"))}
+    order = TopologicalSorter({name: [read for read in head.inputs if read in heads] for name, head in heads.items()})
+    queries: dict[str, Query] = {}
+    for name in order.static_order():
+        queries[name] = heads[name].query(queries)
+    return queries
 
 
 def read(path: Path) -> Query:
-    """The query of a file, or the check. Raises ValueError for a head that cannot be read."""
-    text = path.read_text(encoding="utf-8")
-    head: dict[str, str] = {}
-    params, columns = [], []
-    for line in text.splitlines():
-        match = _HEAD_LINE.fullmatch(line)
-        if not match:
-            break
-        if match[1] == "param":
-            params.append(_param(path, match[2]))
-        elif match[1] == "column":
-            columns.append(_column(path, match[2]))
-        else:
-            head[match[1]] = match[2]
-    if missing := [key for key in ("question", "row", "inputs") if not head.get(key)]:
-        raise ValueError(f"{path}: the head has no line '-- {missing[0]}: ...' (it ends at the first other line)")
-    inputs = () if head["inputs"] == "none" else tuple(name.strip() for name in head["inputs"].split(","))
-    figure = head.get("figure", "")
-    needs = tuple(name.strip() for name in head.get("needs", "").split(",") if name)
-    return Query(
-        path.stem, path, head["question"], head["row"], inputs, figure, tuple(params), tuple(columns), text, needs
-    )
+    """The query of a file that may read all named queries, as a check does. Raises ValueError for a wrong head."""
+    return _Head(path).query(catalogue())
 
 
-def _column(path: Path, text: str) -> ResultColumn:
+class _Head:
+    """The head of a file. Raises ValueError where a line is wrong or missing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._text = path, path.read_text(encoding="utf-8")
+        self._params: list[Param] = []
+        self._columns: list[re.Match[str]] = []
+        self._values: dict[str, str] = {}
+        for line in self._text.splitlines():
+            match = _HEAD_LINE.fullmatch(line)
+            if not match:
+                break
+            if match[1] == "param":
+                self._params.append(_param(path, match[2]))
+            elif match[1] == "column":
+                self._columns.append(_column(path, match[2]))
+            else:
+                self._values[match[1]] = match[2]
+        if missing := [key for key in ("question", "row", "inputs") if not self._values.get(key)]:
+            raise ValueError(f"{path}: the head has no line '-- {missing[0]}: ...' (it ends at the first other line)")
+        self.inputs = () if self._values["inputs"] == "none" else _names(self._values["inputs"])
+
+    def query(self, known: Mapping[str, Query]) -> Query:
+        """The query, whose columns and SQL have the meanings that it takes from its inputs.
+
+        known: the queries that it may read. Raises ValueError where these define a column not at all or differently.
+        """
+        columns = tuple(self._defined(column, known) for column in self._columns)
+        text = self._text
+        for match, column in zip(self._columns, columns, strict=True):
+            if not match["meaning"]:
+                unit = f" {column.unit}" if column.unit else ""
+                whole = f"-- column: {column.name}{unit}; {column.meaning}\n"
+                text = text.replace(f"-- column: {match[0]}\n", whole, 1)
+        about = self._values
+        return Query(
+            self._path.stem, self._path, about["question"], about["row"], self.inputs, about.get("figure", ""),
+            tuple(self._params), columns, text, _names(about.get("needs", "")),
+        )  # fmt: skip
+
+    def _defined(self, match: re.Match[str], known: Mapping[str, Query]) -> ResultColumn:
+        """A column with its own meaning, or that of the inputs."""
+        name, source = match["name"], match["source"]
+        if match["meaning"]:
+            return ResultColumn(name, match["unit"] or "", match["meaning"])
+        if source and source not in self.inputs:
+            raise ValueError(f"{self._path}: column {name} is from {source}, which is not among the inputs")
+        found = {
+            read: ResultColumn(name, column.unit, column.meaning)
+            for read in ((source,) if source else self.inputs)
+            for column in _columns_of(read, known)
+            if column.name == name
+        }
+        if not found:
+            lacks = f"{source} has no" if source else "no input has a"
+            raise ValueError(f"{self._path}: {lacks} column {name}; write '-- column: {name} UNIT; MEANING'")
+        first = next(iter(found))
+        if len(set(found.values())) > 1:
+            raise ValueError(
+                f"{self._path}: {', '.join(found)} define {name} differently; write '-- column: {name} from {first}', "
+                "or a meaning"
+            )
+        return found[first]
+
+
+def _columns_of(read: str, known: Mapping[str, Query]) -> tuple[ResultColumn | schema.Column, ...]:
+    """Columns of a table or a query; none of a table of a sweep, which schemas/ does not have."""
+    if read in known:
+        return known[read].columns
+    return schema.table(read).columns if read in schema.TABLES else ()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name)
+
+
+def _column(path: Path, text: str) -> re.Match[str]:
     match = _COLUMN.fullmatch(text)
     if match is None:
         raise ValueError(f"{path}: cannot read the column {text!r}")
-    return ResultColumn(match["name"], match["unit"] or "", match["meaning"])
+    return match
 
 
 def _param(path: Path, text: str) -> Param:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,7 @@ def folder() -> Path:
 
 def queries() -> dict[str, catalogue.Query]:
     """The queries, each after those that it reads."""
-    found = {path.stem: catalogue.read(path) for path in sorted(folder().glob("*.sql"))}
-    order = TopologicalSorter({name: [r for r in query.inputs if r in found] for name, query in found.items()})
-    return {name: found[name] for name in order.static_order()}
+    return catalogue.read_folder(folder())
 
 
 def run(sweep: Path, name: str, **params: Any) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 -- question: Which packets are likely to count at both their ends?
 -- row: a flow or a capture, and the evidence
 -- inputs: runs, flows, captures, capture_ledger, packets
--- column: run_id; run
+-- column: run_id from flows
 -- column: flow_id; number of the flow; null where a capture is meant
 -- column: capture_id; name of the capture file; null where a flow is meant
 -- column: problem; the evidence

@@ -1,7 +1,7 @@
 -- question: Which runs lack more than 0.1 % of what was sent, because it was not captured?
 -- row: a run
 -- inputs: run_capture_loss
--- column: run_id; run
+-- column: run_id
 -- column: missed_bytes bytes; bytes that were sent, as sequence or acknowledgement numbers prove, and not captured
 -- column: percent_lost percent; those that only the capture can have lost, of what was sent
 -- column: dropped_packets packets; packets that the captures' own counters say were dropped

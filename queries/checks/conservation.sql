@@ -1,8 +1,8 @@
 -- question: Which runs transmit more or less than their algorithm must move, by more than 2% that nothing explains?
 -- row: a run whose exchange is flagged
 -- inputs: conservation
--- column: run_id; run
--- column: topology; inferred topology
+-- column: run_id
+-- column: topology
 -- column: law; law of the exchange, as in exchange_laws
 -- column: steps steps; different steps in the run's logs
 -- column: expected_bytes bytes; as in conservation
@@ -13,7 +13,7 @@
 -- column: framing_bytes bytes; as in conservation
 -- column: missed_bytes bytes; as in conservation
 -- column: unexplained_bytes bytes; as in conservation
--- column: unexplained_share ratio; unexplained_bytes over expected_bytes
+-- column: unexplained_share
 -- Packets are missing (a worker without a capture; what a capture dropped is in missed_bytes as far as numbers prove it) or counted twice, or the declared model_bytes
 -- differ from what is exchanged.
 SELECT run_id, topology, law, steps, expected_bytes, payload_bytes, spilled_bytes, startup_in_steps_bytes,

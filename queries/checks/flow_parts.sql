@@ -1,8 +1,8 @@
 -- question: Which flows are not the sum of their windows, steps, opcodes or packets?
 -- row: a flow and a table whose rows do not add up to it
 -- inputs: flows, steps, flow_window_sums, step_flows, flow_opcodes, packets
--- column: run_id; run
--- column: flow_id; number of the flow in its run, as in flows
+-- column: run_id
+-- column: flow_id from flows
 -- column: table_name; table whose rows do not add up to the flow
 -- column: flow_packets packets; packets of the flow in flows; null where flows has no such flow
 -- column: table_packets packets; sum of the table's rows; null where it has none

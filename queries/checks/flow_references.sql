@@ -1,7 +1,7 @@
 -- question: Which flows are duplicates, or refer to a tunnel or a reverse flow that does not match them?
 -- row: a flow, or a tunnel (then flow_id is null), and what is wrong with it
 -- inputs: flows, encapsulations
--- column: run_id; run
+-- column: run_id
 -- column: flow_id; number of the flow; null where a tunnel is meant
 -- column: encapsulation_id; tunnel; null where the flow is in none
 -- column: problem; what is wrong

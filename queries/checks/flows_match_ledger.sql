@@ -1,7 +1,7 @@
 -- question: In which runs do flows, windows or steps hold other packets than the ledger?
 -- row: a run and a table whose sums differ from the ledger's in_flows
 -- inputs: runs, capture_ledger, flows, flow_window_sums, step_flows
--- column: run_id; run
+-- column: run_id from capture_ledger
 -- column: table_name; table whose sums differ
 -- column: ledger_packets packets; packets in the ledger under in_flows
 -- column: table_packets packets; packets in the table

@@ -1,8 +1,8 @@
 -- question: Which captures are on another clock than those of the run's other hosts?
 -- row: a capture, and the evidence against its clock
 -- inputs: captures
--- column: run_id; run
--- column: capture_id; name of the capture file
+-- column: run_id
+-- column: capture_id
 -- column: vantage_ip; host at which it was captured
 -- column: problem; the evidence
 -- column: off_by_ms ms; estimated offset of the clock; where no time is shared, the gap to the nearest other host's captures

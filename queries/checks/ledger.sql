@@ -1,8 +1,8 @@
 -- question: Which captures have records that are neither in flows nor in the ledger under another reason?
 -- row: a capture whose ledger does not add up to its records
 -- inputs: captures, capture_ledger
--- column: run_id; run
--- column: capture_id; name of the capture file
+-- column: run_id
+-- column: capture_id from captures
 -- column: records packets; complete records in the file; null where the ledger has a file that captures lacks
 -- column: ledger_packets packets; sum of the file's ledger rows
 -- column: wire_bytes bytes; original lengths of all records

@@ -1,7 +1,7 @@
 -- question: Which training logs are on another clock than the captures?
 -- row: a run, or a worker's log in a run, and the evidence against its clock
 -- inputs: runs, steps, step_flows
--- column: run_id; run
+-- column: run_id from steps
 -- column: worker; label of the worker; null where the run is meant
 -- column: problem; the evidence
 -- column: off_by_ms ms; estimated shift that is missing, or the gap to the nearest other worker's steps; null where neither is known

@@ -1,7 +1,7 @@
 -- question: Which workers took part in a run but were not captured?
 -- row: a run and a worker, or a run with too few captured hosts (then worker is null)
 -- inputs: runs, hosts, captures, flows, steps
--- column: run_id; run
+-- column: run_id from hosts
 -- column: worker; label of the worker; null where the run has too few captured hosts
 -- column: host_ip; address of the host; null where it is not known
 -- column: problem; what is missing

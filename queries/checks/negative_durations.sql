@@ -1,7 +1,7 @@
 -- question: What ends before it begins?
 -- row: a step, an event, a flow or a capture
 -- inputs: steps, events, flows, captures
--- column: run_id; run
+-- column: run_id
 -- column: table_name; table of the row
 -- column: key; the row: worker and step (and kind of event), flow or capture
 -- column: begin_ns ns since the epoch, UTC; start

@@ -1,7 +1,7 @@
 -- question: Which rows refer to a run, host, capture or step that does not exist?
 -- row: a table, a column (or columns) and a value without a match, with the number of rows that hold it
 -- inputs: runs, hosts, captures, capture_ledger, flows, encapsulations, flow_opcodes, flow_windows, steps, step_flows, events, packets
--- column: run_id; run
+-- column: run_id from hosts
 -- column: table_name; table of the rows
 -- column: column_name; column, or columns separated by a comma
 -- column: value; value that has no match

@@ -1,9 +1,9 @@
 -- question: Which steps of a worker begin before the one before has ended, or are duplicates?
 -- row: a run, a worker and a step, with the end of the step before it
 -- inputs: steps
--- column: run_id; run
+-- column: run_id
 -- column: worker; label of the worker
--- column: step; number of the training step, from 0
+-- column: step
 -- column: previous_step; number of the step before
 -- column: previous_end_ns ns since the epoch, UTC; end of the step before
 -- column: start_ns ns since the epoch, UTC; start of the step

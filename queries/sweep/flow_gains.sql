@@ -3,13 +3,13 @@
 -- inputs: cells, paired_flows
 -- figure: gao fig. 5.7
 -- param: rate DOUBLE = NULL; rate of flows, flows a second; NULL: the lowest of the sweep
--- column: compute_to_network; computation over transmission time of an iteration (equation 5.1)
--- column: flows_per_s flows/s; background flows that begin at each host
+-- column: compute_to_network
+-- column: flows_per_s
 -- column: seed; of the arrivals
--- column: flow; number of the flow in the order of the arrivals
+-- column: flow
 -- column: start_s s; start of the flow, since the simulation began
--- column: same_ms ms; duration with the training at the same priority
--- column: lower_ms ms; duration with the training at the lower priority
+-- column: same_ms
+-- column: lower_ms
 -- column: gain_ms ms; same_ms less lower_ms: what the lower priority saves
 SELECT compute_to_network, flows_per_s, seed, flow, start_ns / 1e9 AS start_s, same_ms, lower_ms,
     same_ms - lower_ms AS gain_ms

@@ -2,10 +2,10 @@
 -- row: a ratio of computation to transmission and a rate of flows
 -- inputs: sharing_results
 -- figure: gao fig. 5.19
--- column: compute_to_network; computation over transmission time of an iteration (equation 5.1)
--- column: flows_per_s flows/s; background flows that begin at each host
--- column: expected_utilization share; of the links, by the training (equation 5.2)
--- column: expected_background_utilization share; of the links, by the background (equation 5.3)
+-- column: compute_to_network
+-- column: flows_per_s
+-- column: expected_utilization
+-- column: expected_background_utilization
 -- column: iteration_change_pct percent; longer iterations at the lower priority, the mean of the seeds; null: at one priority no whole iteration was measured
 -- column: small_change_pct percent; change of the mean duration of small flows, the mean of the seeds
 -- column: large_change_pct percent; change of the mean duration of large flows, the mean of the seeds

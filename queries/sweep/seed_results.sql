@@ -1,8 +1,8 @@
 -- question: What does a lower priority of the training change, for each seed?
 -- row: a ratio of computation to transmission, a rate of flows, a seed and a measure, where cells of both priorities are
 -- inputs: cells, paired_flows
--- column: compute_to_network; computation over transmission time of an iteration (equation 5.1)
--- column: flows_per_s flows/s; background flows that begin at each host
+-- column: compute_to_network
+-- column: flows_per_s
 -- column: seed; of the arrivals
 -- column: measure; iteration_ms; SIZE_mean_ms, SIZE_p90_ms, SIZE_p99_ms of the flows of paired_flows; utilization and background_utilization as measured
 -- column: same; at the same priority, in ms or as a share; null: no whole iteration or flow was measured

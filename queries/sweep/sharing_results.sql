@@ -2,8 +2,8 @@
 -- row: a ratio of computation to transmission, a rate of flows and a measure
 -- inputs: cells, seed_results
 -- figure: gao figs. 5.5, 5.8, 5.10, 5.12 to 5.18
--- column: compute_to_network; computation over transmission time of an iteration (equation 5.1)
--- column: flows_per_s flows/s; background flows that begin at each host
+-- column: compute_to_network
+-- column: flows_per_s
 -- column: expected_utilization share; of the links, by the training (equation 5.2)
 -- column: expected_background_utilization share; of the links, by the background (equation 5.3)
 -- column: expected_total_utilization share; their sum (equation 5.4)

@@ -1,8 +1,8 @@
 -- question: How far are the sweep's results from the numbers that the thesis's text states?
 -- row: a statement of gao.csv of a cell
 -- inputs: thesis, sharing_results
--- column: compute_to_network; computation over transmission time of an iteration (equation 5.1)
--- column: flows_per_s flows/s; background flows that begin at each host
+-- column: compute_to_network
+-- column: flows_per_s
 -- column: measure; as of sharing_results
 -- column: stated_pct percent; change at the lower priority that the text states
 -- column: section; of the thesis

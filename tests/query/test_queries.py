@@ -285,6 +285,56 @@ def test_head_without_a_necessary_line_is_named_with_its_file(line: int, tmp_pat
         catalogue.read(path)
 
 
+def head(tmp_path: Path, column: str, inputs: str = "flows, flow_windows") -> catalogue.Query:
+    """A query with this column line."""
+    path = tmp_path / "mine.sql"
+    path.write_text(f"-- question: Why?\n-- row: a run\n-- inputs: {inputs}\n-- column: {column}\nSELECT 1\n")
+    return catalogue.read(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "source"),
+    [("dst_ip", "flows"), ("first_seen_ns", "flows"), ("wire_bytes from flow_windows", "flow_windows")],
+)
+def test_a_column_takes_unit_and_meaning_from_an_input(line: str, source: str, tmp_path: Path) -> None:
+    query = head(tmp_path, line)
+    [column] = query.columns
+    defined = {other.name: other for other in schema.table(source).columns}[column.name]
+    assert (column.unit, column.meaning) == (defined.unit, defined.meaning) and column.meaning
+    unit = f" {column.unit}" if column.unit else ""
+    assert f"-- column: {column.name}{unit}; {column.meaning}\nSELECT 1" in query.sql, "readers of the SQL see it"
+
+
+def test_a_column_takes_its_meaning_through_a_query(tmp_path: Path) -> None:
+    [column] = head(tmp_path, "src_ip", "traffic_matrix").columns
+    assert column.meaning == {other.name: other for other in schema.table("flows").columns}["src_ip"].meaning
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("wire_bytes", r"flows, flow_windows define wire_bytes differently; .* wire_bytes from flows"),
+        ("nothing", r"no input has a column nothing; write '-- column: nothing UNIT; MEANING'"),
+        ("src_ip from flow_windows", r"flow_windows has no column src_ip"),
+        ("src_ip from hosts", r"column src_ip is from hosts, which is not among the inputs"),
+        ("src_ip of flows", r"cannot read the column 'src_ip of flows'"),
+    ],
+)
+def test_a_column_without_one_definition_is_named_with_its_file(line: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"mine\.sql: .*{said}"):
+        head(tmp_path, line)
+
+
+def test_no_head_repeats_the_meaning_that_an_input_has(subtests: pytest.Subtests) -> None:
+    for query in [*catalogue.catalogue().values(), *CHECKS]:
+        with subtests.test(query.name):
+            written = set(re.findall(r"^-- column: (\w+)(?: [^;\n]+)?; ", query.path.read_text(), re.MULTILINE))
+            found = [schema.table(read) if read in schema.TABLES else catalogue.find(read) for read in query.inputs]
+            known = {(column.name, column.unit, column.meaning) for read in found for column in read.columns}
+            repeated = [c.name for c in query.columns if c.name in written and (c.name, c.unit, c.meaning) in known]
+            assert repeated == [], "leave out unit and meaning"
+
+
 # --- mistakes of the user
 
 
